@@ -1,0 +1,9 @@
+//! The Azure resources around Batch AI that its users need: resource groups, storage accounts, subscriptions, tokens.
+
+pub mod group;
+pub mod storage_account;
+pub mod token;
+
+pub use group::*;
+pub use storage_account::*;
+pub use token::*;

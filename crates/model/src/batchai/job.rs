@@ -1,0 +1,232 @@
+//! Jobs: what `job.json` says, and what a job's answer adds to it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    BatchAiError, CustomMpiSettings, CustomToolkitSettings, EnvironmentVariable, KeyVaultSecretReference, MountVolumes,
+    Provisioning, ResourceId, ScriptSettings, SecretVariable, ToolType,
+};
+use crate::time::Span;
+use crate::{Secret, Timestamp};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobCreateParameters {
+    pub properties: JobSpec,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobSpec {
+    #[serde(default)]
+    pub scheduling_priority: Priority,
+    /// Absent in most files: the client fills it in from `--cluster`. The server requires it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ResourceId>,
+    pub node_count: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_settings: Option<ContainerSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_volumes: Option<MountVolumes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub horovod_settings: Option<ScriptSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_toolkit_settings: Option<CustomToolkitSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_mpi_settings: Option<CustomMpiSettings>,
+    /// The other kinds are recognised, so that a refusal can name them; their fields are not looked into yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cntk_settings: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub py_torch_settings: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_flow_settings: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caffe_settings: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caffe2_settings: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chainer_settings: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_preparation: Option<JobPreparation>,
+    pub std_out_err_path_prefix: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_directories: Vec<InputDirectory>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output_directories: Vec<OutputDirectory>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment_variables: Vec<EnvironmentVariable>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretVariable>,
+    #[serde(default)]
+    pub constraints: JobConstraints,
+}
+
+impl JobSpec {
+    /// Every kind of work whose settings are given; a valid job has exactly one.
+    pub fn toolkits(&self) -> Vec<ToolType> {
+        let given = |tool: &ToolType| match tool {
+            ToolType::Cntk => self.cntk_settings.is_some(),
+            ToolType::PyTorch => self.py_torch_settings.is_some(),
+            ToolType::TensorFlow => self.tensor_flow_settings.is_some(),
+            ToolType::Caffe => self.caffe_settings.is_some(),
+            ToolType::Caffe2 => self.caffe2_settings.is_some(),
+            ToolType::Chainer => self.chainer_settings.is_some(),
+            ToolType::Custom => self.custom_toolkit_settings.is_some(),
+            ToolType::CustomMpi => self.custom_mpi_settings.is_some(),
+            ToolType::Horovod => self.horovod_settings.is_some(),
+        };
+        ToolType::ALL.into_iter().filter(given).collect()
+    }
+
+    pub fn toolkit(&self) -> Option<ToolType> {
+        match self.toolkits()[..] {
+            [tool] => Some(tool),
+            _ => None,
+        }
+    }
+
+    /// How many processes an MPI kind runs over its nodes; one a node unless said otherwise.
+    pub fn process_count(&self) -> i32 {
+        let horovod = self.horovod_settings.as_ref().and_then(|s| s.process_count);
+        let mpi = self.custom_mpi_settings.as_ref().and_then(|s| s.process_count);
+        horovod.or(mpi).unwrap_or(self.node_count)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    Low,
+    #[default]
+    Normal,
+    High,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerSettings {
+    pub image_source_registry: ImageSourceRegistry,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm_size: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSourceRegistry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_url: Option<String>,
+    pub image: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<RegistryCredentials>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryCredentials {
+    pub username: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_secret_reference: Option<KeyVaultSecretReference>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobPreparation {
+    pub command_line: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputDirectory {
+    pub id: String,
+    pub path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputDirectory {
+    pub id: String,
+    pub path_prefix: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_suffix: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobConstraints {
+    #[serde(default = "seven_days")]
+    pub max_wall_clock_time: Span,
+}
+
+impl Default for JobConstraints {
+    fn default() -> Self {
+        Self { max_wall_clock_time: seven_days() }
+    }
+}
+
+fn seven_days() -> Span {
+    Span::days(7)
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    pub id: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub properties: JobProperties,
+}
+
+pub const JOB_TYPE: &str = "Microsoft.BatchAI/workspaces/experiments/jobs";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobProperties {
+    pub experiment_name: String,
+    pub job_output_directory_path_segment: String,
+    pub tool_type: ToolType,
+    #[serde(flatten)]
+    pub spec: JobSpec,
+    #[serde(flatten)]
+    pub provisioning: Provisioning,
+    #[serde(flatten)]
+    pub status: JobStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStatus {
+    pub execution_state: ExecutionState,
+    pub execution_state_transition_time: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_info: Option<ExecutionInfo>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecutionState {
+    Queued,
+    Running,
+    Terminating,
+    Succeeded,
+    Failed,
+}
+
+impl ExecutionState {
+    pub fn is_terminal(self) -> bool {
+        matches!(self, ExecutionState::Succeeded | ExecutionState::Failed)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecutionInfo {
+    pub start_time: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<BatchAiError>,
+}

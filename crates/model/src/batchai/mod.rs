@@ -1,0 +1,20 @@
+//! What travels on the Batch AI routes, api-version 2018-05-01: one file per resource. A `Spec` is what the user asked
+//! for, a `Status` what the system saw; a response flattens both into `properties`. Absent values are omitted, never `null`.
+
+pub mod cluster;
+pub mod common;
+pub mod experiment;
+pub mod file;
+pub mod job;
+pub mod toolkit;
+pub mod volume;
+pub mod workspace;
+
+pub use cluster::*;
+pub use common::*;
+pub use experiment::*;
+pub use file::*;
+pub use job::*;
+pub use toolkit::*;
+pub use volume::*;
+pub use workspace::*;

@@ -1,0 +1,32 @@
+//! Workspaces: the top-level collection of Batch AI resources.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Provisioning, Tags};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceCreateParameters {
+    pub location: String,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkspaceUpdateParameters {
+    #[serde(default)]
+    pub tags: Tags,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Workspace {
+    pub id: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub location: String,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+    pub properties: Provisioning,
+}
+
+pub const WORKSPACE_TYPE: &str = "Microsoft.BatchAI/workspaces";

@@ -1,0 +1,29 @@
+//! The words of the system: wire types, names, ids, states, the table of operations, `job.json`, validation and the
+//! messages between server and node. Every other control-plane crate enters here; this crate enters no other.
+//!
+//! It never does I/O and never reads a clock: time, randomness and bytes are arguments.
+//!
+//! Reading order: [`names`] and [`ids`] (what things are called), [`batchai`] and [`arm`] (what travels),
+//! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`validate`] (what is refused),
+//! [`node`] (what server and agent tell each other), [`storage`] (how file requests are signed).
+
+pub mod arm;
+pub mod batchai;
+pub mod error;
+pub mod ids;
+pub mod job_file;
+pub mod mount;
+pub mod names;
+pub mod node;
+pub mod ops;
+pub mod secret;
+pub mod state;
+pub mod storage;
+pub mod time;
+pub mod validate;
+pub mod vm_size;
+
+pub use error::ApiError;
+pub use ids::{AttemptId, ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, WorkspaceKey};
+pub use secret::Secret;
+pub use time::Timestamp;

@@ -1,0 +1,91 @@
+//! Where a path that a user wrote lies: `$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar` is the directory `cifar` of whatever
+//! is mounted at `myshare`. Pure path arithmetic; entered by the server to list a job's files.
+
+use crate::batchai::{AzureFileShareReference, MountVolumes};
+
+/// A mount root variable, which is also where cluster or job volumes appear on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountRoot {
+    Cluster,
+    Job,
+}
+
+impl MountRoot {
+    pub fn variable(self) -> &'static str {
+        match self {
+            MountRoot::Cluster => "AZ_BATCHAI_MOUNT_ROOT",
+            MountRoot::Job => "AZ_BATCHAI_JOB_MOUNT_ROOT",
+        }
+    }
+}
+
+/// The share a path lies on, and the path inside it (no leading or trailing slash).
+#[derive(Debug, PartialEq, Eq)]
+pub struct OnShare<'a> {
+    pub share: &'a AzureFileShareReference,
+    pub inside: String,
+}
+
+/// Finds the file share that `path` lies on; `None` when it is on a node's own disk or on another kind of volume.
+pub fn find_share<'a>(
+    path: &str,
+    cluster: Option<&'a MountVolumes>,
+    job: Option<&'a MountVolumes>,
+) -> Option<OnShare<'a>> {
+    let (volumes, rest) = [(MountRoot::Job, job), (MountRoot::Cluster, cluster)]
+        .into_iter()
+        .find_map(|(root, volumes)| strip_variable(path, root.variable()).map(|rest| (volumes, rest)))?;
+    let wanted: Vec<&str> = components(rest);
+    volumes?.azure_file_shares.iter().find_map(|share| {
+        let mount = components(&share.relative_mount_path);
+        let inside = wanted.strip_prefix(mount.as_slice())?;
+        Some(OnShare { share, inside: inside.join("/") })
+    })
+}
+
+/// What follows `$NAME` or `${NAME}` at the start of `path`, when it ends there or at a slash.
+fn strip_variable<'a>(path: &'a str, name: &str) -> Option<&'a str> {
+    let after = path.strip_prefix('$')?;
+    let rest = match after.strip_prefix('{') {
+        Some(braced) => braced.strip_prefix(name)?.strip_prefix('}')?,
+        None => after.strip_prefix(name)?,
+    };
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+}
+
+fn components(path: &str) -> Vec<&str> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(at: &str) -> AzureFileShareReference {
+        serde_json::from_value(serde_json::json!({
+            "azureFileUrl": "https://acc.file.core.windows.net/myshare", "relativeMountPath": at
+        }))
+        .expect("a literal")
+    }
+
+    #[test]
+    fn paths_are_found_on_the_share_they_lie_on() {
+        let volumes = MountVolumes { azure_file_shares: vec![share("myshare")], ..Default::default() };
+        let check = |path: &str, inside: Option<&str>| {
+            let found = find_share(path, None, Some(&volumes));
+            assert_eq!(found.map(|f| f.inside).as_deref(), inside, "{path}");
+        };
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar", Some("cifar"));
+        check("${AZ_BATCHAI_JOB_MOUNT_ROOT}/myshare/", Some(""));
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/other", None);
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOTS/myshare", None);
+        check("$AZ_BATCHAI_MOUNT_ROOT/myshare", None);
+        check("/tmp/myshare", None);
+    }
+
+    #[test]
+    fn account_and_share_come_from_the_url() {
+        assert_eq!(share("x").account(), Some("acc"));
+        assert_eq!(share("x").share_name(), Some("myshare"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Which names are allowed, in one place. Entered by the CLI for early hints and by the server for authority.
+//! A name is returned as it was created and looked up without regard to case.
+
+use crate::error::ApiError;
+
+/// The longest name of a workspace, cluster, experiment or job.
+pub const MAX_NAME: usize = 64;
+
+/// Words that stand where a storage account's name stands in a path-style file URL, and so cannot be account names.
+const RESERVED_ACCOUNTS: [&str; 6] = ["subscriptions", "providers", "tenants", "metadata", "adfs", "corro"];
+
+/// What kind of thing a name is for; decides pattern and wording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameOf {
+    Group,
+    Workspace,
+    Cluster,
+    Experiment,
+    Job,
+    StorageAccount,
+    Share,
+}
+
+impl NameOf {
+    fn noun(self) -> &'static str {
+        match self {
+            NameOf::Group => "resource group",
+            NameOf::Workspace => "workspace",
+            NameOf::Cluster => "cluster",
+            NameOf::Experiment => "experiment",
+            NameOf::Job => "job",
+            NameOf::StorageAccount => "storage account",
+            NameOf::Share => "share",
+        }
+    }
+
+    /// The pattern in words, for people.
+    fn rule(self) -> &'static str {
+        match self {
+            NameOf::Group => "1 to 90 letters, digits, '-', '_' or '.', not ending in '.'",
+            NameOf::StorageAccount => "3 to 24 lower-case letters and digits",
+            NameOf::Share => {
+                "3 to 63 lower-case letters, digits and single '-', starting and ending with a letter or digit"
+            }
+            _ => "1 to 64 letters, digits, '-' or '_'",
+        }
+    }
+
+    fn allows(self, name: &str) -> bool {
+        let len = name.chars().count();
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        match self {
+            NameOf::Group => {
+                (1..=90).contains(&len) && name.chars().all(|c| word(c) || c == '.') && !name.ends_with('.')
+            }
+            NameOf::StorageAccount => {
+                (3..=24).contains(&len) && name.chars().all(lower) && !RESERVED_ACCOUNTS.contains(&name)
+            }
+            NameOf::Share => {
+                (3..=63).contains(&len)
+                    && name.chars().all(|c| lower(c) || c == '-')
+                    && !name.starts_with('-')
+                    && !name.ends_with('-')
+                    && !name.contains("--")
+            }
+            _ => (1..=MAX_NAME).contains(&len) && name.chars().all(word),
+        }
+    }
+}
+
+/// Refuses a name outside its pattern with an error that states the pattern.
+pub fn check_name(kind: NameOf, name: &str) -> Result<(), ApiError> {
+    if kind.allows(name) {
+        return Ok(());
+    }
+    let (noun, rule) = (kind.noun(), kind.rule());
+    if kind == NameOf::StorageAccount && RESERVED_ACCOUNTS.contains(&name) {
+        return Err(ApiError::invalid(noun, format!("'{name}' is reserved and cannot be the name of a {noun}")));
+    }
+    Err(ApiError::invalid(noun, format!("'{name}' is not a valid {noun} name: use {rule}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_the_service() {
+        let check = |kind, name: &str, ok| assert_eq!(check_name(kind, name).is_ok(), ok, "{kind:?} {name:?}");
+        check(NameOf::Group, "batchai.horovod", true);
+        check(NameOf::Group, "a/b", false);
+        check(NameOf::Group, "..", false);
+        check(NameOf::Workspace, "batchaidev", true);
+        check(NameOf::Workspace, "has.dot", false);
+        check(NameOf::Job, "cifar_distributed-2", true);
+        check(NameOf::Job, "", false);
+        check(NameOf::Job, &"x".repeat(64), true);
+        check(NameOf::Job, &"x".repeat(65), false);
+        check(NameOf::Cluster, "no spaces", false);
+        check(NameOf::StorageAccount, "mystorageaccount", true);
+        check(NameOf::StorageAccount, "My", false);
+        check(NameOf::StorageAccount, "subscriptions", false);
+        check(NameOf::Share, "myshare", true);
+        check(NameOf::Share, "my--share", false);
+    }
+
+    #[test]
+    fn a_refusal_names_the_thing_and_the_rule() {
+        let error = check_name(NameOf::Job, "a b").expect_err("a space is not allowed");
+        assert_eq!(error.message, "'a b' is not a valid job name: use 1 to 64 letters, digits, '-' or '_'");
+    }
+}

@@ -1,0 +1,250 @@
+//! What server and node tell each other. The server sends the *whole* desired state of a node; the node reports what it
+//! observes. Nothing here is a command to do once: every message can be lost and sent again.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batchai::{BatchAiError, ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
+use crate::{AttemptId, NodeId, Secret, Timestamp};
+
+/// `POST`: trade a one-time join token for a node's identity and credential.
+pub const JOIN_PATH: &str = "/corro/v1/join";
+/// `GET` with upgrade: the node's one WebSocket.
+pub const CONNECT_PATH: &str = "/corro/v1/connect";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JoinRequest {
+    pub token: Secret,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeCredential {
+    pub node: NodeId,
+    /// Rises when the node is declared lost: older credentials are refused.
+    pub epoch: u64,
+    pub secret: Secret,
+}
+
+/// The `Authorization` header a node connects with: `Bearer node:{node}:{epoch}:{secret}`.
+pub fn bearer(credential: &NodeCredential) -> String {
+    format!("{BEARER}{}:{}:{}", credential.node, credential.epoch, credential.secret.expose())
+}
+
+/// Reads [`bearer`] back; `None` for the header of anyone who is not a node.
+pub fn parse_bearer(header: &str) -> Option<NodeCredential> {
+    let mut parts = header.strip_prefix(BEARER)?.splitn(3, ':');
+    let node = NodeId::parse(parts.next()?)?;
+    let epoch = parts.next()?.parse().ok()?;
+    let secret = parts.next().filter(|secret| !secret.is_empty())?;
+    Some(NodeCredential { node, epoch, secret: Secret::new(secret) })
+}
+
+const BEARER: &str = "Bearer node:";
+
+/// Server to node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum ToNode {
+    Desired(DesiredNode),
+    /// The node was declared lost or removed: stop everything, forget the credential.
+    Fenced {
+        reason: String,
+    },
+}
+
+/// Node to server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum FromNode {
+    Observed(ObservedNode),
+    Heartbeat,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DesiredNode {
+    /// Stop everything, clean up and exit.
+    pub retire: bool,
+    /// Cluster-level volumes.
+    pub volumes: Vec<Volume>,
+    pub task: Option<DesiredTask>,
+}
+
+/// A share that must appear at `relative` below a mount root.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Volume {
+    pub relative: String,
+    /// What people call it: `//account.file.core.windows.net/share`.
+    pub label: String,
+    pub source: VolumeSource,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum VolumeSource {
+    /// A directory on the server's own machine.
+    LocalDirectory(PathBuf),
+    /// The server already knows that it cannot be mounted, and why.
+    Unavailable { why: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DesiredTask {
+    pub goal: Goal,
+    pub order: TaskOrder,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Goal {
+    /// Mounts, directories, job preparation; then wait for the gang.
+    Prepare,
+    /// Every node is prepared: start this node's ranks.
+    Run { gang: GangAddress },
+    /// Stop the ranks: first politely, then after `grace_ms` for good.
+    Stop { grace_ms: u64 },
+}
+
+/// Where the ranks of a gang meet. Found out by the master node, handed to all by the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangAddress {
+    pub address: String,
+    pub rendezvous_port: u16,
+    pub master_port: u16,
+}
+
+/// One node's share of one attempt at a job. Names everything outright; the node makes no choices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskOrder {
+    pub attempt: AttemptId,
+    pub workspace: String,
+    pub experiment: String,
+    pub job: String,
+    /// `{subscription}/{group}/workspaces/{ws}/experiments/{exp}/jobs/{job}/{guid}`
+    pub segment: String,
+    /// All nodes of the gang, in rank order; the first is the master.
+    pub hosts: Vec<GangHost>,
+    /// This node's place among `hosts`.
+    pub host_idx: usize,
+    /// The shell line each of this job's ranks runs.
+    pub command: String,
+    /// Run under the rank environment (MPI kinds), or as one plain command on the master (custom).
+    pub ranked: bool,
+    pub preparation: Option<String>,
+    pub volumes: Vec<Volume>,
+    pub std_out_err_path_prefix: String,
+    pub input_directories: Vec<InputDirectory>,
+    pub output_directories: Vec<OutputDirectory>,
+    pub environment: Vec<EnvironmentVariable>,
+    pub secrets: Vec<TaskSecret>,
+    /// A directory that all nodes of the job see.
+    pub shared_temp: PathBuf,
+    pub container: Option<ContainerSettings>,
+    /// The operator allowed container jobs to run on the host.
+    pub containers_on_host: bool,
+    pub gpus: u32,
+    /// Proved by the ranks to each other.
+    pub gang_secret: Secret,
+}
+
+impl TaskOrder {
+    pub fn is_master(&self) -> bool {
+        self.host_idx == 0
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GangHost {
+    pub node: NodeId,
+    pub address: String,
+    /// How many ranks it runs.
+    pub slots: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskSecret {
+    pub name: String,
+    pub value: Secret,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObservedNode {
+    /// Cluster-level volumes are mounted and the node can take a task.
+    pub ready: bool,
+    /// Why the node can never become ready.
+    pub problem: Option<BatchAiError>,
+    pub task: Option<ObservedTask>,
+    /// The agent is about to exit, as asked.
+    pub retired: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ObservedTask {
+    pub attempt: AttemptId,
+    pub phase: TaskPhase,
+    /// Ranks of this node that have ended so far.
+    pub exits: Vec<RankExit>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TaskPhase {
+    Preparing,
+    /// Waiting for the gang. The master says where the ranks will meet.
+    Prepared {
+        gang: Option<GangAddress>,
+    },
+    Running,
+    /// Nothing of the task runs any more, and every byte it wrote is in its log.
+    Ended {
+        failure: Option<TaskFailure>,
+    },
+}
+
+/// Why a node's part failed before or beside its ranks (mount, preparation, spawn).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskFailure {
+    pub exit_code: Option<i32>,
+    pub error: BatchAiError,
+    pub at: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankExit {
+    pub rank: usize,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    /// It was stopped because it had to, so it is not to blame.
+    pub stopped: bool,
+    pub at: Timestamp,
+    /// The last lines it wrote to stderr.
+    pub stderr_tail: String,
+}
+
+impl RankExit {
+    pub fn succeeded(&self) -> bool {
+        self.exit_code == Some(0)
+    }
+
+    /// As a shell reports it: 128 + n for signal n.
+    pub fn shell_code(&self) -> i32 {
+        self.exit_code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_survives_the_header() {
+        let node = NodeId::parse("tvm-1_1-20180718t174802z-p").expect("a valid id");
+        let credential = NodeCredential { node, epoch: 7, secret: Secret::new("a:b") };
+        let header = bearer(&credential);
+        assert_eq!(header, "Bearer node:tvm-1_1-20180718t174802z-p:7:a:b");
+        assert_eq!(parse_bearer(&header), Some(credential));
+        for other in ["", "Bearer eyJ0", "Bearer node:tvm-1:x:s", "Bearer node:tvm-1:1:", "Bearer node:../a:1:s"] {
+            assert_eq!(parse_bearer(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Every request of the public API, one type each: method, path, body, answer. Router, client, CLI and tests use these
+//! types, so no path is written twice. Paths match without regard to case in their fixed segments.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::arm::*;
+use crate::batchai::*;
+
+pub const BATCHAI_VERSION: &str = "2018-05-01";
+pub const GROUPS_VERSION: &str = "2018-05-01";
+pub const STORAGE_VERSION: &str = "2018-02-01";
+pub const SUBSCRIPTIONS_VERSION: &str = "2016-06-01";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    Get,
+    Head,
+    Put,
+    Patch,
+    Post,
+    Delete,
+}
+
+impl Method {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+pub trait Operation {
+    const ID: &'static str;
+    const METHOD: Method;
+    /// Fixed segments and `{parameters}`.
+    const PATH: &'static str;
+    /// The `api-version` our own client sends.
+    const VERSION: &'static str;
+    type Request: Serialize + DeserializeOwned + Send + 'static;
+    type Response: Serialize + DeserializeOwned + Send + 'static;
+}
+
+/// A request or answer without a body.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct NoBody {}
+
+/// The path of `O` with its parameters filled in and percent-encoded.
+pub fn path_of<O: Operation>(values: &[(&str, &str)]) -> String {
+    fill(O::PATH, values)
+}
+
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+    const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    let mut path = String::with_capacity(template.len() + 64);
+    for segment in template.split('/').skip(1) {
+        path.push('/');
+        match segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) {
+            None => path.push_str(segment),
+            Some(name) => {
+                let value = values.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value);
+                path.extend(utf8_percent_encode(value, &KEPT));
+            }
+        }
+    }
+    path
+}
+
+/// Parameters found in `path` when it matches `template`: fixed segments in any case, parameters percent-decoded.
+pub fn match_path(template: &'static str, path: &str) -> Option<Vec<(&'static str, String)>> {
+    let mut found = Vec::new();
+    let mut given = path.strip_prefix('/')?.trim_end_matches('/').split('/');
+    for segment in template.split('/').skip(1) {
+        let actual = given.next()?;
+        match segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) {
+            None if segment.eq_ignore_ascii_case(actual) => {}
+            None => return None,
+            Some(name) => {
+                let value = percent_encoding::percent_decode_str(actual).decode_utf8().ok()?;
+                if value.is_empty() {
+                    return None;
+                }
+                found.push((name, value.into_owned()));
+            }
+        }
+    }
+    given.next().is_none().then_some(found)
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident $id:literal $method:ident $path:expr, $version:expr, $request:ty => $response:ty;)*) => {
+        $(
+            $(#[$doc])*
+            pub struct $name;
+            impl Operation for $name {
+                const ID: &'static str = $id;
+                const METHOD: Method = Method::$method;
+                const PATH: &'static str = $path;
+                const VERSION: &'static str = $version;
+                type Request = $request;
+                type Response = $response;
+            }
+        )*
+
+        /// Every operation's id, method and path: for tables and tests.
+        pub const ALL: &[(&str, Method, &str)] = &[$(($id, Method::$method, $path)),*];
+    };
+}
+
+macro_rules! sub {
+    ($rest:literal) => {
+        concat!("/subscriptions/{subscription}", $rest)
+    };
+}
+macro_rules! group {
+    ($rest:literal) => {
+        concat!("/subscriptions/{subscription}/resourceGroups/{group}", $rest)
+    };
+}
+macro_rules! ws {
+    ($rest:literal) => {
+        concat!(
+            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.BatchAI/workspaces/{workspace}",
+            $rest
+        )
+    };
+}
+macro_rules! sto {
+    ($rest:literal) => {
+        concat!(
+            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Storage/storageAccounts",
+            $rest
+        )
+    };
+}
+
+operations! {
+    SubscriptionsList "Subscriptions_List" Get "/subscriptions", SUBSCRIPTIONS_VERSION, NoBody => Page<Subscription>;
+
+    GroupsCreate "ResourceGroups_CreateOrUpdate" Put group!(""), GROUPS_VERSION, GroupCreateParameters => Group;
+    GroupsGet "ResourceGroups_Get" Get group!(""), GROUPS_VERSION, NoBody => Group;
+    GroupsCheck "ResourceGroups_CheckExistence" Head group!(""), GROUPS_VERSION, NoBody => NoBody;
+    GroupsList "ResourceGroups_List" Get sub!("/resourceGroups"), GROUPS_VERSION, NoBody => Page<Group>;
+    GroupsDelete "ResourceGroups_Delete" Delete group!(""), GROUPS_VERSION, NoBody => NoBody;
+    GroupOperation "ResourceGroups_OperationResult" Get sub!("/operationresults/{operation}"), GROUPS_VERSION, NoBody => NoBody;
+
+    AccountsCreate "StorageAccounts_Create" Put sto!("/{account}"), STORAGE_VERSION, AccountCreateParameters => StorageAccount;
+    AccountsGet "StorageAccounts_GetProperties" Get sto!("/{account}"), STORAGE_VERSION, NoBody => StorageAccount;
+    AccountsListByGroup "StorageAccounts_ListByResourceGroup" Get sto!(""), STORAGE_VERSION, NoBody => Page<StorageAccount>;
+    AccountsList "StorageAccounts_List" Get sub!("/providers/Microsoft.Storage/storageAccounts"), STORAGE_VERSION, NoBody => Page<StorageAccount>;
+    AccountsListKeys "StorageAccounts_ListKeys" Post sto!("/{account}/listKeys"), STORAGE_VERSION, NoBody => AccountKeys;
+    AccountsDelete "StorageAccounts_Delete" Delete sto!("/{account}"), STORAGE_VERSION, NoBody => NoBody;
+    AccountsCheckName "StorageAccounts_CheckNameAvailability" Post sub!("/providers/Microsoft.Storage/checkNameAvailability"), STORAGE_VERSION, NameAvailabilityRequest => NameAvailability;
+
+    WorkspacesCreate "Workspaces_Create" Put ws!(""), BATCHAI_VERSION, WorkspaceCreateParameters => Workspace;
+    WorkspacesUpdate "Workspaces_Update" Patch ws!(""), BATCHAI_VERSION, WorkspaceUpdateParameters => Workspace;
+    WorkspacesGet "Workspaces_Get" Get ws!(""), BATCHAI_VERSION, NoBody => Workspace;
+    WorkspacesDelete "Workspaces_Delete" Delete ws!(""), BATCHAI_VERSION, NoBody => NoBody;
+    WorkspacesListByGroup "Workspaces_ListByResourceGroup" Get group!("/providers/Microsoft.BatchAI/workspaces"), BATCHAI_VERSION, NoBody => Page<Workspace>;
+    WorkspacesList "Workspaces_List" Get sub!("/providers/Microsoft.BatchAI/workspaces"), BATCHAI_VERSION, NoBody => Page<Workspace>;
+
+    ExperimentsCreate "Experiments_Create" Put ws!("/experiments/{experiment}"), BATCHAI_VERSION, NoBody => Experiment;
+    ExperimentsGet "Experiments_Get" Get ws!("/experiments/{experiment}"), BATCHAI_VERSION, NoBody => Experiment;
+    ExperimentsList "Experiments_ListByWorkspace" Get ws!("/experiments"), BATCHAI_VERSION, NoBody => Page<Experiment>;
+    ExperimentsDelete "Experiments_Delete" Delete ws!("/experiments/{experiment}"), BATCHAI_VERSION, NoBody => NoBody;
+
+    ClustersCreate "Clusters_Create" Put ws!("/clusters/{cluster}"), BATCHAI_VERSION, ClusterCreateParameters => Cluster;
+    ClustersGet "Clusters_Get" Get ws!("/clusters/{cluster}"), BATCHAI_VERSION, NoBody => Cluster;
+    ClustersUpdate "Clusters_Update" Patch ws!("/clusters/{cluster}"), BATCHAI_VERSION, ClusterUpdateParameters => Cluster;
+    ClustersList "Clusters_ListByWorkspace" Get ws!("/clusters"), BATCHAI_VERSION, NoBody => Page<Cluster>;
+    ClustersDelete "Clusters_Delete" Delete ws!("/clusters/{cluster}"), BATCHAI_VERSION, NoBody => NoBody;
+
+    JobsCreate "Jobs_Create" Put ws!("/experiments/{experiment}/jobs/{job}"), BATCHAI_VERSION, JobCreateParameters => Job;
+    JobsGet "Jobs_Get" Get ws!("/experiments/{experiment}/jobs/{job}"), BATCHAI_VERSION, NoBody => Job;
+    JobsList "Jobs_ListByExperiment" Get ws!("/experiments/{experiment}/jobs"), BATCHAI_VERSION, NoBody => Page<Job>;
+    JobsDelete "Jobs_Delete" Delete ws!("/experiments/{experiment}/jobs/{job}"), BATCHAI_VERSION, NoBody => NoBody;
+    JobsTerminate "Jobs_Terminate" Post ws!("/experiments/{experiment}/jobs/{job}/terminate"), BATCHAI_VERSION, NoBody => NoBody;
+    /// Query: `outputdirectoryid` (required), `directory`, `linkexpiryinminutes`, `maxresults`.
+    JobsListOutputFiles "Jobs_ListOutputFiles" Post ws!("/experiments/{experiment}/jobs/{job}/listOutputFiles"), BATCHAI_VERSION, NoBody => Page<OutputFile>;
+
+    /// What the `Azure-AsyncOperation` header points at; the service's two names are the reverse of the usual.
+    OperationResult "Operations_Result" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationresults/{operation}"), BATCHAI_VERSION, NoBody => AsyncOperation;
+    /// What the `Location` header points at: 202 while busy, then 200.
+    OperationStatus "Operations_Status" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationstatuses/{operation}"), BATCHAI_VERSION, NoBody => NoBody;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_fill_and_match_back_in_any_case() {
+        let values = [("subscription", "s"), ("group", "a b"), ("workspace", "w"), ("experiment", "e"), ("job", "j")];
+        let path = path_of::<JobsGet>(&values);
+        assert_eq!(
+            path,
+            "/subscriptions/s/resourceGroups/a%20b/providers/Microsoft.BatchAI/workspaces/w/experiments/e/jobs/j"
+        );
+        let lower = path.replace("resourceGroups", "resourcegroups").replace("BatchAI", "batchai");
+        let found = match_path(JobsGet::PATH, &lower).expect("case does not matter");
+        assert!(found.contains(&("group", "a b".to_owned())));
+        assert_eq!(match_path(JobsGet::PATH, "/subscriptions/s"), None);
+        assert_eq!(match_path(JobsGet::PATH, &format!("{path}/more")), None);
+    }
+
+    #[test]
+    fn no_two_operations_answer_the_same_request() {
+        for (i, (id, method, path)) in ALL.iter().enumerate() {
+            for (other, other_method, other_path) in &ALL[i + 1..] {
+                assert!(method != other_method || path != other_path, "{id} and {other} are the same request");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Literal links against literal answers. The signatures were computed with another
+//! implementation of HMAC.
+
+use super::*;
+
+/// 2018-06-07T22:21:55Z.
+const EXPIRES: i64 = 1_528_410_115;
+const LINK: &str = "sv=2016-05-31&sr=f\
+    &sig=l%2BYvgBR0JUPnEt6YJgx%2BHB%2By%2BXxI8ol60n0dThfMoJA%3D\
+    &se=2018-06-07T22%3A21%3A55Z&sp=rl";
+const LIMITED: &str = "sv=2018-03-28&sr=s&sp=r&st=2018-06-07T00:00:00Z&se=2018-06-08\
+    &sip=10.0.0.1-10.0.0.9&spr=https&rscd=attachment&rsct=text/plain\
+    &sig=gxpsCx33UTuH/owXy%2BKjR6jzT4gRb5Himawag5sVG10%3D";
+const PLAIN: Bearer = Bearer { address: None, over_tls: false };
+
+fn key() -> Vec<u8> {
+    (0..64).collect()
+}
+
+fn parse(query: &str) -> Sas {
+    Sas::from_query(query).expect("has a signature").expect("well formed")
+}
+
+fn check(query: &str, share: &str, path: &str, now: i64, bearer: Bearer) -> Result<(), Refused> {
+    let keys = [vec![9; 64], key()];
+    parse(query).check(&keys, "acc", share, path, bearer, now)
+}
+
+#[test]
+fn a_made_link_has_the_services_order_and_opens_one_file() {
+    let made = read_link_query(&key(), "acc", "myshare", "out put/stdout.txt", EXPIRES);
+    assert_eq!(made.expect("a time of the calendar"), LINK);
+
+    let answers = [
+        ("myshare", "out put/stdout.txt", EXPIRES - 1, Ok(())),
+        ("myshare", "out put/stdout.txt", EXPIRES, Err(Refused::Expired)),
+        ("myshare", "out put/stderr.txt", EXPIRES - 1, Err(Refused::Signature)),
+        ("myshare", "", EXPIRES - 1, Err(Refused::Signature)),
+        ("other", "out put/stdout.txt", EXPIRES - 1, Err(Refused::Signature)),
+        // Wrong file and too late: a forger is not told about the time.
+        ("other", "out put/stdout.txt", EXPIRES + 1, Err(Refused::Signature)),
+    ];
+    for (share, path, now, expected) in answers {
+        assert_eq!(check(LINK, share, path, now, PLAIN), expected, "{share}/{path} at {now}");
+    }
+    let sas = parse(LINK);
+    assert!(sas.check(&[vec![9; 64]], "acc", "myshare", "out put/stdout.txt", PLAIN, 0).is_err());
+    assert!(sas.permits(Permission::Read) && sas.permits(Permission::List));
+    assert!(!sas.permits(Permission::Write) && !sas.permits(Permission::Delete));
+    assert!(!sas.permits(Permission::Create));
+}
+
+#[test]
+fn a_share_link_covers_every_path_but_keeps_its_limits() {
+    let start = 1_528_329_600; // 2018-06-07T00:00:00Z
+    let from = |address: &str, over_tls| Bearer { address: Some(address.parse().expect("an address")), over_tls };
+    let good = from("10.0.0.5", true);
+    let answers = [
+        (start, good, Ok(())),
+        (start + 86_399, from("::ffff:10.0.0.9", true), Ok(())),
+        (start - 1, good, Err(Refused::NotYet)),
+        (start + 86_400, good, Err(Refused::Expired)),
+        (start, from("10.0.0.10", true), Err(Refused::Address)),
+        (start, from("::1", true), Err(Refused::Address)),
+        (start, Bearer { address: None, over_tls: true }, Err(Refused::Address)),
+        (start, from("10.0.0.5", false), Err(Refused::Protocol)),
+    ];
+    for (now, bearer, expected) in answers {
+        for path in ["", "a", "deep/er"] {
+            assert_eq!(check(LIMITED, "myshare", path, now, bearer), expected, "{now} {bearer:?}");
+        }
+    }
+    let overrides = parse(LIMITED).overrides;
+    assert_eq!(overrides.content_disposition, "attachment");
+    assert_eq!(overrides.content_type, "text/plain");
+}
+
+#[test]
+fn every_changed_parameter_breaks_the_signature() {
+    for (from, to) in [("sp=rl", "sp=rwl"), ("T22", "T23"), ("sv=2016", "sv=2017"), ("sr=f", "sr=s")] {
+        let forged = LINK.replace(from, to);
+        assert_ne!(forged, LINK);
+        let answer = check(&forged, "myshare", "out put/stdout.txt", 0, PLAIN);
+        assert_eq!(answer, Err(Refused::Signature), "{forged}");
+    }
+    for added in ["&rsct=text/html", "&st=2001-01-01", "&spr=https", "&sip=10.0.0.1", "&si=x"] {
+        let answer = check(&format!("{LINK}{added}"), "myshare", "out put/stdout.txt", 0, PLAIN);
+        assert_eq!(answer, Err(Refused::Signature), "{added}");
+    }
+}
+
+#[test]
+fn malformed_links_are_told_from_no_links() {
+    assert_eq!(Sas::from_query("restype=share"), None);
+    assert_eq!(Sas::from_query("sv=1&sr=f&sig="), None);
+    for query in [
+        "sr=f&sig=x",
+        "sv=2018-03-28&sig=x",
+        "sv=2018-03-28&sr=b&sig=x",
+        "sv=2018-03-28&sr=f&sp=r&sp=rw&sig=x",
+        "sv=2018-03-28&sr=f&sp=r%0A&sig=x",
+    ] {
+        assert_eq!(Sas::from_query(query), Some(Err(Refused::Malformed)), "{query}");
+    }
+}
+
+#[test]
+fn times_in_every_documented_form() {
+    for (text, expected) in [
+        ("2018-06-07T22:21:55Z", Some(EXPIRES)),
+        ("2018-06-07T22:21Z", Some(EXPIRES - 55)),
+        ("2018-06-07", Some(1_528_329_600)),
+        ("", None),
+        ("Z", None),
+        ("soon", None),
+    ] {
+        assert_eq!(seconds(text), expected, "{text}");
+    }
+}

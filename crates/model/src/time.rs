@@ -1,0 +1,194 @@
+//! Points in time as the service writes them: UTC, milliseconds, trailing zeros trimmed (`2018-06-07T21:16:21.13Z`).
+//! A `Timestamp` is made by whoever owns a clock (server, agent, tests) and handed in; nothing here asks for "now".
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// Milliseconds since 1970 in UTC.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    pub fn plus(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span.as_millis() as i64))
+    }
+
+    /// The span since `earlier`; zero when the clock went backwards.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0).max(0) as u64)
+    }
+
+    /// `20180718t174802z`, the form inside node ids.
+    pub fn compact(self) -> String {
+        self.civil().strftime("%Y%m%dt%H%M%Sz").to_string()
+    }
+
+    /// `2018-06-07T21:16:21Z`, the form of file times and log lines.
+    pub fn whole_seconds(self) -> String {
+        self.civil().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_millisecond()))
+    }
+
+    fn civil(self) -> jiff::Zoned {
+        jiff::Timestamp::from_millisecond(self.0).unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC)
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(span) => Self(span.as_millis() as i64),
+            Err(before) => Self(-(before.duration().as_millis() as i64)),
+        }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = self.civil().strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        match self.0.rem_euclid(1000) {
+            0 => write!(f, "{whole}Z"),
+            millis => {
+                let fraction = format!("{millis:03}");
+                write!(f, "{whole}.{}Z", fraction.trim_end_matches('0'))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom(format!("'{text}' is not an ISO 8601 time")))
+    }
+}
+
+/// A length of time on the wire: ISO 8601 (`P7D`) out; ISO 8601 or the .NET form (`7.00:00:00`) in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl Span {
+    pub const fn days(days: u64) -> Self {
+        Self(Duration::from_secs(days * 86_400))
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.starts_with('P') {
+            let span = text.parse::<jiff::Span>().ok()?;
+            let whole = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
+            return Duration::try_from(whole).ok().map(Self);
+        }
+        Self::parse_dotnet(text)
+    }
+
+    /// `[d.]hh:mm:ss`
+    fn parse_dotnet(text: &str) -> Option<Self> {
+        let (days, clock) = match text.split_once('.') {
+            Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
+            None => (0, text),
+        };
+        let mut parts = clock.split(':').map(|part| part.parse::<u64>().ok());
+        let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
+        if parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 59 || days > 1_000_000 {
+            return None;
+        }
+        Some(Self(Duration::from_secs(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total = self.0.as_secs();
+        let (days, hours, minutes, seconds) = (total / 86_400, total / 3_600 % 24, total / 60 % 60, total % 60);
+        f.write_str("P")?;
+        if days > 0 {
+            write!(f, "{days}D")?;
+        }
+        if total == 0 {
+            return f.write_str("T0S");
+        }
+        if total % 86_400 == 0 {
+            return Ok(());
+        }
+        f.write_str("T")?;
+        for (count, unit) in [(hours, 'H'), (minutes, 'M'), (seconds, 'S')] {
+            if count > 0 {
+                write!(f, "{count}{unit}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text)
+            .ok_or_else(|| D::Error::custom(format!("'{text}' is not a duration: write it as 'P7D' or '7.00:00:00'")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_the_service_wrote_them() {
+        for text in ["2018-06-07T21:16:21.13Z", "2018-06-06T18:39:26.491Z", "2018-07-18T22:41:28Z"] {
+            assert_eq!(Timestamp::parse(text).map(|t| t.to_string()).as_deref(), Some(text));
+        }
+        let time = Timestamp::parse("2018-07-18T17:48:02.5Z").expect("a valid time");
+        assert_eq!(time.compact(), "20180718t174802z");
+        assert_eq!(time.whole_seconds(), "2018-07-18T17:48:02Z");
+    }
+
+    #[test]
+    fn durations_are_read_in_both_forms() {
+        let check = |text: &str, seconds: u64, printed: &str| {
+            let span = Span::parse(text).unwrap_or_else(|| panic!("{text} should parse"));
+            assert_eq!((span.0.as_secs(), span.to_string().as_str()), (seconds, printed), "{text}");
+        };
+        check("P7D", 604_800, "P7D");
+        check("7.00:00:00", 604_800, "P7D");
+        check("PT1H30M", 5_400, "PT1H30M");
+        check("00:00:10", 10, "PT10S");
+        check("1.02:03:04", 93_784, "P1DT2H3M4S");
+        assert_eq!(Span::parse("soon"), None);
+        assert_eq!(Span::parse("00:61:00"), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! The planner's answer. It names nodes and jobs outright; whoever carries it out makes no choices.
+
+use std::collections::BTreeMap;
+
+use corro_model::{ClusterKey, JobKey, NodeId};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub revision: u64,
+    /// Clusters that need more nodes, and how many.
+    pub allocate: Vec<(ClusterKey, usize)>,
+    /// Nodes that must leave now; none of them is busy.
+    pub retire: Vec<NodeId>,
+    /// Running jobs that must give up their nodes before those can leave.
+    pub evict: BTreeMap<JobKey, Eviction>,
+    pub placements: Vec<Placement>,
+    /// Why each job that stays queued waits.
+    pub waits: BTreeMap<JobKey, Wait>,
+}
+
+impl Plan {
+    pub fn from_revision(revision: u64) -> Self {
+        Self {
+            revision,
+            allocate: Vec::new(),
+            retire: Vec::new(),
+            evict: BTreeMap::new(),
+            placements: Vec::new(),
+            waits: BTreeMap::new(),
+        }
+    }
+}
+
+/// A gang that starts whole, on exactly these nodes; the first is the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    pub job: JobKey,
+    pub nodes: Vec<NodeId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// Back to the queue.
+    Requeue,
+    /// For good.
+    Terminate,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The cluster will never have that many nodes with its present scale settings.
+    ClusterTooSmall { needs: usize, most: usize },
+    /// Next in line; not enough nodes are free.
+    NodesBusy { needs: usize, idle: usize },
+    /// Behind others.
+    Behind { position: usize, first: JobKey },
+}

@@ -1,0 +1,184 @@
+//! Durable state: SQLite behind one writer thread, an immutable snapshot in memory for readers, and a change signal.
+//! Entered by the server only. An acknowledged commit survives `kill -9` and power loss.
+//!
+//! This room never decides: rules live in `server::app`, plans in `sched`. It applies what it is given, moves jobs and
+//! nodes only through their state machines, and refuses what they refuse.
+//!
+//! Reading order: [`records`] (what is kept), [`state`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
+//! groups), [`db`] (SQLite), [`seal`] (secrets at rest).
+
+mod db;
+pub mod records;
+pub mod seal;
+pub mod state;
+pub mod txn;
+mod writer;
+
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+
+use corro_model::ApiError;
+use tokio::sync::{oneshot, watch};
+
+pub use records::*;
+pub use seal::{Sealed, Vault};
+pub use state::State;
+pub use txn::Txn;
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot open the database at {path}")]
+    Open { path: String, source: Arc<rusqlite::Error> },
+    #[error("the database was written by a newer version (schema {found}, this version knows {known})")]
+    Newer { found: i64, known: i64 },
+    #[error("cannot read the record {kind} {key}")]
+    Record { kind: String, key: String, source: Arc<serde_json::Error> },
+    #[error("cannot write to the database")]
+    Write(#[source] Arc<rusqlite::Error>),
+    #[error("the store has stopped")]
+    Stopped,
+}
+
+impl StoreError {
+    fn is_full(&self) -> bool {
+        let Self::Write(error) = self else { return false };
+        matches!(&**error, rusqlite::Error::SqliteFailure(f, _) if f.code == rusqlite::ErrorCode::DiskFull)
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        if error.is_full() {
+            return ApiError::new(
+                507,
+                "InsufficientStorage",
+                "The server's disk is full: nothing was changed. Free some space in the server's data directory and try again.",
+            );
+        }
+        ApiError::new(
+            500,
+            "InternalError",
+            "The server could not write to its database: nothing was changed. See the server's log.",
+        )
+    }
+}
+
+/// A handle to the store; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+    writer: writer::Inbox,
+}
+
+/// What readers see without asking the writer.
+struct Shared {
+    snapshot: RwLock<Arc<State>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Store {
+    /// Opens or creates the database file, reads everything, starts the writer thread. Blocking.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let (db, state) = db::Db::open(path)?;
+        let shared = Arc::new(Shared { snapshot: RwLock::new(Arc::new(state)), changed: watch::channel(0).0 });
+        let writer = writer::start(db, shared.clone());
+        Ok(Self { shared, writer })
+    }
+
+    /// The state as of the last commit. Cheap; never blocks on a writer.
+    pub fn snapshot(&self) -> Arc<State> {
+        self.shared.snapshot.read().expect("no one panics while holding the snapshot").clone()
+    }
+
+    /// Wakes after every commit. Carries no data: look at a fresh snapshot.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    /// Runs `change` on the current state and makes its result durable before returning. When it refuses, nothing is
+    /// changed. Several callers' changes share one disk write.
+    pub async fn commit<T, E>(&self, change: impl FnOnce(&mut Txn) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send(change, reply);
+        answer.await.unwrap_or_else(|_| Err(StoreError::Stopped.into()))
+    }
+}
+
+impl Shared {
+    fn publish(&self, state: Arc<State>) {
+        let revision = state.revision;
+        *self.snapshot.write().expect("no one panics while holding the snapshot") = state;
+        self.changed.send_replace(revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corro_model::{GroupKey, Timestamp};
+
+    fn group(name: &str) -> GroupRecord {
+        GroupRecord {
+            name: name.to_owned(),
+            location: "eastus".to_owned(),
+            tags: None,
+            created: Timestamp::from_millis(1),
+            deleting: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_is_there_after_reopening() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let path = dir.path().join("corro.db");
+        let store = Store::open(&path).expect("opens");
+        let put = store.commit(|txn| {
+            txn.put(GroupKey::new("G1"), group("G1"));
+            Ok::<_, StoreError>(())
+        });
+        put.await.expect("commits");
+        assert_eq!(store.snapshot().groups.len(), 1);
+        drop(store);
+        let again = Store::open(&path).expect("opens again");
+        assert_eq!(again.snapshot().groups.get(&GroupKey::new("g1")).map(|g| g.name.clone()).as_deref(), Some("G1"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_change_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let store = Store::open(&dir.path().join("corro.db")).expect("opens");
+        let refused = store
+            .commit(|txn| {
+                txn.put(GroupKey::new("g"), group("g"));
+                Err::<(), _>(ApiError::bad_body("no"))
+            })
+            .await;
+        assert_eq!(refused.expect_err("refused").message, "no");
+        assert!(store.snapshot().groups.is_empty());
+    }
+
+    #[tokio::test]
+    async fn many_writers_all_commit() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let store = Store::open(&dir.path().join("corro.db")).expect("opens");
+        let writers = (0..200).map(|i| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                store
+                    .commit(move |txn| {
+                        txn.put(GroupKey::new(&format!("g{i}")), group("g"));
+                        Ok::<_, StoreError>(())
+                    })
+                    .await
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.expect("not cancelled").expect("commits");
+        }
+        assert_eq!(store.snapshot().groups.len(), 200);
+    }
+}

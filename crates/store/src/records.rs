@@ -1,0 +1,252 @@
+//! What is kept, one type per kind of record. A serde derive here is a promise to databases already written.
+//! Names are as the user wrote them; keys are in the tables.
+
+use std::sync::Arc;
+
+use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, JobSpec, Provisioning, Tags};
+use corro_model::state::{JobState, NodeState};
+use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Sealed;
+use crate::state::{State, Table};
+
+/// A kind of record: where it lies in the snapshot and what its rows are called in the database.
+pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+    const KIND: &'static str;
+    type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
+    fn table(state: &State) -> &Table<Self::Key, Self>;
+    fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
+}
+
+macro_rules! records {
+    ($($record:ident $kind:literal $key:ty => $table:ident;)*) => {
+        $(impl Record for $record {
+            const KIND: &'static str = $kind;
+            type Key = $key;
+            fn table(state: &State) -> &Table<$key, Self> {
+                &state.$table
+            }
+            fn table_mut(state: &mut State) -> &mut Table<$key, Self> {
+                &mut state.$table
+            }
+        })*
+
+        /// Puts one stored row into the snapshot that is being read; `Ok(false)` for a kind nobody knows.
+        pub(crate) fn load_row(state: &mut State, kind: &str, key: &str, body: &str) -> Result<bool, serde_json::Error> {
+            match kind {
+                $($kind => {
+                    let key = serde_json::from_value(serde_json::Value::String(key.to_owned()))?;
+                    state.$table.insert(key, Arc::new(serde_json::from_str::<$record>(body)?));
+                })*
+                _ => return Ok(false),
+            }
+            Ok(true)
+        }
+    };
+}
+
+records! {
+    InstanceRecord "instance" String => instance;
+    PrincipalRecord "principal" String => principals;
+    GroupRecord "group" GroupKey => groups;
+    WorkspaceRecord "workspace" WorkspaceKey => workspaces;
+    ExperimentRecord "experiment" ExperimentKey => experiments;
+    ClusterRecord "cluster" ClusterKey => clusters;
+    NodeRecord "node" NodeId => nodes;
+    JobRecord "job" JobKey => jobs;
+    AccountRecord "account" String => accounts;
+    OperationRecord "operation" String => operations;
+}
+
+/// What this installation is; one record, key `self`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InstanceRecord {
+    pub subscription: String,
+    pub tenant: String,
+    /// Signs access tokens.
+    pub token_key: Sealed,
+}
+
+/// Someone who may call the API; keyed by client id. Only a digest of the secret is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PrincipalRecord {
+    pub name: String,
+    pub secret_digest: String,
+    pub created: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GroupRecord {
+    pub name: String,
+    pub location: String,
+    pub tags: Option<Tags>,
+    pub created: Timestamp,
+    pub deleting: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkspaceRecord {
+    pub name: String,
+    pub location: String,
+    pub tags: Tags,
+    pub provisioning: Provisioning,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExperimentRecord {
+    pub name: String,
+    pub provisioning: Provisioning,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    pub name: String,
+    pub guid: String,
+    /// The number in its node ids.
+    pub pool: u32,
+    /// Index of the next node; grows over resizes.
+    pub next_index: u32,
+    /// As asked for, defaults filled in, secrets taken out.
+    pub spec: ClusterSpec,
+    /// A digest of the request, to tell a repeated PUT from a different one.
+    pub fingerprint: String,
+    pub provisioning: Provisioning,
+    pub allocation: AllocationState,
+    pub allocation_since: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    pub cluster: ClusterKey,
+    pub index: u32,
+    pub address: String,
+    /// Orders carry this; raised when the node is declared lost.
+    pub epoch: u64,
+    pub allocated: Timestamp,
+    /// Digest of the node's credential, once it has joined.
+    pub credential_digest: Option<String>,
+    pub(crate) state: NodeState,
+    pub(crate) since: Timestamp,
+}
+
+impl NodeRecord {
+    pub fn allocating(cluster: ClusterKey, index: u32, address: String, now: Timestamp) -> Self {
+        let (epoch, credential_digest, state) = (1, None, NodeState::Allocating);
+        Self { cluster, index, address, epoch, allocated: now, credential_digest, state, since: now }
+    }
+
+    /// Moved only by [`Txn::node_event`](crate::Txn::node_event).
+    pub fn state(&self) -> &NodeState {
+        &self.state
+    }
+
+    pub fn since(&self) -> Timestamp {
+        self.since
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobRecord {
+    pub name: String,
+    pub guid: String,
+    /// Order of submission: first come, first served.
+    pub sequence: u64,
+    pub cluster: ClusterKey,
+    /// As asked for, defaults filled in, secrets taken out.
+    pub spec: JobSpec,
+    /// The values that were taken out, as JSON, sealed.
+    pub secrets: Option<Sealed>,
+    pub fingerprint: String,
+    pub segment: String,
+    pub provisioning: Provisioning,
+    /// How often it was placed.
+    pub attempts: u32,
+    /// Attempts that did not end the job, oldest first.
+    pub lost_attempts: Vec<LostAttempt>,
+    pub(crate) state: JobState,
+    pub(crate) since: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LostAttempt {
+    pub number: u32,
+    pub ended: Timestamp,
+    pub reason: BatchAiError,
+}
+
+/// What a new job's record is made from.
+pub struct NewJob {
+    pub name: String,
+    pub guid: String,
+    pub sequence: u64,
+    pub cluster: ClusterKey,
+    pub spec: JobSpec,
+    pub secrets: Option<Sealed>,
+    pub fingerprint: String,
+    pub segment: String,
+    pub provisioning: Provisioning,
+}
+
+impl JobRecord {
+    pub fn queued(job: NewJob, now: Timestamp) -> Self {
+        let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
+        let (attempts, lost_attempts, state) = (0, Vec::new(), JobState::Queued);
+        #[rustfmt::skip]
+        let record = Self {
+            name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning,
+            attempts, lost_attempts, state, since: now,
+        };
+        record
+    }
+
+    /// Moved only by [`Txn::job_event`](crate::Txn::job_event).
+    pub fn state(&self) -> &JobState {
+        &self.state
+    }
+
+    pub fn since(&self) -> Timestamp {
+        self.since
+    }
+}
+
+/// A storage account; keyed by name, which is unique in the installation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AccountRecord {
+    pub group: GroupKey,
+    pub location: String,
+    pub sku: String,
+    pub kind: String,
+    pub tags: Tags,
+    pub https_only: bool,
+    pub created: Timestamp,
+    /// key1 and key2, base64 inside the seal.
+    pub keys: [Sealed; 2],
+    pub deleting: bool,
+}
+
+/// A long-running operation that a client may ask about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OperationRecord {
+    /// Names from the subscription down, joined with `$`.
+    pub resource_id: String,
+    pub goal: OperationGoal,
+    pub started: Timestamp,
+    pub ended: Option<Timestamp>,
+}
+
+/// What must be true for the operation to have succeeded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OperationGoal {
+    ClusterCreated(ClusterKey),
+    ClusterGone(ClusterKey),
+    JobCreated(JobKey),
+    JobEnded(JobKey),
+    JobGone(JobKey),
+    ExperimentGone(ExperimentKey),
+    WorkspaceGone(WorkspaceKey),
+    AccountGone(String),
+    GroupGone(GroupKey),
+}

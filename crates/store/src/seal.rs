@@ -1,0 +1,109 @@
+//! Secrets at rest: ChaCha20-Poly1305 under a master key that lies beside the database in a file of mode 0600. What is
+//! sealed for one purpose cannot be opened for another.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
+use corro_model::Secret;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Nonce and ciphertext, base64.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Sealed(String);
+
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    #[error("cannot read or create the master key file")]
+    KeyFile(#[source] std::io::Error),
+    #[error("the master key file does not hold a key of 32 bytes")]
+    KeySize,
+    #[error("a sealed value cannot be opened with this installation's master key")]
+    Open,
+}
+
+const NONCE: usize = 12;
+
+/// Holds the master key.
+pub struct Vault {
+    cipher: ChaCha20Poly1305,
+}
+
+impl Vault {
+    /// Reads the master key, or makes one on the first start.
+    pub fn open(path: &Path) -> Result<Self, SealError> {
+        let mut key = Vec::new();
+        match OpenOptions::new().read(true).open(path) {
+            Ok(mut file) => {
+                file.read_to_end(&mut key).map_err(SealError::KeyFile)?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                key = random::<32>().to_vec();
+                let mut file = OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(path)
+                    .map_err(SealError::KeyFile)?;
+                file.write_all(&key).and_then(|()| file.sync_all()).map_err(SealError::KeyFile)?;
+            }
+            Err(error) => return Err(SealError::KeyFile(error)),
+        }
+        let key: [u8; 32] = key.try_into().map_err(|_| SealError::KeySize)?;
+        Ok(Self { cipher: ChaCha20Poly1305::new(&Key::from(key)) })
+    }
+
+    pub fn seal(&self, purpose: &str, secret: &str) -> Sealed {
+        let nonce = random::<NONCE>();
+        let payload = Payload { msg: secret.as_bytes(), aad: purpose.as_bytes() };
+        let text = self.cipher.encrypt(&Nonce::from(nonce), payload).expect("encryption to memory cannot fail");
+        Sealed(STANDARD.encode([&nonce[..], &text].concat()))
+    }
+
+    pub fn open_sealed(&self, purpose: &str, sealed: &Sealed) -> Result<Secret, SealError> {
+        let bytes = STANDARD.decode(&sealed.0).map_err(|_| SealError::Open)?;
+        let (nonce, text) = bytes.split_at_checked(NONCE).ok_or(SealError::Open)?;
+        let nonce: [u8; NONCE] = nonce.try_into().map_err(|_| SealError::Open)?;
+        let payload = Payload { msg: text, aad: purpose.as_bytes() };
+        let plain = self.cipher.decrypt(&Nonce::from(nonce), payload).map_err(|_| SealError::Open)?;
+        String::from_utf8(plain).map(Secret::new).map_err(|_| SealError::Open)
+    }
+}
+
+/// Bytes nobody can guess.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    bytes
+}
+
+/// A digest that stands for a random secret of full length; no salt is needed for those.
+pub fn digest(secret: &str) -> String {
+    STANDARD.encode(Sha256::digest(secret.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_opens_only_for_its_purpose_and_with_its_key() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let vault = Vault::open(&dir.path().join("a.key")).expect("a new key");
+        let sealed = vault.seal("account x", "hunter2");
+        assert_eq!(vault.open_sealed("account x", &sealed).expect("opens").expose(), "hunter2");
+        assert!(vault.open_sealed("account y", &sealed).is_err());
+        let again = Vault::open(&dir.path().join("a.key")).expect("the same key");
+        assert!(again.open_sealed("account x", &sealed).is_ok());
+        let other = Vault::open(&dir.path().join("b.key")).expect("another key");
+        assert!(other.open_sealed("account x", &sealed).is_err());
+        assert!(!format!("{sealed:?}").contains("hunter2"));
+    }
+}

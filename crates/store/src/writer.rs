@@ -1,0 +1,106 @@
+//! The one thread that writes. It takes the changes that are waiting, applies each to the working state, writes all
+//! their rows in one transaction, publishes one snapshot, and only then answers. A change that refuses costs nothing.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+
+use crate::db::Db;
+use crate::state::State;
+use crate::txn::{Dirty, Txn};
+use crate::{Shared, StoreError};
+
+/// As many changes as share one disk write.
+const GROUP: usize = 512;
+
+#[derive(Clone)]
+pub(crate) struct Inbox(mpsc::Sender<Box<dyn Change>>);
+
+impl Inbox {
+    pub fn send<T, E, F>(&self, change: F, reply: oneshot::Sender<Result<T, E>>)
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+        F: FnOnce(&mut Txn) -> Result<T, E> + Send + 'static,
+    {
+        // A closed inbox drops the reply, which the caller sees as `Stopped`.
+        let _ = self.0.send(Box::new(Pending { change: Some(change), result: None, reply: Some(reply) }));
+    }
+}
+
+pub(crate) fn start(db: Db, shared: Arc<Shared>) -> Inbox {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("store-writer".to_owned())
+        .spawn(move || write_loop(db, &shared, &receiver))
+        .expect("a thread can be started at start-up");
+    Inbox(sender)
+}
+
+fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change>>) {
+    while let Ok(first) = inbox.recv() {
+        let waiting = std::iter::once(first).chain(inbox.try_iter()).take(GROUP);
+        let base = shared.snapshot.read().expect("no one panics while holding the snapshot").clone();
+        let mut working: State = (*base).clone();
+        let mut dirty = Dirty::new();
+        let mut changes = Vec::new();
+        for mut change in waiting {
+            if let Some((state, rows)) = change.apply(&working) {
+                working = state;
+                dirty.extend(rows);
+            }
+            changes.push(change);
+        }
+        let written = if dirty.is_empty() { Ok(()) } else { db.write(&dirty) };
+        match &written {
+            Ok(()) if !dirty.is_empty() => shared.publish(Arc::new(working)),
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(error = error as &dyn std::error::Error, "a commit failed; nothing was changed")
+            }
+        }
+        for change in changes {
+            change.answer(&written);
+        }
+    }
+}
+
+/// A change of any result type, waiting for its group.
+trait Change: Send {
+    /// The state after the change and the rows it touched; `None` when it refused.
+    fn apply(&mut self, state: &State) -> Option<(State, Dirty)>;
+    fn answer(self: Box<Self>, written: &Result<(), StoreError>);
+}
+
+struct Pending<T, E, F> {
+    change: Option<F>,
+    result: Option<Result<T, E>>,
+    reply: Option<oneshot::Sender<Result<T, E>>>,
+}
+
+impl<T, E, F> Change for Pending<T, E, F>
+where
+    T: Send,
+    E: From<StoreError> + Send,
+    F: FnOnce(&mut Txn) -> Result<T, E> + Send,
+{
+    fn apply(&mut self, state: &State) -> Option<(State, Dirty)> {
+        let change = self.change.take()?;
+        let mut txn = Txn::on(state);
+        let result = change(&mut txn);
+        let accepted = result.is_ok();
+        self.result = Some(result);
+        accepted.then(|| txn.finish())
+    }
+
+    fn answer(mut self: Box<Self>, written: &Result<(), StoreError>) {
+        let (Some(result), Some(reply)) = (self.result.take(), self.reply.take()) else { return };
+        let answer = match (result, written) {
+            (Ok(_), Err(error)) => Err(E::from(error.clone())),
+            (result, _) => result,
+        };
+        // The caller may have gone away; the change stands.
+        let _ = reply.send(answer);
+    }
+}
