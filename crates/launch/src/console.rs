@@ -1,0 +1,165 @@
+//! Shows the output of several ranks on one stream, as `horovodrun` does, and keeps each rank's own copy. Entered by
+//! `gang`. Writing happens on a thread of its own, so that a reader who pauses (`corro run … | less`) holds up the ranks'
+//! output but never Ctrl-C. Never reorders the bytes of a rank, never mixes two ranks within a line.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::thread;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::lines::{Assembler, Mode, Sink, ends_line};
+
+/// Blocks waiting to be written. Full means that the ranks wait.
+const QUEUE: usize = 32;
+
+/// One shared stream. It is complete once the console and the ranks' ways to it are gone.
+#[derive(Debug)]
+pub struct Console {
+    blocks: mpsc::Sender<Block>,
+}
+
+/// One rank's way to a console.
+#[derive(Debug)]
+pub struct RankConsole {
+    rank: usize,
+    blocks: mpsc::Sender<Block>,
+}
+
+/// What is written for one rank.
+#[derive(Debug)]
+pub struct Channel {
+    /// Put before each line, for example `[3]<stdout>:`.
+    pub prefix: String,
+    /// A byte-exact copy.
+    pub copy: Option<File>,
+}
+
+#[derive(Debug)]
+struct Block {
+    rank: usize,
+    /// Empty: this rank has nothing more to say.
+    bytes: Vec<u8>,
+}
+
+impl Console {
+    /// Opens a console with one channel per rank. The receiver resolves when all is written, with the error that ended
+    /// the writing early, if any.
+    pub fn open(
+        out: impl Write + Send + 'static,
+        mode: Mode,
+        channels: Vec<Channel>,
+    ) -> io::Result<(Console, oneshot::Receiver<io::Result<()>>)> {
+        let (blocks, queue) = mpsc::channel(QUEUE);
+        let (done, finished) = oneshot::channel();
+        // Not a task of the runtime: its end must not wait for a reader who never comes back.
+        thread::Builder::new().name("console".into()).spawn(move || {
+            // Nobody listens when the gang was interrupted.
+            let _ = done.send(write_all(out, mode, channels, queue));
+        })?;
+        Ok((Console { blocks }, finished))
+    }
+
+    /// The way for one rank. Writing fails once the stream is closed (`… | head`).
+    pub fn for_rank(&self, rank: usize) -> RankConsole {
+        RankConsole { rank, blocks: self.blocks.clone() }
+    }
+}
+
+impl RankConsole {
+    /// The rank has nothing more to say: its unfinished line is written.
+    pub async fn finish(self) -> io::Result<()> {
+        self.send(Vec::new()).await
+    }
+
+    async fn send(&self, bytes: Vec<u8>) -> io::Result<()> {
+        let block = Block { rank: self.rank, bytes };
+        self.blocks.send(block).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Sink for RankConsole {
+    async fn write(&mut self, block: &[u8]) -> io::Result<()> {
+        self.send(block.to_vec()).await
+    }
+}
+
+fn write_all(
+    mut out: impl Write,
+    mode: Mode,
+    channels: Vec<Channel>,
+    mut queue: mpsc::Receiver<Block>,
+) -> io::Result<()> {
+    let mut channels: Vec<_> = channels
+        .into_iter()
+        .map(|channel| (Assembler::new(mode), Prefixer::new(channel.prefix), channel.copy))
+        .collect();
+    let mut shown = Vec::new();
+    while let Some(Block { rank, bytes }) = queue.blocking_recv() {
+        let Some((assembler, prefixer, copy)) = channels.get_mut(rank) else {
+            continue;
+        };
+        if let Some(copy) = copy {
+            copy.write_all(&bytes)?;
+        }
+        let block = if bytes.is_empty() { assembler.finish() } else { assembler.push(&bytes) };
+        if block.is_empty() {
+            continue;
+        }
+        shown.clear();
+        prefixer.apply(block, &mut shown);
+        out.write_all(&shown)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// Puts a prefix before every line of one rank.
+struct Prefixer {
+    prefix: String,
+    last: u8,
+}
+
+impl Prefixer {
+    fn new(prefix: String) -> Prefixer {
+        Prefixer { prefix, last: b'\n' }
+    }
+
+    fn apply(&mut self, block: &[u8], out: &mut Vec<u8>) {
+        if self.prefix.is_empty() {
+            return out.extend_from_slice(block);
+        }
+        for piece in block.split_inclusive(|byte| ends_line(*byte)) {
+            // The second half of "\r\n" is no line of its own.
+            let starts_line = ends_line(self.last) && !(self.last == b'\r' && piece == b"\n");
+            if starts_line {
+                out.extend_from_slice(self.prefix.as_bytes());
+            }
+            out.extend_from_slice(piece);
+            self.last = piece[piece.len() - 1];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(blocks: &[&str], expected: &str) {
+        let mut prefixer = Prefixer::new("[0]:".into());
+        let mut out = Vec::new();
+        for block in blocks {
+            prefixer.apply(block.as_bytes(), &mut out);
+        }
+        assert_eq!(String::from_utf8_lossy(&out), expected, "{blocks:?}");
+    }
+
+    #[test]
+    fn every_line_gets_one_prefix() {
+        check(&["a\nb\n"], "[0]:a\n[0]:b\n");
+        check(&["\n\n"], "[0]:\n[0]:\n");
+        check(&["a\r\nb\r", "\n", "c\n"], "[0]:a\r\n[0]:b\r\n[0]:c\n");
+        check(&["10%\r20%\r"], "[0]:10%\r[0]:20%\r");
+        check(&["long", "er\nx\n"], "[0]:longer\n[0]:x\n");
+    }
+}

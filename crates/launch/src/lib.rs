@@ -1,0 +1,20 @@
+//! Starts rank processes and ends them for certain. The node agent and `corro run` enter here; the engine inside the
+//! ranks is met only through environment variables and the rendezvous server. Never knows a job, a share or a cluster.
+//!
+//! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
+//! other), `guard` (the small parent every process gets), `process` and `exit` (start, stop, wait), `sweep` (the second
+//! net), `reader`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine).
+
+pub mod console;
+pub mod environment;
+pub mod exit;
+pub mod gang;
+pub mod guard;
+pub mod lines;
+pub mod place;
+pub mod process;
+mod procfs;
+pub mod reader;
+pub mod rendezvous;
+pub mod sweep;
+pub mod tail;

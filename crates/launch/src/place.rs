@@ -1,0 +1,119 @@
+//! Decides which rank runs where. The agent and `gang` enter here. Pure; never looks at a machine.
+
+/// A host and how many ranks it takes. Names are distinct within a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub name: String,
+    pub slots: usize,
+}
+
+/// The place of one rank in its gang, in Horovod's words: *local* is among the ranks of its host, *cross* among the ranks
+/// with the same local rank, one per host that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankPlace {
+    pub rank: usize,
+    pub size: usize,
+    pub local_rank: usize,
+    pub local_size: usize,
+    pub cross_rank: usize,
+    pub cross_size: usize,
+    pub host_idx: usize,
+}
+
+/// All ranks, host by host and slot by slot.
+pub fn place(hosts: &[Host]) -> Vec<RankPlace> {
+    let size = hosts.iter().map(|host| host.slots).sum();
+    let mut places = Vec::with_capacity(size);
+    for (host_idx, host) in hosts.iter().enumerate() {
+        for local_rank in 0..host.slots {
+            let has_peer = |other: &&Host| other.slots > local_rank;
+            places.push(RankPlace {
+                rank: places.len(),
+                size,
+                local_rank,
+                local_size: host.slots,
+                cross_rank: hosts[..host_idx].iter().filter(has_peer).count(),
+                cross_size: hosts.iter().filter(has_peer).count(),
+                host_idx,
+            });
+        }
+    }
+    places
+}
+
+/// How many of `processes` each of `nodes` runs: the first nodes take as many as an even split rounded up, the last ones
+/// what is left.
+pub fn spread(processes: usize, nodes: usize) -> Vec<usize> {
+    if nodes == 0 {
+        return Vec::new();
+    }
+    let per_node = processes.div_ceil(nodes);
+    (0..nodes).map(|node_idx| processes.saturating_sub(node_idx * per_node).min(per_node)).collect()
+}
+
+/// The first `processes` slots of `hosts`; `None` if there are fewer. Hosts that get no rank are left out.
+pub fn take_slots(hosts: &[Host], processes: usize) -> Option<Vec<Host>> {
+    let mut left = processes;
+    let mut taken = Vec::new();
+    for host in hosts {
+        let slots = host.slots.min(left);
+        left -= slots;
+        if slots > 0 {
+            taken.push(Host { name: host.name.clone(), slots });
+        }
+    }
+    (left == 0).then_some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(slots: &[usize]) -> Vec<Host> {
+        slots.iter().enumerate().map(|(idx, slots)| Host { name: format!("h{idx}"), slots: *slots }).collect()
+    }
+
+    /// Expected: (host, local rank, local size, cross rank, cross size) in rank order.
+    fn check(slots: &[usize], expected: &[(usize, usize, usize, usize, usize)]) {
+        let places = place(&hosts(slots));
+        let seen: Vec<_> =
+            places.iter().map(|p| (p.host_idx, p.local_rank, p.local_size, p.cross_rank, p.cross_size)).collect();
+        assert_eq!(seen, expected, "{slots:?}");
+        assert!(places.iter().enumerate().all(|(rank, p)| p.rank == rank && p.size == expected.len()));
+    }
+
+    #[test]
+    fn ranks_go_host_by_host() {
+        check(&[], &[]);
+        check(&[1], &[(0, 0, 1, 0, 1)]);
+        check(&[2, 2], &[(0, 0, 2, 0, 2), (0, 1, 2, 0, 2), (1, 0, 2, 1, 2), (1, 1, 2, 1, 2)]);
+        check(&[1, 1, 1], &[(0, 0, 1, 0, 3), (1, 0, 1, 1, 3), (2, 0, 1, 2, 3)]);
+    }
+
+    #[test]
+    fn uneven_hosts_cross_only_where_there_is_a_peer() {
+        check(&[1, 3], &[(0, 0, 1, 0, 2), (1, 0, 3, 1, 2), (1, 1, 3, 0, 1), (1, 2, 3, 0, 1)]);
+        check(&[2, 0, 1], &[(0, 0, 2, 0, 2), (0, 1, 2, 0, 1), (2, 0, 1, 1, 2)]);
+    }
+
+    #[test]
+    fn processes_fill_the_first_nodes_first() {
+        for (processes, nodes, expected) in [
+            (8, 2, vec![4, 4]),
+            (5, 2, vec![3, 2]),
+            (4, 3, vec![2, 2, 0]),
+            (2, 4, vec![1, 1, 0, 0]),
+            (0, 2, vec![0, 0]),
+            (3, 0, vec![]),
+        ] {
+            assert_eq!(spread(processes, nodes), expected, "{processes} over {nodes}");
+        }
+    }
+
+    #[test]
+    fn slots_are_taken_in_order() {
+        assert_eq!(take_slots(&hosts(&[2, 2]), 3), Some(vec![hosts(&[2])[0].clone(), hosts(&[0, 1])[1].clone()]));
+        assert_eq!(take_slots(&hosts(&[2, 2]), 2), Some(hosts(&[2])));
+        assert_eq!(take_slots(&hosts(&[2, 2]), 5), None);
+    }
+}

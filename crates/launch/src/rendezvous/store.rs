@@ -1,0 +1,130 @@
+//! The scopes, keys and values behind the rendezvous server, and Horovod's rule for when a scope is done with. Entered by
+//! the server for every request. Pure; never waits.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Peer addresses are some hundred bytes per rank; nothing honest comes near.
+const MOST_BYTES: usize = 256 * 1024 * 1024;
+/// Counted per key, so that many empty values are bounded too.
+const KEY_COST: usize = 128;
+
+#[derive(Debug)]
+pub struct Store {
+    known: BTreeMap<String, usize>,
+    scopes: HashMap<String, Scope>,
+    n_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Scope {
+    values: HashMap<String, Arc<[u8]>>,
+    finished: BTreeSet<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Store {
+    /// `known`: how many ranks use each scope that is known in advance.
+    pub fn new(known: BTreeMap<String, usize>) -> Store {
+        Store { known, scopes: HashMap::new(), n_bytes: 0 }
+    }
+
+    pub fn put(&mut self, scope: &str, key: &str, value: Vec<u8>) -> Result<(), Full> {
+        let added = cost(key, &value);
+        let replaced = self.get(scope, key).map_or(0, |old| cost(key, &old));
+        if self.n_bytes - replaced + added > MOST_BYTES {
+            return Err(Full);
+        }
+        self.n_bytes = self.n_bytes - replaced + added;
+        let scope = self.scopes.entry(scope.to_owned()).or_default();
+        scope.values.insert(key.to_owned(), value.into());
+        Ok(())
+    }
+
+    pub fn get(&self, scope: &str, key: &str) -> Option<Arc<[u8]>> {
+        self.scopes.get(scope)?.values.get(key).cloned()
+    }
+
+    /// Rank `key` has finished with the scope. A known scope is emptied when its last rank says so, since the others may
+    /// still be reading; of any other scope the key itself goes.
+    pub fn delete(&mut self, scope_name: &str, key: &str) {
+        match self.known.get(scope_name) {
+            Some(&n_ranks) => {
+                let scope = self.scopes.entry(scope_name.to_owned()).or_default();
+                // A set, because a client that lost our answer asks again.
+                scope.finished.insert(key.to_owned());
+                if scope.finished.len() < n_ranks {
+                    return;
+                }
+                let scope = self.scopes.remove(scope_name).unwrap_or_default();
+                self.n_bytes -= scope.values.iter().map(|(key, value)| cost(key, value)).sum::<usize>();
+            }
+            None => {
+                let Some(scope) = self.scopes.get_mut(scope_name) else {
+                    return;
+                };
+                if let Some(value) = scope.values.remove(key) {
+                    self.n_bytes -= cost(key, &value);
+                }
+                if scope.values.is_empty() {
+                    self.scopes.remove(scope_name);
+                }
+            }
+        }
+    }
+}
+
+fn cost(key: &str, value: &[u8]) -> usize {
+    key.len() + value.len() + KEY_COST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> Store {
+        Store::new(BTreeMap::from([("global".to_owned(), 2)]))
+    }
+
+    #[test]
+    fn a_known_scope_is_emptied_by_its_last_rank() {
+        let mut store = store();
+        for _round in 0..2 {
+            store.put("global", "0", b"a".to_vec()).unwrap();
+            store.put("global", "1", b"b".to_vec()).unwrap();
+            store.delete("global", "0");
+            store.delete("global", "0");
+            assert_eq!(store.get("global", "0").as_deref(), Some(&b"a"[..]), "rank 1 may still read it");
+            store.delete("global", "1");
+            assert_eq!(store.get("global", "0"), None);
+            assert_eq!(store.get("global", "1"), None);
+            assert_eq!(store.n_bytes, 0);
+        }
+    }
+
+    #[test]
+    fn other_scopes_lose_the_key() {
+        let mut store = store();
+        store.put("own", "x", b"1".to_vec()).unwrap();
+        store.put("own", "x", b"22".to_vec()).unwrap();
+        store.put("own", "y", b"3".to_vec()).unwrap();
+        store.delete("own", "x");
+        store.delete("nowhere", "x");
+        assert_eq!(store.get("own", "x"), None);
+        assert_eq!(store.get("own", "y").as_deref(), Some(&b"3"[..]));
+        store.delete("own", "y");
+        assert!(store.scopes.is_empty());
+        assert_eq!(store.n_bytes, 0);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut store = store();
+        let piece = vec![0; 16 * 1024 * 1024];
+        let n_fitting = (0..).take_while(|n| store.put("own", &n.to_string(), piece.clone()).is_ok()).count();
+        assert_eq!(n_fitting, 15);
+        assert_eq!(store.put("own", "0", piece), Ok(()), "replacing needs no more room");
+    }
+}

@@ -1,0 +1,88 @@
+//! What the tests share: a launcher with a real guard, shell commands as processes, and waiting with a deadline.
+#![allow(dead_code, reason = "each test executable uses its own part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use corro_launch::exit::Exit;
+use corro_launch::lines::{Mode, pump};
+use corro_launch::process::{Launcher, Process, ProcessSpec};
+
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// An example of this crate; cargo puts them in a folder beside that of the test executables.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this executable has a path");
+    let path = test.parent().and_then(Path::parent).expect("a target folder").join("examples").join(name);
+    assert!(path.exists(), "{} is built by `cargo test -p corro-launch`", path.display());
+    path
+}
+
+pub fn launcher() -> Launcher {
+    Launcher { guard: example("guard"), guard_args: vec!["--".into()] }
+}
+
+pub fn path_only() -> BTreeMap<String, String> {
+    BTreeMap::from([("PATH".to_owned(), std::env::var("PATH").expect("PATH is set"))])
+}
+
+/// A tag no other test uses.
+pub fn tag(name: &str) -> String {
+    format!("test/{}/{name}", std::process::id())
+}
+
+pub fn shell(tag: &str, script: &str) -> ProcessSpec {
+    let argv = ["sh", "-c", script].map(String::from).to_vec();
+    ProcessSpec { argv, env: path_only(), cwd: std::env::temp_dir(), tag: tag.to_owned() }
+}
+
+pub struct Ended {
+    pub exit: Exit,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+pub async fn to_end(mut process: Process) -> Ended {
+    let (out, err) = (process.stdout.take().expect("not taken"), process.stderr.take().expect("not taken"));
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let all = async {
+        tokio::join!(
+            process.wait(),
+            pump(out, Mode::Raw, None, |bytes| {
+                stdout.extend_from_slice(bytes);
+                Ok(())
+            }),
+            pump(err, Mode::Raw, None, |bytes| {
+                stderr.extend_from_slice(bytes);
+                Ok(())
+            }),
+        )
+    };
+    let (exit, out, err) = tokio::time::timeout(DEADLINE, all).await.expect("the process ends in time");
+    out.expect("stdout can be read");
+    err.expect("stderr can be read");
+    Ended {
+        exit: exit.expect("the process can be waited for"),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+/// Looks every few milliseconds until the condition holds.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let watch = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(DEADLINE, watch).await.is_ok(), "still not so: {what}");
+}
+
+/// There, and not merely a zombie that somebody else has to reap.
+pub fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| Some(stat.rsplit_once(')')?.1.trim_start().chars().next()? != 'Z'))
+        .unwrap_or(false)
+}

@@ -1,0 +1,279 @@
+//! Real processes under real guards: how they end, and that nothing is left of them.
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{DEADLINE, alive, example, launcher, shell, tag, to_end, until};
+use corro_launch::exit::Exit;
+use corro_launch::lines::{Mode, pump};
+use corro_launch::process::{Process, ProcessSpec, SpawnError};
+use corro_launch::sweep::{processes_with_tag, sweep};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+/// Prints its own id and those of four descendants that try to get away: plain background, new session, double fork
+/// whose middle is gone, and one that ignores SIGTERM and wiped its environment. Then runs `last`.
+fn escaping(last: &str) -> String {
+    format!(
+        "sleep 1000 & echo $!
+         setsid sh -c 'echo $$; exec sleep 1000' &
+         sh -c '(setsid sh -c \"echo \\$\\$; exec sleep 1000\" &) &'
+         env -i PATH=\"$PATH\" setsid sh -c 'trap \"\" TERM HUP; echo $$; while :; do sleep 1000; done' &
+         echo $$
+         {last}"
+    )
+}
+
+/// The five ids that `escaping` prints, and the stream they came from, which has to be kept open.
+async fn five_ids(process: &mut Process) -> (Vec<u32>, impl Sized + use<>) {
+    let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        let line = tokio::time::timeout(DEADLINE, lines.next_line()).await.expect("it prints in time");
+        ids.push(line.expect("readable").expect("five lines").trim().parse().expect("an id"));
+    }
+    (ids, lines)
+}
+
+fn assert_gone(ids: &[u32]) {
+    let left: Vec<_> = ids.iter().filter(|id| alive(**id)).collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+fn kill_9(pid: u32) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("an id fits")).expect("an id is not 0");
+    kill_process(pid, Signal::KILL).expect("our own process can be killed");
+}
+
+#[tokio::test]
+async fn the_true_end_is_seen() {
+    for (script, exit) in [
+        ("exit 0", Exit::Code(0)),
+        ("exit 3", Exit::Code(3)),
+        ("exit 255", Exit::Code(255)),
+        ("kill -TERM $$", Exit::Signal(15)),
+        ("kill -KILL $$", Exit::Signal(9)),
+        ("kill -SEGV $$", Exit::Signal(11)),
+        ("kill -INT $$", Exit::Signal(2)),
+        ("kill -HUP $$", Exit::Signal(1)),
+        ("kill -PIPE $$", Exit::Signal(13)),
+    ] {
+        let process = launcher().spawn(shell(&tag("end"), script)).await.expect("spawns");
+        assert_eq!(to_end(process).await.exit, exit, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn output_and_surroundings_are_as_asked() {
+    let mut spec = shell(&tag("env"), "pwd; cat; echo \"$A\"; echo \"${HOME-none}\"; echo oops >&2");
+    spec.cwd = "/".into();
+    spec.env.insert("A".into(), "b c".into());
+    let ended = to_end(launcher().spawn(spec).await.expect("spawns")).await;
+    assert_eq!(ended.stdout, "/\nb c\nnone\n", "cat found an empty stdin, and HOME was not inherited");
+    assert_eq!(ended.stderr, "oops\n");
+    assert_eq!(ended.exit, Exit::Code(0));
+}
+
+#[tokio::test]
+async fn signals_are_at_their_defaults_in_the_child() {
+    // As under `nohup`, and with SIGCHLD ignored, which would make the guard lose its child's status.
+    let ignoring = "trap '' HUP TERM INT CHLD; exec \"$@\"";
+    let output = tokio::process::Command::new("sh")
+        .args(["-c", ignoring, "sh"])
+        .args([example("launcher"), example("guard")])
+        .args([&tag("signals"), "grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"])
+        .output()
+        .await
+        .expect("the launcher runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    // The C library sets its own two, 32 and 33, to "ignore" whenever it spawns, and lets nobody change that.
+    let own = 0b11 << 31;
+    let masks: Vec<_> = text.lines().skip(1).map(|line| line.split_once(":\t").expect("a mask")).collect();
+    assert_eq!(masks.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["SigBlk", "SigIgn"]);
+    for (name, mask) in masks {
+        assert_eq!(u64::from_str_radix(mask, 16).expect("hexadecimal") & !own, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_start_says_so() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plain = folder.path().join("plain");
+    std::fs::write(&plain, "x").expect("writable");
+    let orphan = folder.path().join("orphan");
+    std::fs::write(&orphan, "#!/no/such/interpreter\n").expect("writable");
+    Command::new("chmod").arg("+x").arg(&orphan).status().expect("chmod runs");
+    for (program, code, text) in [
+        ("no-such-program-here".to_owned(), 127, "corro: cannot start no-such-program-here: no such program\n"),
+        (orphan.display().to_string(), 127, "the interpreter named in its first line is missing\n"),
+        (plain.display().to_string(), 126, "Permission denied (os error 13)\n"),
+    ] {
+        let spec = ProcessSpec { argv: vec![program], ..shell(&tag("missing"), "") };
+        let ended = to_end(launcher().spawn(spec).await.expect("the guard spawns")).await;
+        assert_eq!(ended.exit, Exit::Code(code));
+        assert!(ended.stderr.ends_with(text), "{}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1);
+    }
+    let nowhere = ProcessSpec { cwd: folder.path().join("nowhere"), ..shell(&tag("cwd"), "true") };
+    assert!(matches!(launcher().spawn(nowhere).await, Err(SpawnError::WorkingDirectory { .. })));
+    let empty = ProcessSpec { argv: vec![], ..shell(&tag("empty"), "") };
+    assert!(matches!(launcher().spawn(empty).await, Err(SpawnError::EmptyCommand)));
+}
+
+#[tokio::test]
+async fn descendants_are_gone_when_the_main_process_ends() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let go = folder.path().join("go");
+    let script = escaping(&format!("until [ -e {} ]; do sleep 0.01; done; exit 5", go.display()));
+    let mut process = launcher().spawn(shell(&tag("main-ends"), &script)).await.expect("spawns");
+    let (ids, _stdout) = five_ids(&mut process).await;
+    assert!(ids.iter().all(|id| alive(*id)));
+    std::fs::write(&go, "").expect("writable");
+    let exit = tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
+    assert_eq!(exit, Exit::Code(5));
+    assert_gone(&ids);
+}
+
+#[tokio::test]
+async fn kill_ends_the_whole_tree() {
+    let mut process = launcher().spawn(shell(&tag("kill"), &escaping("wait"))).await.expect("spawns");
+    let (ids, _stdout) = five_ids(&mut process).await;
+    process.stopper().kill();
+    let exit = tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
+    assert_eq!(exit, Exit::Signal(9));
+    assert_gone(&ids);
+}
+
+#[tokio::test]
+async fn terminate_lets_a_process_end_by_itself() {
+    let script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut process = launcher().spawn(shell(&tag("term"), script)).await.expect("spawns");
+    let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
+    assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("ready"));
+    let begin = Instant::now();
+    // Not waited for meanwhile: the stopper notices the end by itself.
+    process.stopper().terminate(DEADLINE).await;
+    assert!(begin.elapsed() < DEADLINE);
+    assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("bye"));
+    assert_eq!(process.wait().await.expect("waits"), Exit::Code(7));
+    process.stopper().kill();
+}
+
+#[tokio::test]
+async fn terminate_kills_after_the_grace_period() {
+    let script = escaping("trap '' TERM; while :; do sleep 1; done");
+    let mut process = launcher().spawn(shell(&tag("stubborn"), &script)).await.expect("spawns");
+    let (ids, _stdout) = five_ids(&mut process).await;
+    let stopper = process.stopper();
+    let (exit, ()) = tokio::join!(process.wait(), stopper.terminate(Duration::from_millis(100)));
+    assert_eq!(exit.expect("waits"), Exit::Signal(9));
+    assert_gone(&ids);
+}
+
+#[tokio::test]
+async fn dropping_a_process_ends_its_tree_even_if_a_stopper_is_held() {
+    let mut process = launcher().spawn(shell(&tag("drop"), &escaping("wait"))).await.expect("spawns");
+    let (ids, _stdout) = five_ids(&mut process).await;
+    let stopper = process.stopper();
+    drop(process);
+    tokio::time::timeout(DEADLINE, stopper.ended()).await.expect("the guard ends");
+    assert_gone(&ids);
+}
+
+#[tokio::test]
+async fn a_launcher_killed_outright_leaves_nothing() {
+    let tag = tag("launcher");
+    let mut killed = Command::new(example("launcher"))
+        .arg(example("guard"))
+        .args([&tag, "sh", "-c", &escaping("wait")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the launcher starts");
+    let mut lines =
+        BufReader::new(tokio::process::ChildStdout::from_std(killed.stdout.take().expect("piped")).expect("async"))
+            .lines();
+    let mut ids: Vec<u32> = Vec::new();
+    for _ in 0..6 {
+        let line = tokio::time::timeout(DEADLINE, lines.next_line()).await.expect("it prints in time");
+        ids.push(line.expect("readable").expect("six lines").trim().parse().expect("an id"));
+    }
+    assert!(ids.iter().all(|id| alive(*id)));
+    assert!(processes_with_tag(&tag).len() >= 4);
+    kill_9(killed.id());
+    killed.wait().expect("it was ours");
+    until("the guard and its tree are gone", || !ids.iter().any(|id| alive(*id))).await;
+    assert_eq!(processes_with_tag(&tag), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn a_guard_killed_outright_is_swept_up_after() {
+    // Without the one that wiped its environment: with its guard killed, nothing ties it to us any more.
+    let script = "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'echo up; exec sleep 1000' &); wait";
+    let tag = tag("guard-killed");
+    let mut process = launcher().spawn(shell(&tag, script)).await.expect("spawns");
+    let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
+    assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("up"));
+    until("the whole tree is up", || processes_with_tag(&tag).len() == 5).await;
+    let ids = processes_with_tag(&tag);
+    kill_9(process.pid());
+    let exit = tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
+    assert_eq!(exit, Exit::Signal(9));
+    assert_gone(&ids);
+    assert_eq!(lines.next_line().await.expect("readable"), None);
+}
+
+#[tokio::test]
+async fn output_ends_even_if_a_leftover_holds_it() {
+    let tag = tag("holder");
+    let script = "env -i PATH=\"$PATH\" setsid sh -c 'echo $$; exec sleep 1000' & wait";
+    let mut process = launcher().spawn(shell(&tag, script)).await.expect("spawns");
+    let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
+    let holder: u32 = lines.next_line().await.expect("readable").expect("a line").parse().expect("an id");
+    kill_9(process.pid());
+    tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
+    assert!(alive(holder), "out of reach, as the test means it to be");
+    let end = tokio::time::timeout(DEADLINE, lines.next_line()).await.expect("the stream ends");
+    assert_eq!(end.expect("readable"), None);
+    kill_9(holder);
+}
+
+#[tokio::test]
+async fn a_sweep_takes_its_prefix_and_no_more() {
+    let (mine, other) = (tag("sweep/1"), tag("sweep/10"));
+    let mut first = launcher().spawn(shell(&format!("{mine}/a"), "echo; sleep 1000")).await.expect("spawns");
+    let mut second = launcher().spawn(shell(&other, "echo; sleep 1000")).await.expect("spawns");
+    for process in [&mut first, &mut second] {
+        let mut lines = BufReader::new(process.stdout.as_mut().expect("not taken")).lines();
+        lines.next_line().await.expect("readable").expect("started");
+    }
+    let killed = sweep(&format!("{mine}/"));
+    assert!(killed.contains(&first.pid()) && killed.len() >= 2, "{killed:?}");
+    assert_eq!(processes_with_tag(&format!("{mine}/")), Vec::<u32>::new());
+    assert!(alive(second.pid()));
+    assert_eq!(sweep(""), Vec::<u32>::new());
+    assert!(alive(second.pid()));
+    assert_eq!(first.wait().await.expect("waits"), Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn much_output_passes_whole() {
+    const BYTES: u64 = 200_000_000;
+    let script = format!("yes 'a line of output, neither long nor short' | head -c {BYTES}");
+    let mut process = launcher().spawn(shell(&tag("much"), &script)).await.expect("spawns");
+    let stdout = process.stdout.take().expect("not taken");
+    let (mut n_written, mut n_lines, mut torn) = (0, 0, 0);
+    let pumped = pump(stdout, Mode::Lines, None, |block| {
+        n_written += block.len() as u64;
+        n_lines += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        torn += u64::from(block.last() != Some(&b'\n'));
+        Ok(())
+    });
+    let (n_read, exit) = tokio::join!(pumped, process.wait());
+    assert_eq!(n_read.expect("readable"), BYTES);
+    assert_eq!(exit.expect("waits"), Exit::Code(0));
+    let line = "a line of output, neither long nor short\n".len() as u64;
+    let missing_end = u64::from(!BYTES.is_multiple_of(line));
+    assert_eq!((n_written, n_lines, torn), (BYTES + missing_end, BYTES.div_ceil(line), 0));
+}

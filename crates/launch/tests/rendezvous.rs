@@ -1,0 +1,159 @@
+//! The rendezvous protocol as clients see it: bytes on a socket.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use corro_launch::rendezvous::Rendezvous;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+async fn server() -> Rendezvous {
+    let known = BTreeMap::from([("global".to_owned(), 2)]);
+    Rendezvous::start(([127, 0, 0, 1], 0).into(), known).await.expect("loopback can be listened on")
+}
+
+async fn connect(server: &Rendezvous) -> TcpStream {
+    TcpStream::connect(server.addr()).await.expect("the server accepts")
+}
+
+/// One reply: its status and body.
+async fn reply(stream: &mut TcpStream) -> (u16, Vec<u8>) {
+    let read = async {
+        let mut bytes = Vec::new();
+        let (head, at) = loop {
+            if let Some(at) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break (String::from_utf8(bytes[..at].to_vec()).expect("a head is text"), at + 4);
+            }
+            assert_ne!(stream.read_buf(&mut bytes).await.expect("readable"), 0, "closed within a reply");
+        };
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a status line");
+        let length = lines.find_map(|line| line.strip_prefix("Content-Length: ")).expect("spelled so");
+        let length: usize = length.parse().expect("a number");
+        let mut body = bytes.split_off(at);
+        while body.len() < length {
+            assert_ne!(stream.read_buf(&mut body).await.expect("readable"), 0, "closed within a body");
+        }
+        assert_eq!(body.len(), length, "one reply at a time");
+        (status.parse().expect("a number"), body)
+    };
+    tokio::time::timeout(DEADLINE, read).await.expect("a reply in time")
+}
+
+async fn ask(stream: &mut TcpStream, method: &str, target: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    let mut request =
+        format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    request.extend_from_slice(body);
+    stream.write_all(&request).await.expect("writable");
+    reply(stream).await
+}
+
+#[tokio::test]
+async fn keys_are_put_read_and_finished_with() {
+    let server = server().await;
+    let mut stream = connect(&server).await;
+    let binary: Vec<u8> = (0..=255).collect();
+    for (method, target, body, expected) in [
+        ("GET", "/global/0", &b""[..], (404, &b""[..])),
+        ("PUT", "/global/0", &binary, (200, b"")),
+        ("GET", "/global/0", b"", (200, &binary)),
+        ("PUT", "/global/0", b"again", (200, b"")),
+        ("GET", "/global/0", b"", (200, b"again")),
+        ("DELETE", "/global/0", b"", (200, b"")),
+        ("GET", "/global/0", b"", (200, b"again")),
+        ("DELETE", "/global/1", b"", (200, b"")),
+        ("GET", "/global/0", b"", (404, b"")),
+        ("PUT", "/other/k", b"", (200, b"")),
+        ("GET", "/other/k", b"", (200, b"")),
+        ("DELETE", "/other/k", b"", (200, b"")),
+        ("GET", "/other/k", b"", (404, b"")),
+        ("GET", "/global", b"", (400, b"")),
+        ("POST", "/global/0", b"x", (405, b"")),
+    ] {
+        let (status, body) = ask(&mut stream, method, target, body).await;
+        assert_eq!((status, body.as_slice()), expected, "{method} {target}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_value_comes_back_whole() {
+    let server = server().await;
+    let mut stream = connect(&server).await;
+    let value: Vec<u8> = (0..5_000_000u32).map(|n| n as u8).collect();
+    assert_eq!(ask(&mut stream, "PUT", "/s/k", &value).await.0, 200);
+    assert!(ask(&mut stream, "GET", "/s/k", b"").await == (200, value));
+}
+
+#[tokio::test]
+async fn requests_in_one_packet_are_answered_in_order() {
+    let server = server().await;
+    let mut stream = connect(&server).await;
+    let requests = b"PUT /s/k HTTP/1.1\r\nContent-Length: 2\r\n\r\nhiGET /s/k HTTP/1.1\r\nConnection: close\r\n\r\n";
+    stream.write_all(requests).await.expect("writable");
+    let mut replies = String::new();
+    tokio::time::timeout(DEADLINE, stream.read_to_string(&mut replies)).await.expect("closes").expect("readable");
+    let expected = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n\
+                    HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+    assert_eq!(replies, expected);
+}
+
+#[tokio::test]
+async fn an_old_client_is_answered_and_closed() {
+    let server = server().await;
+    let mut stream = connect(&server).await;
+    stream.write_all(b"GET /s/k HTTP/1.0\r\n\r\n").await.expect("writable");
+    let mut text = String::new();
+    tokio::time::timeout(DEADLINE, stream.read_to_string(&mut text)).await.expect("closes").expect("readable");
+    assert!(text.starts_with("HTTP/1.1 404 "), "{text}");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_given_up() {
+    let server = server().await;
+    let mut stream = connect(&server).await;
+    stream.write_all(b"PUT /s/k HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf").await.expect("writable");
+    let begin = Instant::now();
+    assert_eq!(reply(&mut stream).await.0, 408);
+    assert!(begin.elapsed() >= Duration::from_millis(2900));
+    assert_eq!(ask(&mut connect(&server).await, "GET", "/s/k", b"").await.0, 404);
+}
+
+#[tokio::test]
+async fn nonsense_and_excess_are_refused() {
+    let server = server().await;
+    for (request, status) in [
+        (b"hello\r\n\r\n".to_vec(), 400),
+        (b"PUT /s/k HTTP/1.1\r\n\r\n".to_vec(), 411),
+        (b"PUT /s/k HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n".to_vec(), 413),
+        ([&b"GET /s/k HTTP/1.1\r\nX: "[..], &[b'x'; 17_000]].concat(), 431),
+    ] {
+        let mut stream = connect(&server).await;
+        stream.write_all(&request).await.expect("writable");
+        assert_eq!(reply(&mut stream).await.0, status);
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_get_is_answered_when_the_key_comes() {
+    let server = server().await;
+    let mut waiting = connect(&server).await;
+    waiting.write_all(b"GET /s/k?wait=20 HTTP/1.1\r\n\r\n").await.expect("writable");
+    let mut other = connect(&server).await;
+    assert_eq!(ask(&mut other, "GET", "/s/k?wait=0.05", b"").await.0, 404);
+    assert_eq!(ask(&mut other, "PUT", "/s/k", b"v").await.0, 200);
+    let begin = Instant::now();
+    assert_eq!(reply(&mut waiting).await, (200, b"v".to_vec()));
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn dropping_the_server_closes_its_connections() {
+    let server = server().await;
+    let mut stream = connect(&server).await;
+    assert_eq!(ask(&mut stream, "PUT", "/s/k", b"v").await.0, 200);
+    drop(server);
+    let n = tokio::time::timeout(DEADLINE, stream.read(&mut [0; 8])).await.expect("in time");
+    assert!(matches!(n, Ok(0) | Err(_)), "{n:?}");
+}
