@@ -1,0 +1,70 @@
+//! The one way from a [`SharePath`] to a file handle. The kernel walks the path beneath the
+//! share's directory (`openat2`), so neither a symbolic link nor a directory that is moved away
+//! in the middle of the walk leads out. Links that stay inside work. Must never fall back to
+//! another way of opening.
+
+use std::{fs::File, os::fd::AsFd};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
+
+use crate::{Kind, ShareError, SharePath, Stat};
+
+/// Opens `path` beneath `root`. `mode` only matters with `OFlags::CREATE`.
+pub(crate) fn open(root: impl AsFd, path: &SharePath, flags: OFlags, mode: Mode) -> Result<File, Errno> {
+    let relative = if path.is_root() { "." } else { path.as_str() };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    // Without NONBLOCK, opening a pipe that a job left in the share would wait for its other end.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let flags = match flags.contains(OFlags::PATH) {
+        true => flags - OFlags::NONBLOCK - OFlags::NOCTTY, // openat2 refuses the combination
+        false => flags,
+    };
+    let mut tries = 0;
+    loop {
+        match openat2(root.as_fd(), relative, flags, mode, resolve) {
+            Ok(fd) => return Ok(File::from(fd)),
+            Err(Errno::INTR) => {}
+            // Something was renamed during a walk that went through `..` of a link: the kernel
+            // cannot vouch for it and asks to try again.
+            Err(Errno::AGAIN) if tries < MAX_TRIES => tries += 1,
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+const MAX_TRIES: u32 = 128;
+
+/// Opens a directory to be listed.
+pub(crate) fn open_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {
+    open(root, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+        .map_err(|errno| ShareError::at("open the directory", path, errno))
+}
+
+/// The directory that holds `path`, opened, and the last name.
+pub(crate) fn open_parent(root: impl AsFd, path: &SharePath) -> Result<(File, &str), ShareError> {
+    let (parent, name) = path.split().ok_or(ShareError::Root)?;
+    // Only a place to stand on: making and removing names needs no right to read the others.
+    let parent = open(root, &parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+        .map_err(|errno| ShareError::at("open the directory of", path, errno))?;
+    Ok((parent, name))
+}
+
+/// Opens a regular file; anything else is refused before a byte of it is touched.
+pub(crate) fn open_file(root: impl AsFd, path: &SharePath, flags: OFlags) -> Result<(File, Stat), ShareError> {
+    if path.is_root() {
+        return Err(ShareError::WrongKind(SharePath::ROOT));
+    }
+    let mode = match flags.contains(OFlags::CREATE) {
+        true => Mode::from_raw_mode(0o666),
+        false => Mode::empty(),
+    };
+    let file = open(root, path, flags, mode).map_err(|errno| ShareError::at("open the file", path, errno))?;
+    let stat = Stat::of_handle(&file, path)?;
+    match stat.kind {
+        Kind::File => Ok((file, stat)),
+        Kind::Directory => Err(ShareError::WrongKind(path.clone())),
+    }
+}

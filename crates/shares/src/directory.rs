@@ -1,0 +1,111 @@
+//! Directories of a share: making, removing, listing. What is listed can be asked for by the same
+//! name; pipes, sockets, devices, links that lead out and unspeakable names are not listed.
+
+use std::time::SystemTime;
+
+use rustix::{
+    fs::{AtFlags, Mode, mkdirat, unlinkat},
+    io::Errno,
+};
+
+use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, root::names_in};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    pub stat: Stat,
+}
+
+impl Entry {
+    pub fn kind(&self) -> Kind {
+        self.stat.kind
+    }
+
+    pub fn len(&self) -> u64 {
+        self.stat.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.stat.len == 0
+    }
+
+    pub fn modified(&self) -> SystemTime {
+        self.stat.modified
+    }
+}
+
+/// Which part of a listing is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct PageRequest<'a> {
+    /// Only names that begin so.
+    pub prefix: &'a str,
+    /// Only names from this one on, itself included.
+    pub from: &'a str,
+    /// At most so many names.
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In byte order of their names.
+    pub entries: Vec<Entry>,
+    /// Where the next page begins; None at the end.
+    pub next: Option<String>,
+}
+
+impl Share {
+    pub fn create_dir(&self, path: &SharePath) -> Result<Stat, ShareError> {
+        if path.is_root() {
+            return Err(ShareError::AlreadyExists(SharePath::ROOT));
+        }
+        self.mkdir(path)?;
+        self.stat_dir(path)
+    }
+
+    /// Makes a directory and those above it; one that is there already is no error.
+    pub fn make_dirs(&self, path: &SharePath) -> Result<(), ShareError> {
+        for prefix in path.prefixes() {
+            match self.mkdir(&prefix) {
+                Ok(()) | Err(ShareError::AlreadyExists(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.stat_dir(path).map(|_| ())
+    }
+
+    pub fn delete_dir(&self, path: &SharePath) -> Result<(), ShareError> {
+        let (parent, name) = beneath::open_parent(&self.root, path)?;
+        unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
+            Errno::NOTDIR => ShareError::WrongKind(path.clone()),
+            _ => ShareError::at("delete the directory", path, errno),
+        })
+    }
+
+    /// All entries, in byte order of their names.
+    pub fn list(&self, path: &SharePath) -> Result<Vec<Entry>, ShareError> {
+        let all = PageRequest { prefix: "", from: "", limit: usize::MAX };
+        Ok(self.list_page(path, all)?.entries)
+    }
+
+    /// One page; only the entries on it are looked at more closely than by name.
+    pub fn list_page(&self, path: &SharePath, page: PageRequest) -> Result<Page, ShareError> {
+        let directory = beneath::open_dir(&self.root, path)?;
+        let mut names = names_in(&directory).map_err(|errno| ShareError::at("list the directory", path, errno))?;
+        names.retain(|name| name.starts_with(page.prefix) && name.as_str() >= page.from);
+        names.sort_unstable();
+        let next = names.get(page.limit).cloned();
+        names.truncate(page.limit);
+        let entries = names.into_iter().filter_map(|name| {
+            // Through the share's root, not through `directory`: a link may lead to a sibling.
+            let stat = self.stat(&path.child(&name).ok()?).ok()?;
+            Some(Entry { name, stat })
+        });
+        Ok(Page { entries: entries.collect(), next })
+    }
+
+    fn mkdir(&self, path: &SharePath) -> Result<(), ShareError> {
+        let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.making(path))?;
+        mkdirat(&parent, name, Mode::from_raw_mode(0o777))
+            .map_err(|errno| ShareError::at("make the directory", path, errno).making(path))
+    }
+}

@@ -1,0 +1,147 @@
+//! Files of a share: content by offset. Writers go through here; readers take the open handle
+//! from [`Share::open_file`] and read it by offset, so a reader never holds up a writer.
+
+use std::{fs::File, io::IoSlice};
+
+use rustix::{
+    fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, fallocate, ftruncate, seek, unlinkat},
+    io::{Errno, pwritev},
+};
+
+use crate::{Share, ShareError, SharePath, Stat, beneath};
+
+/// More holes than this and the rest of the file counts as data: a listing of ranges may say too
+/// much, and must not grow without bound.
+const MAX_RANGES: usize = 100_000;
+/// The kernel's limit for one vectored write.
+const MAX_SLICES: usize = 1024;
+
+impl Share {
+    /// Makes a file of `len` zero bytes (without using space for them) or replaces one's content.
+    pub fn create_file(&self, path: &SharePath, len: u64) -> Result<Stat, ShareError> {
+        let (file, old) =
+            beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE).map_err(|error| error.making(path))?;
+        if old.len > 0 {
+            set_len(&file, path, 0)?;
+        }
+        set_len(&file, path, len)?;
+        Stat::of_handle(&file, path)
+    }
+
+    /// Writes within the file's length; the file does not grow.
+    pub fn write_range(&self, path: &SharePath, offset: u64, bytes: &[u8]) -> Result<Stat, ShareError> {
+        self.write_range_vectored(path, offset, &mut [IoSlice::new(bytes)])
+    }
+
+    /// As [`Share::write_range`], from several buffers, which are used up.
+    pub fn write_range_vectored(
+        &self,
+        path: &SharePath,
+        offset: u64,
+        buffers: &mut [IoSlice<'_>],
+    ) -> Result<Stat, ShareError> {
+        let (file, stat) = beneath::open_file(&self.root, path, OFlags::WRONLY)?;
+        let len = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        check_within(path, offset, len, stat.len)?;
+        write_all_at(&file, offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
+        Stat::of_handle(&file, path)
+    }
+
+    /// Sets bytes within the file's length to zero and gives their space back.
+    pub fn clear_range(&self, path: &SharePath, offset: u64, len: u64) -> Result<Stat, ShareError> {
+        let (file, stat) = beneath::open_file(&self.root, path, OFlags::RDWR)?;
+        check_within(path, offset, len, stat.len)?;
+        if len > 0 {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            match fallocate(&file, hole, offset, len) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&file, offset, len),
+                other => other,
+            }
+            .map_err(|errno| ShareError::at("clear a range of", path, errno))?;
+        }
+        Stat::of_handle(&file, path)
+    }
+
+    /// A handle to read from by offset, and the properties it had when opened.
+    pub fn open_file(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
+        beneath::open_file(&self.root, path, OFlags::RDONLY)
+    }
+
+    pub fn resize(&self, path: &SharePath, len: u64) -> Result<Stat, ShareError> {
+        let (file, _) = beneath::open_file(&self.root, path, OFlags::RDWR)?;
+        set_len(&file, path, len)?;
+        Stat::of_handle(&file, path)
+    }
+
+    /// Where the file holds data, as first and last byte; what lies between reads as zero.
+    pub fn data_ranges(&self, path: &SharePath) -> Result<(Vec<(u64, u64)>, Stat), ShareError> {
+        let (file, stat) = self.open_file(path)?;
+        let mut ranges = Vec::new();
+        let mut position = 0;
+        while position < stat.len {
+            let start = match seek(&file, SeekFrom::Data(position)) {
+                Ok(start) if start < stat.len => start,
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(errno) => return Err(ShareError::at("find the data of", path, errno)),
+            };
+            let end = match seek(&file, SeekFrom::Hole(start)) {
+                _ if ranges.len() + 1 == MAX_RANGES => stat.len,
+                Ok(end) => end.min(stat.len),
+                Err(Errno::NXIO) => break, // shrunk meanwhile
+                Err(errno) => return Err(ShareError::at("find the data of", path, errno)),
+            };
+            ranges.push((start, end - 1));
+            position = end;
+        }
+        Ok((ranges, stat))
+    }
+
+    /// Removes a file; of a symbolic link, the link and not what it leads to.
+    pub fn delete_file(&self, path: &SharePath) -> Result<(), ShareError> {
+        let (parent, name) = beneath::open_parent(&self.root, path)?;
+        unlinkat(&parent, name, AtFlags::empty()).map_err(|errno| ShareError::at("delete the file", path, errno))
+    }
+}
+
+fn check_within(path: &SharePath, start: u64, len: u64, file_len: u64) -> Result<(), ShareError> {
+    match start.checked_add(len) {
+        Some(end) if end <= file_len => Ok(()),
+        end => Err(ShareError::OutOfRange {
+            path: path.clone(),
+            start,
+            end: end.unwrap_or(u64::MAX).saturating_sub(1),
+            len: file_len,
+        }),
+    }
+}
+
+fn set_len(file: &File, path: &SharePath, len: u64) -> Result<(), ShareError> {
+    ftruncate(file, len).map_err(|errno| ShareError::at("set the length of", path, errno))
+}
+
+fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -> Result<(), Errno> {
+    IoSlice::advance_slices(&mut buffers, 0); // skips empty ones
+    while !buffers.is_empty() {
+        match pwritev(file, &buffers[..buffers.len().min(MAX_SLICES)], offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut buffers, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn write_zeros(file: &File, mut offset: u64, mut len: u64) -> Result<(), Errno> {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    while len > 0 {
+        let piece = len.min(ZEROS.len() as u64);
+        write_all_at(file, offset, &mut [IoSlice::new(&ZEROS[..piece as usize])])?;
+        offset += piece;
+        len -= piece;
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Which names accounts and shares may have. Entered before any of them becomes a directory.
+//! Neither rule admits a dot, so hidden names in an account's directory are ours.
+
+/// `^[a-z0-9]{3,24}$`
+pub fn is_account_name(name: &str) -> bool {
+    (3..=24).contains(&name.len()) && name.bytes().all(is_letter_or_digit)
+}
+
+/// 3 to 63 lower-case letters, digits and single dashes, none of them at an end.
+pub fn is_share_name(name: &str) -> bool {
+    (3..=63).contains(&name.len())
+        && name.bytes().all(|b| is_letter_or_digit(b) || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+fn is_letter_or_digit(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table() {
+        let (s24, s25, s63, s64) = ("a".repeat(24), "a".repeat(25), "a".repeat(63), "a".repeat(64));
+        for (name, account, share) in [
+            ("abc", true, true),
+            ("a1b2", true, true),
+            ("my-share", false, true),
+            (&s24, true, true),
+            (&s25, false, true),
+            (&s63, false, true),
+            (&s64, false, false),
+            ("ab", false, false),
+            ("", false, false),
+            ("-abc", false, false),
+            ("abc-", false, false),
+            ("a--b", false, false),
+            ("Abc", false, false),
+            ("..", false, false),
+            ("...", false, false),
+            (".trash-1", false, false),
+            ("a/b", false, false),
+            ("a_b", false, false),
+            ("ábc", false, false),
+            ("abc\n", false, false),
+        ] {
+            assert_eq!(is_account_name(name), account, "account {name:?}");
+            assert_eq!(is_share_name(name), share, "share {name:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Deleting trees: whole, deep, read-only, half deleted before a crash; and never a step outside.
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
+
+use common::{Bench, p};
+use corro_shares::Shares;
+
+fn entries(path: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(path)
+        .expect("there")
+        .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_tree_with_links_goes_and_what_they_lead_to_stays() {
+    let bench = Bench::new();
+    let outside = bench.dir.path().join("outside");
+    fs::create_dir(&outside).expect("made");
+    fs::write(outside.join("keep"), "keep").expect("written");
+    bench.share.make_dirs(&p("a/b/c")).expect("made");
+    for place in ["", "a", "a/b/c"] {
+        symlink(&outside, bench.host().join(place).join("out")).expect("linked");
+        symlink(outside.join("keep"), bench.host().join(place).join("file")).expect("linked");
+        fs::write(bench.host().join(place).join("plain"), "x").expect("written");
+    }
+    let readonly = bench.host().join("a/b/cache");
+    fs::create_dir_all(readonly.join("deeper")).expect("made");
+    fs::write(readonly.join("deeper/f"), "x").expect("written");
+    for path in [readonly.join("deeper"), readonly] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o555)).expect("set");
+    }
+
+    let removed = bench.shares.delete_share("acc", "myshare").expect("deleted");
+    assert!(removed.left_behind.is_none(), "{removed:?}");
+    assert!(entries(&bench.dir.path().join("root/acc")).is_empty());
+    assert_eq!(entries(&outside), ["keep"]);
+}
+
+#[test]
+fn a_tree_deeper_than_there_are_handles_or_stack() {
+    let bench = Bench::new();
+    // Deeper than a path can be long: made step by step from below.
+    let tip = bench.dir.path().join("tip");
+    fs::create_dir(&tip).expect("made");
+    for n in 0..3000 {
+        let wrap = bench.dir.path().join("wrap");
+        fs::create_dir(&wrap).expect("made");
+        fs::rename(&tip, wrap.join(format!("level{n}"))).expect("moved");
+        fs::rename(&wrap, &tip).expect("moved");
+    }
+    fs::rename(&tip, bench.host().join("deep")).expect("moved");
+    let removed = bench.shares.delete_share("acc", "myshare").expect("deleted");
+    assert!(removed.left_behind.is_none(), "{removed:?}");
+    assert!(entries(&bench.dir.path().join("root/acc")).is_empty());
+}
+
+#[test]
+fn leftovers_of_a_crash_go_when_the_root_is_opened() {
+    let bench = Bench::new();
+    let root = bench.dir.path().join("root");
+    for trash in ["acc/.trash-1-0/sub", ".trash-1-1/someshare/sub"] {
+        fs::create_dir_all(root.join(trash)).expect("made");
+        fs::write(root.join(trash).join("file"), "x").expect("written");
+    }
+    fs::create_dir(root.join("acc/.other")).expect("made");
+    let again = Shares::open(&root).expect("opened again");
+    assert!(again.unswept().is_empty());
+    assert_eq!(entries(&root), ["acc"]);
+    assert_eq!(entries(&root.join("acc")), [".other", "myshare"]);
+}
+
+#[test]
+fn a_trash_name_that_is_taken_is_passed_over() {
+    let bench = Bench::new();
+    let acc = bench.dir.path().join("root/acc");
+    let taken: Vec<_> = (0..50).map(|n| format!(".trash-{}-{n}", std::process::id())).collect();
+    for name in &taken {
+        fs::create_dir(acc.join(name)).expect("made");
+    }
+    assert!(bench.shares.delete_share("acc", "myshare").expect("deleted").left_behind.is_none());
+    assert_eq!(entries(&acc).len(), taken.len());
+}
+
+#[test]
+fn a_handle_on_a_deleted_share_harms_nobody() {
+    let bench = Bench::new();
+    let old = &bench.share;
+    old.append(&p("log"), b"x").expect("appended");
+    let appender = old.appender(&p("log")).expect("opened");
+    let _ = bench.shares.delete_share("acc", "myshare").expect("deleted");
+    let new = bench.shares.create_share("acc", "myshare").expect("made again");
+    appender.append(b"y").expect("into the void");
+    assert!(old.append(&p("log"), b"x").is_err());
+    assert!(old.create_dir(&p("d")).is_err());
+    assert!(new.list(&p("")).expect("listed").is_empty());
+}
