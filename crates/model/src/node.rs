@@ -43,6 +43,7 @@ pub fn parse_bearer(header: &str) -> Option<NodeCredential> {
 const BEARER: &str = "Bearer node:";
 
 /// Server to node.
+#[allow(clippy::large_enum_variant)] // One at a time; a box would buy nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum ToNode {
@@ -54,6 +55,7 @@ pub enum ToNode {
 }
 
 /// Node to server.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum FromNode {

@@ -136,7 +136,7 @@ impl fmt::Display for Span {
         if total == 0 {
             return f.write_str("T0S");
         }
-        if total % 86_400 == 0 {
+        if total.is_multiple_of(86_400) {
             return Ok(());
         }
         f.write_str("T")?;

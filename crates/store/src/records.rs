@@ -110,6 +110,8 @@ pub struct ClusterRecord {
     pub next_index: u32,
     /// As asked for, defaults filled in, secrets taken out.
     pub spec: ClusterSpec,
+    /// The values that were taken out, as JSON, sealed.
+    pub secrets: Option<Sealed>,
     /// A digest of the request, to tell a repeated PUT from a different one.
     pub fingerprint: String,
     pub provisioning: Provisioning,

@@ -1,0 +1,108 @@
+//! Resource groups: made, listed, and deleted with everything in them.
+
+use corro_model::arm::{Group, GroupCreateParameters, GroupProperties};
+use corro_model::names::{NameOf, check_name};
+use corro_model::{ApiError, GroupKey, ids::arm};
+use corro_store::{AccountRecord, GroupRecord, OperationGoal, Txn};
+
+use super::{App, operations};
+
+impl App {
+    /// `true` when it was created, `false` when it was there already and only its tags changed.
+    pub async fn create_group(&self, name: String, body: GroupCreateParameters) -> Result<(Group, bool), ApiError> {
+        check_name(NameOf::Group, &name)?;
+        if body.location.trim().is_empty() {
+            return Err(ApiError::invalid("location", "the location is empty: give one, such as eastus"));
+        }
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let key = GroupKey::new(&name);
+            let old = txn.get::<GroupRecord>(&key);
+            let record = match &old {
+                Some(old) if old.deleting => return Err(being_deleted(&name)),
+                Some(old) if !old.location.eq_ignore_ascii_case(&body.location) => {
+                    let message = format!(
+                        "Invalid resource group location '{}'. The Resource group already exists in location '{}'.",
+                        body.location, old.location
+                    );
+                    return Err(ApiError::conflict("InvalidResourceGroupLocation", message));
+                }
+                Some(old) => GroupRecord { tags: body.tags, ..(**old).clone() },
+                None => GroupRecord { name, location: body.location, tags: body.tags, created: now, deleting: false },
+            };
+            let group = app.group_answer(&record);
+            txn.put(key, record);
+            Ok((group, old.is_none()))
+        });
+        commit.await
+    }
+
+    pub fn group(&self, name: &str) -> Result<Group, ApiError> {
+        let snapshot = self.snapshot();
+        let record = snapshot.groups.get(&GroupKey::new(name)).ok_or_else(|| ApiError::group_not_found(name))?;
+        Ok(self.group_answer(record))
+    }
+
+    /// `tag` filters by name and, when given, value.
+    pub fn groups(&self, tag: Option<(&str, Option<&str>)>) -> Vec<Group> {
+        let matches = |group: &GroupRecord| {
+            let Some((name, value)) = tag else { return true };
+            let found = group.tags.as_ref().and_then(|tags| tags.get(name));
+            found.is_some_and(|found| value.is_none_or(|value| value == found))
+        };
+        self.snapshot().groups.values().filter(|g| matches(g)).map(|g| self.group_answer(g)).collect()
+    }
+
+    /// Marks the group and everything in it as leaving; the deletion loop does the rest. Returns the operation's id.
+    pub async fn delete_group(&self, name: String) -> Result<String, ApiError> {
+        let (now, subscription) = (self.now(), self.subscription.clone());
+        let commit = self.store.commit(move |txn| {
+            let key = GroupKey::new(&name);
+            if txn.get::<GroupRecord>(&key).is_none() {
+                return Err(ApiError::group_not_found(&name));
+            }
+            txn.update::<GroupRecord>(&key, |group| group.deleting = true);
+            let workspaces: Vec<_> = txn.state().workspaces_of(&key).map(|(key, _)| key.clone()).collect();
+            for workspace in workspaces {
+                super::workspaces::mark_deleting(txn, &workspace, now)?;
+            }
+            mark_accounts_deleting(txn, &key);
+            Ok(operations::begin(txn, OperationGoal::GroupGone(key), format!("{subscription}${name}"), now))
+        });
+        commit.await
+    }
+
+    fn group_answer(&self, record: &GroupRecord) -> Group {
+        let state = if record.deleting { "Deleting" } else { "Succeeded" };
+        Group {
+            id: arm::group(&self.subscription, &record.name),
+            name: record.name.clone(),
+            location: record.location.clone(),
+            tags: record.tags.clone(),
+            properties: GroupProperties { provisioning_state: state.to_owned() },
+        }
+    }
+}
+
+/// The group, if it is there to stay.
+pub fn living_group(txn: &Txn, name: &str) -> Result<(GroupKey, GroupRecord), ApiError> {
+    let key = GroupKey::new(name);
+    let record = txn.get::<GroupRecord>(&key).ok_or_else(|| ApiError::group_not_found(name))?;
+    if record.deleting {
+        return Err(being_deleted(name));
+    }
+    Ok((key, (*record).clone()))
+}
+
+fn mark_accounts_deleting(txn: &mut Txn, group: &GroupKey) {
+    let accounts: Vec<_> =
+        txn.state().accounts.iter().filter(|(_, a)| a.group == *group).map(|(name, _)| name.clone()).collect();
+    for account in accounts {
+        txn.update::<AccountRecord>(&account, |account| account.deleting = true);
+    }
+}
+
+fn being_deleted(name: &str) -> ApiError {
+    let message = format!("The resource group '{name}' is being deleted: wait until it is gone, then try again");
+    ApiError::conflict("ResourceGroupBeingDeleted", message)
+}

@@ -1,0 +1,195 @@
+//! Jobs: submitted, shown, terminated, deleted. Where and when they run is decided elsewhere.
+
+use corro_model::batchai::*;
+use corro_model::names::{NameOf, check_name};
+use corro_model::state::JobEvent;
+use corro_model::validate::check_job;
+use corro_model::{ApiError, GroupKey, JobKey, Timestamp, ids::arm};
+use corro_store::{JobRecord, NewJob, OperationGoal, State, Txn};
+
+use super::clusters::{Put, find_cluster};
+use super::experiments::find_experiment;
+use super::workspaces::{find_workspace, group_name};
+use super::{App, fingerprint, guid, operations, refuse_deleting, secrets, succeeded};
+
+/// The names that lead to a job.
+#[derive(Clone, Debug)]
+pub struct JobPath {
+    pub group: String,
+    pub workspace: String,
+    pub experiment: String,
+    pub job: String,
+}
+
+impl JobPath {
+    fn key(&self) -> JobKey {
+        GroupKey::new(&self.group).workspace(&self.workspace).experiment(&self.experiment).job(&self.job)
+    }
+}
+
+impl App {
+    pub async fn create_job(&self, path: JobPath, body: JobCreateParameters) -> Result<Put<Job>, ApiError> {
+        check_name(NameOf::Job, &path.job)?;
+        check_job(&body.properties)?;
+        let fingerprint = fingerprint(&body);
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let (experiment_key, experiment) =
+                find_experiment(txn.state(), &path.group, &path.workspace, &path.experiment)?;
+            refuse_deleting(&experiment.provisioning, "experiment", &path.experiment)?;
+            let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
+            let key = path.key();
+            if let Some(old) = txn.get::<JobRecord>(&key) {
+                refuse_deleting(&old.provisioning, "job", &path.job)?;
+                if old.fingerprint != fingerprint {
+                    let message = format!(
+                        "A job {} with other properties already exists: choose another name or delete it first",
+                        path.job
+                    );
+                    return Err(ApiError::conflict("JobAlreadyExists", message));
+                }
+                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old))));
+            }
+            let mut spec = body.properties;
+            let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
+            fill_defaults(&mut spec, cluster_id);
+            let secrets = app.seal_bag(secrets::take_from_job(&mut spec));
+            let guid = guid();
+            let segment = format!(
+                "{}/{}/workspaces/{}/experiments/{}/jobs/{}/{guid}",
+                app.subscription,
+                group_name(txn.state(), &GroupKey::new(&path.group)),
+                workspace.name,
+                txn.state().experiments.get(&experiment_key).map_or(path.experiment.as_str(), |e| &e.name),
+                path.job,
+            );
+            let sequence = txn.next_sequence();
+            let provisioning = succeeded(now);
+            let name = path.job.clone();
+            #[rustfmt::skip]
+            let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
+            txn.put(key.clone(), JobRecord::queued(job, now));
+            let operation = operations::begin(txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
+            Ok(Put::Begun { operation, location: workspace.location })
+        });
+        commit.await
+    }
+
+    pub fn job(&self, path: &JobPath) -> Result<Job, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, record) = find_job(&snapshot, path)?;
+        Ok(self.job_answer(&snapshot, &key, &record))
+    }
+
+    pub fn jobs(&self, group: &str, workspace: &str, experiment: &str) -> Result<Vec<Job>, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, _) = find_experiment(&snapshot, group, workspace, experiment)?;
+        Ok(snapshot.jobs_of(&key).map(|(key, record)| self.job_answer(&snapshot, key, record)).collect())
+    }
+
+    /// The operation's id and location, or `None` when the job had ended already and nothing changes.
+    pub async fn terminate_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let (key, record) = find_job(txn.state(), &path)?;
+            if record.state().is_terminal() {
+                return Ok(None);
+            }
+            terminate(txn, &key, now);
+            let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
+            let id = app.job_resource_id(&path);
+            Ok(Some((operations::begin(txn, OperationGoal::JobEnded(key), id, now), workspace.location)))
+        });
+        commit.await
+    }
+
+    /// The operation's id and location, or `None` when there is nothing to delete. Files on shares stay.
+    pub async fn delete_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let Ok((key, _)) = find_job(txn.state(), &path) else { return Ok(None) };
+            mark_deleting(txn, &key, now);
+            let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
+            let id = app.job_resource_id(&path);
+            Ok(Some((operations::begin(txn, OperationGoal::JobGone(key), id, now), workspace.location)))
+        });
+        commit.await
+    }
+
+    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord) -> Job {
+        let experiment = key.experiment();
+        let experiment_name =
+            state.experiments.get(&experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
+        let mut spec = record.spec.clone();
+        let processes = spec.process_count();
+        if let Some(settings) = &mut spec.horovod_settings {
+            settings.process_count = Some(processes);
+        }
+        Job {
+            id: format!("{}/jobs/{}", self.experiment_id(state, &experiment, &experiment_name), record.name),
+            name: record.name.clone(),
+            kind: JOB_TYPE.to_owned(),
+            properties: JobProperties {
+                experiment_name,
+                job_output_directory_path_segment: record.segment.clone(),
+                tool_type: record.spec.toolkit().expect("only valid jobs are stored"),
+                spec,
+                provisioning: record.provisioning.clone(),
+                status: JobStatus {
+                    execution_state: record.state().execution_state(),
+                    execution_state_transition_time: record.since(),
+                    execution_info: record.state().execution_info(),
+                },
+            },
+        }
+    }
+
+    /// The cluster a job asks for; it may be in another workspace or group.
+    fn cluster_of(&self, state: &State, spec: &JobSpec) -> Result<(corro_model::ClusterKey, String), ApiError> {
+        let field = "properties.cluster.id";
+        let id = spec.cluster.as_ref().map(|cluster| cluster.id.as_str()).unwrap_or_default();
+        if id.is_empty() {
+            return Err(ApiError::invalid(field, "no cluster is given: name the cluster that shall run the job"));
+        }
+        let Some((group, workspace, name)) = arm::parse_cluster(id) else {
+            return Err(ApiError::invalid(field, format!("'{id}' is not the id of a cluster")));
+        };
+        let (key, record) =
+            find_cluster(state, group, workspace, name).map_err(|_| ApiError::cluster_not_found(name).about(field))?;
+        refuse_deleting(&record.provisioning, "cluster", name)?;
+        let id = self.cluster_id(state, &key, &record.name);
+        Ok((key, id))
+    }
+
+    fn job_resource_id(&self, path: &JobPath) -> String {
+        let JobPath { group, workspace, experiment, job } = path;
+        format!("{}${group}${workspace}${experiment}${job}", self.subscription)
+    }
+}
+
+pub fn find_job(state: &State, path: &JobPath) -> Result<(JobKey, JobRecord), ApiError> {
+    find_experiment(state, &path.group, &path.workspace, &path.experiment)?;
+    let key = path.key();
+    let record = state.jobs.get(&key).ok_or_else(|| ApiError::job_not_found(&path.job))?;
+    Ok((key, (**record).clone()))
+}
+
+/// Ends the job first when it is not at its end; the deletion loop removes the record.
+pub fn mark_deleting(txn: &mut Txn, key: &JobKey, now: Timestamp) {
+    terminate(txn, key, now);
+    txn.update::<JobRecord>(key, |job| job.provisioning.turn(ProvisioningState::Deleting, now));
+}
+
+/// Asks for the end of a job; one that has ended takes no notice.
+pub fn terminate(txn: &mut Txn, key: &JobKey, now: Timestamp) {
+    let _ = txn.job_event(key, JobEvent::TerminateRequested { at: now }, now);
+}
+
+fn fill_defaults(spec: &mut JobSpec, cluster_id: String) {
+    spec.cluster = Some(ResourceId { id: cluster_id });
+    if let Some(volumes) = &mut spec.mount_volumes {
+        for share in &mut volumes.azure_file_shares {
+            share.account_name = share.account().map(str::to_owned);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The rules: what each request means, one file per resource. Entered by `http` with parsed values, by `reconcile` for
+//! shared look-ups. Draws ids and time; never sees an HTTP type.
+
+pub mod accounts;
+pub mod clusters;
+pub mod experiments;
+pub mod groups;
+pub mod instance;
+pub mod jobs;
+pub mod operations;
+pub mod output_files;
+pub mod secrets;
+pub mod tokens;
+pub mod workspaces;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use corro_model::batchai::{Provisioning, ProvisioningState};
+use corro_model::{ApiError, Timestamp};
+use corro_shares::Shares;
+use corro_store::{Sealed, State, Store, Vault};
+use sha2::{Digest, Sha256};
+
+/// What every rule works with; cheap to clone.
+#[derive(Clone)]
+pub struct App {
+    pub store: Store,
+    pub vault: Arc<Vault>,
+    pub shares: Arc<Shares>,
+    /// This installation's subscription and tenant.
+    pub subscription: Arc<str>,
+    pub tenant: Arc<str>,
+    pub token_key: Arc<[u8]>,
+}
+
+impl App {
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from(SystemTime::now())
+    }
+
+    pub fn snapshot(&self) -> Arc<State> {
+        self.store.snapshot()
+    }
+
+    /// Opens a sealed value; a failure is the operator's problem, not the caller's.
+    pub fn unseal(&self, purpose: &str, sealed: &Sealed) -> Result<corro_model::Secret, ApiError> {
+        self.vault.open_sealed(purpose, sealed).map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, purpose, "a sealed value cannot be opened");
+            ApiError::new(500, "InternalError", "The server cannot open a stored secret. See the server's log.")
+        })
+    }
+}
+
+pub fn guid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// A digest of a request, to tell a repeated PUT from a different one.
+pub fn fingerprint<T: serde::Serialize>(request: &T) -> String {
+    let text = serde_json::to_vec(request).expect("requests are plain data");
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Refuses to touch what is on its way out.
+pub fn refuse_deleting(provisioning: &Provisioning, what: &str, name: &str) -> Result<(), ApiError> {
+    if provisioning.is_deleting() {
+        let message = format!("The {what} {name} is being deleted: wait until it is gone, then try again");
+        return Err(ApiError::conflict("ResourceBeingDeleted", message));
+    }
+    Ok(())
+}
+
+pub fn succeeded(now: Timestamp) -> Provisioning {
+    Provisioning::new(ProvisioningState::Succeeded, now)
+}

@@ -1,0 +1,101 @@
+//! The files a job wrote: found on the share they lie on, each with a link that opens it for a while.
+
+use corro_model::batchai::{FileProperties, FileType, OutputFile, STDOUTERR};
+use corro_model::mount::find_share;
+use corro_model::storage::sas;
+use corro_model::{ApiError, Timestamp};
+use corro_shares::{Kind, ShareError, SharePath};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::App;
+use super::jobs::{JobPath, find_job};
+
+/// What a caller may say about a listing.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub output_directory_id: String,
+    /// Relative path inside the output directory.
+    pub directory: String,
+    pub link_expiry_minutes: i64,
+    pub max_results: usize,
+}
+
+const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+impl App {
+    /// Blocking: reads a directory. A directory that is not there yet is an empty list.
+    pub fn output_files(&self, path: &JobPath, listing: &Listing, base_url: &str) -> Result<Vec<OutputFile>, ApiError> {
+        let snapshot = self.snapshot();
+        let (_, job) = find_job(&snapshot, path)?;
+        let id = listing.output_directory_id.as_str();
+        let absent = || {
+            let message = format!("The specified outputDirectoryId {id} is not present on a mount root");
+            ApiError::new(400, "OutputDirectoryNotOnMountRoot", message).about("outputdirectoryid")
+        };
+        let (prefix, below) = if id == STDOUTERR {
+            (job.spec.std_out_err_path_prefix.as_str(), format!("{}/stdouterr", job.segment))
+        } else {
+            let directory = job.spec.output_directories.iter().find(|d| d.id == id).ok_or_else(absent)?;
+            let suffix = directory.path_suffix.as_deref().unwrap_or_default();
+            (directory.path_prefix.as_str(), format!("{}/outputs/{suffix}", job.segment))
+        };
+        let cluster_volumes = snapshot
+            .clusters
+            .get(&job.cluster)
+            .and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.clone());
+        let found = find_share(prefix, cluster_volumes.as_ref(), job.spec.mount_volumes.as_ref()).ok_or_else(absent)?;
+        let (account, share_name) = found.share.account().zip(found.share.share_name()).ok_or_else(absent)?;
+        let text = clean(&format!("{}/{below}/{}", found.inside, listing.directory));
+        let directory = SharePath::parse(&text).map_err(|error| {
+            ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
+        })?;
+        let entries = match self.shares.share(account, share_name).and_then(|share| share.list(&directory)) {
+            Ok(entries) => entries,
+            Err(error) if is_missing(&error) => Vec::new(),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        let Some(key) = self.raw_account_keys(account).and_then(|keys| keys.into_iter().next()) else {
+            return Ok(Vec::new());
+        };
+        let expires = self.now().seconds() + listing.link_expiry_minutes * 60;
+        let file = |entry: &corro_shares::Entry| {
+            if entry.kind() == Kind::Directory {
+                return Ok(OutputFile {
+                    name: entry.name.clone(),
+                    file_type: FileType::Directory,
+                    download_url: None,
+                    properties: None,
+                });
+            }
+            let path = format!("{}/{}", directory.as_str(), entry.name);
+            let query = sas::read_link_query(&key, account, share_name, &path, expires)
+                .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
+            let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &KEPT));
+            let modified = Timestamp::from(entry.modified()).seconds() * 1000;
+            Ok(OutputFile {
+                name: entry.name.clone(),
+                file_type: FileType::File,
+                download_url: Some(url),
+                properties: Some(FileProperties {
+                    last_modified: Timestamp::from_millis(modified),
+                    content_length: entry.len(),
+                }),
+            })
+        };
+        entries.iter().take(listing.max_results).map(file).collect()
+    }
+}
+
+/// Drops empty and `.` components; `..` stays and is refused by the path type.
+fn clean(path: &str) -> String {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
+}
+
+fn is_missing(error: &ShareError) -> bool {
+    matches!(error.code(), "ResourceNotFound" | "ParentNotFound" | "ShareNotFound")
+}
+
+fn unreadable(error: &ShareError) -> ApiError {
+    tracing::error!(error = error as &dyn std::error::Error, "a job's output directory cannot be read");
+    ApiError::new(500, "InternalError", "The server cannot read the job's output directory. See the server's log.")
+}

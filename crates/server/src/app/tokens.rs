@@ -1,0 +1,100 @@
+//! Access tokens: JSON web tokens signed with HMAC-SHA256 (`HS256`). Made for a client id and secret, checked on every
+//! request. The form is a JWT because one of the retired service's login ways reads claims from it.
+//!
+//! Written with the `hmac` crate that file signatures need anyway: the general JWT crates bring RSA and curves along.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use corro_model::arm::TokenResponse;
+use corro_model::{Secret, Timestamp};
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use super::{App, instance};
+
+pub const LIFETIME_S: i64 = 3600;
+const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Claims {
+    /// The client id.
+    appid: String,
+    tid: String,
+    iat: i64,
+    exp: i64,
+}
+
+impl App {
+    /// A token for the principal, or `None` when id and secret do not fit.
+    pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Option<TokenResponse> {
+        if !instance::verify(&self.snapshot(), client_id, secret) {
+            return None;
+        }
+        let now = self.now().seconds();
+        let claims =
+            Claims { appid: client_id.to_owned(), tid: self.tenant.to_string(), iat: now, exp: now + LIFETIME_S };
+        Some(TokenResponse {
+            token_type: "Bearer".to_owned(),
+            expires_in: LIFETIME_S.to_string(),
+            expires_on: claims.exp.to_string(),
+            not_before: now.to_string(),
+            resource: resource.to_owned(),
+            access_token: Secret::new(encode(&self.token_key, &claims)),
+        })
+    }
+
+    /// The principal a token stands for; `None` when it is forged, expired or its principal is gone.
+    pub fn principal_of(&self, token: &str) -> Option<String> {
+        let claims = decode(&self.token_key, token, self.now())?;
+        self.snapshot().principals.contains_key(&claims.appid).then_some(claims.appid)
+    }
+}
+
+fn encode(key: &[u8], claims: &Claims) -> String {
+    let body = serde_json::to_vec(claims).expect("claims are plain data");
+    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(HEADER), URL_SAFE_NO_PAD.encode(body));
+    let signature = URL_SAFE_NO_PAD.encode(mac(key, &signed).finalize().into_bytes());
+    format!("{signed}.{signature}")
+}
+
+/// Only our own header is accepted, so no other algorithm can be talked into.
+fn decode(key: &[u8], token: &str, now: Timestamp) -> Option<Claims> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let (header, body) = signed.split_once('.')?;
+    if header != URL_SAFE_NO_PAD.encode(HEADER) {
+        return None;
+    }
+    mac(key, signed).verify_slice(&URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
+    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(body).ok()?).ok()?;
+    (now.seconds() < claims.exp).then_some(claims)
+}
+
+fn mac(key: &[u8], text: &str) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(text.as_bytes());
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_hold_until_they_expire_and_cannot_be_changed() {
+        let claims = || Claims { appid: "a".to_owned(), tid: "t".to_owned(), iat: 0, exp: 100 };
+        let token = encode(b"key", &claims());
+        let at = |s: i64| Timestamp::from_millis(s * 1000);
+        assert_eq!(decode(b"key", &token, at(99)), Some(claims()));
+        assert_eq!(decode(b"key", &token, at(100)), None);
+        assert_eq!(decode(b"other", &token, at(1)), None);
+        let forged = Claims { exp: 1_000_000, ..claims() };
+        let body = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&forged).expect("plain data"));
+        let (rest, signature) = token.rsplit_once('.').expect("three parts");
+        let header = rest.split_once('.').expect("three parts").0;
+        assert_eq!(decode(b"key", &format!("{header}.{body}.{signature}"), at(1)), None);
+        let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
+        assert_eq!(decode(b"key", &format!("{none}.{body}."), at(1)), None);
+        assert_eq!(decode(b"key", "nonsense", at(1)), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! Workspaces: the shelf that clusters and experiments stand on.
+
+use corro_model::batchai::{
+    ProvisioningState, WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters,
+};
+use corro_model::names::{NameOf, check_name};
+use corro_model::{ApiError, GroupKey, Timestamp, WorkspaceKey, ids::arm};
+use corro_store::{ClusterRecord, OperationGoal, State, Txn, WorkspaceRecord};
+
+use super::groups::living_group;
+use super::{App, experiments, operations, refuse_deleting, succeeded};
+
+impl App {
+    pub async fn create_workspace(
+        &self,
+        group: String,
+        name: String,
+        body: WorkspaceCreateParameters,
+    ) -> Result<Workspace, ApiError> {
+        check_name(NameOf::Workspace, &name)?;
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let (group_key, _) = living_group(txn, &group)?;
+            let key = group_key.workspace(&name);
+            if let Some(old) = txn.get::<WorkspaceRecord>(&key) {
+                refuse_deleting(&old.provisioning, "workspace", &name)?;
+                // A repeated PUT changes nothing.
+                return Ok(app.workspace_answer(txn.state(), &key, &old));
+            }
+            let record = WorkspaceRecord {
+                name,
+                location: region(&body.location),
+                tags: body.tags,
+                provisioning: succeeded(now),
+            };
+            let answer = app.workspace_answer(txn.state(), &key, &record);
+            txn.put(key, record);
+            Ok(answer)
+        });
+        commit.await
+    }
+
+    pub async fn update_workspace(
+        &self,
+        group: String,
+        name: String,
+        body: WorkspaceUpdateParameters,
+    ) -> Result<Workspace, ApiError> {
+        let app = self.clone();
+        let commit = self.store.commit(move |txn| {
+            let (key, old) = living_workspace(txn.state(), &group, &name)?;
+            let record = WorkspaceRecord { tags: body.tags, ..old };
+            let answer = app.workspace_answer(txn.state(), &key, &record);
+            txn.put(key, record);
+            Ok(answer)
+        });
+        commit.await
+    }
+
+    pub fn workspace(&self, group: &str, name: &str) -> Result<Workspace, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, record) = find_workspace(&snapshot, group, name)?;
+        Ok(self.workspace_answer(&snapshot, &key, &record))
+    }
+
+    /// All workspaces, or those of one group.
+    pub fn workspaces(&self, group: Option<&str>) -> Result<Vec<Workspace>, ApiError> {
+        let snapshot = self.snapshot();
+        let Some(group) = group else {
+            let all = snapshot.workspaces.iter();
+            return Ok(all.map(|(key, record)| self.workspace_answer(&snapshot, key, record)).collect());
+        };
+        let key = GroupKey::new(group);
+        if !snapshot.groups.contains_key(&key) {
+            return Err(ApiError::group_not_found(group));
+        }
+        let own = snapshot.workspaces_of(&key);
+        Ok(own.map(|(key, record)| self.workspace_answer(&snapshot, key, record)).collect())
+    }
+
+    /// The operation's id and location, or `None` when there is nothing to delete.
+    pub async fn delete_workspace(&self, group: String, name: String) -> Result<Option<(String, String)>, ApiError> {
+        let (now, subscription) = (self.now(), self.subscription.clone());
+        let commit = self.store.commit(move |txn| {
+            let key = GroupKey::new(&group).workspace(&name);
+            let Some(record) = txn.get::<WorkspaceRecord>(&key) else { return Ok(None) };
+            mark_deleting(txn, &key, now)?;
+            let id = format!("{subscription}${group}${name}");
+            Ok(Some((operations::begin(txn, OperationGoal::WorkspaceGone(key), id, now), record.location.clone())))
+        });
+        commit.await
+    }
+
+    fn workspace_answer(&self, state: &State, key: &WorkspaceKey, record: &WorkspaceRecord) -> Workspace {
+        Workspace {
+            id: self.workspace_id(state, key, &record.name),
+            name: record.name.clone(),
+            kind: WORKSPACE_TYPE.to_owned(),
+            location: record.location.clone(),
+            tags: record.tags.clone(),
+            properties: record.provisioning.clone(),
+        }
+    }
+
+    /// The ARM id of a workspace, with the names as created.
+    pub fn workspace_id(&self, state: &State, key: &WorkspaceKey, name: &str) -> String {
+        let group = group_name(state, &key.group());
+        arm::workspace(&self.subscription, &group, name)
+    }
+}
+
+pub fn group_name(state: &State, key: &GroupKey) -> String {
+    state.groups.get(key).map_or_else(|| key.to_string(), |group| group.name.clone())
+}
+
+pub fn find_workspace(state: &State, group: &str, name: &str) -> Result<(WorkspaceKey, WorkspaceRecord), ApiError> {
+    let group_key = GroupKey::new(group);
+    if !state.groups.contains_key(&group_key) {
+        return Err(ApiError::group_not_found(group));
+    }
+    let key = group_key.workspace(name);
+    let record = state.workspaces.get(&key).ok_or_else(|| ApiError::workspace_not_found(name))?;
+    Ok((key, (**record).clone()))
+}
+
+/// The workspace, if it is there to stay.
+pub fn living_workspace(state: &State, group: &str, name: &str) -> Result<(WorkspaceKey, WorkspaceRecord), ApiError> {
+    let (key, record) = find_workspace(state, group, name)?;
+    refuse_deleting(&record.provisioning, "workspace", name)?;
+    Ok((key, record))
+}
+
+/// Marks the workspace and all it holds; the deletion loop removes them when their nodes are gone.
+pub fn mark_deleting(txn: &mut Txn, key: &WorkspaceKey, now: Timestamp) -> Result<(), ApiError> {
+    txn.update::<WorkspaceRecord>(key, |w| w.provisioning.turn(ProvisioningState::Deleting, now));
+    let experiments: Vec<_> = txn.state().experiments_of(key).map(|(key, _)| key.clone()).collect();
+    for experiment in experiments {
+        experiments::mark_deleting(txn, &experiment, now)?;
+    }
+    let clusters: Vec<_> = txn.state().clusters_of(key).map(|(key, _)| key.clone()).collect();
+    for cluster in clusters {
+        txn.update::<ClusterRecord>(&cluster, |c| c.provisioning.turn(ProvisioningState::Deleting, now));
+    }
+    Ok(())
+}
+
+/// `East US` and `eastus` are the same region.
+pub fn region(location: &str) -> String {
+    location.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase()
+}

@@ -1,0 +1,112 @@
+//! One node's WebSocket: checks the credential, then passes observations in and desired states out until either side
+//! leaves. A newer connection of the same node replaces the older one.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::ws::{Message, WebSocket};
+use corro_model::ApiError;
+use corro_model::node::{FromNode, NodeCredential, ObservedNode, ToNode};
+use corro_model::state::NodeState;
+use corro_store::seal::digest;
+use tokio::sync::watch;
+
+use super::{Gateway, Link, Orders, not_a_node};
+
+/// A message larger than this is not from one of our agents.
+pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+/// Agents speak every second; a connection that is silent for this long is dead.
+const SILENCE: Duration = Duration::from_secs(30);
+const SEND_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Gateway {
+    /// Is this the living node it claims to be?
+    pub fn check_credential(&self, credential: &NodeCredential) -> Result<(), ApiError> {
+        let snapshot = self.app.snapshot();
+        let record = snapshot.nodes.get(&credential.node).ok_or_else(not_a_node)?;
+        let lost = matches!(record.state(), NodeState::Unusable { lost: true, .. });
+        let known = record.credential_digest.as_deref() == Some(&digest(credential.secret.expose()));
+        if lost || !known || record.epoch != credential.epoch {
+            return Err(not_a_node());
+        }
+        Ok(())
+    }
+
+    /// Serves the connection of a node whose credential was checked, until it ends.
+    pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
+        let node = credential.node;
+        let (serial, mut orders) = self.attach(&node, credential.epoch);
+        tracing::debug!(%node, "the node is connected");
+        loop {
+            tokio::select! {
+                changed = orders.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    let message = match &*orders.borrow_and_update() {
+                        Orders::None => continue,
+                        Orders::Desired(desired) => ToNode::Desired((**desired).clone()),
+                        Orders::Fenced(reason) => ToNode::Fenced { reason: reason.clone() },
+                    };
+                    let last = matches!(message, ToNode::Fenced { .. });
+                    let text = serde_json::to_string(&message).expect("messages are plain data");
+                    let sent = tokio::time::timeout(SEND_DEADLINE, socket.send(Message::text(text))).await;
+                    if last || !matches!(sent, Ok(Ok(()))) {
+                        break;
+                    }
+                }
+                received = tokio::time::timeout(SILENCE, socket.recv()) => {
+                    let Ok(Some(Ok(message))) = received else { break };
+                    if !self.on_message(&node, serial, message) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.detach(&node, serial);
+        tracing::debug!(%node, "the node is disconnected");
+    }
+
+    /// `false` ends the connection.
+    fn on_message(&self, node: &corro_model::NodeId, serial: u64, message: Message) -> bool {
+        let text = match message {
+            Message::Text(text) => text,
+            Message::Close(_) => return false,
+            _ => return true,
+        };
+        let Ok(message) = serde_json::from_str::<FromNode>(text.as_str()) else {
+            tracing::warn!(%node, "a message from the node cannot be read; its connection is closed");
+            return false;
+        };
+        let mut links = self.lock();
+        let Some(link) = links.nodes.get_mut(node).filter(|link| link.serial == serial) else { return false };
+        link.heard = Instant::now();
+        if let FromNode::Observed(observed) = message
+            && link.observed != observed
+        {
+            link.observed = observed;
+            drop(links);
+            self.news.notify_one();
+        }
+        true
+    }
+
+    fn attach(&self, node: &corro_model::NodeId, epoch: u64) -> (u64, watch::Receiver<Orders>) {
+        let mut links = self.lock();
+        let old = links.nodes.remove(node);
+        let serial = old.map_or(0, |old| old.serial) + 1;
+        let (orders, receiver) = watch::channel(Orders::None);
+        let observed = ObservedNode::default();
+        let link = Link { epoch, serial, heard: Instant::now(), observed, orders, connected: true };
+        links.nodes.insert(node.clone(), link);
+        drop(links);
+        self.news.notify_one();
+        (serial, receiver)
+    }
+
+    fn detach(&self, node: &corro_model::NodeId, serial: u64) {
+        if let Some(link) = self.lock().nodes.get_mut(node).filter(|link| link.serial == serial) {
+            link.connected = false;
+        }
+        self.news.notify_one();
+    }
+}

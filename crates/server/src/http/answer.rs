@@ -1,0 +1,90 @@
+//! How results are written: status, headers, JSON, the long-running headers, the error envelope. The one place where an
+//! error becomes an HTTP answer.
+
+use axum::body::Body;
+use axum::response::Response;
+use corro_model::ApiError;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use crate::app::guid;
+
+/// What an operation's handler gives back.
+pub enum Answer<T> {
+    Ok(T),
+    Created(T),
+    /// 202: poll these addresses.
+    Accepted(Poll),
+    /// 200 without a body.
+    Done,
+    /// 204: there was nothing to do, or nothing to say.
+    Nothing,
+    /// 404 without a body, for HEAD.
+    Absent,
+}
+
+/// Where a long-running operation can be asked about.
+pub struct Poll {
+    pub async_operation: Option<String>,
+    pub location: String,
+}
+
+impl<T: Serialize> Answer<T> {
+    pub fn into_response(self) -> Response {
+        match self {
+            Answer::Ok(value) => json_response(StatusCode::OK, &value),
+            Answer::Created(value) => json_response(StatusCode::CREATED, &value),
+            Answer::Accepted(poll) => accepted(poll),
+            Answer::Done => empty(StatusCode::OK),
+            Answer::Nothing => empty(StatusCode::NO_CONTENT),
+            Answer::Absent => empty(StatusCode::NOT_FOUND),
+        }
+    }
+}
+
+fn accepted(poll: Poll) -> Response {
+    let mut response = empty(StatusCode::ACCEPTED);
+    // The operations here are quick: ask again at once.
+    set(&mut response, header::RETRY_AFTER, "0");
+    set(&mut response, header::LOCATION, &poll.location);
+    if let Some(url) = &poll.async_operation {
+        set(&mut response, HeaderName::from_static("azure-asyncoperation"), url);
+    }
+    response
+}
+
+pub fn json_response<T: Serialize>(status: StatusCode, value: &T) -> Response {
+    let body = serde_json::to_vec(value).expect("answers are plain data");
+    let mut response = empty(status);
+    set(&mut response, header::CONTENT_TYPE, "application/json; charset=utf-8");
+    *response.body_mut() = Body::from(body);
+    response
+}
+
+pub fn error_response(error: &ApiError) -> Response {
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if status.is_server_error() {
+        tracing::error!(code = error.code, message = error.message, "a request failed");
+    }
+    let mut response = json_response(status, &error.envelope());
+    if status == StatusCode::UNAUTHORIZED {
+        set(&mut response, header::WWW_AUTHENTICATE, "Bearer");
+    }
+    response
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    set(&mut response, header::CACHE_CONTROL, "no-cache");
+    set(&mut response, HeaderName::from_static("x-content-type-options"), "nosniff");
+    set(&mut response, HeaderName::from_static("x-ms-request-id"), &guid());
+    response
+}
+
+fn set(response: &mut Response, name: HeaderName, value: &str) {
+    // A value that cannot be a header comes from an odd Host line; the answer goes without it.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}

@@ -1,0 +1,321 @@
+//! The resource manager's operations, each translated into a call of `app` and back. A flat table of small functions.
+
+use corro_model::ApiError;
+use corro_model::arm::*;
+use corro_model::batchai::*;
+use corro_model::ops::*;
+
+use super::answer::{Answer, Poll};
+use super::call::Call;
+use super::router::Router;
+use crate::app::App;
+use crate::app::clusters::Put;
+use crate::app::jobs::JobPath;
+use crate::app::output_files::Listing;
+
+type Result<T> = std::result::Result<Answer<T>, ApiError>;
+
+pub fn routes() -> Router {
+    Router::default()
+        .on(SubscriptionsList, subscriptions)
+        .on(GroupsCreate, create_group)
+        .on(GroupsGet, get_group)
+        .on(GroupsCheck, check_group)
+        .on(GroupsList, list_groups)
+        .on(GroupsDelete, delete_group)
+        .on(GroupOperation, group_operation)
+        .on(AccountsCreate, create_account)
+        .on(AccountsGet, get_account)
+        .on(AccountsListByGroup, list_accounts)
+        .on(AccountsList, list_accounts)
+        .on(AccountsListKeys, list_keys)
+        .on(AccountsDelete, delete_account)
+        .on(AccountsCheckName, check_account_name)
+        .on(WorkspacesCreate, create_workspace)
+        .on(WorkspacesUpdate, update_workspace)
+        .on(WorkspacesGet, get_workspace)
+        .on(WorkspacesDelete, delete_workspace)
+        .on(WorkspacesListByGroup, list_workspaces)
+        .on(WorkspacesList, list_workspaces)
+        .on(ExperimentsCreate, create_experiment)
+        .on(ExperimentsGet, get_experiment)
+        .on(ExperimentsList, list_experiments)
+        .on(ExperimentsDelete, delete_experiment)
+        .on(ClustersCreate, create_cluster)
+        .on(ClustersGet, get_cluster)
+        .on(ClustersUpdate, update_cluster)
+        .on(ClustersList, list_clusters)
+        .on(ClustersDelete, delete_cluster)
+        .on(JobsCreate, create_job)
+        .on(JobsGet, get_job)
+        .on(JobsList, list_jobs)
+        .on(JobsDelete, delete_job)
+        .on(JobsTerminate, terminate_job)
+        .on(JobsListOutputFiles, list_output_files)
+        .on(OperationResult, operation_result)
+        .on(OperationStatus, operation_status)
+}
+
+// Groups and subscriptions
+
+async fn subscriptions(app: App, _call: Call<NoBody>) -> Result<Page<Subscription>> {
+    let subscription = Subscription {
+        id: format!("/subscriptions/{}", app.subscription),
+        subscription_id: app.subscription.to_string(),
+        display_name: "Corro".to_owned(),
+        state: "Enabled".to_owned(),
+    };
+    Ok(Answer::Ok(Page::whole(vec![subscription])))
+}
+
+async fn create_group(app: App, call: Call<GroupCreateParameters>) -> Result<Group> {
+    let (group, created) = app.create_group(call.param("group"), call.body).await?;
+    Ok(if created { Answer::Created(group) } else { Answer::Ok(group) })
+}
+
+async fn get_group(app: App, call: Call<NoBody>) -> Result<Group> {
+    Ok(Answer::Ok(app.group(&call.param("group"))?))
+}
+
+async fn check_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    Ok(if app.group(&call.param("group")).is_ok() { Answer::Nothing } else { Answer::Absent })
+}
+
+async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
+    let filter = call.query("$filter").map(parse_tag_filter).transpose()?;
+    let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
+    Ok(Answer::Ok(Page::whole(app.groups(tag))))
+}
+
+/// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing.
+fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>), ApiError> {
+    let value_of = |name: &str| {
+        let part = filter.split(" and ").find_map(|part| part.trim().strip_prefix(name)?.trim().strip_prefix("eq "))?;
+        Some(part.trim().trim_matches('\'').to_owned())
+    };
+    let wrong = || {
+        let message = format!("'{filter}' is not a filter this server knows: use tagname eq 'A' and tagvalue eq 'B'");
+        ApiError::new(400, "InvalidFilterInQueryString", message).about("$filter")
+    };
+    Ok((value_of("tagname").ok_or_else(wrong)?, value_of("tagvalue")))
+}
+
+async fn delete_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let operation = app.delete_group(call.param("group")).await?;
+    let path = path_of::<GroupOperation>(&[("subscription", &app.subscription), ("operation", &operation)]);
+    let location = format!("{}{path}?api-version={GROUPS_VERSION}", call.base_url);
+    Ok(Answer::Accepted(Poll { async_operation: None, location }))
+}
+
+async fn group_operation(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    operation_by_location(&app, &call, None)
+}
+
+// Storage accounts
+
+async fn create_account(app: App, call: Call<AccountCreateParameters>) -> Result<StorageAccount> {
+    let (group, account) = (call.param("group"), call.param("account"));
+    Ok(Answer::Ok(app.create_account(group, account, call.body, call.base_url).await?))
+}
+
+async fn get_account(app: App, call: Call<NoBody>) -> Result<StorageAccount> {
+    Ok(Answer::Ok(app.account(&call.param("group"), &call.param("account"), &call.base_url)?))
+}
+
+async fn list_accounts(app: App, call: Call<NoBody>) -> Result<Page<StorageAccount>> {
+    let group = call.param("group");
+    let group = (!group.is_empty()).then_some(group.as_str());
+    Ok(Answer::Ok(Page::whole(app.accounts(group, &call.base_url)?)))
+}
+
+async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
+    Ok(Answer::Ok(app.account_keys(&call.param("group"), &call.param("account"))?))
+}
+
+async fn delete_account(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    Ok(match app.delete_account(call.param("group"), call.param("account")).await? {
+        Some(_) => Answer::Done,
+        None => Answer::Nothing,
+    })
+}
+
+async fn check_account_name(app: App, call: Call<NameAvailabilityRequest>) -> Result<NameAvailability> {
+    Ok(Answer::Ok(app.account_name_availability(&call.body.name)))
+}
+
+// Workspaces
+
+async fn create_workspace(app: App, call: Call<WorkspaceCreateParameters>) -> Result<Workspace> {
+    Ok(Answer::Ok(app.create_workspace(call.param("group"), call.param("workspace"), call.body).await?))
+}
+
+async fn update_workspace(app: App, call: Call<WorkspaceUpdateParameters>) -> Result<Workspace> {
+    Ok(Answer::Ok(app.update_workspace(call.param("group"), call.param("workspace"), call.body).await?))
+}
+
+async fn get_workspace(app: App, call: Call<NoBody>) -> Result<Workspace> {
+    Ok(Answer::Ok(app.workspace(&call.param("group"), &call.param("workspace"))?))
+}
+
+async fn list_workspaces(app: App, call: Call<NoBody>) -> Result<Page<Workspace>> {
+    let group = call.param("group");
+    let group = (!group.is_empty()).then_some(group.as_str());
+    Ok(Answer::Ok(Page::whole(app.workspaces(group)?)))
+}
+
+async fn delete_workspace(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let begun = app.delete_workspace(call.param("group"), call.param("workspace")).await?;
+    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+}
+
+// Experiments
+
+async fn create_experiment(app: App, call: Call<NoBody>) -> Result<Experiment> {
+    let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
+    Ok(Answer::Ok(app.create_experiment(group, workspace, experiment).await?))
+}
+
+async fn get_experiment(app: App, call: Call<NoBody>) -> Result<Experiment> {
+    Ok(Answer::Ok(app.experiment(&call.param("group"), &call.param("workspace"), &call.param("experiment"))?))
+}
+
+async fn list_experiments(app: App, call: Call<NoBody>) -> Result<Page<Experiment>> {
+    Ok(Answer::Ok(Page::whole(app.experiments(&call.param("group"), &call.param("workspace"))?)))
+}
+
+async fn delete_experiment(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
+    let begun = app.delete_experiment(group, workspace, experiment).await?;
+    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+}
+
+// Clusters
+
+async fn create_cluster(app: App, call: Call<ClusterCreateParameters>) -> Result<Cluster> {
+    let (group, workspace, cluster) = (call.param("group"), call.param("workspace"), call.param("cluster"));
+    let base_url = call.base_url;
+    let put = app.create_cluster(group, workspace, cluster, call.body).await?;
+    Ok(put_answer(&app, &base_url, put))
+}
+
+async fn get_cluster(app: App, call: Call<NoBody>) -> Result<Cluster> {
+    Ok(Answer::Ok(app.cluster(&call.param("group"), &call.param("workspace"), &call.param("cluster"))?))
+}
+
+async fn update_cluster(app: App, call: Call<ClusterUpdateParameters>) -> Result<Cluster> {
+    let (group, workspace, cluster) = (call.param("group"), call.param("workspace"), call.param("cluster"));
+    Ok(Answer::Ok(app.update_cluster(group, workspace, cluster, call.body).await?))
+}
+
+async fn list_clusters(app: App, call: Call<NoBody>) -> Result<Page<Cluster>> {
+    Ok(Answer::Ok(Page::whole(app.clusters(&call.param("group"), &call.param("workspace"))?)))
+}
+
+async fn delete_cluster(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let begun = app.delete_cluster(call.param("group"), call.param("workspace"), call.param("cluster")).await?;
+    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+}
+
+// Jobs
+
+fn job_path<R>(call: &Call<R>) -> JobPath {
+    JobPath {
+        group: call.param("group"),
+        workspace: call.param("workspace"),
+        experiment: call.param("experiment"),
+        job: call.param("job"),
+    }
+}
+
+async fn create_job(app: App, call: Call<JobCreateParameters>) -> Result<Job> {
+    let (path, base_url) = (job_path(&call), call.base_url);
+    let put = app.create_job(path, call.body).await?;
+    Ok(put_answer(&app, &base_url, put))
+}
+
+async fn get_job(app: App, call: Call<NoBody>) -> Result<Job> {
+    Ok(Answer::Ok(app.job(&job_path(&call))?))
+}
+
+async fn list_jobs(app: App, call: Call<NoBody>) -> Result<Page<Job>> {
+    let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
+    Ok(Answer::Ok(Page::whole(app.jobs(&group, &workspace, &experiment)?)))
+}
+
+async fn delete_job(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let begun = app.delete_job(job_path(&call)).await?;
+    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+}
+
+async fn terminate_job(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let begun = app.terminate_job(job_path(&call)).await?;
+    Ok(begun_or(&app, &call, begun, Answer::Done))
+}
+
+async fn list_output_files(app: App, call: Call<NoBody>) -> Result<Page<OutputFile>> {
+    let Some(id) = call.query("outputdirectoryid") else {
+        let message =
+            "The query parameter outputdirectoryid is missing: use stdouterr or the id of an output directory";
+        return Err(ApiError::new(400, "MissingRequiredQueryParameter", message).about("outputdirectoryid"));
+    };
+    let listing = Listing {
+        output_directory_id: id.to_owned(),
+        directory: call.query("directory").unwrap_or(".").to_owned(),
+        link_expiry_minutes: call.number("linkexpiryinminutes", 60, 5..=600)?,
+        max_results: call.number("maxresults", 1000, 1..=1000)? as usize,
+    };
+    let path = job_path(&call);
+    let listed = tokio::task::spawn_blocking(move || app.output_files(&path, &listing, &call.base_url)).await;
+    let files = listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was cut short"))??;
+    Ok(Answer::Ok(Page::whole(files)))
+}
+
+// Long-running operations
+
+async fn operation_result(app: App, call: Call<NoBody>) -> Result<AsyncOperation> {
+    let url = format!("{}{}", call.base_url, call.path);
+    Ok(Answer::Ok(app.operation(&call.param("operation"), url)?))
+}
+
+async fn operation_status(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let poll = Some(call.param("location"));
+    operation_by_location(&app, &call, poll)
+}
+
+/// 202 with the same address while busy, then 200.
+fn operation_by_location(app: &App, call: &Call<NoBody>, region: Option<String>) -> Result<NoBody> {
+    let id = call.param("operation");
+    if app.operation(&id, String::new())?.status == AsyncStatus::Succeeded {
+        return Ok(Answer::Done);
+    }
+    Ok(Answer::Accepted(match region {
+        Some(region) => poll(app, &call.base_url, &id, &region),
+        None => {
+            let location = format!("{}{}?api-version={GROUPS_VERSION}", call.base_url, call.path);
+            Poll { async_operation: None, location }
+        }
+    }))
+}
+
+fn poll(app: &App, base_url: &str, operation: &str, region: &str) -> Poll {
+    let values = [("subscription", &*app.subscription), ("location", region), ("operation", operation)];
+    let url = |path: String| format!("{base_url}{path}?api-version={BATCHAI_VERSION}");
+    Poll {
+        async_operation: Some(url(path_of::<OperationResult>(&values))),
+        location: url(path_of::<OperationStatus>(&values)),
+    }
+}
+
+fn put_answer<T>(app: &App, base_url: &str, put: Put<T>) -> Answer<T> {
+    match put {
+        Put::Begun { operation, location } => Answer::Accepted(poll(app, base_url, &operation, &location)),
+        Put::Unchanged(resource) => Answer::Ok(*resource),
+    }
+}
+
+fn begun_or<T>(app: &App, call: &Call<NoBody>, begun: Option<(String, String)>, otherwise: Answer<T>) -> Answer<T> {
+    match begun {
+        Some((operation, region)) => Answer::Accepted(poll(app, &call.base_url, &operation, &region)),
+        None => otherwise,
+    }
+}

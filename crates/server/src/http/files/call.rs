@@ -1,0 +1,210 @@
+//! A request taken apart: which share and path, which parameters and headers. Pure. The path is
+//! percent-decoded exactly once and then split, because newer SDKs send nested directories as one
+//! segment with `%2F`; a name that still looks encoded afterwards is only a name.
+
+use std::{borrow::Cow, net::SocketAddr};
+
+use axum::extract::ConnectInfo;
+use corro_model::storage::query_pairs;
+use corro_shares::{SharePath, is_share_name};
+use http::{HeaderMap, Method, request::Parts};
+use percent_encoding::percent_decode_str;
+
+use super::{AddressStyle, OverTls, refusal::Refusal};
+
+pub(super) struct Call {
+    pub account: String,
+    pub method: Method,
+    pub headers: HeaderMap,
+    /// As on the request line.
+    pub raw_path: String,
+    pub raw_query: String,
+    pub target: Result<Target, Refusal>,
+    /// The `x-ms-version` that the answer is written for.
+    pub version: String,
+    pub request_id: String,
+    /// The base of all URLs of this account, as the caller reached it.
+    pub endpoint: String,
+    pub address: Option<std::net::IpAddr>,
+    pub over_tls: bool,
+    parameters: Vec<(String, String)>,
+}
+
+/// What a URL points at. An empty share name is the account itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub share: String,
+    pub path: SharePath,
+}
+
+/// Spoken to callers that name no version, or none that is one.
+const DEFAULT_VERSION: &str = "2018-03-28";
+/// From this version on, answers about files and directories carry their SMB properties.
+const SMB_VERSION: &str = "2019-02-02";
+
+impl Call {
+    pub fn new(account: &str, style: AddressStyle, parts: Parts) -> Self {
+        let raw_path = parts.uri.path().to_owned();
+        let raw_query = parts.uri.query().unwrap_or_default().to_owned();
+        let over_tls = parts.extensions.get::<OverTls>().is_some();
+        let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
+        let version = text_of(&parts.headers, "x-ms-version").filter(|v| is_version(v));
+        let host = text_of(&parts.headers, "host").unwrap_or_default();
+        let scheme = if over_tls { "https" } else { "http" };
+        let endpoint = match style {
+            AddressStyle::Host => format!("{scheme}://{host}/"),
+            AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
+        };
+        Call {
+            account: account.to_owned(),
+            target: Target::parse(&raw_path, style, account),
+            version: version.unwrap_or(DEFAULT_VERSION).to_owned(),
+            request_id: uuid::Uuid::new_v4().to_string(),
+            parameters: query_pairs(&raw_query).collect(),
+            method: parts.method,
+            headers: parts.headers,
+            raw_path,
+            raw_query,
+            endpoint,
+            address,
+            over_tls,
+        }
+    }
+
+    /// A query parameter; absent ones read as empty, which no parameter of the service tells apart.
+    pub fn parameter(&self, name: &str) -> &str {
+        let found = self.parameters.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str()).unwrap_or_default()
+    }
+
+    /// A header's text; None when absent or not printable ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        text_of(&self.headers, name)
+    }
+
+    /// A header that must hold a number when it is there.
+    pub fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
+        let Some(value) = self.headers.get(name) else { return Ok(None) };
+        let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        match digits.and_then(|text| text.parse().ok()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refusal::header(name)),
+        }
+    }
+
+    /// All headers as text for signing. Python's http.client sends what is not ASCII as Latin-1 if
+    /// it can and as UTF-8 otherwise, and signs the characters.
+    pub fn signed_headers(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.headers.iter().map(|(name, value)| {
+            let text = match std::str::from_utf8(value.as_bytes()) {
+                Ok(text) => Cow::Borrowed(text),
+                Err(_) => value.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+            };
+            (name.as_str(), text)
+        })
+    }
+
+    pub fn speaks_smb(&self) -> bool {
+        // Versions are dates: their text sorts as they do.
+        self.version.as_str() >= SMB_VERSION
+    }
+}
+
+impl Target {
+    fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, Refusal> {
+        let decoded = percent_decode_str(raw_path).decode_utf8().map_err(|_| Refusal::new("InvalidUri"))?;
+        let mut rest = decoded.strip_prefix('/').ok_or(Refusal::new("InvalidUri"))?;
+        if style == AddressStyle::Path {
+            let (first, after) = rest.split_once('/').unwrap_or((rest, ""));
+            if first != account {
+                return Err(Refusal::new("InvalidUri"));
+            }
+            rest = after;
+        }
+        let (share, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !share.is_empty() && !is_share_name(share) || share.is_empty() && !path.is_empty() {
+            return Err(Refusal::new("InvalidResourceName"));
+        }
+        // One slash at the end is how some clients write a directory.
+        let path = SharePath::parse(path.strip_suffix('/').unwrap_or(path))
+            .map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
+        Ok(Target { share: share.to_owned(), path })
+    }
+}
+
+fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn is_version(text: &str) -> bool {
+    let shape = |(idx, byte): (usize, u8)| match idx {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    text.len() == 10 && text.bytes().enumerate().all(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_decoded_once_and_split_afterwards() {
+        use AddressStyle::{Host, Path};
+        let check = |style, raw: &str, expected: Result<(&str, &str), &str>| {
+            let found = Target::parse(raw, style, "acc");
+            let found = found.as_ref().map(|t| (t.share.as_str(), t.path.as_str())).map_err(|r| r.code);
+            assert_eq!(found, expected, "{raw}");
+        };
+        check(Host, "/", Ok(("", "")));
+        check(Path, "/acc", Ok(("", "")));
+        check(Path, "/acc/", Ok(("", "")));
+        check(Host, "/share", Ok(("share", "")));
+        check(Host, "/share/", Ok(("share", "")));
+        check(Path, "/acc/share/d%2Fsub", Ok(("share", "d/sub")));
+        check(Path, "/acc/share/d/sub/", Ok(("share", "d/sub")));
+        check(Host, "/share/a%20b%2Bc%2525", Ok(("share", "a b+c%25")));
+        check(Host, "/share/a+b", Ok(("share", "a+b")));
+        check(Host, "/share/%252e%252e/x", Ok(("share", "%2e%2e/x")));
+        check(Path, "/other/share/d", Err("InvalidUri"));
+        check(Host, "/share/%ff", Err("InvalidUri"));
+        check(Host, "//x", Err("InvalidResourceName"));
+        check(Host, "/..", Err("InvalidResourceName"));
+        check(Host, "/%2e%2e/x", Err("InvalidResourceName"));
+        check(Host, "/.trash-1-1/x", Err("InvalidResourceName"));
+        for path in [
+            "../x",
+            "a/../../x",
+            "..%2fx",
+            "%2e%2e/x",
+            "%2E%2E%2Fx",
+            "a/%2e%2e%2f%2e%2e",
+            "./x",
+            "a//b",
+            "a%2F%2Fb",
+            "..%5cx",
+            "%5c",
+            "x%00",
+            "x%0a",
+            "%2fetc",
+            "%2f%2f",
+        ] {
+            check(Host, &format!("/share/{path}"), Err("InvalidFileOrDirectoryPathName"));
+            check(Path, &format!("/acc/share/{path}"), Err("InvalidFileOrDirectoryPathName"));
+        }
+    }
+
+    #[test]
+    fn versions_are_dates() {
+        for (text, expected) in [
+            ("2018-03-28", true),
+            ("2099-12-01", true),
+            ("2018-3-28", false),
+            ("2018-03-28x", false),
+            ("latest", false),
+            ("", false),
+        ] {
+            assert_eq!(is_version(text), expected, "{text}");
+        }
+    }
+}

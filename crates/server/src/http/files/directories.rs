@@ -1,0 +1,95 @@
+//! Requests about directories.
+
+use axum::response::Response;
+use corro_shares::{PageRequest, Share, ShareError, SharePath, Stat};
+
+use super::{Context, call::Call, refusal::Refusal, reply, xml};
+
+pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
+    let (stat, parent) = context
+        .on_disk(|shares, place| {
+            let share = place.open(shares)?;
+            let stat = share.create_dir(&place.path)?;
+            Ok((stat, parent_id(&share, &place.path)))
+        })
+        .await?;
+    Ok(described(context.call, 201, &stat, parent))
+}
+
+/// Also the answer to setting metadata or properties, which are accepted and not kept.
+pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
+    let found = context
+        .on_disk(|shares, place| {
+            let share = place.open(shares)?;
+            let stat = share.stat_dir(&place.path)?;
+            Ok((stat, parent_id(&share, &place.path)))
+        })
+        .await;
+    let (stat, parent) = found.map_err(Refusal::kind_as_missing)?;
+    Ok(described(context.call, 200, &stat, parent))
+}
+
+pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
+    let call = context.call;
+    let limit = page_limit(call)?;
+    let (prefix, marker) = (call.parameter("prefix").to_owned(), call.parameter("marker").to_owned());
+    let asked_prefix = prefix.clone();
+    let asked_marker = marker.clone();
+    let (page, stat) = context
+        .on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            let request = PageRequest { prefix: &prefix, from: &marker, limit: limit.effective };
+            let page = share.list_page(&place.path, request)?;
+            Ok((page, share.stat_dir(&place.path)?))
+        })
+        .await?;
+    let asked =
+        xml::Asked { endpoint: &call.endpoint, prefix: &asked_prefix, marker: &asked_marker, limit: limit.asked };
+    // Which details were asked for is not told apart: a reader skips elements it did not want.
+    let details = !call.parameter("include").is_empty();
+    let xml = xml::directory(&asked, &context.share, context.path.as_str(), &page, details);
+    let mut response = reply::document(xml);
+    reply::set_stat(response.headers_mut(), &stat);
+    Ok(response)
+}
+
+pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
+    context.on_disk(|shares, place| place.open(shares)?.delete_dir(&place.path)).await?;
+    Ok(reply::empty(202))
+}
+
+/// How many entries a listing may have: as asked, and as we do.
+#[derive(Clone, Copy)]
+pub(super) struct PageLimit {
+    pub asked: Option<usize>,
+    pub effective: usize,
+}
+
+/// The service's own limit and default.
+const MAX_PAGE: usize = 5000;
+
+pub(super) fn page_limit(call: &Call) -> Result<PageLimit, Refusal> {
+    let text = call.parameter("maxresults");
+    if text.is_empty() {
+        return Ok(PageLimit { asked: None, effective: MAX_PAGE });
+    }
+    match text.parse::<usize>() {
+        Ok(asked @ 1..) => Ok(PageLimit { asked: Some(asked), effective: asked.min(MAX_PAGE) }),
+        _ => Err(Refusal::new("OutOfRangeQueryParameterValue")),
+    }
+}
+
+/// The id of the directory that holds `path`; 0 for the root, as the service has it, and for one
+/// that has just gone.
+pub(super) fn parent_id(share: &Share, path: &SharePath) -> u64 {
+    let parent = path.split().map(|(parent, _)| share.stat(&parent));
+    parent.and_then(Result::<Stat, ShareError>::ok).map(|stat| stat.id).unwrap_or_default()
+}
+
+fn described(call: &Call, status: u16, stat: &Stat, parent: u64) -> Response {
+    let mut response = reply::empty(status);
+    reply::set_stat(response.headers_mut(), stat);
+    reply::set_smb(response.headers_mut(), call, stat, parent);
+    reply::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
+    response
+}

@@ -1,0 +1,151 @@
+//! Bytes out: a whole file or a range of it, read in pieces by offset while the client takes
+//! them. At most two pieces of a download are in memory, and no thread waits for a slow client.
+
+use std::{fs::File, io, sync::Arc};
+
+use axum::{body::Body, response::Response};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use corro_model::storage::sas::Overrides;
+use futures_util::stream;
+use http::{HeaderMap, StatusCode};
+use md5::{Digest, Md5};
+use rustix::{buffer::spare_capacity, io::Errno, io::pread};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::{
+    Context,
+    content::set_file,
+    directories::parent_id,
+    range::{self, Part},
+    refusal::Refusal,
+    reply,
+    upload::MAX_RANGE,
+};
+
+/// Large enough that the hop to a blocking thread is lost in the copying, small enough to stay in
+/// the processor's cache on the way to the socket.
+const PIECE: u64 = 512 << 10;
+
+pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) -> Result<Response, Refusal> {
+    let call = context.call;
+    let asked = range::of_read(call)?;
+    let (file, stat, parent) = context
+        .on_disk(|shares, place| {
+            let share = place.open(shares)?;
+            let (file, stat) = share.open_file(&place.path)?;
+            Ok((file, stat, parent_id(&share, &place.path)))
+        })
+        .await
+        .map_err(Refusal::kind_as_missing)?;
+    let part = match asked {
+        None => Part { start: 0, end: stat.len },
+        Some(asked) => asked.within(stat.len).ok_or(Refusal::range_beyond(stat.len))?,
+    };
+    let wants_md5 = call.header("x-ms-range-get-content-md5").is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    if wants_md5 && (asked.is_none() || part.end - part.start > MAX_RANGE) {
+        return Err(Refusal::header("x-ms-range-get-content-md5"));
+    }
+
+    let mut response = match wants_md5 {
+        true => hashed(file, part).await?,
+        false => Response::new(body(file, part)),
+    };
+    let headers = response.headers_mut();
+    set_file(headers, call, &stat, parent);
+    reply::set(headers, "content-length", &(part.end - part.start).to_string());
+    if let Some(overrides) = overrides {
+        set_overrides(headers, overrides);
+    }
+    if asked.is_some() {
+        let last = part.end - 1; // a part that was asked for is never empty
+        reply::set(headers, "content-range", &format!("bytes {}-{last}/{}", part.start, stat.len));
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(response)
+}
+
+/// A part of a file as a body. A file that has become shorter meanwhile ends it with an error,
+/// which closes the connection: the length was promised.
+fn body(file: File, part: Part) -> Body {
+    let file = Arc::new(file);
+    let first = Ahead::start(&file, part);
+    Body::from_stream(stream::unfold(first, move |ahead| {
+        let file = file.clone();
+        async move {
+            let Ahead { piece, rest } = ahead?;
+            let piece = match piece.await {
+                Ok(piece) => piece,
+                Err(_) => Err(io::Error::other("reading the file panicked")),
+            };
+            // The next piece is read while this one is being sent.
+            let next = piece.is_ok().then(|| Ahead::start(&file, rest)).flatten();
+            Some((piece, next))
+        }
+    }))
+}
+
+/// A piece that is being read, and what follows it.
+struct Ahead {
+    piece: JoinHandle<io::Result<Bytes>>,
+    rest: Part,
+}
+
+impl Ahead {
+    /// None when nothing is left.
+    fn start(file: &Arc<File>, part: Part) -> Option<Self> {
+        if part.start >= part.end {
+            return None;
+        }
+        let len = PIECE.min(part.end - part.start);
+        let file = file.clone();
+        let piece = spawn_blocking(move || read_piece(&file, part.start, len as usize));
+        Some(Ahead { piece, rest: Part { start: part.start + len, end: part.end } })
+    }
+}
+
+fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
+    let mut piece = Vec::with_capacity(len);
+    while piece.len() < len {
+        let at = offset + piece.len() as u64;
+        match pread(file, spare_capacity(&mut piece), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    piece.truncate(len); // the allocator may have given more room than was asked for
+    Ok(Bytes::from(piece))
+}
+
+/// A small part, read whole, with its `Content-MD5`.
+async fn hashed(file: File, part: Part) -> Result<Response, Refusal> {
+    let read = spawn_blocking(move || {
+        let bytes = read_piece(&file, part.start, (part.end - part.start) as usize)?;
+        Ok::<_, io::Error>((STANDARD.encode(Md5::digest(&bytes)), bytes))
+    });
+    match read.await {
+        Ok(Ok((md5, bytes))) => {
+            let mut response = Response::new(Body::from(bytes));
+            reply::set(response.headers_mut(), "content-md5", &md5);
+            Ok(response)
+        }
+        // Shrunk since it was opened: for this caller the range is gone.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Refusal::new("InvalidRange")),
+        _ => Err(Refusal::internal()),
+    }
+}
+
+fn set_overrides(headers: &mut HeaderMap, overrides: &Overrides) {
+    for (name, value) in [
+        ("cache-control", &overrides.cache_control),
+        ("content-disposition", &overrides.content_disposition),
+        ("content-encoding", &overrides.content_encoding),
+        ("content-language", &overrides.content_language),
+        ("content-type", &overrides.content_type),
+    ] {
+        if !value.is_empty() {
+            reply::set(headers, name, value);
+        }
+    }
+}

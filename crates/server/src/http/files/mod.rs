@@ -1,0 +1,153 @@
+//! The Azure Files REST service over the share trees: what `az storage`, the SDKs, our CLI, remote
+//! mounts and `job file stream` talk to. Entered through [`FileService::handle`] once the caller
+//! has found out which account is meant. Knows nothing of jobs, stores or tokens.
+//!
+//! Deny by default: nothing is looked up before the caller has shown a valid Shared Key signature
+//! or shared access signature, and an account that does not exist answers like a wrong key. Paths
+//! are decoded once, here, and from then on are [`corro_shares::SharePath`]s.
+//!
+//! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
+//! (who may), then the rooms that answer: `shares`, `directories`, `content`, `upload`,
+//! `download`; `refusal` and `reply` write every answer.
+
+mod access;
+mod call;
+mod content;
+mod directories;
+mod download;
+mod operation;
+mod range;
+mod refusal;
+mod reply;
+mod shares;
+#[cfg(test)]
+mod tests;
+mod upload;
+mod xml;
+
+use std::sync::Arc;
+
+use axum::{body::Body, extract::Request, response::Response};
+use corro_shares::{ShareError, Shares};
+use tokio::{sync::Semaphore, task::spawn_blocking};
+
+use self::{call::Call, operation::Operation, refusal::Refusal};
+
+/// Where the keys of storage accounts come from.
+pub trait AccountKeys: Send + Sync + 'static {
+    /// The decoded keys of an account; None when there is no such account.
+    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>>;
+}
+
+/// How the account was named in the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressStyle {
+    /// `http://{account}.file.{suffix}/{share}/…`
+    Host,
+    /// `http://{address}/{account}/{share}/…`
+    Path,
+}
+
+/// Put into the extensions of requests that came over TLS. Without it a shared access signature
+/// limited to https is refused. One limited to addresses needs
+/// `axum::extract::ConnectInfo<std::net::SocketAddr>` there.
+#[derive(Debug, Clone, Copy)]
+pub struct OverTls;
+
+/// The service; clones share everything.
+#[derive(Clone)]
+pub struct FileService(Arc<Inner>);
+
+struct Inner {
+    shares: Arc<Shares>,
+    keys: Arc<dyn AccountKeys>,
+    now: fn() -> i64,
+    uploads: Semaphore,
+}
+
+/// Range writes whose bodies may be in memory at once: 64 × 4 MiB, whatever the number of
+/// connections. Others wait, unread, in their sockets.
+const MAX_UPLOADS: usize = 64;
+
+impl FileService {
+    /// `now` gives unix seconds.
+    pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, now: fn() -> i64) -> Self {
+        FileService(Arc::new(Inner { shares, keys, now, uploads: Semaphore::new(MAX_UPLOADS) }))
+    }
+
+    /// Answers one request. `account` was found by the caller from the `Host` label or the first
+    /// path segment, and `style` says which. The request's URI must be the one that came over the
+    /// wire, for its raw path is what was signed.
+    pub async fn handle(&self, account: &str, style: AddressStyle, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let call = Call::new(account, style, parts);
+        let response = match self.answer(&call, body).await {
+            Ok(response) => response,
+            Err(refusal) => refusal.into_response(&call, (self.0.now)()),
+        };
+        reply::stamp(&call, response)
+    }
+
+    async fn answer(&self, call: &Call, body: Body) -> Result<Response, Refusal> {
+        let access = access::authenticate(call, self.0.keys.keys(&call.account), (self.0.now)())?;
+        let target = call.target.clone()?;
+        let operation = Operation::of(call, &target)?;
+        access.allow(operation)?;
+        let context = Context { service: &self.0, call, share: target.share, path: target.path };
+        match operation {
+            Operation::ListShares => shares::list(context).await,
+            Operation::CreateShare => shares::create(context).await,
+            Operation::ShareProperties => shares::properties(context).await,
+            Operation::SetShare => shares::set(context).await,
+            Operation::DeleteShare => shares::delete(context).await,
+            Operation::CreateDirectory => directories::create(context).await,
+            Operation::DirectoryProperties => directories::properties(context).await,
+            Operation::SetDirectory => directories::properties(context).await,
+            Operation::ListDirectory => directories::list(context).await,
+            Operation::DeleteDirectory => directories::delete(context).await,
+            Operation::CreateFile => content::create(context).await,
+            Operation::FileProperties => content::properties(context).await,
+            Operation::SetFile => content::set(context).await,
+            Operation::ListRanges => content::ranges(context).await,
+            Operation::DeleteFile => content::delete(context).await,
+            Operation::WriteRange => upload::write(context, body).await,
+            Operation::ReadFile => download::read(context, access.overrides()).await,
+        }
+    }
+}
+
+/// What an authorised operation works with.
+struct Context<'a> {
+    service: &'a Inner,
+    call: &'a Call,
+    share: String,
+    path: corro_shares::SharePath,
+}
+
+impl Context<'_> {
+    /// Runs disk work on a blocking thread, with the account's name, the share's and the path.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shares, &Place) -> Result<T, ShareError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let shares = self.service.shares.clone();
+        let place = Place { account: self.call.account.clone(), share: self.share.clone(), path: self.path.clone() };
+        match spawn_blocking(move || work(&shares, &place)).await {
+            Ok(result) => result.map_err(Refusal::from),
+            Err(_) => Err(Refusal::internal()), // the work panicked, and the panic was reported
+        }
+    }
+}
+
+/// The thing on disk that a request is about.
+struct Place {
+    account: String,
+    share: String,
+    path: corro_shares::SharePath,
+}
+
+impl Place {
+    fn open(&self, shares: &Shares) -> Result<corro_shares::Share, ShareError> {
+        shares.share(&self.account, &self.share)
+    }
+}

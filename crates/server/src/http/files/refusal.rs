@@ -1,0 +1,170 @@
+//! Every refusal of the file service: code, status, message. The one place that maps them. The
+//! user gets code and message; the operator's detail (the disk's own error) goes to the log.
+
+use std::borrow::Cow;
+
+use axum::{body::Body, response::Response};
+use corro_model::Timestamp;
+use corro_shares::ShareError;
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::{call::Call, xml};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub code: &'static str,
+    message: Cow<'static, str>,
+    /// For 416: how long the file is.
+    length: Option<u64>,
+    /// For the log only.
+    cause: Option<String>,
+}
+
+impl Refusal {
+    pub fn new(code: &'static str) -> Self {
+        Refusal { code, message: Cow::Borrowed(row(code).1), length: None, cause: None }
+    }
+
+    pub fn authentication() -> Self {
+        Self::new("AuthenticationFailed")
+    }
+
+    pub fn internal() -> Self {
+        Self::new("InternalError")
+    }
+
+    /// The header has a value that cannot be used.
+    pub fn header(name: &'static str) -> Self {
+        Self::new("InvalidHeaderValue").saying(format!("The value of the header {name} is not one that can be used."))
+    }
+
+    pub fn missing_header(name: &'static str) -> Self {
+        Self::new("MissingRequiredHeader").saying(format!("The request needs the header {name}."))
+    }
+
+    pub fn range_beyond(length: u64) -> Self {
+        Refusal { length: Some(length), ..Self::new("InvalidRange") }
+    }
+
+    pub fn saying(self, message: impl Into<Cow<'static, str>>) -> Self {
+        Refusal { message: message.into(), ..self }
+    }
+
+    /// For reads: something of the other kind is, to the asker, not there.
+    pub fn kind_as_missing(self) -> Self {
+        match self.code {
+            "ResourceTypeMismatch" => Self::new("ResourceNotFound"),
+            _ => self,
+        }
+    }
+
+    pub fn into_response(self, call: &Call, now: i64) -> Response {
+        let (status, _) = row(self.code);
+        if let Some(cause) = &self.cause {
+            tracing::error!(request = call.request_id, account = call.account, code = self.code, "{cause}");
+        }
+        let mut response = Response::new(match call.method {
+            Method::HEAD => Body::empty(),
+            _ => Body::from(self.document(call, now)),
+        });
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert("x-ms-error-code", HeaderValue::from_static(self.code));
+        if call.method != Method::HEAD {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        }
+        if let Some(length) = self.length {
+            let value = format!("bytes */{length}");
+            headers.insert(header::CONTENT_RANGE, HeaderValue::try_from(value).expect("digits and spaces"));
+        }
+        response
+    }
+
+    fn document(&self, call: &Call, now: i64) -> String {
+        format!(
+            "{}<Error><Code>{}</Code><Message>{}\nRequestId:{}\nTime:{}</Message></Error>",
+            xml::DECLARATION,
+            self.code,
+            xml::escape(&self.message),
+            call.request_id,
+            Timestamp::from_millis(now.saturating_mul(1000)).whole_seconds(),
+        )
+    }
+}
+
+impl From<ShareError> for Refusal {
+    fn from(error: ShareError) -> Self {
+        let code = error.code();
+        let cause = std::error::Error::source(&error).map(|source| format!("{error}: {source}"));
+        let message = match &error {
+            // Where the cause is the operator's, the message is the code's own.
+            ShareError::Io { .. } | ShareError::ShareIo { .. } => return Refusal { cause, ..Self::new(code) },
+            // The service's sentence is what tools and people know; ours says the path.
+            ShareError::ShareNotFound(_) | ShareError::ShareAlreadyExists(_) => return Self::new(code),
+            ShareError::OutOfRange { len, .. } => {
+                return Self::range_beyond(*len).saying(format!("{}.", sentence(&error)));
+            }
+            _ => format!("{} {}.", row(code).1, sentence(&error)),
+        };
+        Refusal { cause, ..Self::new(code).saying(message) }
+    }
+}
+
+fn sentence(error: &ShareError) -> String {
+    let text = error.to_string();
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Status and message of a code. 5xx only for what a later try may mend: clients repeat those with
+/// long pauses.
+fn row(code: &str) -> (StatusCode, &'static str) {
+    let (status, message) = match code {
+        "NoAuthenticationInformation" => {
+            (401, "The request is neither signed with the account's key nor does it carry a shared access signature.")
+        }
+        "AuthenticationFailed" => (
+            403,
+            "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly including the signature.",
+        ),
+        "AuthorizationPermissionMismatch" => {
+            (403, "This request is not authorized to perform this operation using this permission.")
+        }
+        "InsufficientAccountPermissions" => (403, "The server may not access this resource."),
+        "ShareNotFound" => (404, "The specified share does not exist."),
+        "ResourceNotFound" => (404, "The specified resource does not exist."),
+        "ParentNotFound" => (404, "The specified parent path does not exist."),
+        "UnsupportedHttpVerb" => (405, "The resource does not support the specified HTTP verb."),
+        "OperationTimedOut" => (408, "The body of the request did not arrive in time."),
+        "ShareAlreadyExists" => (409, "The specified share already exists."),
+        "ResourceAlreadyExists" => (409, "The specified resource already exists."),
+        "ResourceTypeMismatch" => {
+            (409, "The specified resource type does not match the type of the existing resource.")
+        }
+        "DirectoryNotEmpty" => (409, "The specified directory is not empty."),
+        "ShareSizeLimitReached" => (409, "The share has no space left."),
+        "MissingContentLengthHeader" => (411, "The Content-Length header was not specified."),
+        "RequestBodyTooLarge" => {
+            (413, "The size of the request body exceeds the maximum size permitted, which is 4 MiB for one range.")
+        }
+        "InvalidRange" => (416, "The range specified is invalid for the current size of the resource."),
+        "InternalError" => (500, "The server encountered an internal error. Please retry the request."),
+        "InvalidFileOrDirectoryPathName" => (400, "The specified file or directory path name is invalid."),
+        "InvalidHeaderValue" => (400, "The value provided for one of the HTTP headers was not in the correct format."),
+        "InvalidInput" => (400, "The body of the request is not as long as its Content-Length says."),
+        "InvalidQueryParameterValue" => (400, "The query parameters name no operation on this resource."),
+        "InvalidResourceName" => (400, "The specified resource name is invalid."),
+        "InvalidUri" => (400, "The requested URI does not represent any resource on the server."),
+        "Md5Mismatch" => {
+            (400, "The MD5 value specified in the request did not match the MD5 value calculated by the server.")
+        }
+        "MissingRequiredHeader" => (400, "An HTTP header that is mandatory for this request is not specified."),
+        "OutOfRangeQueryParameterValue" => {
+            (400, "A query parameter specified in the request is outside the permissible range.")
+        }
+        "UnsupportedHeader" => (400, "One of the headers specified in the request is not supported."),
+        "UnsupportedQueryParameter" => (400, "One of the query parameters in the request is not supported."),
+        _ => (500, "The server encountered an internal error. Please retry the request."),
+    };
+    (StatusCode::from_u16(status).expect("the table holds real statuses"), message)
+}

@@ -1,0 +1,107 @@
+//! Headers of answers: those on every answer, those of a thing's properties, and the SMB ones
+//! that newer versions expect on files and directories (and that break an older SDK when they
+//! appear on shares).
+
+use std::time::{Duration, SystemTime};
+
+use axum::{body::Body, response::Response};
+use corro_model::Timestamp;
+use corro_shares::{Kind, Stat};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+use super::call::Call;
+
+/// An answer without a body.
+pub(super) fn empty(status: u16) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::from_u16(status).expect("callers pass literal statuses");
+    response
+}
+
+/// A 200 with an XML document.
+pub(super) fn document(xml: String) -> Response {
+    let mut response = Response::new(Body::from(xml));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    response
+}
+
+/// Puts the headers that all answers have on one.
+pub(super) fn stamp(call: &Call, mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    set(headers, "x-ms-request-id", &call.request_id);
+    set(headers, "x-ms-version", &call.version);
+    headers.insert(header::SERVER, HeaderValue::from_static("Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"));
+    // Content comes from jobs: no browser shall take it for a page.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(id) = call.headers.get("x-ms-client-request-id") {
+        headers.insert("x-ms-client-request-id", id.clone());
+    }
+    response
+}
+
+/// `ETag` and `Last-Modified`.
+pub(super) fn set_stat(headers: &mut HeaderMap, stat: &Stat) {
+    set(headers, "etag", &stat.etag);
+    set(headers, "last-modified", &http_date(stat.modified));
+}
+
+/// The SMB properties, for callers that know them. `parent` is the id of the directory above.
+pub(super) fn set_smb(headers: &mut HeaderMap, call: &Call, stat: &Stat, parent: u64) {
+    if !call.speaks_smb() {
+        return;
+    }
+    let attributes = match stat.kind {
+        Kind::File => "Archive",
+        Kind::Directory => "Directory",
+    };
+    let modified = smb_time(stat.modified);
+    set(headers, "x-ms-file-attributes", attributes);
+    set(headers, "x-ms-file-creation-time", &smb_time(stat.created));
+    set(headers, "x-ms-file-last-write-time", &modified);
+    set(headers, "x-ms-file-change-time", &modified);
+    set(headers, "x-ms-file-id", &stat.id.to_string());
+    set(headers, "x-ms-file-parent-id", &parent.to_string());
+    // Permissions are those of the share; the key of the one descriptor there is.
+    set(headers, "x-ms-file-permission-key", "0*0");
+}
+
+pub(super) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    // Values made here are printable; one that is not (it came with a link) is left out.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// RFC 1123. A job can give its files any time; those that the form cannot say become the nearest
+/// it can.
+pub(super) fn http_date(time: SystemTime) -> String {
+    const END_OF_9999: u64 = 253_402_300_799;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let since = Duration::from_secs(since.as_secs().min(END_OF_9999));
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
+}
+
+/// `2018-06-07T21:16:21.0000000Z`
+pub(super) fn smb_time(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let seconds = Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())).whole_seconds();
+    format!("{}.{:07}Z", seconds.trim_end_matches('Z'), since.subsec_nanos() / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_any_file_can_be_written() {
+        let at = |seconds: u64, nanos: u32| SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
+        assert_eq!(http_date(at(1_528_410_115, 5)), "Thu, 07 Jun 2018 22:21:55 GMT");
+        assert_eq!(smb_time(at(1_528_410_115, 123_456_789)), "2018-06-07T22:21:55.1234567Z");
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(5);
+        assert_eq!(http_date(before), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(smb_time(before), "1970-01-01T00:00:00.0000000Z");
+        let far = at(1 << 42, 0);
+        assert_eq!(http_date(far), "Fri, 31 Dec 9999 23:59:59 GMT");
+        smb_time(far);
+    }
+}

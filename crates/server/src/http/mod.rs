@@ -1,0 +1,144 @@
+//! The doors of the server: each translates one protocol and decides nothing. Everything arrives at [`Api::answer`],
+//! which finds the door: files, tokens, agents, or the resource manager. Deny by default: whoever shows nothing is told
+//! 401 before anything is looked up.
+
+mod answer;
+mod arm;
+mod call;
+pub mod files;
+mod listener;
+mod router;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use corro_model::arm::{TOKEN_PATH, TokenError};
+use corro_model::names::{NameOf, check_name};
+use corro_model::node::{CONNECT_PATH, JOIN_PATH, JoinRequest, parse_bearer};
+use corro_model::{ApiError, Secret};
+use http::{Method, StatusCode, header};
+
+use self::answer::{error_response, json_response};
+use self::files::{AddressStyle, FileService};
+use self::router::Router;
+use crate::app::App;
+use crate::gateway::{Gateway, MAX_MESSAGE};
+
+pub use listener::serve;
+
+/// The largest body of a resource-manager request.
+const MAX_BODY: usize = 1024 * 1024;
+
+/// First path segments that belong to the resource manager; everything else is a storage account's name.
+const MANAGEMENT: [&str; 5] = ["subscriptions", "providers", "adfs", "corro", "tenants"];
+
+#[derive(Clone)]
+pub struct Api {
+    app: App,
+    gateway: Gateway,
+    files: FileService,
+    router: Arc<Router>,
+}
+
+impl Api {
+    pub fn new(app: App, gateway: Gateway, files: FileService) -> Self {
+        Self { app, gateway, files, router: Arc::new(arm::routes()) }
+    }
+
+    /// Answers any request there is.
+    pub async fn answer(&self, request: Request) -> Response {
+        if let Some(account) = account_in_host(&request) {
+            return self.files.handle(&account, AddressStyle::Host, request).await;
+        }
+        let first = request.uri().path().split('/').nth(1).unwrap_or_default();
+        if !MANAGEMENT.iter().any(|word| word.eq_ignore_ascii_case(first))
+            && check_name(NameOf::StorageAccount, first).is_ok()
+        {
+            let account = first.to_owned();
+            return self.files.handle(&account, AddressStyle::Path, request).await;
+        }
+        let head = request.method() == Method::HEAD;
+        let response = match (request.method(), request.uri().path()) {
+            (&Method::POST, TOKEN_PATH) => self.token(request).await,
+            (&Method::POST, JOIN_PATH) => self.join(request).await,
+            (&Method::GET, CONNECT_PATH) => self.connect(request).await,
+            _ => self.manage(request).await,
+        };
+        let mut response = response.unwrap_or_else(|error| error_response(&error));
+        if head {
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+
+    /// A resource-manager request: only with the token of a principal.
+    async fn manage(&self, request: Request) -> Result<Response, ApiError> {
+        let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
+        let Some(token) = token else {
+            let message = "Authentication failed. The 'Authorization' header is missing.";
+            return Err(ApiError::unauthorized(message));
+        };
+        if self.app.principal_of(token).is_none() {
+            let message = "The access token is not valid or has expired: log in again.";
+            return Err(ApiError::new(401, "ExpiredAuthenticationToken", message));
+        }
+        self.router.dispatch(&self.app, request).await
+    }
+
+    /// OAuth2 client credentials. Public: the secret is in the body.
+    async fn token(&self, request: Request) -> Result<Response, ApiError> {
+        let body = call::read_body(request.into_body(), 16 * 1024).await?;
+        let form: Vec<(String, String)> = call::form_pairs(&String::from_utf8_lossy(&body)).collect();
+        let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+        let refused = |error: &str, description: &str| {
+            let body = TokenError { error: error.to_owned(), error_description: description.to_owned() };
+            Ok(json_response(StatusCode::UNAUTHORIZED, &body))
+        };
+        if field("grant_type") != "client_credentials" {
+            return refused("unsupported_grant_type", "Only grant_type=client_credentials is supported");
+        }
+        let secret = Secret::new(field("client_secret"));
+        match self.app.issue_token(field("client_id"), &secret, field("resource")) {
+            Some(token) => Ok(json_response(StatusCode::OK, &token)),
+            None => refused("invalid_client", "The client id or secret is wrong"),
+        }
+    }
+
+    /// An agent trades its join token for an identity; 204 when no cluster wants a node now.
+    async fn join(&self, request: Request) -> Result<Response, ApiError> {
+        let body = call::read_body(request.into_body(), 16 * 1024).await?;
+        let request: JoinRequest =
+            corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
+        Ok(match self.gateway.join(request).await? {
+            Some(credential) => json_response(StatusCode::OK, &credential),
+            None => StatusCode::NO_CONTENT.into_response(),
+        })
+    }
+
+    /// A node's WebSocket.
+    async fn connect(&self, request: Request) -> Result<Response, ApiError> {
+        let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let credential = authorization
+            .and_then(parse_bearer)
+            .ok_or_else(|| ApiError::unauthorized("Authentication failed. A node's credential is needed."))?;
+        self.gateway.check_credential(&credential)?;
+        let (mut parts, _) = request.into_parts();
+        let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
+            .await
+            .map_err(|_| ApiError::new(400, "UpgradeRequired", "This address speaks WebSocket only"))?;
+        let gateway = self.gateway.clone();
+        let upgrade = upgrade.max_message_size(MAX_MESSAGE);
+        Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
+    }
+}
+
+/// `mystorageaccount` of `Host: mystorageaccount.file.some.suffix`.
+fn account_in_host(request: &Request) -> Option<String> {
+    let host = request.headers().get(header::HOST)?.to_str().ok()?;
+    let (account, rest) = host.split_once('.')?;
+    (rest.starts_with("file.") && check_name(NameOf::StorageAccount, account).is_ok()).then(|| account.to_owned())
+}

@@ -1,0 +1,101 @@
+//! Finds the operation a request is for and hands it over, typed. The table is made of `model`'s operations; a path is
+//! never written here.
+
+use std::any::TypeId;
+use std::future::Future;
+use std::pin::Pin;
+
+use axum::extract::Request;
+use axum::response::Response;
+use corro_model::ApiError;
+use corro_model::job_file;
+use corro_model::ops::{NoBody, Operation, match_path};
+
+use super::MAX_BODY;
+use super::answer::Answer;
+use super::call::{Call, base_url, form_pairs, read_body};
+use crate::app::App;
+
+type Answered = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
+type Handler = Box<dyn Fn(App, Call<Vec<u8>>) -> Answered + Send + Sync>;
+
+#[derive(Default)]
+pub struct Router {
+    routes: Vec<Route>,
+}
+
+struct Route {
+    method: &'static str,
+    template: &'static str,
+    handler: Handler,
+}
+
+impl Router {
+    /// Adds the handler of `O`.
+    pub fn on<O, F, A>(mut self, _operation: O, handler: F) -> Self
+    where
+        O: Operation,
+        F: Fn(App, Call<O::Request>) -> A + Send + Sync + Copy + 'static,
+        A: Future<Output = Result<Answer<O::Response>, ApiError>> + Send + 'static,
+    {
+        let handler: Handler = Box::new(move |app, call| {
+            Box::pin(async move {
+                let body = parse_body::<O::Request>(&call.body)?;
+                let Call { params, query, base_url, path, .. } = call;
+                Ok(handler(app, Call { params, query, body, base_url, path }).await?.into_response())
+            })
+        });
+        self.routes.push(Route { method: O::METHOD.as_str(), template: O::PATH, handler });
+        self
+    }
+
+    pub async fn dispatch(&self, app: &App, request: Request) -> Result<Response, ApiError> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        let matching: Vec<_> = self
+            .routes
+            .iter()
+            .filter_map(|route| match_path(route.template, path).map(|params| (route, params)))
+            .collect();
+        let Some((route, params)) = matching.iter().find(|(route, _)| route.method == parts.method.as_str()) else {
+            return Err(match matching.is_empty() {
+                true => ApiError::new(404, "InvalidResourceType", format!("There is nothing at '{path}'")),
+                false => {
+                    let message = format!("{} is not possible on '{path}'", parts.method);
+                    ApiError::new(405, "MethodNotAllowed", message)
+                }
+            });
+        };
+        check_subscription(app, params)?;
+        let query: Vec<_> = form_pairs(parts.uri.query().unwrap_or_default()).collect();
+        if !query.iter().any(|(name, value)| name.eq_ignore_ascii_case("api-version") && !value.is_empty()) {
+            let message = "The api-version query parameter (?api-version=) is required for all requests.";
+            return Err(ApiError::new(400, "MissingApiVersionParameter", message));
+        }
+        let body = read_body(body, MAX_BODY).await?.to_vec();
+        let call =
+            Call { params: params.clone(), query, body, base_url: base_url(&parts.headers), path: path.to_owned() };
+        (route.handler)(app.clone(), call).await
+    }
+}
+
+fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<(), ApiError> {
+    match params.iter().find(|(name, _)| *name == "subscription") {
+        Some((_, id)) if !id.eq_ignore_ascii_case(&app.subscription) => {
+            Err(ApiError::new(404, "SubscriptionNotFound", format!("The subscription '{id}' could not be found.")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Operations without a body get none, whatever was sent.
+fn parse_body<R: serde::de::DeserializeOwned + 'static>(body: &[u8]) -> Result<R, ApiError> {
+    let body = if TypeId::of::<R>() == TypeId::of::<NoBody>() { b"{}" } else { body };
+    job_file::parse(body).map_err(|problem| {
+        let error = ApiError::bad_body(format!("The request's body cannot be used: {problem}"));
+        match problem.field {
+            Some(field) => error.about(field),
+            None => error,
+        }
+    })
+}

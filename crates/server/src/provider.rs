@@ -1,0 +1,19 @@
+//! What the server needs from whoever makes nodes: start an agent somewhere, say whether it lives, make it be gone. That
+//! is all a provider does. Implementations live with the embedder; calls may block and are repeated until they hold.
+
+use corro_model::{NodeId, Secret};
+
+pub trait Provider: Send + Sync + 'static {
+    /// Starts an agent that will join as `node` with the one-time `token`.
+    fn start(&self, node: &NodeId, address: &str, token: Secret);
+
+    /// Does the node's agent live? `None` when this provider cannot know.
+    fn is_alive(&self, node: &NodeId) -> Option<bool>;
+
+    /// Asks the node's agent to end what it runs and exit.
+    fn ask_to_stop(&self, node: &NodeId);
+
+    /// Makes sure that nothing of the node is left: its agent, the processes it started, its directory. Returns `true`
+    /// once that holds. While `polite` the agent is left to finish by itself.
+    fn ensure_gone(&self, node: &NodeId, polite: bool) -> bool;
+}

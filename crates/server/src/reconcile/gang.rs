@@ -1,0 +1,310 @@
+//! What the nodes of one running job should do next, and whether the job has ended. A pure function of what the nodes
+//! report; nothing is remembered between calls, so a restarted server decides the same.
+
+use corro_model::NodeId;
+use corro_model::batchai::BatchAiError;
+use corro_model::node::{GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
+use corro_sched::Eviction;
+
+/// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
+const FAILURE_GRACE_MS: u64 = 1_000;
+/// How long a rank may take to save its work when a user, a limit or a resize ends it.
+const POLITE_GRACE_MS: u64 = 5_000;
+
+pub struct Gang<'a> {
+    /// The job's nodes in rank order; the first is the master.
+    pub members: Vec<Member<'a>>,
+    pub terminating: bool,
+    pub eviction: Option<Eviction>,
+    /// Past its wall-clock limit, which is given for the message.
+    pub overdue: Option<String>,
+    /// Where the ranks meet, when an earlier look found out.
+    pub known_address: Option<GangAddress>,
+}
+
+pub struct Member<'a> {
+    pub node: &'a NodeId,
+    /// Declared lost or removed: nothing more will come from it.
+    pub lost: bool,
+    pub connected: bool,
+    /// What it says about this very attempt.
+    pub report: Option<&'a ObservedTask>,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Continue(Goal),
+    End(Ending),
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Ending {
+    Succeeded,
+    Failed {
+        exit_code: Option<i32>,
+        errors: Vec<BatchAiError>,
+    },
+    /// A node is gone; the job may be tried again.
+    NodeLost {
+        node: NodeId,
+    },
+    /// It gave way to a resize.
+    Evicted,
+}
+
+/// Where the ranks meet, if the master has said so.
+pub fn address(gang: &Gang) -> Option<GangAddress> {
+    let told = gang.members.first().and_then(|master| match &master.report?.phase {
+        TaskPhase::Prepared { gang } => gang.clone(),
+        _ => None,
+    });
+    told.or_else(|| gang.known_address.clone())
+}
+
+pub fn decide(gang: &Gang) -> Step {
+    let lost = gang.members.iter().find(|member| member.lost);
+    let blame = first_failure(gang);
+    let stopping = gang.terminating || gang.eviction.is_some() || gang.overdue.is_some();
+    if lost.is_none() && blame.is_none() && !stopping {
+        return go_on(gang);
+    }
+    let ended = |member: &Member| member.lost || member.report.is_some_and(has_ended);
+    // A failure beside a node that does not answer is often its consequence: wait until the node is heard or declared
+    // lost, so that the cause and not the consequence is reported.
+    let unsure = blame.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
+    if unsure || !gang.members.iter().all(ended) {
+        let failed = lost.is_some() || blame.is_some();
+        let grace_ms = if failed && !stopping { FAILURE_GRACE_MS } else { POLITE_GRACE_MS };
+        return Step::Continue(Goal::Stop { grace_ms });
+    }
+    Step::End(match (lost, blame) {
+        // The state machine reports the user's wish, whatever the ranks said.
+        _ if gang.terminating => Ending::Failed { exit_code: None, errors: Vec::new() },
+        (Some(member), _) => Ending::NodeLost { node: member.node.clone() },
+        _ if gang.eviction.is_some() => Ending::Evicted,
+        (None, Some(blame)) => blame.ending(),
+        (None, None) => overdue(gang),
+    })
+}
+
+fn go_on(gang: &Gang) -> Step {
+    let phases: Vec<_> = gang.members.iter().map(|member| member.report.map(|report| &report.phase)).collect();
+    if phases.iter().all(|phase| matches!(phase, Some(TaskPhase::Ended { .. }))) {
+        return Step::End(Ending::Succeeded);
+    }
+    let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
+    match address(gang) {
+        Some(address) if prepared => Step::Continue(Goal::Run { gang: address }),
+        // Some ranks run, one does not, and where they meet was lost with the server: this attempt cannot be completed.
+        None if prepared && phases.iter().any(|phase| !matches!(phase, Some(TaskPhase::Prepared { .. }))) => {
+            match gang.members.iter().find(|m| m.report.is_some_and(|r| matches!(r.phase, TaskPhase::Prepared { .. })))
+            {
+                Some(_) => Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS }),
+                // All run already: what they are told about the meeting place no longer matters.
+                None => Step::Continue(Goal::Run {
+                    gang: GangAddress { address: String::new(), rendezvous_port: 0, master_port: 0 },
+                }),
+            }
+        }
+        _ => Step::Continue(Goal::Prepare),
+    }
+}
+
+/// The first thing that went wrong by itself.
+enum Blame<'a> {
+    Task(&'a NodeId, &'a TaskFailure),
+    Rank(&'a NodeId, &'a RankExit),
+}
+
+fn first_failure<'a>(gang: &Gang<'a>) -> Option<Blame<'a>> {
+    let reports = gang.members.iter().filter_map(|member| Some((member.node, member.report?)));
+    let failures = reports.flat_map(|(node, report)| {
+        let ranks = report.exits.iter().filter(|exit| !exit.stopped && !exit.succeeded());
+        let task = match &report.phase {
+            TaskPhase::Ended { failure: Some(failure) } => Some((failure.at, Blame::Task(node, failure))),
+            _ => None,
+        };
+        ranks.map(move |exit| (exit.at, Blame::Rank(node, exit))).chain(task)
+    });
+    failures.min_by_key(|(at, _)| *at).map(|(_, blame)| blame)
+}
+
+impl Blame<'_> {
+    fn ending(self) -> Ending {
+        match self {
+            Blame::Task(node, failure) => {
+                let mut error = failure.error.clone();
+                if !error.details.iter().any(|detail| detail.name == "Node") {
+                    error = error.with("Node", node.as_str());
+                }
+                Ending::Failed { exit_code: failure.exit_code, errors: vec![error] }
+            }
+            Blame::Rank(node, exit) => {
+                let mut error = BatchAiError::new("JobFailed", "Job failed with non-zero exit code")
+                    .with("Rank", exit.rank.to_string())
+                    .with("Node", node.as_str());
+                error = match (exit.signal, exit.exit_code) {
+                    (Some(signal), _) => error.with("Signal", signal.to_string()),
+                    (None, code) => error.with("ExitCode", code.unwrap_or(-1).to_string()),
+                };
+                if !exit.stderr_tail.trim().is_empty() {
+                    error = error.with("StdErr", exit.stderr_tail.trim_end());
+                }
+                Ending::Failed { exit_code: Some(exit.shell_code()), errors: vec![error] }
+            }
+        }
+    }
+}
+
+fn overdue(gang: &Gang) -> Ending {
+    let limit = gang.overdue.clone().unwrap_or_default();
+    let message = format!("The job ran longer than its constraints.maxWallClockTime of {limit} and was stopped");
+    Ending::Failed { exit_code: None, errors: vec![BatchAiError::new("JobWallClockTimeExceeded", message)] }
+}
+
+fn has_ended(report: &ObservedTask) -> bool {
+    matches!(report.phase, TaskPhase::Ended { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corro_model::{AttemptId, Timestamp};
+
+    fn node(i: usize) -> NodeId {
+        NodeId::parse(&format!("tvm-1_{i}-20180718t174802z-p")).expect("a node id")
+    }
+
+    fn meeting() -> GangAddress {
+        GangAddress { address: "127.0.0.4".to_owned(), rendezvous_port: 1, master_port: 2 }
+    }
+
+    fn report(phase: TaskPhase, exits: Vec<RankExit>) -> ObservedTask {
+        ObservedTask { attempt: AttemptId { job: "j".to_owned(), number: 1 }, phase, exits }
+    }
+
+    fn exit(rank: usize, code: i32, at: i64) -> RankExit {
+        let (signal, stopped) = (None, false);
+        let stderr_tail = "Traceback\nboom\n".to_owned();
+        RankExit { rank, exit_code: Some(code), signal, stopped, at: Timestamp::from_millis(at), stderr_tail }
+    }
+
+    fn prepared() -> ObservedTask {
+        report(TaskPhase::Prepared { gang: Some(meeting()) }, vec![])
+    }
+
+    fn ended(exits: Vec<RankExit>) -> ObservedTask {
+        report(TaskPhase::Ended { failure: None }, exits)
+    }
+
+    /// Two nodes with these reports; `None` is a node that said nothing about the attempt yet.
+    fn check(reports: [Option<ObservedTask>; 2], change: impl FnOnce(&mut Gang), expected: impl FnOnce(Step)) {
+        let nodes = [node(1), node(2)];
+        let members = nodes.iter().zip(&reports).map(|(node, report)| Member {
+            node,
+            lost: false,
+            connected: true,
+            report: report.as_ref(),
+        });
+        let mut gang =
+            Gang { members: members.collect(), terminating: false, eviction: None, overdue: None, known_address: None };
+        change(&mut gang);
+        expected(decide(&gang));
+    }
+
+    fn is(step: Step) -> impl FnOnce(Step) {
+        move |got| assert_eq!(got, step)
+    }
+
+    #[test]
+    fn nobody_runs_until_everybody_is_prepared() {
+        let preparing = || Some(report(TaskPhase::Preparing, vec![]));
+        check([None, None], |_| {}, is(Step::Continue(Goal::Prepare)));
+        check([Some(prepared()), preparing()], |_| {}, is(Step::Continue(Goal::Prepare)));
+        check([Some(prepared()), Some(prepared())], |_| {}, is(Step::Continue(Goal::Run { gang: meeting() })));
+    }
+
+    #[test]
+    fn the_meeting_place_is_kept_while_some_run_already() {
+        let running = Some(report(TaskPhase::Running, vec![]));
+        let late = Some(report(TaskPhase::Prepared { gang: None }, vec![]));
+        check(
+            [running.clone(), late.clone()],
+            |gang| gang.known_address = Some(meeting()),
+            is(Step::Continue(Goal::Run { gang: meeting() })),
+        );
+        check([running, late], |_| {}, is(Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })));
+    }
+
+    #[test]
+    fn all_ended_well_is_success() {
+        check(
+            [Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![exit(1, 0, 1)]))],
+            |_| {},
+            is(Step::End(Ending::Succeeded)),
+        );
+        let running = Some(report(TaskPhase::Running, vec![]));
+        check(
+            [running, Some(ended(vec![exit(1, 0, 1)]))],
+            |g| g.known_address = Some(meeting()),
+            is(Step::Continue(Goal::Run { gang: meeting() })),
+        );
+    }
+
+    #[test]
+    fn the_first_failing_rank_stops_the_gang_and_is_named() {
+        let running = Some(report(TaskPhase::Running, vec![]));
+        check(
+            [running, Some(ended(vec![exit(1, 3, 5)]))],
+            |_| {},
+            is(Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })),
+        );
+        let stopped = RankExit { stopped: true, exit_code: None, signal: Some(15), ..exit(0, 0, 1) };
+        check(
+            [Some(ended(vec![stopped])), Some(ended(vec![exit(1, 3, 5)]))],
+            |_| {},
+            |step| {
+                let Step::End(Ending::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
+                let details: Vec<_> = errors[0].details.iter().map(|d| (d.name.as_str(), d.value.as_str())).collect();
+                let id = node(2);
+                assert_eq!((exit_code, errors[0].code.as_str()), (Some(3), "JobFailed"));
+                assert_eq!(
+                    details,
+                    [("Rank", "1"), ("Node", id.as_str()), ("ExitCode", "3"), ("StdErr", "Traceback\nboom")]
+                );
+            },
+        );
+    }
+
+    #[test]
+    fn a_lost_node_is_the_cause_even_when_a_rank_complained_first() {
+        let complained = || Some(ended(vec![exit(1, 1, 5)]));
+        check(
+            [None, complained()],
+            |gang| gang.members[0].connected = false,
+            is(Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })),
+        );
+        check(
+            [None, complained()],
+            |gang| gang.members[0].lost = true,
+            is(Step::End(Ending::NodeLost { node: node(1) })),
+        );
+    }
+
+    #[test]
+    fn a_terminated_job_waits_for_its_ranks() {
+        let running = || Some(report(TaskPhase::Running, vec![]));
+        check(
+            [running(), running()],
+            |gang| gang.terminating = true,
+            is(Step::Continue(Goal::Stop { grace_ms: POLITE_GRACE_MS })),
+        );
+        let done = || Some(ended(vec![]));
+        check(
+            [done(), done()],
+            |gang| gang.terminating = true,
+            is(Step::End(Ending::Failed { exit_code: None, errors: vec![] })),
+        );
+        check([done(), done()], |gang| gang.eviction = Some(Eviction::Requeue), is(Step::End(Ending::Evicted)));
+    }
+}

@@ -1,0 +1,103 @@
+//! Decides how running jobs go on: gathers what the nodes of each say, asks `gang`, and turns endings into steps.
+
+use std::collections::{BTreeMap, HashMap};
+
+use corro_model::batchai::BatchAiError;
+use corro_model::node::{GangAddress, Goal};
+use corro_model::state::{JobEvent, JobState, NodeState};
+use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
+use corro_sched::{Eviction, Plan};
+use corro_store::{JobRecord, State};
+
+use super::gang::{self, Ending, Gang, Member};
+use super::steps::Step;
+use crate::gateway::Sighting;
+
+/// A job that lost its nodes this often is not tried again.
+pub const MAX_LOST_ATTEMPTS: usize = 3;
+
+pub fn decide(
+    state: &State,
+    sightings: &BTreeMap<NodeId, Sighting>,
+    plan: &Plan,
+    now: Timestamp,
+    addresses: &mut HashMap<AttemptId, GangAddress>,
+) -> (Vec<Step>, HashMap<JobKey, Goal>) {
+    let (mut steps, mut goals) = (Vec::new(), HashMap::new());
+    let mut seen = HashMap::new();
+    for (key, job) in state.jobs.iter().filter(|(_, job)| !job.state().nodes().is_empty()) {
+        let attempt = AttemptId { job: job.guid.clone(), number: job.attempts };
+        let gang = gather(state, sightings, plan, now, key, job, &attempt, addresses.get(&attempt));
+        if let Some(address) = gang::address(&gang) {
+            seen.insert(attempt, address);
+        }
+        match gang::decide(&gang) {
+            gang::Step::Continue(goal) => {
+                goals.insert(key.clone(), goal);
+            }
+            gang::Step::End(ending) => steps.push(end(key, job, ending, now)),
+        }
+    }
+    *addresses = seen;
+    (steps, goals)
+}
+
+#[allow(clippy::too_many_arguments)] // A private step of the function above, cut out for reading.
+fn gather<'a>(
+    state: &State,
+    sightings: &'a BTreeMap<NodeId, Sighting>,
+    plan: &Plan,
+    now: Timestamp,
+    key: &JobKey,
+    job: &'a JobRecord,
+    attempt: &AttemptId,
+    known_address: Option<&GangAddress>,
+) -> Gang<'a> {
+    let member = |node: &'a NodeId| {
+        let record = state.nodes.get(node);
+        let busy = record.is_some_and(
+            |record| matches!(record.state(), NodeState::Running { attempt: busy_with, .. } if busy_with == attempt),
+        );
+        let sighting = sightings.get(node);
+        Member {
+            node,
+            lost: !busy,
+            connected: sighting.is_some_and(|sighting| sighting.connected),
+            report: sighting.and_then(|s| s.observed.task.as_ref()).filter(|task| task.attempt == *attempt),
+        }
+    };
+    let limit = job.spec.constraints.max_wall_clock_time;
+    let started = job.state().started().unwrap_or(now);
+    Gang {
+        members: job.state().nodes().iter().map(member).collect(),
+        terminating: matches!(job.state(), JobState::Terminating { .. }),
+        eviction: plan.evict.get(key).copied().filter(|eviction| *eviction == Eviction::Requeue),
+        overdue: (now.since(started) > limit.0).then(|| limit.to_string()),
+        known_address: known_address.cloned(),
+    }
+}
+
+fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
+    match ending {
+        Ending::Succeeded => Step::EndAttempt(key.clone(), JobEvent::Succeeded { at: now }),
+        Ending::Failed { exit_code, errors } => {
+            Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code, errors, at: now })
+        }
+        Ending::Evicted => {
+            let message = "The cluster was resized and the job's nodes were taken away";
+            Step::Requeue(key.clone(), BatchAiError::new("NodesRemoved", message))
+        }
+        Ending::NodeLost { node } => {
+            let losses = job.lost_attempts.iter().filter(|lost| lost.reason.code == NODE_LOST).count() + 1;
+            if losses < MAX_LOST_ATTEMPTS {
+                let message = format!("Node {node} was lost while the job ran on it");
+                return Step::Requeue(key.clone(), BatchAiError::new(NODE_LOST, message).with("Node", node.as_str()));
+            }
+            let message = format!("The job lost a node in each of {losses} attempts and is not tried again");
+            let error = BatchAiError::new(NODE_LOST, message).with("Node", node.as_str());
+            Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code: None, errors: vec![error], at: now })
+        }
+    }
+}
+
+const NODE_LOST: &str = "NodeLost";

@@ -1,0 +1,88 @@
+//! Decides what happens to nodes from what is seen of them: ready, broken, silent for too long, gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use corro_model::batchai::BatchAiError;
+use corro_model::state::{NodeEvent, NodeState};
+use corro_model::{NodeId, Timestamp};
+use corro_store::{NodeRecord, State};
+
+use super::ReconcileConfig;
+use super::steps::Step;
+use crate::gateway::Sighting;
+use crate::provider::Provider;
+
+/// A node that was told to leave and is still there after this is ended by force.
+const RETIRE_DEADLINE: Duration = Duration::from_secs(15);
+
+pub fn decide(
+    state: &State,
+    sightings: &BTreeMap<NodeId, Sighting>,
+    uptime: Duration,
+    now: Timestamp,
+    config: &ReconcileConfig,
+    provider: &dyn Provider,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (id, node) in &state.nodes {
+        let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
+        match node.state() {
+            // Whoever makes nodes is asked again until one joins.
+            NodeState::Allocating | NodeState::Unusable { .. } => {}
+            NodeState::Leaving => {
+                let retired = sighting.is_none_or(|s| s.observed.retired || !s.connected);
+                let polite = !retired && now.since(node.since()) < RETIRE_DEADLINE;
+                if provider.ensure_gone(id, polite) {
+                    steps.push(Step::RemoveNode(id.clone()));
+                }
+            }
+            NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
+                if let Some(error) = loss(id, sighting, uptime, config, provider) {
+                    steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
+                } else if *node.state() == NodeState::Preparing
+                    && let Some(sighting) = sighting
+                {
+                    steps.extend(readiness(id, sighting));
+                }
+            }
+        }
+    }
+    steps
+}
+
+/// Nodes that no agent has become yet.
+pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &NodeRecord)> {
+    let waiting = |node: &NodeRecord| *node.state() == NodeState::Allocating;
+    state.nodes.iter().map(|(id, node)| (id, &**node)).filter(move |(_, node)| waiting(node))
+}
+
+fn readiness(id: &NodeId, sighting: &Sighting) -> Option<Step> {
+    let observed = &sighting.observed;
+    if let Some(problem) = &observed.problem {
+        let error = problem.clone().with("Node", id.as_str());
+        return Some(Step::Node(id.clone(), NodeEvent::Broken { error, lost: false }));
+    }
+    (observed.ready && sighting.connected).then(|| Step::Node(id.clone(), NodeEvent::Ready))
+}
+
+/// Why the node is lost, if it is.
+fn loss(
+    id: &NodeId,
+    sighting: Option<&Sighting>,
+    uptime: Duration,
+    config: &ReconcileConfig,
+    provider: &dyn Provider,
+) -> Option<BatchAiError> {
+    let silent_for = sighting.map_or(uptime, |sighting| sighting.silent_for.min(uptime));
+    let connected = sighting.is_some_and(|sighting| sighting.connected);
+    let dead = !connected && provider.is_alive(id) == Some(false);
+    let message = if dead {
+        format!("The agent of node {id} ended unexpectedly")
+    } else if silent_for > config.lease {
+        format!("Node {id} was not heard for {} s", config.lease.as_secs_f32())
+    } else {
+        return None;
+    };
+    Some(BatchAiError::new("NodeLost", message))
+}

@@ -1,0 +1,112 @@
+//! What a pass can decide to change, and how it is carried out inside one transaction. A step that no longer fits the
+//! state is refused by the state machines and skipped: the next pass looks again.
+
+use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
+use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused};
+use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use corro_store::*;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Node(NodeId, NodeEvent),
+    RemoveNode(NodeId),
+    Place(JobKey, Vec<NodeId>),
+    EndAttempt(JobKey, JobEvent),
+    Requeue(JobKey, BatchAiError),
+    Terminate(JobKey),
+    Allocate(ClusterKey, usize),
+    Provisioned(ClusterKey),
+    Allocation(ClusterKey, AllocationState),
+    RemoveJob(JobKey),
+    RemoveExperiment(ExperimentKey),
+    RemoveCluster(ClusterKey),
+    RemoveWorkspace(WorkspaceKey),
+    RemoveAccount(String),
+    RemoveGroup(GroupKey),
+    EndOperation(String),
+    ForgetOperation(String),
+}
+
+pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
+    for step in steps {
+        let words = format!("{step:?}");
+        if let Err(refused) = apply_one(txn, step, now) {
+            tracing::debug!(step = words, %refused, "a step no longer fits; it is decided anew");
+        }
+    }
+}
+
+fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
+    match step {
+        Step::Node(id, event) => {
+            tracing::info!(node = %id, event = event.name(), "node");
+            txn.node_event(&id, event, now)?;
+        }
+        Step::RemoveNode(id) => {
+            tracing::info!(node = %id, "node is gone");
+            txn.remove::<NodeRecord>(&id);
+        }
+        Step::Place(job, nodes) => place(txn, &job, nodes, now)?,
+        Step::EndAttempt(job, event) => {
+            tracing::info!(%job, event = event.name(), "job");
+            txn.end_attempt(&job, event, now)?;
+        }
+        Step::Requeue(job, reason) => {
+            tracing::info!(%job, reason = reason.message, "job goes back to the queue");
+            txn.requeue(&job, reason, now)?;
+        }
+        Step::Terminate(job) => txn.job_event(&job, JobEvent::TerminateRequested { at: now }, now)?,
+        Step::Allocate(cluster, count) => allocate(txn, &cluster, count, now),
+        Step::Provisioned(key) => {
+            txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Succeeded, now));
+        }
+        Step::Allocation(key, allocation) => {
+            txn.update::<ClusterRecord>(&key, |c| {
+                c.allocation = allocation;
+                c.allocation_since = now;
+            });
+        }
+        Step::RemoveJob(key) => txn.remove::<JobRecord>(&key),
+        Step::RemoveExperiment(key) => txn.remove::<ExperimentRecord>(&key),
+        Step::RemoveCluster(key) => txn.remove::<ClusterRecord>(&key),
+        Step::RemoveWorkspace(key) => txn.remove::<WorkspaceRecord>(&key),
+        Step::RemoveAccount(name) => txn.remove::<AccountRecord>(&name),
+        Step::RemoveGroup(key) => txn.remove::<GroupRecord>(&key),
+        Step::EndOperation(id) => {
+            txn.update::<OperationRecord>(&id, |operation| operation.ended = Some(now));
+        }
+        Step::ForgetOperation(id) => txn.remove::<OperationRecord>(&id),
+    }
+    Ok(())
+}
+
+/// All or none: every node is checked to be idle before the first is taken.
+fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, now: Timestamp) -> Result<(), Refused> {
+    for id in &nodes {
+        let state = txn.get::<NodeRecord>(id).map_or("gone", |node| node.state().name());
+        if state != NodeState::Idle.name() {
+            return Err(Refused { thing: "node", state, event: "assigned" });
+        }
+    }
+    tracing::info!(%job, nodes = nodes.len(), "job is placed");
+    txn.place(job, nodes, now)
+}
+
+fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, now: Timestamp) {
+    let Some(cluster) = txn.get::<ClusterRecord>(key) else { return };
+    for offset in 0..count as u32 {
+        let index = cluster.next_index + offset;
+        let id = NodeId::new(cluster.pool, index, now);
+        let address = free_address(txn.state());
+        txn.put(id, NodeRecord::allocating(key.clone(), index, address, now));
+    }
+    txn.update::<ClusterRecord>(key, |c| c.next_index += count as u32);
+}
+
+/// Nodes of one machine get loopback addresses of their own, from 127.0.0.4 upwards as the service began at 10.0.0.4.
+fn free_address(state: &State) -> String {
+    let used: std::collections::BTreeSet<&str> = state.nodes.values().map(|node| node.address.as_str()).collect();
+    let candidates = (4u32..65_000).map(|n| format!("127.0.{}.{}", n / 256, n % 256));
+    let mut free = candidates.filter(|address| !address.ends_with(".0") && !used.contains(address.as_str()));
+    free.next().unwrap_or_else(|| "127.0.0.1".to_owned())
+}
