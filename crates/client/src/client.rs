@@ -1,0 +1,210 @@
+//! Requests of the operation table: fills in paths, logs in, sends, pages, and reads errors. Entered by every command.
+//! Long-running operations continue in `operation`.
+
+use std::any::TypeId;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use corro_model::batchai::Page;
+use corro_model::error::ErrorEnvelope;
+use corro_model::ops::{NoBody, Operation, path_of};
+use corro_model::{ApiError, Secret};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::login::Login;
+use crate::transport::{Answer, Transport};
+use crate::{ClientError, Profile};
+
+const QUERY_KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Values for the `{parameters}` of a path or for its query.
+pub type Values<'a> = [(&'a str, &'a str)];
+
+/// Cheap to clone; clones share connections and login.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    subscription: String,
+}
+
+#[derive(Debug)]
+struct Shared {
+    transport: Transport,
+    login: Login,
+}
+
+impl Client {
+    pub fn new(profile: &Profile) -> Result<Client, ClientError> {
+        let shared = Shared { transport: Transport::new(&profile.server)?, login: Login::new(profile) };
+        Ok(Client { shared: Arc::new(shared), subscription: profile.subscription.clone() })
+    }
+
+    /// The same client, speaking about another subscription.
+    pub fn with_subscription(self, subscription: String) -> Client {
+        Client { subscription, ..self }
+    }
+
+    pub fn server(&self) -> &str {
+        self.shared.transport.server()
+    }
+
+    pub fn subscription(&self) -> &str {
+        &self.subscription
+    }
+
+    /// One request, one answer.
+    pub async fn call<O: Operation>(
+        &self,
+        path: &Values<'_>,
+        query: &Values<'_>,
+        request: &O::Request,
+    ) -> Result<O::Response, ClientError> {
+        let answer = self.ask::<O>(path, query, request).await?;
+        decode(O::ID, &answer)
+    }
+
+    /// A request without body or query.
+    pub async fn get<O: Operation<Request = NoBody>>(&self, path: &Values<'_>) -> Result<O::Response, ClientError> {
+        self.call::<O>(path, &[], &NoBody {}).await
+    }
+
+    /// Like `get`; `None` when the server says 404.
+    pub async fn find<O: Operation<Request = NoBody>>(
+        &self,
+        path: &Values<'_>,
+    ) -> Result<Option<O::Response>, ClientError> {
+        match self.get::<O>(path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a HEAD request finds something.
+    pub async fn exists<O: Operation<Request = NoBody>>(&self, path: &Values<'_>) -> Result<bool, ClientError> {
+        match self.ask::<O>(path, &[], &NoBody {}).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every page of a list.
+    pub async fn list<O, T>(&self, path: &Values<'_>, query: &Values<'_>) -> Result<Vec<T>, ClientError>
+    where
+        O: Operation<Request = NoBody, Response = Page<T>>,
+        T: DeserializeOwned,
+    {
+        let mut page = self.call::<O>(path, query, &NoBody {}).await?;
+        let mut items = page.value;
+        while let Some(link) = page.next_link {
+            let answer = accept(self.follow(method_of::<O>(), &link, Bytes::new()).await?)?;
+            page = decode(O::ID, &answer)?;
+            items.append(&mut page.value);
+        }
+        Ok(items)
+    }
+
+    pub(crate) async fn ask<O: Operation>(
+        &self,
+        path: &Values<'_>,
+        query: &Values<'_>,
+        request: &O::Request,
+    ) -> Result<Answer, ClientError> {
+        let body = encode::<O>(request)?;
+        accept(self.authorized(method_of::<O>(), &self.url_of::<O>(path, query), body).await?)
+    }
+
+    pub(crate) fn url_of<O: Operation>(&self, path: &Values<'_>, query: &Values<'_>) -> String {
+        // The caller's own subscription, from a full resource id, comes first.
+        let mut values = path.to_vec();
+        values.push(("subscription", self.subscription.as_str()));
+        let mut url = format!("{}{}?api-version={}", self.server(), path_of::<O>(&values), O::VERSION);
+        for (name, value) in query {
+            url.push_str(&format!("&{name}={}", utf8_percent_encode(value, &QUERY_KEPT)));
+        }
+        url
+    }
+
+    /// A link the server gave. Only its path and query are used: the login never goes to another server.
+    pub(crate) async fn follow(&self, method: Method, link: &str, body: Bytes) -> Result<Answer, ClientError> {
+        let path =
+            link.split_once("://").and_then(|(_, rest)| rest.find('/').map(|slash| &rest[slash..])).unwrap_or(link);
+        self.authorized(method, &format!("{}{path}", self.server()), body).await
+    }
+
+    /// Sends with a bearer token; one that the server refuses is replaced once.
+    async fn authorized(&self, method: Method, url: &str, body: Bytes) -> Result<Answer, ClientError> {
+        let Shared { transport, login } = &*self.shared;
+        let mut refused: Option<Secret> = None;
+        loop {
+            let token = login.token(transport, refused.as_ref()).await?;
+            let bearer = format!("Bearer {}", token.expose());
+            let headers = [
+                ("authorization", bearer.as_str()),
+                ("accept", "application/json"),
+                ("content-type", "application/json; charset=utf-8"),
+            ];
+            let answer = transport.exchange(method.clone(), url, &headers, body.clone()).await?;
+            if answer.status != StatusCode::UNAUTHORIZED || refused.is_some() {
+                return Ok(answer);
+            }
+            refused = Some(token);
+        }
+    }
+}
+
+/// Turns an error answer into an error.
+pub(crate) fn accept(answer: Answer) -> Result<Answer, ClientError> {
+    if answer.status.is_success() {
+        return Ok(answer);
+    }
+    let status = answer.status.as_u16();
+    let error = match serde_json::from_slice::<ErrorEnvelope>(&answer.body) {
+        Ok(ErrorEnvelope { error }) => {
+            ApiError { status, code: error.code, message: error.message, target: error.target }
+        }
+        Err(_) => ApiError::new(status, "Unknown", plain_error(status, &answer.body)),
+    };
+    Err(ClientError::Api(error))
+}
+
+fn plain_error(status: u16, body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(body).trim().chars().take(300).collect();
+    let reason = StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or("unknown");
+    match text.is_empty() {
+        true => format!("the server answered with status {status} ({reason})"),
+        false => format!("the server answered with status {status} ({reason}): {text}"),
+    }
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(operation: &'static str, answer: &Answer) -> Result<T, ClientError> {
+    let body: &[u8] = if answer.body.is_empty() { b"{}" } else { &answer.body };
+    serde_json::from_slice(body).map_err(|source| ClientError::UnexpectedAnswer { operation, source })
+}
+
+fn encode<O: Operation>(request: &O::Request) -> Result<Bytes, ClientError> {
+    if TypeId::of::<O::Request>() == TypeId::of::<NoBody>() {
+        return Ok(Bytes::new());
+    }
+    to_json(request).map_err(|source| ClientError::UnexpectedAnswer { operation: O::ID, source })
+}
+
+fn to_json(value: &impl Serialize) -> Result<Bytes, serde_json::Error> {
+    serde_json::to_vec(value).map(Bytes::from)
+}
+
+pub(crate) fn method_of<O: Operation>() -> Method {
+    use corro_model::ops::Method as M;
+    match O::METHOD {
+        M::Get => Method::GET,
+        M::Head => Method::HEAD,
+        M::Put => Method::PUT,
+        M::Patch => Method::PATCH,
+        M::Post => Method::POST,
+        M::Delete => Method::DELETE,
+    }
+}

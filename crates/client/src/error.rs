@@ -1,0 +1,67 @@
+//! Why a request did not succeed. Made by every room of this crate; the command line turns it into text and exit codes.
+
+use std::io;
+use std::path::PathBuf;
+
+use corro_model::ApiError;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nothing was sent: no server listens there.
+    #[error("cannot reach the Corro server at {server}")]
+    Unreachable { server: String, source: reqwest::Error },
+    /// The connection broke or fell silent after it had been made; the request may have been carried out.
+    #[error("the connection to the Corro server at {server} broke")]
+    Broken { server: String, source: reqwest::Error },
+    /// The server answered with an error of its own.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("the Corro server at {server} refused the login: {reason}")]
+    LoginRefused { server: String, reason: String },
+    #[error("the answer to {operation} is not what this version of corro understands")]
+    UnexpectedAnswer { operation: &'static str, source: serde_json::Error },
+    #[error("the answer of the file service to {request} is not what this version of corro understands")]
+    UnexpectedFileAnswer { request: String },
+    #[error("'{value}' is not an address of a Corro server")]
+    InvalidServer { value: String },
+    #[error("'{path}' is not a path on a share: it must not contain '.' or '..'")]
+    InvalidPath { path: String },
+    #[error("the storage account key is not valid base64")]
+    InvalidAccountKey,
+    #[error("cannot read {}", path.display())]
+    ReadFile { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    WriteFile { path: PathBuf, source: io::Error },
+    #[error("{} became shorter while it was uploaded", path.display())]
+    SourceShrank { path: PathBuf },
+    #[error("{name} changed on the share while it was downloaded")]
+    ChangedDuringDownload { name: String },
+}
+
+impl ClientError {
+    /// The error the server answered with, if it answered.
+    pub fn api(&self) -> Option<&ApiError> {
+        match self {
+            ClientError::Api(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    pub fn status(&self) -> Option<u16> {
+        self.api().map(|error| error.status)
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.status() == Some(404)
+    }
+
+    /// Whether the same request may succeed a little later: no server, a broken connection, a server that starts or stops.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            ClientError::Unreachable { .. } | ClientError::Broken { .. } => true,
+            ClientError::Api(error) => matches!(error.status, 408 | 429 | 500 | 502 | 503 | 504),
+            _ => false,
+        }
+    }
+}

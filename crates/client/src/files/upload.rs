@@ -1,0 +1,116 @@
+//! Uploads: make the file with its final length, then write ranges of 4 MiB over several connections. Memory stays at
+//! one range per connection, whatever the file's size.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use reqwest::Method;
+
+use super::{FileService, Progress};
+use crate::ClientError;
+
+/// The most the service takes in one request.
+const RANGE: u64 = 4 * 1024 * 1024;
+const TRIES: u32 = 3;
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+
+impl FileService {
+    /// Replaces or makes the file `path` with the content of `source`. Its directory must exist.
+    pub async fn upload(
+        &self,
+        share: &str,
+        path: &str,
+        source: &Path,
+        connections: usize,
+        progress: Progress<'_>,
+    ) -> Result<u64, ClientError> {
+        let fail = |error: std::io::Error| ClientError::ReadFile { path: source.to_owned(), source: error };
+        let file = Arc::new(File::open(source).map_err(fail)?);
+        let metadata = file.metadata().map_err(fail)?;
+        if !metadata.is_file() {
+            return Err(fail(std::io::Error::other("it is not a file")));
+        }
+        let total = metadata.len();
+        self.create_file(share, path, total).await?;
+        let done = AtomicU64::new(0);
+        progress(0, total);
+        let starts = (0..total).step_by(RANGE as usize);
+        stream::iter(starts)
+            .map(|start| {
+                let (file, done) = (file.clone(), &done);
+                async move {
+                    let length = RANGE.min(total - start);
+                    let content = read_range(file, start, length, source).await?;
+                    self.write_range(share, path, start, content).await?;
+                    progress(done.fetch_add(length, Ordering::Relaxed) + length, total);
+                    Ok::<(), ClientError>(())
+                }
+            })
+            .buffer_unordered(connections.max(1))
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(total)
+    }
+
+    async fn create_file(&self, share: &str, path: &str, length: u64) -> Result<(), ClientError> {
+        let length = length.to_string();
+        let mut headers = vec![("x-ms-type", "file"), ("x-ms-content-length", length.as_str())];
+        headers.extend(content_type(path).map(|kind| ("x-ms-content-type", kind)));
+        self.request(Method::PUT, (share, path), &[], &headers, Bytes::new()).await.map(drop)
+    }
+
+    /// Writing the same range twice is harmless, so a broken connection is tried again.
+    async fn write_range(&self, share: &str, path: &str, start: u64, content: Bytes) -> Result<(), ClientError> {
+        let range = format!("bytes={start}-{}", start + content.len() as u64 - 1);
+        let headers = [("x-ms-write", "update"), ("x-ms-range", range.as_str())];
+        let mut tried = 1;
+        loop {
+            let query = [("comp", "range")];
+            match self.request(Method::PUT, (share, path), &query, &headers, content.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(error) if tried < TRIES && error.is_transient() => {
+                    tokio::time::sleep(RETRY_PAUSE * tried).await;
+                    tried += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+async fn read_range(file: Arc<File>, start: u64, length: u64, source: &Path) -> Result<Bytes, ClientError> {
+    let read = move || {
+        let mut content = vec![0; length as usize];
+        file.read_exact_at(&mut content, start).map(|()| Bytes::from(content))
+    };
+    let result = tokio::task::spawn_blocking(read).await.expect("reading a file does not panic");
+    result.map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => ClientError::SourceShrank { path: source.to_owned() },
+        _ => ClientError::ReadFile { path: source.to_owned(), source: error },
+    })
+}
+
+/// The kinds that Python's `mimetypes` guesses for files a training job has.
+fn content_type(path: &str) -> Option<&'static str> {
+    let (_, extension) = path.rsplit_once('.')?;
+    Some(match extension.to_ascii_lowercase().as_str() {
+        "py" => "text/x-python",
+        "txt" | "log" => "text/plain",
+        "csv" => "text/csv",
+        "html" => "text/html",
+        "json" => "application/json",
+        "sh" => "application/x-sh",
+        "h5" | "hdf5" => "application/x-hdf5",
+        "zip" => "application/zip",
+        "tar" => "application/x-tar",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        _ => return None,
+    })
+}

@@ -1,0 +1,23 @@
+//! A typed HTTP client for the public API and the file service. The command line and the agent enter here; nothing in
+//! this crate prints, asks or decides what a failure means for the user.
+//!
+//! Reading order: [`Profile`] (which server, which login), [`Client`] (requests of the operation table, paging,
+//! long-running operations), [`FileService`] (shares, uploads, downloads), [`FileLink`] (following a
+//! file by its link).
+
+mod client;
+mod error;
+pub mod files;
+pub mod link;
+mod login;
+mod operation;
+pub mod profile;
+mod transport;
+mod xml;
+
+pub use client::Client;
+pub use error::ClientError;
+pub use files::{Credential, FileService};
+pub use link::FileLink;
+pub use operation::Pending;
+pub use profile::{Profile, ProfileError};

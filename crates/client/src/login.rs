@@ -1,0 +1,83 @@
+//! Bearer tokens by client credentials, kept for the life of the process. Entered by `client` before each request.
+//! Never writes a token or the secret anywhere.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use corro_model::Secret;
+use corro_model::arm::{TOKEN_PATH, TokenError, TokenResponse};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
+use tokio::sync::Mutex;
+
+use crate::transport::{Answer, Transport};
+use crate::{ClientError, Profile};
+
+/// A token this close to its end is not used any more.
+const MARGIN: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub struct Login {
+    client_id: String,
+    client_secret: Secret,
+    /// Held while a token is fetched, so that parallel requests fetch one together.
+    cached: Mutex<Option<Token>>,
+}
+
+#[derive(Debug)]
+struct Token {
+    value: Secret,
+    usable_until: Instant,
+}
+
+impl Login {
+    pub fn new(profile: &Profile) -> Login {
+        Login {
+            client_id: profile.client_id.clone(),
+            client_secret: profile.client_secret.clone(),
+            cached: Mutex::new(None),
+        }
+    }
+
+    /// A token to use now. `refused` is one that the server did not accept, perhaps because it was started anew.
+    pub async fn token(&self, transport: &Transport, refused: Option<&Secret>) -> Result<Secret, ClientError> {
+        let mut cached = self.cached.lock().await;
+        if let Some(token) = cached.as_ref()
+            && token.usable_until > Instant::now()
+            && refused != Some(&token.value)
+        {
+            return Ok(token.value.clone());
+        }
+        let answer = self.fetch(transport).await?;
+        let token = parse(transport.server(), &answer)?;
+        let value = token.value.clone();
+        *cached = Some(token);
+        Ok(value)
+    }
+
+    async fn fetch(&self, transport: &Transport) -> Result<Answer, ClientError> {
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let form = format!(
+            "grant_type=client_credentials&client_id={}&resource={}&client_secret={}",
+            encode(&self.client_id),
+            encode(transport.server()),
+            encode(self.client_secret.expose()),
+        );
+        let url = format!("{}{TOKEN_PATH}", transport.server());
+        let headers = [("content-type", "application/x-www-form-urlencoded")];
+        transport.exchange(Method::POST, &url, &headers, Bytes::from(form)).await
+    }
+}
+
+fn parse(server: &str, answer: &Answer) -> Result<Token, ClientError> {
+    if !answer.status.is_success() {
+        let reason = serde_json::from_slice::<TokenError>(&answer.body)
+            .map(|error| error.error_description)
+            .unwrap_or_else(|_| format!("HTTP status {}", answer.status.as_u16()));
+        return Err(ClientError::LoginRefused { server: server.to_owned(), reason });
+    }
+    let token: TokenResponse = serde_json::from_slice(&answer.body)
+        .map_err(|source| ClientError::UnexpectedAnswer { operation: "login", source })?;
+    let life = Duration::from_secs(token.expires_in.parse().unwrap_or(0));
+    Ok(Token { value: token.access_token, usable_until: Instant::now() + life.saturating_sub(MARGIN) })
+}

@@ -1,0 +1,137 @@
+//! Which server to talk to and as whom: `profile.json` in the configuration directory, written by `corro up`, read by
+//! every client command. It holds a secret: mode 0600, replaced atomically, never printed.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use corro_model::Secret;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const FILE_NAME: &str = "profile.json";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Profile {
+    /// `http://127.0.0.1:8470`, without a trailing slash.
+    pub server: String,
+    pub subscription: String,
+    pub tenant: String,
+    pub client_id: String,
+    pub client_secret: Secret,
+}
+
+#[derive(Debug, Error)]
+pub enum ProfileError {
+    #[error("No Corro server is configured: {} does not exist", path.display())]
+    Missing { path: PathBuf },
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is not a valid profile", path.display())]
+    Invalid { path: PathBuf, source: serde_json::Error },
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("there is no home directory to keep the configuration in: set CORRO_CONFIG_DIR")]
+    NoHome,
+}
+
+impl Profile {
+    /// Reads the profile of `config_dir`. `CORRO_SERVER` overrides its address.
+    pub fn load(config_dir: &Path) -> Result<Profile, ProfileError> {
+        let path = config_dir.join(FILE_NAME);
+        let text = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ProfileError::Missing { path: path.clone() },
+            _ => ProfileError::Read { path: path.clone(), source },
+        })?;
+        let mut profile: Profile =
+            serde_json::from_slice(&text).map_err(|source| ProfileError::Invalid { path, source })?;
+        if let Some(server) = std::env::var("CORRO_SERVER").ok().filter(|server| !server.is_empty()) {
+            profile.server = server;
+        }
+        profile.server.truncate(profile.server.trim_end_matches('/').len());
+        Ok(profile)
+    }
+
+    /// Writes the profile so that a reader sees the old one or the new one, and nobody else sees either.
+    pub fn save(&self, config_dir: &Path) -> Result<PathBuf, ProfileError> {
+        let path = config_dir.join(FILE_NAME);
+        let fail = |source: io::Error| ProfileError::Write { path: path.clone(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(config_dir).map_err(fail)?;
+        let draft = config_dir.join(format!(".{FILE_NAME}.{}", std::process::id()));
+        let write = || -> io::Result<()> {
+            // A draft of a process that died may be in the way; its mode is not to be trusted.
+            match fs::remove_file(&draft) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            serde_json::to_writer_pretty(&mut file, self)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)?;
+            fs::File::open(config_dir)?.sync_all()
+        };
+        write().map_err(fail)?;
+        Ok(path)
+    }
+}
+
+/// `$CORRO_CONFIG_DIR`, or `~/.corro`.
+pub fn config_dir() -> Result<PathBuf, ProfileError> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    from("CORRO_CONFIG_DIR").or_else(|| from("HOME").map(|home| home.join(".corro"))).ok_or(ProfileError::NoHome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn profile() -> Profile {
+        Profile {
+            server: "http://127.0.0.1:8470".into(),
+            subscription: "s".into(),
+            tenant: "t".into(),
+            client_id: "c".into(),
+            client_secret: Secret::new("hush"),
+        }
+    }
+
+    #[test]
+    fn is_saved_for_its_owner_alone_and_read_back() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let config = dir.path().join("deep/corro");
+        for server in ["http://127.0.0.1:1", "http://127.0.0.1:2/"] {
+            let saved = Profile { server: server.into(), ..profile() };
+            let path = saved.save(&config).expect("saved");
+            let mode = |path: &Path| fs::metadata(path).expect("exists").permissions().mode() & 0o777;
+            assert_eq!((mode(&path), mode(&config)), (0o600, 0o700));
+            let loaded = Profile::load(&config).expect("loaded");
+            assert_eq!(loaded, Profile { server: server.trim_end_matches('/').into(), ..profile() });
+        }
+        assert_eq!(fs::read_dir(&config).expect("listed").count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn the_file_has_the_agreed_names() {
+        let json = serde_json::to_value(profile()).expect("JSON");
+        let names: Vec<&String> = json.as_object().expect("an object").keys().collect();
+        assert_eq!(names, ["clientId", "clientSecret", "server", "subscription", "tenant"]);
+    }
+
+    #[test]
+    fn a_missing_or_broken_one_says_so() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let error = Profile::load(dir.path()).expect_err("missing");
+        assert!(error.to_string().starts_with("No Corro server is configured"), "{error}");
+        fs::write(dir.path().join(FILE_NAME), "{").expect("written");
+        assert!(matches!(Profile::load(dir.path()), Err(ProfileError::Invalid { .. })));
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        assert!(!format!("{:?}", profile()).contains("hush"));
+    }
+}

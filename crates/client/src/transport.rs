@@ -1,0 +1,107 @@
+//! One HTTP exchange. Entered by every other room of this crate; knows bytes, headers and broken connections, and no
+//! operation. Never follows a redirect: a login must not travel where a server points.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Response, StatusCode, redirect};
+
+use crate::ClientError;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest silence in the middle of an answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// A connection pool for one server.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    http: reqwest::Client,
+    server: String,
+}
+
+/// A whole answer in memory.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+impl Transport {
+    /// `server` is `http://host:port`, with nothing behind it.
+    pub fn new(server: &str) -> Result<Transport, ClientError> {
+        let invalid = || ClientError::InvalidServer { value: server.to_owned() };
+        let url = reqwest::Url::parse(server).map_err(|_| invalid())?;
+        let host = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")).ok_or_else(invalid)?;
+        let mut builder = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .user_agent(concat!("corro/", env!("CARGO_PKG_VERSION")));
+        if host == "localhost" || host.starts_with("127.") || host == "[::1]" {
+            // A proxy from the environment cannot know what this machine's loopback is.
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|source| ClientError::Unreachable { server: server.to_owned(), source })?;
+        Ok(Transport { http, server: server.trim_end_matches('/').to_owned() })
+    }
+
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Sends and returns as soon as the head of the answer is there.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Response, ClientError> {
+        let mut request = self.http.request(method, url).body(body);
+        for (name, value) in headers {
+            let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(*value)) else {
+                return Err(ClientError::InvalidServer { value: format!("{url} with header {name}") });
+            };
+            request = request.header(name, value);
+        }
+        request.send().await.map_err(|source| self.classify(source))
+    }
+
+    /// Sends and reads the whole answer.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Answer, ClientError> {
+        let response = self.send(method, url, headers, body).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.bytes().await.map_err(|source| self.classify(source))?;
+        Ok(Answer { status, headers, body })
+    }
+
+    /// The next piece of a streamed body.
+    pub async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, ClientError> {
+        response.chunk().await.map_err(|source| self.classify(source))
+    }
+
+    fn classify(&self, source: reqwest::Error) -> ClientError {
+        let server = self.server.clone();
+        // The address stands in our own message; with a link it would also carry a signature.
+        let source = source.without_url();
+        if source.is_connect() {
+            ClientError::Unreachable { server, source }
+        } else {
+            ClientError::Broken { server, source }
+        }
+    }
+}
