@@ -164,6 +164,11 @@ impl Server {
     }
 }
 
+/// A token nobody can guess, for machines that join by themselves.
+pub fn new_join_token() -> Secret {
+    Secret::new(instance::hex(&corro_store::seal::random::<32>()))
+}
+
 struct KeysOf(App);
 
 impl AccountKeys for KeysOf {

@@ -1,0 +1,26 @@
+//! A node as a process of its own, for the tests of this crate: `node guard -- COMMAND` guards a process, and
+//! `node SERVER ROOT ADDRESS TOKEN` runs an agent whose guards are made from this executable.
+
+use corro_agent::AgentConfig;
+use corro_launch::process::Launcher;
+use corro_model::Secret;
+
+fn main() -> anyhow::Result<()> {
+    let mut args = std::env::args_os().skip(1).peekable();
+    if args.next_if(|word| word == "guard").is_some() {
+        corro_launch::guard::run(args);
+    }
+    let mut text = move || args.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
+    let config = AgentConfig {
+        server: text(),
+        root: text().into(),
+        address: text(),
+        join_token: Secret::new(text()),
+        guard: Launcher::this_executable(),
+        heartbeat: AgentConfig::HEARTBEAT,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let end = runtime.block_on(corro_agent::run(config))?;
+    println!("{end:?}");
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! The one outbound WebSocket to the server. Tells what the node observes whenever that changes, hands what the server
+//! wants to the driver, and comes back for ever when the server is away. Never decides, never loses the last state.
+
+use std::time::Duration;
+
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, header::AUTHORIZATION};
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+use corro_model::node::{CONNECT_PATH, FromNode, NodeCredential, ObservedNode, ToNode, bearer};
+
+use crate::config::AgentConfig;
+use crate::events::Event;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A server that takes nothing, or says nothing to our pings, for this long is gone.
+const SILENCE: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    #[error("the server's URL '{url}' does not begin with http://: give the one that `corro up` shows")]
+    Url { url: String },
+    #[error("the node's credential cannot be sent: remove the node's directory and join again")]
+    Credential,
+}
+
+/// A connection that is kept; dropping it ends it at once.
+#[derive(Debug)]
+pub struct Connection {
+    closing: watch::Sender<bool>,
+    keeper: JoinHandle<()>,
+}
+
+impl Connection {
+    pub fn start(
+        config: &AgentConfig,
+        credential: &NodeCredential,
+        observed: watch::Receiver<ObservedNode>,
+        events: mpsc::Sender<Event>,
+    ) -> Result<Connection, ConnectionError> {
+        let url = url(config)?;
+        let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
+        let (closing, is_closing) = watch::channel(false);
+        let heartbeat = config.heartbeat;
+        let keeper = Keeper { url, authorization, heartbeat, observed, events, closing: is_closing };
+        Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
+    }
+
+    /// Tells the last state and says goodbye, if that can be done within `patience`.
+    pub async fn close(mut self, patience: Duration) {
+        self.closing.send_replace(true);
+        // Too late is no error: the server finds out by the silence.
+        let _ = timeout(patience, &mut self.keeper).await;
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// Where to connect. Asked for before anything is sent, so that a mistyped URL is told at once.
+pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
+    config.ws_url(CONNECT_PATH).ok_or_else(|| ConnectionError::Url { url: config.server.clone() })
+}
+
+struct Keeper {
+    url: String,
+    authorization: HeaderValue,
+    heartbeat: Duration,
+    observed: watch::Receiver<ObservedNode>,
+    events: mpsc::Sender<Event>,
+    closing: watch::Receiver<bool>,
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Why a conversation ended.
+enum End {
+    Lost,
+    /// We said goodbye, or nobody listens to what the server says any more.
+    Closed,
+    Fenced(String),
+}
+
+impl Keeper {
+    async fn keep(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let end = match timeout(CONNECT_WITHIN, self.connect()).await {
+                Ok(Ok(socket)) => {
+                    tracing::info!("connected to the server");
+                    self.converse(socket, &mut pause).await
+                }
+                Ok(Err(tungstenite::Error::Http(answer))) if answer.status() == StatusCode::UNAUTHORIZED => {
+                    End::Fenced("the server does not know this node any more".to_owned())
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "cannot connect to the server yet");
+                    End::Lost
+                }
+                Err(_) => End::Lost,
+            };
+            match end {
+                End::Lost => {}
+                End::Closed => return,
+                End::Fenced(reason) => {
+                    let _ = self.events.send(Event::Fenced(reason)).await;
+                    return;
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn connect(&self) -> Result<Socket, tungstenite::Error> {
+        let mut request = self.url.as_str().into_client_request()?;
+        request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
+        Ok(connect_async_with_config(request, None, true).await?.0)
+    }
+
+    async fn converse(&mut self, socket: Socket, pause: &mut Duration) -> End {
+        let (mut sink, mut stream) = socket.split();
+        let mut beat = interval(self.heartbeat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        self.observed.mark_changed();
+        loop {
+            if *self.closing.borrow() {
+                return self.say_goodbye(sink, stream).await;
+            }
+            let sent = tokio::select! {
+                message = stream.next() => {
+                    heard = Instant::now();
+                    *pause = FIRST_PAUSE;
+                    match message {
+                        Some(Ok(Message::Text(text))) => match self.on_message(&text).await {
+                            Some(end) => return end,
+                            None => Ok(()),
+                        },
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => return End::Lost,
+                        Some(Ok(_)) => Ok(()),
+                    }
+                }
+                Ok(()) = self.observed.changed() => {
+                    let observed = self.observed.borrow_and_update().clone();
+                    send(&mut sink, [text(&FromNode::Observed(observed))]).await
+                }
+                _ = beat.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return End::Lost;
+                    }
+                    // The ping makes the server answer, so that a dead line is noticed.
+                    send(&mut sink, [text(&FromNode::Heartbeat), Message::Ping(Default::default())]).await
+                }
+                Ok(()) = self.closing.changed() => Ok(()),
+            };
+            if sent.is_err() {
+                return End::Lost;
+            }
+        }
+    }
+
+    async fn on_message(&self, text: &str) -> Option<End> {
+        let event = match serde_json::from_str(text) {
+            Ok(ToNode::Desired(desired)) => Event::Desired(Box::new(desired)),
+            Ok(ToNode::Fenced { reason }) => return Some(End::Fenced(reason)),
+            Err(error) => {
+                tracing::warn!(%error, "a message of the server cannot be understood: is it of another version?");
+                return None;
+            }
+        };
+        self.events.send(event).await.err().map(|_| End::Closed)
+    }
+
+    /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the
+    /// last state with it.
+    async fn say_goodbye(&mut self, mut sink: SplitSink<Socket, Message>, mut stream: SplitStream<Socket>) -> End {
+        let observed = self.observed.borrow().clone();
+        if send(&mut sink, [text(&FromNode::Observed(observed)), Message::Close(None)]).await.is_err() {
+            return End::Lost;
+        }
+        let _ = timeout(FAREWELL, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+        End::Closed
+    }
+}
+
+struct NotSent;
+
+async fn send(
+    sink: &mut SplitSink<Socket, Message>,
+    messages: impl IntoIterator<Item = Message>,
+) -> Result<(), NotSent> {
+    for message in messages {
+        match timeout(SILENCE, sink.send(message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return Err(NotSent),
+        }
+    }
+    Ok(())
+}
+
+fn text(message: &FromNode) -> Message {
+    Message::text(serde_json::to_string(message).expect("our own messages have string keys only"))
+}

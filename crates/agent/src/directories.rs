@@ -1,0 +1,247 @@
+//! The directories of a node and of the job it runs, laid out as the service did. Entered by the driver (start, end) and
+//! by `prepare`. Removes by handle only: what a mount or any other link points at is never touched.
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, openat, symlinkat};
+
+use corro_model::node::TaskOrder;
+
+use crate::tree;
+
+/// Where things lie, as the job is told. Pure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    pub mount_root: PathBuf,
+    /// Parent of all jobs' directories; emptied when the next job starts.
+    pub jobs: PathBuf,
+    pub job_temp: PathBuf,
+    pub job_mount_root: PathBuf,
+    pub shared: PathBuf,
+    pub hostfile: PathBuf,
+    /// Fresh for every job, as in a container of its own: start-up files must not reach the next job.
+    pub home: PathBuf,
+}
+
+impl Layout {
+    pub fn new(root: &Path, order: &TaskOrder) -> Layout {
+        let jobs = root.join(JOBS);
+        let job_temp = jobs.join(&order.workspace).join(&order.experiment).join(&order.job);
+        Layout {
+            mount_root: root.join(MOUNTS),
+            job_mount_root: job_temp.join(MOUNTS),
+            shared: job_temp.join(SHARED),
+            hostfile: job_temp.join(HOSTFILE),
+            home: root.join(HOME),
+            jobs,
+            job_temp,
+        }
+    }
+}
+
+/// A node's directory, held open.
+#[derive(Debug)]
+pub struct Directories {
+    root: PathBuf,
+    handle: OwnedFd,
+}
+
+/// The handles of the running job.
+#[derive(Debug)]
+pub struct JobDirectories {
+    pub layout: Layout,
+    /// Where the job's volumes appear.
+    pub mounts: OwnedFd,
+}
+
+impl Directories {
+    pub fn open(root: &Path) -> io::Result<Directories> {
+        // Jobs are told absolute paths, and a link on the way must not move under them.
+        let root = root.canonicalize()?;
+        let handle = tree::open_directory(&root)?;
+        for name in [MOUNTS, JOBS, HOME] {
+            tree::make_beneath(&handle, name)?;
+        }
+        Ok(Directories { root, handle })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where cluster volumes appear.
+    pub fn mounts(&self) -> io::Result<OwnedFd> {
+        tree::make_beneath(&self.handle, MOUNTS)
+    }
+
+    /// Removes what earlier jobs left and makes the directories of this one.
+    pub fn begin(&self, order: &TaskOrder) -> io::Result<JobDirectories> {
+        if let Err(error) = self.empty(&[JOBS, HOME]) {
+            // A file that nobody can remove must not make this node fail every job from now on.
+            tracing::warn!(%error, "not everything that an earlier job left could be removed");
+        }
+        let layout = Layout::new(&self.root, order);
+        let job = tree::make_beneath(&self.handle, &JobName::from(order).path()?)?;
+        let mounts = tree::make_beneath(&job, MOUNTS)?;
+        std::fs::create_dir_all(&order.shared_temp)?;
+        symlinkat(&order.shared_temp, &job, SHARED)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&job, HOSTFILE, flags, Mode::from_raw_mode(0o644))?;
+        io::Write::write_all(&mut std::fs::File::from(file), hostfile(order).as_bytes())?;
+        Ok(JobDirectories { layout, mounts })
+    }
+
+    /// Where the volumes of a begun job appear; `None` when it did not come that far.
+    pub fn job_mounts(&self, order: &TaskOrder) -> io::Result<Option<OwnedFd>> {
+        tree::open_beneath(&self.handle, &format!("{}/{MOUNTS}", JobName::from(order).path()?))
+    }
+
+    /// Removes the directory of a job. Logs that a job kept on the node's disk, beside it, stay until the next one.
+    pub fn remove_job(&self, name: &JobName) -> io::Result<()> {
+        let path = name.path()?;
+        let (parent, job) = path.rsplit_once('/').expect("a job lies below its experiment");
+        match tree::open_beneath(&self.handle, parent)? {
+            Some(experiment) => tree::remove(&experiment, job),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes everything a job or a mount can have left on this node.
+    pub fn clean(&self) -> io::Result<()> {
+        self.empty(&[MOUNTS, JOBS, HOME])
+    }
+
+    /// Removes the directories themselves too: the node is no more.
+    pub fn remove(&self) -> io::Result<()> {
+        [MOUNTS, JOBS, HOME].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
+    }
+
+    fn empty(&self, names: &[&str]) -> io::Result<()> {
+        for name in names {
+            // A script may have put a link or a file in place of the directory.
+            if tree::make_beneath(&self.handle, name).and_then(|directory| tree::empty(&directory)).is_err() {
+                tree::remove(&self.handle, name)?;
+                tree::make_beneath(&self.handle, name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A job's directory by its names.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct JobName {
+    pub workspace: String,
+    pub experiment: String,
+    pub job: String,
+}
+
+impl From<&TaskOrder> for JobName {
+    fn from(order: &TaskOrder) -> JobName {
+        let TaskOrder { workspace, experiment, job, .. } = order.clone();
+        JobName { workspace, experiment, job }
+    }
+}
+
+impl JobName {
+    /// Beneath the node's directory. A name that is more than one name is refused.
+    fn path(&self) -> io::Result<String> {
+        for name in [&self.workspace, &self.experiment, &self.job] {
+            if tree::components(name)?.len() != 1 || name.contains('/') {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is not a directory's name")));
+            }
+        }
+        Ok(format!("{JOBS}/{}/{}/{}", self.workspace, self.experiment, self.job))
+    }
+}
+
+/// Removes the directory that all nodes of a job saw.
+pub fn remove_shared_temp(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    match tree::open_directory(parent) {
+        Ok(parent) => tree::remove(&parent, name),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// In Open MPI's form. A node that runs no process of ours still offers a place to a launcher that the user's own
+/// command starts.
+fn hostfile(order: &TaskOrder) -> String {
+    let mut text = String::new();
+    for host in &order.hosts {
+        let slots = if order.ranked { host.slots } else { host.slots.max(1) };
+        writeln!(text, "{} slots={slots}", host.address).expect("writing to a string does not fail");
+    }
+    text
+}
+
+const MOUNTS: &str = "mounts";
+const JOBS: &str = "jobs";
+const HOME: &str = "home";
+const SHARED: &str = "shared";
+const HOSTFILE: &str = "hostfile";
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_job_gets_its_directories_and_leaves_none() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        let mut order = testing::order(2);
+        order.shared_temp = base.path().join("elsewhere/shared");
+        fs::write(base.path().join("home/.bashrc"), "export OLD=1").expect("a file of an earlier job");
+        let job = directories.begin(&order).expect("directories of the job");
+        assert_eq!(job.layout.job_temp, directories.root().join("jobs/w/e/j"));
+        assert!(job.layout.job_mount_root.is_dir() && !job.layout.home.join(".bashrc").exists());
+        let hosts = fs::read_to_string(&job.layout.hostfile).expect("a host file");
+        assert_eq!(hosts, "127.0.0.4 slots=1\n127.0.0.5 slots=1\n");
+        fs::write(job.layout.shared.join("seen"), "x").expect("the shared directory works");
+        directories.remove_job(&JobName::from(&order)).expect("it can be removed");
+        assert!(!job.layout.job_temp.exists());
+        assert!(order.shared_temp.join("seen").exists(), "only the link was removed");
+        remove_shared_temp(&order.shared_temp).expect("it can be removed");
+        assert!(!order.shared_temp.exists());
+        directories.remove().expect("all of it can go");
+        assert!(!base.path().join("jobs").exists());
+    }
+
+    #[test]
+    fn links_that_a_script_left_lead_nowhere() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let outside = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(outside.path().join("e/j")).expect("directories");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        let order = testing::order(1);
+        symlink(outside.path(), base.path().join("jobs/w")).expect("a link in place of the workspace");
+        assert!(directories.remove_job(&JobName::from(&order)).is_err());
+        assert!(outside.path().join("e/j").exists());
+        fs::remove_dir_all(base.path().join("jobs")).expect("removable");
+        symlink(outside.path(), base.path().join("jobs")).expect("a link in place of all jobs");
+        directories.clean().expect("the link goes");
+        assert!(outside.path().join("e/j").exists());
+        assert!(fs::symlink_metadata(base.path().join("jobs")).expect("it is back").is_dir());
+    }
+
+    #[test]
+    fn names_that_climb_are_refused() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        for name in ["..", "a/b", "", "."] {
+            let order = TaskOrder { job: name.to_owned(), ..testing::order(1) };
+            assert!(directories.begin(&order).is_err(), "{name:?}");
+            assert!(directories.remove_job(&JobName::from(&order)).is_err(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Carries out what `reconcile` decides, one event at a time. Owns the running task and the cleaner: nothing of a node
+//! outlives its driver. Never decides by itself what a job needs.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
+use tokio::time::timeout;
+
+use corro_model::AttemptId;
+use corro_model::node::{DesiredNode, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume};
+
+use crate::events::{Event, Reporter};
+use crate::execution_log::ExecutionLog;
+use crate::memory::Begun;
+use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action};
+use crate::task::{Context, Control, Task};
+use crate::{AgentEnd, failure, mounts};
+
+/// Processes that do not end when killed must not keep the agent from ending.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub struct Driver {
+    context: Context,
+    desired: Option<Arc<DesiredNode>>,
+    local: Local,
+    /// What the current task left or will leave on the disk.
+    begun: Option<Begun>,
+    control: watch::Sender<Control>,
+    work: JoinSet<()>,
+    observed: watch::Sender<ObservedNode>,
+    sender: mpsc::Sender<Event>,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Driver {
+    /// A driver that goes on where an earlier agent ended: with nothing running, and with the end of its task to tell.
+    pub fn new(
+        context: Context,
+        begun: Option<Begun>,
+        observed: watch::Sender<ObservedNode>,
+        (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
+    ) -> Driver {
+        let interrupted = |begun: &Begun| ObservedTask {
+            attempt: begun.attempt.clone(),
+            phase: TaskPhase::Ended { failure: Some(failure::agent_restarted(&context.node)) },
+            exits: Vec::new(),
+        };
+        let task = begun.as_ref().map(|begun| begun.ended.clone().unwrap_or_else(|| interrupted(begun)));
+        let local = Local { task: task.map(LocalTask::new), ..Local::default() };
+        let (control, _) = watch::channel(Control::default());
+        let work = JoinSet::new();
+        let driver = Driver { context, desired: None, local, begun, control, work, observed, sender, events };
+        driver.publish();
+        driver
+    }
+
+    /// Until the node is retired or fenced, or `shutdown` resolves.
+    pub async fn drive(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> AgentEnd {
+        loop {
+            if let Some(end) = self.settle().await {
+                return end;
+            }
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    if let Some(reason) = self.on_event(event) {
+                        return self.on_fenced(reason).await;
+                    }
+                }
+                Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
+                () = &mut shutdown => return self.on_shutdown().await,
+            }
+        }
+    }
+
+    /// Acts until there is nothing to do but to wait.
+    async fn settle(&mut self) -> Option<AgentEnd> {
+        if let Some(desired) = self.desired.clone() {
+            while let Some(action) = next_action(&desired, &self.local) {
+                match action {
+                    Action::MountVolumes(volumes) => self.mount(volumes),
+                    Action::Begin(order) => self.begin(order),
+                    Action::Decline(order, reason) => self.decline(order, reason),
+                    Action::Run(gang) => {
+                        self.control.send_modify(|control| control.gang = Some(gang.clone()));
+                        self.local.task.iter_mut().for_each(|task| task.gang_given = true);
+                    }
+                    Action::Stop(grace) => self.stop(grace),
+                    Action::Clean => self.clean(),
+                    Action::Retire => return Some(self.retire().await),
+                }
+            }
+        }
+        self.publish();
+        None
+    }
+
+    /// Gives the reason when the node is fenced.
+    fn on_event(&mut self, event: Event) -> Option<String> {
+        match event {
+            Event::Desired(desired) => self.desired = Some(Arc::from(desired)),
+            Event::Fenced(reason) => return Some(reason),
+            Event::Phase(attempt, phase) => self.on_phase(&attempt, phase),
+            Event::Exited(attempt, exit) => {
+                if let Some(task) = self.task_of(&attempt) {
+                    task.observed.exits.push(exit);
+                }
+            }
+            Event::Cleaned(attempt) => {
+                if self.task_of(&attempt).is_some() {
+                    self.local.task = None;
+                }
+            }
+        }
+        None
+    }
+
+    fn on_phase(&mut self, attempt: &AttemptId, phase: TaskPhase) {
+        let Some(task) = self.task_of(attempt) else { return };
+        task.observed.phase = phase;
+        if task.has_ended() {
+            self.remember_end();
+        }
+    }
+
+    /// Task and cleaner tell their end by events; only one that broke has to be noticed here.
+    fn on_work_done(&mut self, joined: Result<(), JoinError>) {
+        if joined.is_ok() {
+            return;
+        }
+        let failure = failure::agent_panicked(&self.context.node);
+        match &mut self.local.task {
+            Some(task) if task.cleaning => self.local.task = None,
+            Some(task) if !task.has_ended() => {
+                task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
+                self.remember_end();
+            }
+            _ => {}
+        }
+    }
+
+    async fn on_fenced(&mut self, reason: String) -> AgentEnd {
+        self.end_task(Duration::ZERO).await;
+        let begun = self.begun.take();
+        // The shared directory stays: the job may go on elsewhere.
+        self.on_disk(move |context| {
+            context.directories.clean()?;
+            begun.map_or(Ok(()), |_| Begun::forget(context.directories.root()))
+        })
+        .await;
+        AgentEnd::Fenced { reason }
+    }
+
+    async fn on_shutdown(&mut self) -> AgentEnd {
+        let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
+        self.end_task(UNWANTED_GRACE).await;
+        if interrupted && let Some(task) = &mut self.local.task {
+            // Its ranks were stopped by us, so nothing else would say why the job failed.
+            let failure = failure::agent_restarted(&self.context.node);
+            task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
+            self.remember_end();
+        }
+        self.publish();
+        AgentEnd::Stopped
+    }
+
+    async fn retire(&mut self) -> AgentEnd {
+        self.on_disk(|context| context.directories.remove()).await;
+        self.observed.send_replace(ObservedNode { retired: true, ..ObservedNode::default() });
+        AgentEnd::Retired
+    }
+
+    fn mount(&mut self, volumes: &[Volume]) {
+        let result = self.context.directories.mounts().map(|root| {
+            let path = self.context.directories.root().join("mounts");
+            for old in self.local.volumes.iter().flatten().filter(|old| !volumes.contains(old)) {
+                if let Err(error) = mounts::unmount(&root, old) {
+                    tracing::warn!(%error, volume = old.label, "a volume could not be unmounted");
+                }
+            }
+            volumes.iter().try_for_each(|volume| mounts::mount(&root, &path, volume).map(|_| ()))
+        });
+        self.local.problem = match result {
+            Ok(mounted) => mounted.err(),
+            Err(error) => Some(self.storage_failure(&error).error),
+        };
+        self.local.volumes = Some(volumes.to_vec());
+    }
+
+    fn begin(&mut self, order: &TaskOrder) {
+        let begun = Begun::new(order);
+        if let Err(error) = begun.save(self.context.directories.root()) {
+            // Without a memory a crash could run the job twice.
+            let failure = self.storage_failure(&error);
+            return self.take(order, TaskPhase::Ended { failure: Some(failure) });
+        }
+        self.begun = Some(begun);
+        self.take(order, TaskPhase::Preparing);
+        let (control, receiver) = watch::channel(Control::default());
+        self.control = control;
+        let task = Task {
+            context: self.context.clone(),
+            order: Arc::new(order.clone()),
+            control: receiver,
+            reporter: Reporter { attempt: order.attempt.clone(), events: self.sender.clone() },
+            log: ExecutionLog::new(),
+            meeting: None,
+        };
+        self.work.spawn(task.run());
+    }
+
+    fn decline(&mut self, order: &TaskOrder, reason: Reason) {
+        let failure = match reason {
+            Reason::Stopped => None,
+            Reason::Restarted => Some(failure::agent_restarted(&self.context.node)),
+            Reason::Volumes => self.local.problem.clone().map(failure::failed),
+        };
+        self.take(order, TaskPhase::Ended { failure });
+    }
+
+    fn take(&mut self, order: &TaskOrder, phase: TaskPhase) {
+        let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
+        self.local.task = Some(LocalTask::new(observed));
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        self.control.send_modify(|control| control.stop = Some(grace));
+        self.local.task.iter_mut().for_each(|task| task.stopping = Some(grace));
+    }
+
+    fn clean(&mut self) {
+        let Some(task) = &mut self.local.task else { return };
+        task.cleaning = true;
+        self.control.send_modify(|control| control.over = true);
+        let attempt = task.observed.attempt.clone();
+        let (begun, context, events) = (self.begun.take(), self.context.clone(), self.sender.clone());
+        self.work.spawn(async move {
+            let cleaned = spawn_blocking(move || match begun {
+                Some(begun) => {
+                    // What is left goes when the next job starts; the attempt itself is over.
+                    let cleaned = begun.clean(&context.directories);
+                    Begun::forget(context.directories.root()).and(cleaned)
+                }
+                None => Ok(()),
+            });
+            if let Ok(Err(error)) = cleaned.await {
+                tracing::warn!(%error, %attempt, "not all of a job's directories could be removed");
+            }
+            let _ = events.send(Event::Cleaned(attempt)).await;
+        });
+    }
+
+    /// Stops the task, if one runs, and waits for its end.
+    async fn end_task(&mut self, grace: Duration) {
+        let running = |local: &Local| local.task.as_ref().is_some_and(|task| !task.has_ended());
+        if !running(&self.local) {
+            return;
+        }
+        self.stop(grace);
+        let ended = timeout(END_WITHIN, async {
+            while running(&self.local) {
+                tokio::select! {
+                    Some(event) = self.events.recv() => drop(self.on_event(event)),
+                    Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
+                }
+            }
+        });
+        if ended.await.is_err() {
+            tracing::warn!("a task did not end in time and is left to its guards");
+        }
+    }
+
+    fn remember_end(&mut self) {
+        if let (Some(begun), Some(task)) = (&mut self.begun, &self.local.task) {
+            begun.ended = Some(task.observed.clone());
+            if let Err(error) = begun.save(self.context.directories.root()) {
+                tracing::warn!(%error, "the end of a task could not be written down");
+            }
+        }
+    }
+
+    async fn on_disk(&self, work: impl FnOnce(&Context) -> io::Result<()> + Send + 'static) {
+        let context = self.context.clone();
+        if let Ok(Err(error)) = spawn_blocking(move || work(&context)).await {
+            tracing::warn!(%error, "not all of the node's directories could be removed");
+        }
+    }
+
+    fn storage_failure(&self, error: &io::Error) -> TaskFailure {
+        failure::node_storage(&self.context.node, self.context.directories.root(), error)
+    }
+
+    fn task_of(&mut self, attempt: &AttemptId) -> Option<&mut LocalTask> {
+        self.local.task.as_mut().filter(|task| task.observed.attempt == *attempt)
+    }
+
+    fn publish(&self) {
+        let now = self.local.observed();
+        self.observed.send_if_modified(|said| {
+            let changed = *said != now;
+            *said = now;
+            changed
+        });
+    }
+}

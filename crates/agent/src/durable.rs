@@ -1,0 +1,61 @@
+//! Small files that must survive a crash whole: the credential and the begun attempt. Never readable by other users.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Replaces the file in one step; afterwards it is on the disk.
+pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    file.sync_all()?;
+    std::fs::rename(&fresh, path)?;
+    match path.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// `None` when there is no such file.
+pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removing what is not there is no error.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_kept_private() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("a.json");
+        assert_eq!(read::<u32>(&path).expect("missing is no error"), None);
+        write(&path, &1).expect("it can be written");
+        write(&path, &2).expect("it can be replaced");
+        assert_eq!(read::<u32>(&path).expect("it can be read"), Some(2));
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
+        remove(&path).expect("it can be removed");
+        remove(&path).expect("twice");
+    }
+}

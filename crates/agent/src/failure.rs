@@ -1,0 +1,111 @@
+//! The words in which a node's part of a job fails, with the service's codes where it has them. One file, so that every
+//! text a user can get from a node is found in one place. Never holds a secret's value.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::SystemTime;
+
+use corro_launch::exit::Exit;
+use corro_model::batchai::BatchAiError;
+use corro_model::node::TaskFailure;
+use corro_model::{NodeId, Timestamp};
+
+/// What the service showed where no process had an exit code.
+const NO_EXIT_CODE: i32 = -1;
+
+pub fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+pub fn mount(label: &str, at: &Path, why: &str) -> BatchAiError {
+    let info = format!("Could not mount Azure File Share {label} at {}: {why}", at.display());
+    BatchAiError::new("AZFMountError", "Unable to mount Azure File").with("Info", info)
+}
+
+pub fn container(image: &str, node: &NodeId) -> TaskFailure {
+    let info = format!(
+        "No container engine was found on node {node}: this version does not start containers. The operator of the \
+         server can allow such jobs to run on the host, without their image, with `corro up --no-containers`"
+    );
+    let error = BatchAiError::new("FailedStartingContainer", "unable to start docker container");
+    failed(error.with("imageName", image).with("Info", info))
+}
+
+pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
+    let error = BatchAiError::new("JobDirectoryFailed", "Unable to create a directory of the job")
+        .with("Node", node.as_str())
+        .with("Path", path.display().to_string())
+        .with("Info", format!("{}. Use a path below a mounted volume or $AZ_BATCHAI_JOB_TEMP", chain(why)));
+    failed(error)
+}
+
+pub fn preparation(node: &NodeId, exit: Exit, stderr: &[String]) -> TaskFailure {
+    let error = BatchAiError::new("JobPreparationFailed", "Job preparation task failed with non-zero exit code")
+        .with("Node", node.as_str());
+    let error = match exit {
+        Exit::Code(code) => error.with("ExitCode", code.to_string()),
+        Exit::Signal(signal) => error.with("Signal", signal.to_string()),
+    };
+    TaskFailure { exit_code: Some(exit.shell_code()), error: error.with("StdErr", stderr.join("\n")), at: now() }
+}
+
+/// A process of the job could not be started, or could not be waited for.
+pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
+    let error = BatchAiError::new("ProcessStartFailed", format!("Unable to run {what} on the node"))
+        .with("Node", node.as_str())
+        .with("Info", chain(why));
+    failed(error)
+}
+
+pub fn rendezvous(address: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
+    let error = BatchAiError::new("RendezvousFailed", "Unable to open the meeting point of the ranks")
+        .with("Node", node.as_str())
+        .with("Info", format!("The master node cannot listen on its address {address}: {}", chain(why)));
+    failed(error)
+}
+
+pub fn log_write(path: &Path, node: &NodeId, lost_bytes: u64, why: &dyn Error) -> TaskFailure {
+    let error = BatchAiError::new("LogWriteFailed", "Unable to write a log file of the job")
+        .with("Node", node.as_str())
+        .with("Path", path.display().to_string())
+        .with("Info", format!("{}; {lost_bytes} bytes of output are missing from the file", chain(why)));
+    failed(error)
+}
+
+/// The agent ended in the middle of the attempt, by accident or because it was told to.
+pub fn agent_restarted(node: &NodeId) -> TaskFailure {
+    let message =
+        format!("The agent of node {node} was stopped while the job ran on it; its processes have been ended");
+    failed(BatchAiError::new("AgentRestarted", message).with("Node", node.as_str()))
+}
+
+/// The node's own disk does not work.
+pub fn node_storage(node: &NodeId, path: &Path, why: &dyn Error) -> TaskFailure {
+    let error = BatchAiError::new("NodeStorageFailed", "The node cannot use its own directory")
+        .with("Node", node.as_str())
+        .with("Path", path.display().to_string())
+        .with("Info", chain(why));
+    failed(error)
+}
+
+/// A bug: said plainly instead of leaving the job waiting.
+pub fn agent_panicked(node: &NodeId) -> TaskFailure {
+    let message = format!("The agent of node {node} met an internal error; its own log says more");
+    failed(BatchAiError::new("AgentFailed", message).with("Node", node.as_str()))
+}
+
+/// An error that has no process behind it.
+pub fn failed(error: BatchAiError) -> TaskFailure {
+    TaskFailure { exit_code: Some(NO_EXIT_CODE), error, at: now() }
+}
+
+/// An error with its causes: `cannot do this: because of that`.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,153 @@
+//! Who this node is: a lock that keeps a second agent out of its directory, and the credential that the server gave for a
+//! join token. Entered once at the start, and at the end to forget. Never prints a token or a secret.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use corro_model::NodeId;
+use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential};
+
+use crate::config::AgentConfig;
+use crate::durable;
+
+/// Between two questions whether a cluster wants a node.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    #[error(
+        "another agent runs in {}: stop it, or give this one a directory of its own with --data",
+        root.display()
+    )]
+    Taken { root: PathBuf },
+    #[error("cannot use {} as the node's directory", root.display())]
+    Root { root: PathBuf, source: io::Error },
+    #[error("cannot read or write the node's credential in {}", path.display())]
+    Credential { path: PathBuf, source: io::Error },
+    #[error("the node id '{node}' is not one that this system gives out, so nothing is done in its name")]
+    NodeId { node: String },
+    #[error("cannot prepare requests to the server")]
+    Client { source: reqwest::Error },
+    #[error("the server refused the join token ({status}): ask its operator for a new one")]
+    TokenRefused { status: StatusCode },
+    #[error("the server's answer to the join token cannot be understood: is it of another version?")]
+    Answer { source: serde_json::Error },
+}
+
+/// Held as long as the agent lives; the kernel lets go of it however the agent ends.
+#[derive(Debug)]
+pub struct RootLock {
+    _file: File,
+}
+
+/// Makes the directory if need be and takes hold of it.
+pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
+    let failed = |source| IdentityError::Root { root: root.to_owned(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
+    let path = root.join(LOCK);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(RootLock { _file: file }),
+        Err(Errno::WOULDBLOCK) => Err(IdentityError::Taken { root: root.to_owned() }),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
+/// The stored credential, or a new one for the join token: waits until the server is there and a cluster wants a node.
+pub async fn obtain(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
+    let path = config.root.join(CREDENTIAL);
+    let failed = |source| IdentityError::Credential { path: path.clone(), source };
+    let credential = match durable::read(&path).map_err(failed)? {
+        Some(credential) => credential,
+        None => {
+            let credential = join(config).await?;
+            durable::write(&path, &credential).map_err(failed)?;
+            credential
+        }
+    };
+    match NodeId::parse(credential.node.as_str()) {
+        Some(_) => Ok(credential),
+        None => Err(IdentityError::NodeId { node: credential.node.to_string() }),
+    }
+}
+
+/// Whether a stored credential makes a join token unnecessary.
+pub fn has_joined(root: &Path) -> bool {
+    root.join(CREDENTIAL).exists()
+}
+
+/// The node is no more: the next start joins anew.
+pub fn forget(root: &Path) -> Result<(), IdentityError> {
+    let path = root.join(CREDENTIAL);
+    durable::remove(&path).map_err(|source| IdentityError::Credential { path, source })
+}
+
+pub(crate) const LOCK: &str = "lock";
+const CREDENTIAL: &str = "credential.json";
+
+async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
+    // As the WebSocket: straight to the server.
+    let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_WITHIN).build();
+    let client = client.map_err(|source| IdentityError::Client { source })?;
+    let request = JoinRequest { token: config.join_token.clone() };
+    let body = serde_json::to_vec(&request).map_err(|source| IdentityError::Answer { source })?;
+    let mut said = None;
+    let mut say_once = |what: Waiting, text: String| {
+        if said != Some(what) {
+            // Whoever read our stderr may be gone; that must not end the node.
+            let _ = writeln!(io::stderr(), "{text}");
+            said = Some(what);
+        }
+    };
+    loop {
+        let request = client.post(config.http_url(JOIN_PATH)).header("content-type", "application/json");
+        let answer = match request.body(body.clone()).send().await {
+            Ok(response) => Ok((response.status(), response.bytes().await.unwrap_or_default())),
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok((StatusCode::OK | StatusCode::CREATED, bytes)) => {
+                return serde_json::from_slice(&bytes).map_err(|source| IdentityError::Answer { source });
+            }
+            Ok((StatusCode::NO_CONTENT | StatusCode::ACCEPTED | StatusCode::CONFLICT, _)) => {
+                say_once(Waiting::Cluster, "waiting until a cluster wants a node".to_owned());
+            }
+            Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
+            Ok((status, _)) => say_once(Waiting::Server, format!("the server answered {status}: asking again")),
+            Err(error) => {
+                say_once(Waiting::Server, format!("cannot reach {} yet ({error}): asking again", config.server));
+            }
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Waiting {
+    Cluster,
+    Server,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_agent_per_directory() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().join("new/node");
+        let held = lock(&root).expect("nobody holds it");
+        assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })));
+        drop(held);
+        lock(&root).expect("it was let go");
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
+//! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
+//!
+//! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says); `reconcile` (what to
+//! do: pure) and `driver` (doing it); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
+//! stands on: `directories`, `tree`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
+//! `failure`; what survives a crash: `memory`, `durable`.
+
+mod config;
+mod connection;
+mod crew;
+mod directories;
+mod driver;
+mod durable;
+mod events;
+mod execution_log;
+mod expand;
+mod failure;
+mod identity;
+mod logs;
+mod meeting;
+mod memory;
+mod mounts;
+mod prepare;
+mod ranks;
+mod reconcile;
+mod shell;
+mod task;
+#[cfg(test)]
+mod testing;
+mod tree;
+mod variables;
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use corro_launch::sweep::sweep;
+use corro_model::node::{NodeCredential, ObservedNode};
+
+pub use config::AgentConfig;
+pub use identity::has_joined;
+
+/// Why an agent ended. All are orderly ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEnd {
+    /// The server asked for it; nothing is left of the node.
+    Retired,
+    /// The server gave the node up; its credential is forgotten.
+    Fenced { reason: String },
+    /// By a signal. The next start goes on as the same node.
+    Stopped,
+}
+
+/// The server should hear the last word, but an agent that is to end does end.
+const LAST_WORD_WITHIN: Duration = Duration::from_secs(3);
+
+/// Runs the node until the server retires or fences it, or SIGTERM or SIGINT arrives.
+pub async fn run(config: AgentConfig) -> anyhow::Result<AgentEnd> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    run_until(config, shutdown).await
+}
+
+/// Like [`run`], but ends when `shutdown` resolves.
+pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
+    let mut shutdown = pin!(shutdown);
+    connection::url(&config)?;
+    let lock = identity::lock(&config.root)?;
+    let credential = tokio::select! {
+        credential = identity::obtain(&config) => credential?,
+        () = &mut shutdown => return Ok(AgentEnd::Stopped),
+    };
+    let (context, begun) = take_over(config, &credential).await?;
+    let (observed, observed_receiver) = watch::channel(ObservedNode::default());
+    let (sender, events) = mpsc::channel(events::QUEUE);
+    let config = Arc::clone(&context.config);
+    let driver = driver::Driver::new(context, begun, observed, (sender.clone(), events));
+    let connection = connection::Connection::start(&config, &credential, observed_receiver, sender)?;
+    let end = driver.drive(shutdown).await;
+    connection.close(LAST_WORD_WITHIN).await;
+    if let AgentEnd::Retired | AgentEnd::Fenced { .. } = end {
+        identity::forget(&config.root)?;
+    }
+    if end == AgentEnd::Retired {
+        // While it is still held, so that nobody can wait for a file that is about to go.
+        durable::remove(&config.root.join(identity::LOCK)).context("cannot remove the node's lock")?;
+    }
+    drop(lock);
+    Ok(end)
+}
+
+/// Ends whatever an earlier agent of this node left: processes, mounts, job directories. Nothing is continued.
+async fn take_over(
+    config: AgentConfig,
+    credential: &NodeCredential,
+) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
+    let node = credential.node.clone();
+    let root = config.root.clone();
+    let prepared = tokio::task::spawn_blocking(move || {
+        let killed = sweep(&format!("{node}/"));
+        if !killed.is_empty() {
+            tracing::warn!(?killed, "processes of an earlier agent were still there and have been killed");
+        }
+        let directories = directories::Directories::open(&root)?;
+        if let Err(error) = directories.clean() {
+            tracing::warn!(%error, "not everything that an earlier agent left could be removed");
+        }
+        Ok::<_, io::Error>((directories, memory::Begun::load(&root)?))
+    });
+    let (directories, begun) = prepared.await?.context("cannot use the node's directory")?;
+    let (config, directories) = (Arc::new(config), Arc::new(directories));
+    Ok((task::Context { config, node: credential.node.clone(), directories }, begun))
+}

@@ -1,0 +1,193 @@
+//! The files in a job's `stdouterr` directory: their names, and appending to them from several nodes at once. Entered by
+//! `prepare`, `ranks` and `execution_log`. A log that cannot be written never stops the process that writes it: its output
+//! is read on, and the loss is reported when it has ended.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{self, OFlags, open};
+
+use corro_launch::lines::Sink;
+use corro_model::NodeId;
+use corro_model::node::{TaskFailure, TaskOrder};
+
+use crate::failure;
+
+/// Names of the files this node writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogNames {
+    pub execution: String,
+    pub preparation_stdout: String,
+    pub preparation_stderr: String,
+}
+
+pub const STDOUT: &str = "stdout.txt";
+pub const STDERR: &str = "stderr.txt";
+
+impl LogNames {
+    /// With one node the names are plain; with several each node has its own.
+    pub fn new(order: &TaskOrder, node: &NodeId) -> LogNames {
+        let suffix = if order.hosts.len() > 1 { format!("-{node}") } else { String::new() };
+        LogNames {
+            execution: format!("execution{suffix}.log"),
+            preparation_stdout: format!("stdout-job_prep{suffix}.txt"),
+            preparation_stderr: format!("stderr-job_prep{suffix}.txt"),
+        }
+    }
+}
+
+/// One file, opened for appending: the kernel puts each block at the end as it is at that moment.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: File,
+    loss: Mutex<Option<Loss>>,
+}
+
+/// What could not be written, and the first reason.
+#[derive(Debug)]
+struct Loss {
+    cause: io::Error,
+    n_bytes: u64,
+}
+
+impl LogFile {
+    /// Opens the file, making it if need be; it stays open when the volume it lies on is unmounted.
+    pub fn open(directory: &Path, name: &str, node: &NodeId) -> Result<Arc<LogFile>, TaskFailure> {
+        let path = directory.join(name);
+        match open_to_append(&path) {
+            Ok(file) => Ok(Arc::new(LogFile { path, file, loss: Mutex::new(None) })),
+            Err(error) => Err(failure::log_write(&path, node, 0, &error)),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// One block in one write, so that nobody else's block lands in its middle. Blocks on the disk.
+    pub fn append(&self, block: &[u8]) {
+        let mut rest = block;
+        while !rest.is_empty() {
+            match (&self.file).write(rest) {
+                Ok(n) if n > 0 => rest = &rest[n..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(_) => return self.lose(rest, ErrorKind::WriteZero.into()),
+                Err(error) => return self.lose(rest, error),
+            }
+        }
+    }
+
+    /// What is missing from the file so far.
+    pub fn failure(&self, node: &NodeId) -> Option<TaskFailure> {
+        self.loss().as_ref().map(|loss| failure::log_write(&self.path, node, loss.n_bytes, &loss.cause))
+    }
+
+    /// A destination for `lines::pump_into` that never fails.
+    pub fn sink(self: &Arc<Self>) -> LogSink {
+        LogSink(Arc::clone(self))
+    }
+
+    fn lose(&self, rest: &[u8], cause: io::Error) {
+        self.loss().get_or_insert(Loss { cause, n_bytes: 0 }).n_bytes += rest.len() as u64;
+    }
+
+    fn loss(&self) -> MutexGuard<'_, Option<Loss>> {
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub struct LogSink(Arc<LogFile>);
+
+impl Sink for LogSink {
+    fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
+        let (log, block) = (Arc::clone(&self.0), block.to_vec());
+        // On a thread that may wait for the disk. Fails only when the runtime ends.
+        let written = tokio::task::spawn_blocking(move || log.append(&block));
+        async move { written.await.map_err(io::Error::other) }
+    }
+}
+
+/// Anything but a plain file (a pipe that a job left on the share) is refused rather than waited for.
+fn open_to_append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(open(path, flags, fs::Mode::from_raw_mode(0o666))?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a plain file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corro_launch::lines::Mode;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn names_follow_the_number_of_nodes() {
+        let names = |n_nodes| LogNames::new(&testing::order(n_nodes), &testing::node(2));
+        let check = |names: LogNames, expected: [&str; 3]| {
+            assert_eq!([&names.execution, &names.preparation_stdout, &names.preparation_stderr], expected);
+        };
+        check(names(1), ["execution.log", "stdout-job_prep.txt", "stderr-job_prep.txt"]);
+        check(
+            names(2),
+            [
+                "execution-tvm-1_2-20180718t174802z-p.log",
+                "stdout-job_prep-tvm-1_2-20180718t174802z-p.txt",
+                "stderr-job_prep-tvm-1_2-20180718t174802z-p.txt",
+            ],
+        );
+    }
+
+    #[test]
+    fn several_writers_append_to_one_file() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let node = testing::node(1);
+        let logs = [0, 1].map(|_| LogFile::open(directory.path(), STDOUT, &node).expect("it opens"));
+        for log in logs.iter().chain(&logs) {
+            log.append(b"line\n");
+        }
+        assert_eq!(std::fs::read(logs[0].path()).expect("it is there"), b"line\nline\nline\nline\n");
+        assert_eq!(logs[0].failure(&node), None);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_named() {
+        let node = testing::node(1);
+        // Every write to this file fails as on a full disk.
+        let file = File::options().append(true).open("/dev/full").expect("Linux has it");
+        let log = LogFile { path: "/logs/stdout.txt".into(), file, loss: Mutex::new(None) };
+        log.append(b"12345");
+        log.append(b"123");
+        let failure = log.failure(&node).expect("bytes were lost");
+        assert_eq!((failure.error.code.as_str(), failure.exit_code), ("LogWriteFailed", Some(-1)));
+        let details: Vec<&str> = failure.error.details.iter().map(|detail| detail.value.as_str()).collect();
+        assert_eq!(details[..2], [node.as_str(), "/logs/stdout.txt"]);
+        assert!(details[2].starts_with("No space left on device") && details[2].contains("8 bytes"), "{}", details[2]);
+    }
+
+    /// The process that writes must be able to go on, however full the disk is.
+    #[tokio::test]
+    async fn output_is_read_to_its_end_though_nothing_can_be_written() {
+        let file = File::options().append(true).open("/dev/full").expect("Linux has it");
+        let log = Arc::new(LogFile { path: "/logs/stdout.txt".into(), file, loss: Mutex::new(None) });
+        let output = vec![b'x'; 300_000];
+        let n_read = corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut log.sink()).await;
+        assert_eq!(n_read.expect("the sink never fails"), 300_000);
+        assert_eq!(log.loss().as_ref().map(|loss| loss.n_bytes), Some(300_000));
+    }
+
+    #[test]
+    fn a_pipe_is_refused_at_once() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join(STDOUT);
+        fs::mknodat(fs::CWD, &path, fs::FileType::Fifo, fs::Mode::RWXU, 0).expect("a pipe");
+        let error = LogFile::open(directory.path(), STDOUT, &testing::node(1)).expect_err("it is no file");
+        assert_eq!(error.error.code, "LogWriteFailed");
+    }
+}

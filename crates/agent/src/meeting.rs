@@ -1,0 +1,115 @@
+//! Where the ranks of a gang find each other. Opened by the master node during preparation; every node asks here for the
+//! network interface its ranks should use. Open until the whole gang has ended.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use thiserror::Error;
+use tokio::net::TcpListener;
+
+use corro_launch::place::{Host, place};
+use corro_launch::rendezvous::{Rendezvous, RendezvousError, known_scopes};
+use corro_model::node::{GangAddress, TaskOrder};
+
+/// The open meeting point; dropping it closes it.
+#[derive(Debug)]
+pub struct Meeting {
+    pub gang: GangAddress,
+    _rendezvous: Rendezvous,
+}
+
+#[derive(Debug, Error)]
+pub enum MeetingError {
+    #[error("'{address}' is not the address of this machine")]
+    Address {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+    #[error("no free port for the master rank")]
+    Port(#[source] io::Error),
+}
+
+impl Meeting {
+    pub async fn open(address: &str, order: &TaskOrder) -> Result<Meeting, MeetingError> {
+        let bind = resolve(address).await?;
+        let hosts = hosts(order);
+        let rendezvous = Rendezvous::start(bind, known_scopes(&hosts, &place(&hosts))).await?;
+        let gang = GangAddress {
+            address: address.to_owned(),
+            rendezvous_port: rendezvous.addr().port(),
+            master_port: free_port(bind).await.map_err(MeetingError::Port)?,
+        };
+        Ok(Meeting { gang, _rendezvous: rendezvous })
+    }
+}
+
+/// The gang in the launcher's words. Nodes of one machine are hosts of their own, so they go by their ids.
+pub fn hosts(order: &TaskOrder) -> Vec<Host> {
+    order.hosts.iter().map(|host| Host { name: host.node.to_string(), slots: host.slots }).collect()
+}
+
+/// The interface that holds `address`; `None` leaves the choice to the engine.
+pub fn interface_of(address: &str) -> Option<String> {
+    match address.parse().ok()? {
+        ip if IpAddr::is_loopback(&ip) => Some("lo".to_owned()),
+        IpAddr::V4(ip) => interface_in(&std::fs::read_to_string("/proc/net/route").ok()?, ip),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// The interface whose own network `ip` lies in, by the kernel's routing table: numbers in hexadecimal, lowest byte
+/// first. Routes through a gateway lead to other machines.
+fn interface_in(routes: &str, ip: Ipv4Addr) -> Option<String> {
+    let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
+    let direct = |line: &str| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let (name, network, gateway, mask) = (columns.first()?, columns.get(1)?, columns.get(2)?, columns.get(7)?);
+        let (network, gateway, mask) = (number(network)?, number(gateway)?, number(mask)?);
+        (gateway == 0 && mask != 0 && ip.to_bits() & mask == network).then(|| (mask, (*name).to_owned()))
+    };
+    routes.lines().skip(1).filter_map(direct).max_by_key(|(mask, _)| *mask).map(|(_, name)| name)
+}
+
+async fn resolve(address: &str) -> Result<SocketAddr, MeetingError> {
+    let failed = |source| MeetingError::Address { address: address.to_owned(), source };
+    let mut found = tokio::net::lookup_host((address, 0)).await.map_err(failed)?;
+    found.next().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
+}
+
+/// Free at this moment; rank 0 of a `torch.distributed` script binds it soon after.
+async fn free_port(mut bind: SocketAddr) -> io::Result<u16> {
+    bind.set_port(0);
+    Ok(TcpListener::bind(bind).await?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn the_interface_is_found_in_the_routing_table() {
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+            eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+            eth0\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n\
+            eth1\t0002000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+        for (ip, expected) in [([10, 0, 0, 4], Some("eth0")), ([10, 0, 2, 9], Some("eth1")), ([8, 8, 8, 8], None)] {
+            assert_eq!(interface_in(routes, ip.into()).as_deref(), expected, "{ip:?}");
+        }
+        assert_eq!(interface_of("127.0.0.9").as_deref(), Some("lo"));
+        assert_eq!(interface_of("some-name"), None);
+    }
+
+    #[tokio::test]
+    async fn the_meeting_point_is_on_the_nodes_own_address() {
+        let meeting = Meeting::open("127.0.0.9", &testing::order(2)).await.expect("Linux answers on all of 127/8");
+        assert_eq!(meeting.gang.address, "127.0.0.9");
+        tokio::net::TcpStream::connect(("127.0.0.9", meeting.gang.rendezvous_port)).await.expect("it listens");
+        assert_ne!(meeting.gang.master_port, 0);
+        let error = Meeting::open("192.0.2.1", &testing::order(1)).await.expect_err("not our address");
+        assert!(matches!(error, MeetingError::Rendezvous(_)));
+    }
+}

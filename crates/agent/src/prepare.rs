@@ -1,0 +1,134 @@
+//! Makes a node ready for a job: directories, volumes, the container check, job preparation. Entered by `task` only.
+//! Starts nothing of the job but its preparation command.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use corro_launch::environment::inherited;
+use corro_launch::lines::Mode;
+use corro_launch::process::ProcessSpec;
+use corro_model::node::{TaskFailure, TaskOrder, Volume};
+
+use crate::crew::{Crew, Output};
+use crate::directories::JobDirectories;
+use crate::execution_log::ExecutionLog;
+use crate::logs::{LogFile, LogNames};
+use crate::task::{Context, Cut, Task};
+use crate::variables::{self, Environment};
+use crate::{failure, mounts, shell};
+
+/// What the job stands on.
+#[derive(Debug)]
+pub struct Ground {
+    pub directories: JobDirectories,
+    pub environment: Environment,
+    pub names: LogNames,
+}
+
+/// Directories, volumes, log and output directories, execution log. Blocks on the disk.
+pub fn lay_ground(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> Result<Ground, TaskFailure> {
+    let node = &context.node;
+    let directories = context.directories.begin(order);
+    let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
+    log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
+    let mounted = mount_all(&directories, &order.volumes, log);
+    let environment = variables::compose(inherited(std::env::vars_os()), &directories.layout, order);
+    let names = LogNames::new(order, node);
+    // Also after a failed mount, so that the log tells of it wherever it can be written.
+    let made =
+        make(&environment.log_directory).map_err(|error| failure::directory(&environment.log_directory, node, &error));
+    let opened = made.and_then(|()| log.open(&environment.log_directory, &names.execution, node));
+    mounted?;
+    opened?;
+    for path in &environment.output_directories {
+        make(path).map_err(|error| failure::directory(path, node, &error))?;
+        log.line(format_args!("Created output directory {}", path.display()));
+    }
+    Ok(Ground { directories, environment, names })
+}
+
+/// Takes the job's volumes away again. Blocks on the disk.
+pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
+    let root = match context.directories.job_mounts(order) {
+        Ok(Some(root)) => root,
+        Ok(None) => return,
+        Err(error) => return log.line(format_args!("Could not unmount the job's volumes: {error}")),
+    };
+    for volume in order.volumes.iter().rev() {
+        match mounts::unmount(&root, volume) {
+            Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
+            Ok(false) => {}
+            Err(error) => log.line(format_args!("Could not unmount {}: {error}", volume.label)),
+        }
+    }
+}
+
+/// This version starts no containers: such a job runs on the host if the operator said so, or not at all.
+pub fn check_container(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> Result<(), TaskFailure> {
+    let Some(container) = &order.container else { return Ok(()) };
+    let image = &container.image_source_registry.image;
+    if !order.containers_on_host {
+        log.line(format_args!("Could not start a container from image {image}: no container engine is used"));
+        return Err(failure::container(image, &context.node));
+    }
+    log.line(format_args!("Running on the host without the container image {image}, as the operator allowed"));
+    Ok(())
+}
+
+/// Runs the job preparation command to its end.
+pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Result<(), Cut> {
+    let (node, log) = (task.context.node.clone(), task.log.clone());
+    let directory = &ground.environment.log_directory;
+    let output = Output {
+        stdout: LogFile::open(directory, &ground.names.preparation_stdout, &node)?,
+        stderr: LogFile::open(directory, &ground.names.preparation_stderr, &node)?,
+        mode: Mode::Raw,
+    };
+    let env = ground.environment.variables.clone();
+    let spec = ProcessSpec {
+        argv: shell::command(line, env.get("PATH").map(String::as_str)),
+        env,
+        cwd: ground.directories.layout.job_temp.clone(),
+        tag: task.tag("preparation"),
+    };
+    log.line(format_args!("Running job preparation: {line}"));
+    let process = task.context.config.guard.spawn(spec).await;
+    let process = process.map_err(|error| failure::process("job preparation", &node, &error))?;
+    let mut crew = Crew::default();
+    crew.add(0, process, output.clone());
+    let ended = crew.next(&mut task.control).await.expect("one process was added");
+    let exit = ended.exit.map_err(|error| failure::process("job preparation", &node, &error))?;
+    log.line(format_args!("Job preparation ended with {exit}"));
+    if ended.stopped {
+        return Err(Cut::Stopped);
+    }
+    if !exit.success() {
+        log.tool_output(&ended.stderr);
+        return Err(failure::preparation(&node, exit, &ended.stderr).into());
+    }
+    match output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)) {
+        Some(failure) => Err(failure.into()),
+        None => Ok(()),
+    }
+}
+
+fn mount_all(directories: &JobDirectories, volumes: &[Volume], log: &ExecutionLog) -> Result<(), TaskFailure> {
+    if !volumes.is_empty() {
+        log.line("Mounting Azure file shares");
+    }
+    for volume in volumes {
+        match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume) {
+            Ok(at) => log.line(format_args!("Mounted {} at {}", volume.label, at.display())),
+            Err(error) => {
+                error.details.iter().for_each(|detail| log.line(&detail.value));
+                return Err(failure::failed(error));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Open to everyone as on the service's mounts, less what the agent's umask takes away.
+fn make(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o777).create(path)
+}

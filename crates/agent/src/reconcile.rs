@@ -1,0 +1,138 @@
+//! Decides what a node does next, from what the server wants and what is here. Called by the driver after every event,
+//! until it says nothing; the driver acts. Pure: never reads a clock, a disk or a process.
+
+use std::time::Duration;
+
+use corro_model::batchai::BatchAiError;
+use corro_model::node::{
+    DesiredNode, DesiredTask, GangAddress, Goal, ObservedNode, ObservedTask, TaskOrder, TaskPhase, Volume,
+};
+
+/// What is on this node now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Local {
+    /// The cluster volumes as they were last mounted or tried.
+    pub volumes: Option<Vec<Volume>>,
+    /// Why they could not be mounted.
+    pub problem: Option<BatchAiError>,
+    pub task: Option<LocalTask>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalTask {
+    pub observed: ObservedTask,
+    /// The ranks have been told to start as soon as the node is prepared.
+    pub gang_given: bool,
+    /// With how much grace it has been told to stop.
+    pub stopping: Option<Duration>,
+    /// What it left is being removed.
+    pub cleaning: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action<'a> {
+    MountVolumes(&'a [Volume]),
+    /// Start preparing.
+    Begin(&'a TaskOrder),
+    /// Report the task as ended without starting anything.
+    Decline(&'a TaskOrder, Reason),
+    Run(&'a GangAddress),
+    Stop(Duration),
+    /// Remove what an ended task left.
+    Clean,
+    Retire,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is to be stopped before it began.
+    Stopped,
+    /// It is to run, but whoever prepared it is gone.
+    Restarted,
+    /// The cluster's volumes are not there.
+    Volumes,
+}
+
+/// For a task that is no longer wanted at all.
+pub const UNWANTED_GRACE: Duration = Duration::from_secs(1);
+
+/// The next thing to do; `None` when there is nothing but to wait. The same question gets the same answer, so a desired
+/// state that comes twice changes nothing.
+pub fn next_action<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action<'a>> {
+    let wanted = desired.task.as_ref().filter(|_| !desired.retire);
+    if let Some(task) = &local.task {
+        return match wanted {
+            Some(wanted) if wanted.order.attempt == task.observed.attempt => {
+                remount(desired, local).or_else(|| steer(&wanted.goal, task))
+            }
+            _ => get_rid_of(task),
+        };
+    }
+    if desired.retire {
+        return Some(Action::Retire);
+    }
+    remount(desired, local).or_else(|| wanted.map(|wanted| begin(wanted, local)))
+}
+
+fn remount<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action<'a>> {
+    (local.volumes.as_ref() != Some(&desired.volumes)).then_some(Action::MountVolumes(&desired.volumes))
+}
+
+fn begin<'a>(wanted: &'a DesiredTask, local: &Local) -> Action<'a> {
+    match wanted.goal {
+        Goal::Stop { .. } => Action::Decline(&wanted.order, Reason::Stopped),
+        // Ranks start only on nodes that said they are prepared, which this agent never did.
+        Goal::Run { .. } => Action::Decline(&wanted.order, Reason::Restarted),
+        Goal::Prepare if local.problem.is_some() => Action::Decline(&wanted.order, Reason::Volumes),
+        Goal::Prepare => Action::Begin(&wanted.order),
+    }
+}
+
+fn steer<'a>(goal: &'a Goal, task: &LocalTask) -> Option<Action<'a>> {
+    if task.has_ended() {
+        return None;
+    }
+    match goal {
+        Goal::Prepare => None,
+        Goal::Run { gang } => (!task.gang_given && task.stopping.is_none()).then_some(Action::Run(gang)),
+        Goal::Stop { grace_ms } => stop(task, Duration::from_millis(*grace_ms)),
+    }
+}
+
+fn get_rid_of<'a>(task: &LocalTask) -> Option<Action<'a>> {
+    match (task.cleaning, task.has_ended()) {
+        (true, _) => None,
+        (false, true) => Some(Action::Clean),
+        (false, false) => stop(task, UNWANTED_GRACE),
+    }
+}
+
+fn stop<'a>(task: &LocalTask, grace: Duration) -> Option<Action<'a>> {
+    task.stopping.is_none_or(|given| grace < given).then_some(Action::Stop(grace))
+}
+
+impl LocalTask {
+    pub fn new(observed: ObservedTask) -> LocalTask {
+        LocalTask { observed, gang_given: false, stopping: None, cleaning: false }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.observed.phase, TaskPhase::Ended { .. })
+    }
+}
+
+impl Local {
+    /// What the server is told. A task counts until nothing of it is left.
+    pub fn observed(&self) -> ObservedNode {
+        ObservedNode {
+            ready: self.volumes.is_some() && self.problem.is_none(),
+            problem: self.problem.clone(),
+            task: self.task.as_ref().map(|task| task.observed.clone()),
+            retired: false,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;

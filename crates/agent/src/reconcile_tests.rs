@@ -1,0 +1,131 @@
+//! The table of decisions: every stage of a local task against everything the server can want.
+
+use corro_model::AttemptId;
+use corro_model::node::VolumeSource;
+
+use super::*;
+use crate::testing;
+
+fn attempt(number: u32) -> AttemptId {
+    AttemptId { job: "guid".into(), number }
+}
+
+fn order(number: u32) -> TaskOrder {
+    TaskOrder { attempt: attempt(number), ..testing::order(1) }
+}
+
+fn gang() -> GangAddress {
+    GangAddress { address: "127.0.0.4".into(), rendezvous_port: 1, master_port: 2 }
+}
+
+fn wants(number: u32, goal: Goal) -> DesiredNode {
+    let task = Some(DesiredTask { goal, order: order(number) });
+    DesiredNode { retire: false, volumes: Vec::new(), task }
+}
+
+fn nothing() -> DesiredNode {
+    DesiredNode::default()
+}
+
+fn retire() -> DesiredNode {
+    DesiredNode { retire: true, ..wants(1, Goal::Run { gang: gang() }) }
+}
+
+fn ready(task: Option<LocalTask>) -> Local {
+    Local { volumes: Some(Vec::new()), problem: None, task }
+}
+
+fn task(phase: TaskPhase) -> LocalTask {
+    LocalTask::new(ObservedTask { attempt: attempt(1), phase, exits: Vec::new() })
+}
+
+#[test]
+fn without_a_task() {
+    let check = |desired: DesiredNode, expected: Option<Action>| {
+        assert_eq!(next_action(&desired, &ready(None)), expected, "{desired:?}");
+    };
+    check(nothing(), None);
+    check(retire(), Some(Action::Retire));
+    check(wants(1, Goal::Prepare), Some(Action::Begin(&order(1))));
+    check(wants(1, Goal::Run { gang: gang() }), Some(Action::Decline(&order(1), Reason::Restarted)));
+    check(wants(1, Goal::Stop { grace_ms: 5 }), Some(Action::Decline(&order(1), Reason::Stopped)));
+}
+
+/// What is done about a task that has been told nothing yet, for each thing the server can want.
+#[test]
+fn every_stage_against_every_wish() {
+    let stop = |grace| Some(Action::Stop(grace));
+    let five = Duration::from_millis(5);
+    let gang = gang();
+    let run = Some(Action::Run(&gang));
+    type Row<'a> = (TaskPhase, [Option<Action<'a>>; 6]);
+    let rows: [Row; 4] = [
+        //                                  Prepare, Run,  Stop,       none,                 other,                retire
+        (
+            TaskPhase::Preparing,
+            [None, run.clone(), stop(five), stop(UNWANTED_GRACE), stop(UNWANTED_GRACE), stop(UNWANTED_GRACE)],
+        ),
+        (
+            TaskPhase::Prepared { gang: None },
+            [None, run, stop(five), stop(UNWANTED_GRACE), stop(UNWANTED_GRACE), stop(UNWANTED_GRACE)],
+        ),
+        (
+            TaskPhase::Running,
+            [None, None, stop(five), stop(UNWANTED_GRACE), stop(UNWANTED_GRACE), stop(UNWANTED_GRACE)],
+        ),
+        (
+            TaskPhase::Ended { failure: None },
+            [None, None, None, Some(Action::Clean), Some(Action::Clean), Some(Action::Clean)],
+        ),
+    ];
+    for (phase, expected) in rows {
+        let wishes = [
+            wants(1, Goal::Prepare),
+            wants(1, Goal::Run { gang: gang.clone() }),
+            wants(1, Goal::Stop { grace_ms: 5 }),
+            nothing(),
+            wants(2, Goal::Prepare),
+            retire(),
+        ];
+        for (wish, expected) in wishes.iter().zip(expected) {
+            // Ranks run only after the gang was given.
+            let gang_given = phase == TaskPhase::Running;
+            let local = ready(Some(LocalTask { gang_given, ..task(phase.clone()) }));
+            assert_eq!(next_action(wish, &local), expected, "{phase:?}, {wish:?}");
+        }
+    }
+}
+
+#[test]
+fn what_has_been_said_is_not_said_again() {
+    let gang_given = LocalTask { gang_given: true, ..task(TaskPhase::Preparing) };
+    assert_eq!(next_action(&wants(1, Goal::Run { gang: gang() }), &ready(Some(gang_given))), None);
+    let stopping = LocalTask { stopping: Some(UNWANTED_GRACE), ..task(TaskPhase::Running) };
+    let local = ready(Some(stopping));
+    assert_eq!(next_action(&nothing(), &local), None);
+    assert_eq!(next_action(&wants(1, Goal::Stop { grace_ms: 60_000 }), &local), None);
+    let sooner = Some(Action::Stop(Duration::ZERO));
+    assert_eq!(next_action(&wants(1, Goal::Stop { grace_ms: 0 }), &local), sooner, "a more urgent stop counts");
+    assert_eq!(next_action(&wants(1, Goal::Run { gang: gang() }), &local), None, "a stop is not taken back");
+    let cleaning = LocalTask { cleaning: true, ..task(TaskPhase::Ended { failure: None }) };
+    for desired in [nothing(), wants(2, Goal::Prepare), retire()] {
+        assert_eq!(next_action(&desired, &ready(Some(cleaning.clone()))), None, "{desired:?}");
+    }
+}
+
+#[test]
+fn volumes_come_before_tasks() {
+    let volume =
+        Volume { relative: "a".into(), label: "//a".into(), source: VolumeSource::LocalDirectory("/a".into()) };
+    let volumes = vec![volume];
+    let desired = DesiredNode { volumes: volumes.clone(), ..wants(1, Goal::Prepare) };
+    for local in [Local::default(), ready(None), ready(Some(task(TaskPhase::Running)))] {
+        assert_eq!(next_action(&desired, &local), Some(Action::MountVolumes(&volumes)), "{local:?}");
+    }
+    let problem = Some(BatchAiError::new("AZFMountError", "no"));
+    let failed = Local { volumes: Some(volumes), problem, task: None };
+    assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), Reason::Volumes)));
+    assert_eq!((failed.observed().ready, failed.observed().problem.is_some()), (false, true));
+    assert!(!Local::default().observed().ready, "not before the server has said which volumes");
+    assert!(ready(None).observed().ready);
+}

@@ -1,0 +1,163 @@
+//! One attempt at a job on this node, from the first directory to the last byte of its logs. Started by the driver, which
+//! steers it through [`Control`] and hears of it through events. Always reports an end; never starts a second attempt.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use corro_model::NodeId;
+use corro_model::node::{GangAddress, TaskFailure, TaskOrder, TaskPhase};
+
+use crate::config::AgentConfig;
+use crate::directories::Directories;
+use crate::events::Reporter;
+use crate::execution_log::ExecutionLog;
+use crate::meeting::Meeting;
+use crate::{failure, prepare, ranks};
+
+/// What every task of a node shares.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub config: Arc<AgentConfig>,
+    pub node: NodeId,
+    pub directories: Arc<Directories>,
+}
+
+/// What the task is to do beyond preparing. Only ever gains.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Control {
+    pub gang: Option<GangAddress>,
+    /// Stop, with this much time for a polite end.
+    pub stop: Option<Duration>,
+    /// The whole gang has ended: nobody needs the meeting point any more.
+    pub over: bool,
+}
+
+/// Why a task ends before all its ranks have run to their end.
+#[derive(Debug)]
+pub enum Cut {
+    Stopped,
+    Failed(Box<TaskFailure>),
+}
+
+impl From<TaskFailure> for Cut {
+    fn from(failure: TaskFailure) -> Cut {
+        Cut::Failed(Box::new(failure))
+    }
+}
+
+#[derive(Debug)]
+pub struct Task {
+    pub context: Context,
+    pub order: Arc<TaskOrder>,
+    pub control: watch::Receiver<Control>,
+    pub reporter: Reporter,
+    pub log: ExecutionLog,
+    /// Open on the master only.
+    pub meeting: Option<Meeting>,
+}
+
+impl Task {
+    /// Lives through the whole attempt. The volumes go whatever happened, and the log is complete before the end is told.
+    pub async fn run(mut self) {
+        self.log.line(self.title());
+        let end = self.live().await;
+        let (context, order, log) = self.parts();
+        // Joining fails only when the runtime ends.
+        let _ = spawn_blocking(move || prepare::take_away_volumes(&context, &order, &log)).await;
+        let failure = match end {
+            Ok(()) | Err(Cut::Stopped) => None,
+            Err(Cut::Failed(failure)) => Some(*failure),
+        };
+        match &failure {
+            Some(failure) => self.log.line(format_args!("Failed: {}: {}", failure.error.code, failure.error.message)),
+            None => self.log.line("Finished on this node"),
+        }
+        self.reporter.phase(TaskPhase::Ended { failure }).await;
+        if self.meeting.is_some() {
+            // Slower ranks on other nodes may still meet. A dropped control says the same.
+            let _ = self.control.wait_for(|control| control.over).await;
+        }
+    }
+
+    /// Names a process of this task. Every one has its own: a sweep for one must not hit its siblings.
+    pub fn tag(&self, process: &str) -> String {
+        format!("{}/{}/{process}", self.context.node, self.order.attempt)
+    }
+
+    async fn live(&mut self) -> Result<(), Cut> {
+        let (context, order, log) = self.parts();
+        let ground = spawn_blocking(move || prepare::lay_ground(&context, &order, &log)).await;
+        let ground = ground.map_err(|_| failure::agent_panicked(&self.context.node))??;
+        prepare::check_container(&self.context, &self.order, &self.log)?;
+        if self.control.borrow().stop.is_some() {
+            return Err(Cut::Stopped);
+        }
+        if let Some(line) = self.order.preparation.clone() {
+            prepare::run_preparation(self, &ground, &line).await?;
+        }
+        self.meeting = self.open_meeting().await?;
+        let gang = self.meeting.as_ref().map(|meeting| meeting.gang.clone());
+        self.log.line("Prepared: waiting for the other nodes");
+        self.reporter.phase(TaskPhase::Prepared { gang }).await;
+        let gang = self.gang_is_ready().await?;
+        ranks::run(self, &ground, &gang).await
+    }
+
+    async fn open_meeting(&self) -> Result<Option<Meeting>, TaskFailure> {
+        if !self.order.is_master() {
+            return Ok(None);
+        }
+        let address = &self.context.config.address;
+        let meeting = Meeting::open(address, &self.order).await;
+        let meeting = meeting.map_err(|error| failure::rendezvous(address, &self.context.node, &error))?;
+        let port = meeting.gang.rendezvous_port;
+        self.log.line(format_args!("The ranks of this job meet at {address}:{port}"));
+        for host in &self.order.hosts {
+            self.log.line(format_args!("Node {} at {} runs {} ranks", host.node, host.address, host.slots));
+        }
+        Ok(Some(meeting))
+    }
+
+    async fn gang_is_ready(&mut self) -> Result<GangAddress, Cut> {
+        let decided = self.control.wait_for(|control| control.gang.is_some() || control.stop.is_some()).await;
+        match decided.map(|control| control.clone()) {
+            Ok(Control { stop: None, gang: Some(gang), .. }) => Ok(gang),
+            // The driver is gone: so is everything that could still want this task.
+            Ok(_) | Err(_) => Err(Cut::Stopped),
+        }
+    }
+
+    fn parts(&self) -> (Context, Arc<TaskOrder>, ExecutionLog) {
+        (self.context.clone(), Arc::clone(&self.order), self.log.clone())
+    }
+
+    fn title(&self) -> String {
+        let TaskOrder { workspace, experiment, job, hosts, host_idx, .. } = &*self.order;
+        let role = if self.order.is_master() { "master".to_owned() } else { format!("node {}", host_idx + 1) };
+        format!(
+            "Job {workspace}/{experiment}/{job}, attempt {}, on {} ({role} of {})",
+            self.order.attempt.number,
+            self.context.node,
+            hosts.len()
+        )
+    }
+}
+
+/// Resolves when a stop is wanted that is more urgent than the one under way. May be cancelled and called again.
+pub async fn stop_asked(control: &mut watch::Receiver<Control>, under_way: Option<Duration>) -> Duration {
+    loop {
+        if let Some(grace) = control.borrow_and_update().stop
+            && under_way.is_none_or(|given| grace < given)
+        {
+            return grace;
+        }
+        if control.changed().await.is_err() {
+            // The driver is gone, and this task is about to be aborted.
+            pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! An order to build on, for the unit tests of several rooms.
+
+use corro_model::node::{GangHost, TaskOrder};
+use corro_model::{AttemptId, NodeId, Secret};
+
+pub fn node(index: u32) -> NodeId {
+    NodeId::parse(&format!("tvm-1_{index}-20180718t174802z-p")).expect("a valid id")
+}
+
+/// One rank on each of `n_nodes` nodes, seen from the first.
+pub fn order(n_nodes: u32) -> TaskOrder {
+    let host = |idx: u32| GangHost { node: node(idx + 1), address: format!("127.0.0.{}", idx + 4), slots: 1 };
+    TaskOrder {
+        attempt: AttemptId { job: "guid".into(), number: 1 },
+        workspace: "w".into(),
+        experiment: "e".into(),
+        job: "j".into(),
+        segment: "sub/rg/workspaces/w/experiments/e/jobs/j/guid".into(),
+        hosts: (0..n_nodes).map(host).collect(),
+        host_idx: 0,
+        command: "true".into(),
+        ranked: true,
+        preparation: None,
+        volumes: Vec::new(),
+        std_out_err_path_prefix: "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs".into(),
+        input_directories: Vec::new(),
+        output_directories: Vec::new(),
+        environment: Vec::new(),
+        secrets: Vec::new(),
+        shared_temp: "/nonexistent/shared".into(),
+        container: None,
+        containers_on_host: false,
+        gpus: 0,
+        gang_secret: Secret::new("gang"),
+    }
+}

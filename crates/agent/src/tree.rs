@@ -1,0 +1,204 @@
+//! Directories by handle: opening, making and removing beneath one, never through a symbolic link and never into another
+//! file system. A mount is a link to a share, and a job's script may leave any link it likes; what lies behind stays.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{fchmod, fstat, mkdirat, open, openat2, renameat_with, unlinkat};
+use rustix::io::Errno;
+
+/// Removes a file, a link or a whole tree; what is not there is no error.
+pub fn remove(parent: impl AsFd, name: &str) -> io::Result<()> {
+    let parent = parent.as_fd();
+    match unlinkat(parent, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => {}
+        other => return Ok(unless_missing(other)?),
+    }
+    let top = enter(parent, name)?;
+    empty(&top)?;
+    Ok(unless_missing(unlinkat(parent, name, AtFlags::REMOVEDIR))?)
+}
+
+/// Removes everything in a directory. However deep the tree, few handles are open: what is found two levels down moves
+/// up, where the next round finds it.
+pub fn empty(top: &OwnedFd) -> io::Result<()> {
+    loop {
+        let (mut n_removed, mut failure) = (0, None);
+        for name in names(top)? {
+            match remove_level(top, &name) {
+                Ok(()) => n_removed += 1,
+                Err(errno) => failure = Some(errno),
+            }
+        }
+        match failure {
+            None if n_removed == 0 => return Ok(()),
+            Some(errno) if n_removed == 0 => return Err(errno.into()),
+            _ => {}
+        }
+    }
+}
+
+/// Opens the directory at `relative`, making what is missing.
+pub fn make_beneath(root: &OwnedFd, relative: &str) -> io::Result<OwnedFd> {
+    let mut directory = openat2(root, ".", OPEN, Mode::empty(), BENEATH)?;
+    for name in components(relative)? {
+        match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        directory = openat2(&directory, name, OPEN, Mode::empty(), BENEATH)?;
+    }
+    Ok(directory)
+}
+
+/// Opens the directory at `relative`; `None` when there is none.
+pub fn open_beneath(root: &OwnedFd, relative: &str) -> io::Result<Option<OwnedFd>> {
+    let relative = components(relative)?.join("/");
+    let relative = if relative.is_empty() { "." } else { &relative };
+    match openat2(root, relative, OPEN, Mode::empty(), BENEATH) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Opens a directory by a path of ours, which is trusted.
+pub fn open_directory(path: &std::path::Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OPEN, Mode::empty())?)
+}
+
+/// The names in a relative path; one that could climb is refused.
+pub fn components(relative: &str) -> io::Result<Vec<&str>> {
+    let names: Vec<&str> = relative.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    if relative.starts_with('/') || names.contains(&"..") || relative.contains('\0') {
+        let text = format!("'{relative}' leads out of the directory it should lie in");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(names)
+}
+
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+
+/// Removes one entry; the directories inside it move up to `top`.
+fn remove_level(top: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+    match unlinkat(top, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => {}
+        other => return unless_missing(other),
+    }
+    let directory = enter(top, name)?;
+    let mut failure = None;
+    for inner in names(&directory)? {
+        let removed = match unlinkat(&directory, &*inner, AtFlags::empty()) {
+            Err(Errno::ISDIR) => move_up(&directory, &inner, top),
+            other => unless_missing(other),
+        };
+        failure = removed.err().or(failure);
+    }
+    match failure {
+        Some(errno) => Err(errno),
+        None => unless_missing(unlinkat(top, name, AtFlags::REMOVEDIR)),
+    }
+}
+
+fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd) -> Result<(), Errno> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Makes it writable, without which it cannot change its parent; refuses another file system.
+    enter(from, name)?;
+    loop {
+        let fresh = format!(".removed-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        match renameat_with(from, name, top, fresh.as_str(), RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            other => return unless_missing(other),
+        }
+    }
+}
+
+/// Opens a directory to be emptied, giving its owner the rights that a job may have taken away.
+fn enter(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
+    let resolve = BENEATH | ResolveFlags::NO_XDEV;
+    let parent = parent.as_fd();
+    let directory = match openat2(parent, name, OPEN, Mode::empty(), resolve) {
+        Err(Errno::ACCESS) => {
+            // Nobody else works in this tree any more, so the name still means the directory that was just refused.
+            rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            openat2(parent, name, OPEN, Mode::empty(), resolve)?
+        }
+        other => other?,
+    };
+    if !Mode::from_raw_mode(fstat(&directory)?.st_mode).contains(Mode::RWXU) {
+        // Fails for someone else's directory; then emptying it fails too, and is reported.
+        let _ = fchmod(&directory, Mode::RWXU);
+    }
+    Ok(directory)
+}
+
+fn names(directory: &OwnedFd) -> Result<Vec<Box<CStr>>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().into());
+        }
+    }
+    Ok(names)
+}
+
+fn unless_missing(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_tree_goes_and_what_its_links_point_at_stays() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let (tree, share) = (base.path().join("tree"), base.path().join("share"));
+        fs::create_dir_all(tree.join("a/b/c/d")).expect("directories");
+        fs::create_dir_all(share.join("inner")).expect("directories");
+        fs::write(share.join("inner/kept"), "x").expect("a file");
+        symlink(&share, tree.join("a/b/mount")).expect("a link");
+        symlink(share.join("inner/kept"), tree.join("a/file")).expect("a link");
+        fs::write(tree.join("a/b/c/d/file"), "x").expect("a file");
+        fs::set_permissions(tree.join("a/b"), fs::Permissions::from_mode(0o500)).expect("a read-only directory");
+        let handle = open_directory(base.path()).expect("the base");
+        remove(&handle, "tree").expect("all of it can go");
+        remove(&handle, "tree").expect("twice is no error");
+        assert!(!tree.exists());
+        assert_eq!(fs::read_to_string(share.join("inner/kept")).expect("it stays"), "x");
+    }
+
+    #[test]
+    fn deep_trees_go_with_few_handles() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let handle = open_directory(base.path()).expect("the base");
+        let deep = vec!["d"; 1500].join("/");
+        make_beneath(&handle, &deep).expect("deep directories");
+        remove(&handle, "d").expect("all of it can go");
+        assert_eq!(fs::read_dir(base.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_directory_is_refused() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let outside = tempfile::tempdir().expect("a temporary directory");
+        symlink(outside.path(), base.path().join("link")).expect("a link");
+        let handle = open_directory(base.path()).expect("the base");
+        assert!(make_beneath(&handle, "link/x").is_err());
+        assert!(open_beneath(&handle, "link").is_err());
+        assert!(make_beneath(&handle, "a/../../x").is_err());
+        assert!(make_beneath(&handle, "/x").is_err());
+        assert_eq!(fs::read_dir(outside.path()).expect("a directory").count(), 0);
+    }
+}

@@ -1,0 +1,414 @@
+//! A server small enough to be told what to want, and agents that really connect to it. Every wait has a deadline.
+
+#![allow(dead_code)] // each test binary uses its part
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tempfile::TempDir;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use corro_agent::{AgentConfig, AgentEnd};
+use corro_launch::process::Launcher;
+use corro_launch::sweep::processes_with_tag;
+use corro_model::node::{
+    CONNECT_PATH, DesiredNode, DesiredTask, FromNode, GangAddress, GangHost, Goal, JOIN_PATH, JoinRequest,
+    NodeCredential, ObservedNode, TaskFailure, TaskOrder, TaskPhase, ToNode, Volume, VolumeSource, parse_bearer,
+};
+use corro_model::{AttemptId, NodeId, Secret};
+
+pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const TOKEN: &str = "join-token-value";
+
+pub struct FakeServer {
+    pub url: String,
+    shared: Arc<Shared>,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// An agent asked to join when no cluster wanted one.
+    asked_in_vain: Notify,
+    joinable: Mutex<VecDeque<NodeCredential>>,
+    nodes: Mutex<BTreeMap<NodeId, Arc<FakeNode>>>,
+}
+
+/// The server's side of one node.
+pub struct FakeNode {
+    pub id: NodeId,
+    credential: Mutex<Option<NodeCredential>>,
+    wish: watch::Sender<Option<ToNode>>,
+    observed: watch::Sender<Option<ObservedNode>>,
+    /// How often the node has connected.
+    pub connections: watch::Sender<u32>,
+    /// Heartbeats so far.
+    beats: watch::Sender<u32>,
+    /// Raised to cut the line.
+    cuts: watch::Sender<u32>,
+}
+
+impl FakeServer {
+    pub async fn start() -> FakeServer {
+        let shared = Arc::new(Shared::default());
+        let app = Router::new()
+            .route(JOIN_PATH, post(join))
+            .route(CONNECT_PATH, get(connect))
+            .with_state(Arc::clone(&shared));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let serving = tokio::spawn(async move { axum::serve(listener, app).await.expect("it serves") });
+        FakeServer { url, shared, serving }
+    }
+
+    pub async fn until_asked_in_vain(&self) {
+        timeout(DEADLINE, self.shared.asked_in_vain.notified()).await.expect("an agent asks in time");
+    }
+
+    /// From now on some cluster wants this node.
+    pub fn want_node(&self, index: u32) -> Arc<FakeNode> {
+        // Unique over test binaries that run at the same time: processes are swept by this name.
+        let id = NodeId::parse(&format!("tvm-{}_{index}-20180718t174802z-p", unique())).expect("a valid id");
+        let credential = NodeCredential { node: id.clone(), epoch: 1, secret: Secret::new("node-secret") };
+        let node = Arc::new(FakeNode {
+            id: id.clone(),
+            credential: Mutex::new(Some(credential.clone())),
+            wish: watch::channel(None).0,
+            observed: watch::channel(None).0,
+            connections: watch::channel(0).0,
+            beats: watch::channel(0).0,
+            cuts: watch::channel(0).0,
+        });
+        self.shared.nodes.lock().expect("nobody panicked").insert(id, Arc::clone(&node));
+        self.shared.joinable.lock().expect("nobody panicked").push_back(credential);
+        node
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn unique() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    u64::from(std::process::id()) * 1000 + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl FakeNode {
+    pub fn want(&self, desired: DesiredNode) {
+        self.wish.send_replace(Some(ToNode::Desired(desired)));
+    }
+
+    pub fn want_task(&self, goal: Goal, order: &TaskOrder) {
+        let task = Some(DesiredTask { goal, order: order.clone() });
+        self.want(DesiredNode { task, ..DesiredNode::default() });
+    }
+
+    pub fn fence(&self) {
+        self.wish.send_replace(Some(ToNode::Fenced { reason: "declared lost".into() }));
+    }
+
+    /// Connections are answered with 401 from now on.
+    pub fn refuse(&self) {
+        *self.credential.lock().expect("nobody panicked") = None;
+    }
+
+    pub fn cut_line(&self) {
+        self.cuts.send_modify(|n| *n += 1);
+    }
+
+    /// Waits until what the node reports fulfils a condition.
+    pub async fn until(&self, what: &str, condition: impl Fn(&ObservedNode) -> bool) -> ObservedNode {
+        let mut observed = self.observed.subscribe();
+        let found = timeout(DEADLINE, observed.wait_for(|seen| seen.as_ref().is_some_and(&condition))).await;
+        match found {
+            Ok(Ok(seen)) => seen.clone().expect("the condition was met"),
+            _ => panic!("{} never was {what}; last seen: {:?}", self.id, self.observed.borrow()),
+        }
+    }
+
+    /// How many processes of this node there are.
+    pub fn n_processes(&self) -> usize {
+        processes_with_tag(&format!("{}/", self.id)).len()
+    }
+
+    pub async fn until_connected(&self, n_times: u32) {
+        let mut connections = self.connections.subscribe();
+        let waited = timeout(DEADLINE, connections.wait_for(|n| *n >= n_times)).await;
+        waited.expect("it connects in time").expect("the sender lives");
+    }
+
+    /// Waits for this many more signs of life.
+    pub async fn until_beaten(&self, n_more: u32) {
+        let mut beats = self.beats.subscribe();
+        let wanted = *beats.borrow() + n_more;
+        let waited = timeout(DEADLINE, beats.wait_for(|n| *n >= wanted)).await;
+        waited.expect("its heart beats").expect("the sender lives");
+    }
+
+    pub async fn until_ready(&self) {
+        self.want(DesiredNode::default());
+        self.until("ready and free", |node| node.ready && node.task.is_none()).await;
+    }
+
+    /// Where the gang meets, from the master; `None` from the others.
+    pub async fn until_prepared(&self) -> Option<GangAddress> {
+        let node = self.until("prepared", |node| matches!(phase(node), Some(TaskPhase::Prepared { .. }))).await;
+        match phase(&node) {
+            Some(TaskPhase::Prepared { gang }) => gang.clone(),
+            _ => unreachable!("just seen"),
+        }
+    }
+
+    pub async fn until_running(&self) {
+        self.until("running", |node| phase(node) == Some(&TaskPhase::Running)).await;
+    }
+
+    pub async fn until_ended(&self) -> (ObservedNode, Option<TaskFailure>) {
+        let node = self.until("ended", |node| matches!(phase(node), Some(TaskPhase::Ended { .. }))).await;
+        let failure = match phase(&node) {
+            Some(TaskPhase::Ended { failure }) => failure.clone(),
+            _ => unreachable!("just seen"),
+        };
+        (node, failure)
+    }
+
+    pub async fn until_free(&self) {
+        self.want(DesiredNode::default());
+        self.until("free", |node| node.task.is_none()).await;
+    }
+
+    /// Prepares and runs a job of this one node to its end.
+    pub async fn run_alone(&self, order: &TaskOrder) -> (ObservedNode, Option<TaskFailure>) {
+        self.want_task(Goal::Prepare, order);
+        let this = |node: &ObservedNode| node.task.as_ref().is_some_and(|task| task.attempt == order.attempt);
+        let waits =
+            |node: &ObservedNode| matches!(phase(node), Some(TaskPhase::Prepared { .. } | TaskPhase::Ended { .. }));
+        let node = self.until("prepared or ended", |node| this(node) && waits(node)).await;
+        if let Some(TaskPhase::Prepared { gang: Some(gang) }) = phase(&node) {
+            self.want_task(Goal::Run { gang: gang.clone() }, order);
+        }
+        self.until_ended().await
+    }
+}
+
+fn phase(node: &ObservedNode) -> Option<&TaskPhase> {
+    node.task.as_ref().map(|task| &task.phase)
+}
+
+async fn join(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+    let request: JoinRequest = serde_json::from_slice(&body).expect("a join request");
+    if request.token.expose() != TOKEN {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    match shared.joinable.lock().expect("nobody panicked").pop_front() {
+        Some(credential) => serde_json::to_vec(&credential).expect("it can be written").into_response(),
+        None => {
+            shared.asked_in_vain.notify_one();
+            StatusCode::NO_CONTENT.into_response()
+        }
+    }
+}
+
+async fn connect(State(shared): State<Arc<Shared>>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
+    let header = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let Some(credential) = parse_bearer(header) else { return StatusCode::UNAUTHORIZED.into_response() };
+    let node = shared.nodes.lock().expect("nobody panicked").get(&credential.node).cloned();
+    match node.filter(|node| *node.credential.lock().expect("nobody panicked") == Some(credential)) {
+        Some(node) => upgrade.on_upgrade(move |socket| converse(socket, node)),
+        None => StatusCode::UNAUTHORIZED.into_response(),
+    }
+}
+
+async fn converse(mut socket: WebSocket, node: Arc<FakeNode>) {
+    let (mut wish, mut cuts) = (node.wish.subscribe(), node.cuts.subscribe());
+    cuts.mark_unchanged();
+    wish.mark_changed();
+    // What was seen through an earlier connection does not count any more.
+    node.observed.send_replace(None);
+    node.connections.send_modify(|n| *n += 1);
+    loop {
+        tokio::select! {
+            _ = wish.changed() => {
+                let wish = wish.borrow_and_update().clone();
+                if let Some(wish) = wish {
+                    let text = serde_json::to_string(&wish).expect("it can be written");
+                    if socket.send(Message::Text(text.into())).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            message = socket.recv() => match message {
+                Some(Ok(Message::Text(text))) => {
+                    match serde_json::from_str(&text).expect("a node's message") {
+                        FromNode::Observed(observed) => drop(node.observed.send_replace(Some(observed))),
+                        FromNode::Heartbeat => node.beats.send_modify(|n| *n += 1),
+                    }
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            },
+            _ = cuts.changed() => return,
+        }
+    }
+}
+
+/// An agent in this process.
+pub struct Agent {
+    pub root: PathBuf,
+    shutdown: Option<oneshot::Sender<()>>,
+    running: JoinHandle<anyhow::Result<AgentEnd>>,
+}
+
+impl Agent {
+    pub fn start(server: &FakeServer, root: &Path, address: &str) -> Agent {
+        let config = config(server, root, address);
+        let (shutdown, asked) = oneshot::channel::<()>();
+        let running = tokio::spawn(corro_agent::run_until(config, async move {
+            // A dropped sender is a test that ended without asking; then the runtime ends all.
+            if asked.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }));
+        Agent { root: root.to_owned(), shutdown: Some(shutdown), running }
+    }
+
+    pub async fn end(&mut self) -> AgentEnd {
+        let end = timeout(DEADLINE, &mut self.running).await.expect("it ends in time");
+        end.expect("it does not panic").expect("an orderly end")
+    }
+
+    pub async fn shut_down(mut self) -> AgentEnd {
+        self.shutdown.take().expect("asked once").send(()).expect("it still runs");
+        self.end().await
+    }
+}
+
+pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
+    AgentConfig {
+        server: server.url.clone(),
+        root: root.to_owned(),
+        join_token: Secret::new(TOKEN),
+        guard: Launcher { guard: node_example(), guard_args: vec!["guard".into(), "--".into()] },
+        address: address.to_owned(),
+        heartbeat: Duration::from_millis(100),
+    }
+}
+
+/// The example that `cargo test` builds beside the tests.
+pub fn node_example() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has an executable");
+    let target = test.parent().and_then(Path::parent).expect("tests lie in deps");
+    let example = target.join("examples/node");
+    assert!(example.exists(), "build it first: cargo build -p corro-agent --examples");
+    example
+}
+
+/// A node that has joined, its agent, and a share.
+pub struct World {
+    pub server: FakeServer,
+    pub node: Arc<FakeNode>,
+    pub agent: Agent,
+    pub share: PathBuf,
+    pub directory: TempDir,
+}
+
+impl World {
+    pub async fn new() -> World {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let share = directory.path().join("share");
+        std::fs::create_dir(&share).expect("a share");
+        let server = FakeServer::start().await;
+        let node = server.want_node(1);
+        let agent = Agent::start(&server, &directory.path().join("n1"), "127.0.0.4");
+        node.until_ready().await;
+        World { server, node, agent, share, directory }
+    }
+
+    /// A custom job of this node whose logs go to the share.
+    pub fn order(&self, command: &str) -> TaskOrder {
+        let hosts = vec![host(&self.node, "127.0.0.4", 1)];
+        order(command, hosts, &self.share, &self.directory.path().join("shared-temp"))
+    }
+
+    pub fn log(&self, name: &str) -> String {
+        read(&log_directory(&self.share).join(name))
+    }
+}
+
+pub fn host(node: &FakeNode, address: &str, slots: usize) -> GangHost {
+    GangHost { node: node.id.clone(), address: address.into(), slots }
+}
+
+pub const SEGMENT: &str = "sub/rg/workspaces/w/experiments/e/jobs/j/guid";
+
+pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Path) -> TaskOrder {
+    TaskOrder {
+        attempt: AttemptId { job: "guid".into(), number: 1 },
+        workspace: "w".into(),
+        experiment: "e".into(),
+        job: "j".into(),
+        segment: SEGMENT.into(),
+        hosts,
+        host_idx: 0,
+        command: command.into(),
+        ranked: false,
+        preparation: None,
+        volumes: vec![Volume {
+            relative: "logs".into(),
+            label: "//acc.file.core.windows.net/logs".into(),
+            source: VolumeSource::LocalDirectory(share.to_owned()),
+        }],
+        std_out_err_path_prefix: "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs/cifar".into(),
+        input_directories: Vec::new(),
+        output_directories: Vec::new(),
+        environment: Vec::new(),
+        secrets: Vec::new(),
+        shared_temp: shared_temp.to_owned(),
+        container: None,
+        containers_on_host: false,
+        gpus: 0,
+        gang_secret: Secret::new("gang-secret-value"),
+    }
+}
+
+pub fn log_directory(share: &Path) -> PathBuf {
+    share.join("cifar").join(SEGMENT).join("stdouterr")
+}
+
+pub fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The names in a directory, sorted.
+pub fn names(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("it can be listed").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Waits until a file of the job appears.
+pub async fn until_exists(path: &Path) {
+    let appeared = timeout(DEADLINE, async {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    appeared.await.unwrap_or_else(|_| panic!("{} never appeared", path.display()));
+}

@@ -1,0 +1,217 @@
+//! Jobs that go wrong, with real processes: each failure names what failed, where and why, and nothing is left running.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use corro_model::batchai::{BatchAiError, ContainerSettings, ImageSourceRegistry, OutputDirectory};
+use corro_model::node::{DesiredNode, Goal, TaskOrder, TaskPhase, Volume, VolumeSource};
+
+fn detail<'a>(error: &'a BatchAiError, name: &str) -> &'a str {
+    let found = error.details.iter().find(|detail| detail.name == name);
+    found.map(|detail| detail.value.as_str()).unwrap_or_else(|| panic!("no {name} in {error:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_preparation_fails_the_job_before_its_command() {
+    let world = World::new().await;
+    let mut order = world.order("touch $AZ_BATCHAI_JOB_MOUNT_ROOT/logs/ran");
+    order.preparation = Some("echo out; echo no such package >&2; exit 5".into());
+    let (_, failure) = world.node.run_alone(&order).await;
+    let failure = failure.expect("it failed");
+    assert_eq!(failure.exit_code, Some(5));
+    assert_eq!(failure.error.code, "JobPreparationFailed");
+    assert_eq!(failure.error.message, "Job preparation task failed with non-zero exit code");
+    assert_eq!(detail(&failure.error, "Node"), world.node.id.as_str());
+    assert_eq!(detail(&failure.error, "ExitCode"), "5");
+    assert_eq!(detail(&failure.error, "StdErr"), "no such package");
+    let logs = log_directory(&world.share);
+    assert_eq!(names(&logs), ["execution.log", "stderr-job_prep.txt", "stdout-job_prep.txt"]);
+    assert_eq!(world.log("stdout-job_prep.txt"), "out\n");
+    assert!(world.log("execution.log").contains(">>>   no such package\n"));
+    assert!(!world.share.join("ran").exists());
+    assert!(!world.agent.root.join("jobs/w/e/j/mounts/logs").exists(), "volumes go after a failure too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_rank_is_told_at_once_and_takes_its_siblings_down() {
+    let world = World::new().await;
+    let order = TaskOrder {
+        ranked: true,
+        hosts: vec![host(&world.node, "127.0.0.4", 2)],
+        // The sibling takes its time to end, so that the failure has to be told before.
+        ..world
+            .order("if [ $RANK = 1 ]; then echo cannot allocate >&2; exit 3; fi; trap '' TERM; sleep 600 & wait; wait")
+    };
+    world.node.want_task(Goal::Prepare, &order);
+    let gang = world.node.until_prepared().await.expect("the master says where to meet");
+    world.node.want_task(Goal::Run { gang }, &order);
+    let early = world.node.until("failing", |node| node.task.as_ref().is_some_and(|task| !task.exits.is_empty())).await;
+    let task = early.task.expect("just seen");
+    let failed = &task.exits[0];
+    assert_eq!((failed.rank, failed.exit_code, failed.signal, failed.stopped), (1, Some(3), None, false));
+    assert_eq!(failed.stderr_tail, "cannot allocate");
+    assert_eq!(task.phase, TaskPhase::Running);
+    let (ended, failure) = world.node.until_ended().await;
+    assert_eq!(failure, None, "the exits say it all");
+    let sibling = ended.task.expect("just seen").exits.into_iter().find(|exit| exit.rank == 0).expect("it ended");
+    assert!(sibling.stopped && !sibling.succeeded(), "{sibling:?}");
+    assert_eq!(world.node.n_processes(), 0, "nothing is left");
+    assert_eq!(world.log("stderr.txt"), "cannot allocate\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_is_told_as_a_signal() {
+    let world = World::new().await;
+    let (ended, _) = world.node.run_alone(&world.order("kill -SEGV $$")).await;
+    let exits = ended.task.expect("just seen").exits;
+    assert_eq!((exits[0].exit_code, exits[0].signal, exits[0].stopped), (None, Some(11), false));
+    assert_eq!(exits[0].shell_code(), 139);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_polite_first() {
+    let world = World::new().await;
+    let order = world.order("trap 'echo saved; exit 7' TERM; echo up; while :; do sleep 0.05; done");
+    start(&world, &order).await;
+    world.node.want_task(Goal::Stop { grace_ms: 20_000 }, &order);
+    let (ended, failure) = world.node.until_ended().await;
+    let exits = ended.task.expect("just seen").exits;
+    assert_eq!((exits[0].exit_code, exits[0].stopped, failure), (Some(7), true, None));
+    assert_eq!(world.log("stdout.txt"), "up\nsaved\n", "its last words are in the log");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_final_after_its_grace() {
+    let world = World::new().await;
+    let order = world.order("trap '' TERM; echo up; while :; do sleep 0.05; done");
+    start(&world, &order).await;
+    let begun = Instant::now();
+    world.node.want_task(Goal::Stop { grace_ms: 300 }, &order);
+    let (ended, _) = world.node.until_ended().await;
+    let exits = ended.task.expect("just seen").exits;
+    assert_eq!((exits[0].signal, exits[0].stopped), (Some(9), true));
+    assert!(begun.elapsed() >= Duration::from_millis(300), "it had its grace");
+    assert_eq!(world.node.n_processes(), 0);
+}
+
+/// Brings the order's command to where it says `up`.
+async fn start(world: &World, order: &TaskOrder) {
+    world.node.want_task(Goal::Prepare, order);
+    let gang = world.node.until_prepared().await.expect("the master says where to meet");
+    world.node.want_task(Goal::Run { gang }, order);
+    let stdout = log_directory(&world.share).join("stdout.txt");
+    until_exists(&stdout).await;
+    tokio::time::timeout(DEADLINE, async {
+        while read(&stdout).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("it comes up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_during_preparation_ends_it_without_a_failure() {
+    let world = World::new().await;
+    let mut order = world.order("true");
+    order.preparation = Some("touch $AZ_BATCHAI_JOB_MOUNT_ROOT/logs/preparing; sleep 600".into());
+    world.node.want_task(Goal::Prepare, &order);
+    until_exists(&world.share.join("preparing")).await;
+    world.node.want_task(Goal::Stop { grace_ms: 0 }, &order);
+    let (ended, failure) = world.node.until_ended().await;
+    assert_eq!((ended.task.expect("just seen").exits.len(), failure), (0, None));
+    assert!(world.log("execution.log").contains("Job preparation ended with signal"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_cannot_be_mounted_fails_the_job() {
+    let world = World::new().await;
+    let mut order = world.order("true");
+    order.volumes.push(Volume {
+        relative: "data".into(),
+        label: "//acc.file.core.windows.net/data".into(),
+        source: VolumeSource::Unavailable { why: "the share 'data' does not exist".into() },
+    });
+    let (_, failure) = world.node.run_alone(&order).await;
+    let failure = failure.expect("it failed");
+    assert_eq!((failure.error.code.as_str(), failure.exit_code), ("AZFMountError", Some(-1)));
+    let info = detail(&failure.error, "Info");
+    assert!(info.starts_with("Could not mount Azure File Share //acc.file.core.windows.net/data at /"), "{info}");
+    assert!(info.ends_with("/mounts/data: the share 'data' does not exist"), "{info}");
+    assert!(world.log("execution.log").contains(info), "the log on the volume that was mounted tells of it");
+    assert!(!world.agent.root.join("jobs/w/e/j/mounts/logs").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_volumes_make_the_node_ready_or_give_it_a_problem() {
+    let world = World::new().await;
+    let volume = |source| Volume { relative: "external".into(), label: "//acc.file.core.windows.net/x".into(), source };
+    let good = vec![volume(VolumeSource::LocalDirectory(world.share.clone()))];
+    let bad = vec![volume(VolumeSource::LocalDirectory(world.share.join("missing")))];
+    world.node.want(DesiredNode { volumes: bad, ..DesiredNode::default() });
+    let observed = world.node.until("in trouble", |node| node.problem.is_some()).await;
+    assert!(!observed.ready);
+    assert_eq!(observed.problem.expect("just seen").code, "AZFMountError");
+    world.node.want(DesiredNode { volumes: good, ..DesiredNode::default() });
+    world.node.until("ready", |node| node.ready && node.problem.is_none()).await;
+    assert_eq!(std::fs::read_link(world.agent.root.join("mounts/external")).expect("a link"), world.share);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_refused_unless_the_operator_allowed_the_host() {
+    let world = World::new().await;
+    let registry =
+        ImageSourceRegistry { server_url: None, image: "tensorflow/tensorflow:1.8.0".into(), credentials: None };
+    let mut order = world.order("echo on the host");
+    order.container = Some(ContainerSettings { image_source_registry: registry, shm_size: None });
+    let (_, failure) = world.node.run_alone(&order).await;
+    let error = failure.expect("it failed").error;
+    assert_eq!(
+        (error.code.as_str(), error.message.as_str()),
+        ("FailedStartingContainer", "unable to start docker container")
+    );
+    assert_eq!(detail(&error, "imageName"), "tensorflow/tensorflow:1.8.0");
+    let info = detail(&error, "Info");
+    assert!(info.contains(world.node.id.as_str()) && info.contains("`corro up --no-containers`"), "{info}");
+    world.node.until_free().await;
+
+    order.containers_on_host = true;
+    order.attempt.number = 2;
+    assert_eq!(world.node.run_alone(&order).await.1, None);
+    assert_eq!(world.log("stdout.txt"), "on the host\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_go_where_they_can_and_say_where_they_cannot() {
+    let world = World::new().await;
+    let output = |prefix: &str| OutputDirectory { id: "MODEL".into(), path_prefix: prefix.into(), path_suffix: None };
+    // Nothing is mounted there: it lands on the node's disk.
+    let mut order = world.order("echo x > $AZ_BATCHAI_OUTPUT_MODEL/model");
+    order.output_directories = vec![output("$AZ_BATCHAI_MOUNT_ROOT/external")];
+    assert_eq!(world.node.run_alone(&order).await.1, None);
+    let kept = world.agent.root.join("mounts/external").join(SEGMENT).join("outputs/model");
+    assert_eq!(read(&kept), "x\n");
+    world.node.until_free().await;
+
+    order.output_directories = vec![output("/proc/nowhere")];
+    order.attempt.number = 2;
+    let (_, failure) = world.node.run_alone(&order).await;
+    let error = failure.expect("it failed").error;
+    assert_eq!(error.code, "JobDirectoryFailed");
+    assert_eq!(detail(&error, "Path"), format!("/proc/nowhere/{SEGMENT}/outputs"));
+    assert!(detail(&error, "Info").contains("$AZ_BATCHAI_JOB_TEMP"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_opened_is_named() {
+    let world = World::new().await;
+    let logs = log_directory(&world.share);
+    std::fs::create_dir_all(logs.join("stdout.txt")).expect("a directory in the way");
+    let (ended, failure) = world.node.run_alone(&world.order("echo hi")).await;
+    let failure = failure.expect("it failed");
+    assert_eq!((failure.error.code.as_str(), failure.exit_code), ("LogWriteFailed", Some(-1)));
+    assert!(detail(&failure.error, "Path").ends_with("/stdouterr/stdout.txt"));
+    assert_eq!(ended.task.expect("just seen").exits, [], "nothing was started");
+}
