@@ -1,0 +1,217 @@
+//! The command line as a whole: which commands there are, and the help of the program. Arguments of a command stand in
+//! the command's own file. Entered by `main` only.
+
+use std::ffi::OsString;
+
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::commands::{agent, batchai, doctor, group, run, server, storage, tutorial, up};
+use crate::workload::WorkloadArgs;
+
+/// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
+#[derive(Parser, Debug)]
+#[command(name = "corro", version, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: TopCommand,
+}
+
+/// Their order in the help is that of `SECTIONS`.
+#[derive(Subcommand, Debug)]
+pub enum TopCommand {
+    /// Resource groups: the boxes that hold everything of a project
+    Group(group::GroupArgs),
+    /// Workspaces, experiments, clusters and jobs
+    Batchai(batchai::BatchaiArgs),
+    /// Storage accounts, file shares, directories and files
+    Storage(storage::StorageArgs),
+    /// Start a server and its nodes on this machine: all you need to begin
+    Up(up::UpArgs),
+    /// Start a server whose nodes are machines that join it
+    Server(server::ServerArgs),
+    /// Serve this machine, or a part of it, as a node of a cluster
+    Agent(agent::AgentArgs),
+    /// Run a command as several ranks on this machine, without a server
+    Run(run::RunArgs),
+    /// See the whole tutorial run on this machine, from cluster to trained model
+    Tutorial(tutorial::TutorialArgs),
+    /// Look at this machine and say what Corro will find
+    Doctor(doctor::DoctorArgs),
+    /// The built-in training of the tutorial; started by its job
+    #[command(hide = true)]
+    Workload(WorkloadArgs),
+}
+
+const SECTIONS: [(&str, &[&str]); 2] = [
+    ("Azure-compatible commands", &["group", "batchai", "storage"]),
+    ("Running Corro", &["up", "server", "agent", "run", "tutorial", "doctor"]),
+];
+
+const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";
+
+/// Reads the command line; ends the process with help (exit 0) or a usage error (exit 2) when there is nothing to run.
+pub fn parse(arguments: Vec<OsString>) -> Cli {
+    let command = command(program_name(arguments.first()));
+    let matches = command.get_matches_from(with_horovod_spelling(arguments));
+    from_matches(&matches)
+}
+
+fn from_matches(matches: &ArgMatches) -> Cli {
+    Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Installed as `az` the program calls itself `az`; nothing else changes.
+fn program_name(first: Option<&OsString>) -> &'static str {
+    let name = first.map(std::path::Path::new).and_then(|path| path.file_name());
+    if name.is_some_and(|name| name == "az") { "az" } else { "corro" }
+}
+
+fn command(name: &'static str) -> Command {
+    let command = Cli::command().name(name).bin_name(name);
+    let help = grouped_help(&command).replace("corro COMMAND", &format!("{name} COMMAND"));
+    command.help_template(help)
+}
+
+/// The commands by section; one that belongs to no section is a mistake that a test finds.
+fn grouped_help(command: &Command) -> String {
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (title, names) in SECTIONS {
+        help.push_str(&format!("\n{title}:\n"));
+        let present = names.iter().filter_map(|name| command.find_subcommand(name));
+        for subcommand in present {
+            let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
+            help.push_str(&format!("  {:<10}{about}\n", subcommand.get_name()));
+        }
+    }
+    help.push_str(&format!("\nOptions:\n{{options}}\n\n{CLOSING}\n"));
+    help
+}
+
+/// `horovodrun -np 4` writes a long name with one dash, which clap reads as `-n p`.
+fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_none_or(|command| command != "run") {
+        return arguments;
+    }
+    // Only among our own options: what follows the first plain word is the user's command.
+    let mut takes_value = false;
+    for argument in arguments.iter_mut().skip(2) {
+        if !takes_value && !argument.to_string_lossy().starts_with('-') {
+            break;
+        }
+        if argument == "-np" {
+            *argument = "--num-proc".into();
+        }
+        let text = argument.to_string_lossy();
+        takes_value = !takes_value
+            && !text.contains('=')
+            && ["-n", "--np", "--num-proc", "-H", "--hosts", "--hostfile", "--output-filename"]
+                .contains(&text.as_ref());
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    fn try_parse(text: &str) -> Result<Cli, clap::Error> {
+        let matches = command("corro").try_get_matches_from(with_horovod_spelling(words(text)))?;
+        Cli::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        command("corro").debug_assert();
+    }
+
+    #[test]
+    fn every_command_of_the_tutorial_is_understood() {
+        for line in [
+            "az group create --name batchai.horovod --location eastus",
+            "az batchai workspace create --resource-group batchai.horovod --workspace batchaidev",
+            "az batchai experiment create --resource-group batchai.horovod --workspace batchaidev --name cifar",
+            "az batchai cluster create --resource-group batchai.horovod --workspace batchaidev --name nc6cluster --vm-priority dedicated --vm-size Standard_NC6 --target 4 --generate-ssh-keys",
+            "az batchai cluster show --name nc6cluster --workspace batchaidev --resource-group batchai.horovod --output table",
+            "az storage account create --resource-group batchai.horovod --name mystorageaccount --location eastus --sku Standard_LRS",
+            "az storage share create --name myshare --account-name mystorageaccount",
+            "az storage directory create --name cifar --share-name myshare --account-name mystorageaccount",
+            "az storage file upload --path cifar --share-name myshare --source cifar_cnn_distributed.py --account-name mystorageaccount",
+            "az batchai job create --cluster nc6cluster --name cifar_distributed --resource-group batchai.horovod --workspace batchaidev --experiment cifar --config-file job.json --storage-account-name mystorageaccount",
+            "az batchai job show --experiment cifar --name cifar_distributed --resource-group batchai.horovod --workspace batchaidev --query executionState",
+            "az batchai cluster show --name nc6cluster --workspace batchaidev --resource-group batchai.horovod --query nodeStateCounts",
+            "az batchai job file list --experiment cifar --job cifar_distributed --resource-group batchai.horovod --workspace batchaidev --output table",
+            "az batchai job file stream --experiment cifar --file-name stdout.txt --job cifar_distributed --resource-group batchai.horovod --workspace batchaidev",
+            "az storage file download --path cifar/saved_models/keras_cifar10_trained_model.h5 --share-name myshare --account-name mystorageaccount",
+            "az batchai cluster resize --name nc6cluster --resource-group batchai.horovod --target 0 --workspace batchaidev",
+            "az group delete --name batchai.horovod",
+        ] {
+            if let Err(error) = try_parse(line) {
+                panic!("{line}\n{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_forms() {
+        for line in [
+            "corro group create -n g -l eastus --tags a=b c",
+            "corro group delete -g g -y --no-wait",
+            "corro batchai workspace show -g g -n w -o table",
+            "corro batchai workspace list",
+            "corro batchai cluster create -g g -w w -n c -u me -k key -p pw -f c.json -i UbuntuLTS -s Standard_D1 -t 1",
+            "corro batchai cluster show --ids /subscriptions/a /subscriptions/b",
+            "corro batchai cluster resize -g g -w w -n c -t 0",
+            "corro batchai job create -g g -w w -e e -n j -f job.json -c cluster",
+            "corro batchai job file list -g g -w w -e e -j j -d stdouterr -p . --expiry 5",
+            "corro batchai job wait -g g -w w -e e -n j --interval 1 --subscription s",
+            "corro storage account keys list -g g -n a",
+            "corro storage file list -s share -p dir --exclude-dir --num-results 5 --account-name a --account-key k",
+            "corro run -np 2 -H localhost:2 python -np x.py",
+        ] {
+            if let Err(error) = try_parse(line) {
+                panic!("{line}\n{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_exits_with_2() {
+        for line in [
+            "corro nonsense",
+            "corro batchai job create",
+            "corro group create --bogus",
+            "corro batchai job show -o xml",
+        ] {
+            let error = try_parse(line).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_help_shows_every_command_in_its_section_and_the_programs_name() {
+        for name in ["corro", "az"] {
+            let mut command = command(name);
+            let help = command.render_help().to_string();
+            for subcommand in Cli::command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+                let line = format!("\n  {:<10}", subcommand.get_name());
+                assert_eq!(help.matches(&line).count(), 1, "{} in\n{help}", subcommand.get_name());
+            }
+            assert!(help.contains(&format!("Usage: {name} <COMMAND>")), "{help}");
+        }
+        assert_eq!(program_name(Some(&"/usr/local/bin/az".into())), "az");
+        assert_eq!(program_name(None), "corro");
+    }
+
+    #[test]
+    fn horovods_np_is_ours_only_before_the_command() {
+        assert_eq!(
+            with_horovod_spelling(words("corro run -np 4 -H a:1 train -np 3")),
+            words("corro run --num-proc 4 -H a:1 train -np 3")
+        );
+        assert_eq!(with_horovod_spelling(words("corro batchai -np")), words("corro batchai -np"));
+    }
+}

@@ -1,0 +1,92 @@
+//! `corro agent`: runs this machine, or a part of it, as one node of a cluster. Started by the server's local provider
+//! and by hand on machines that join. The running itself is the agent crate's.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use corro_agent::{AgentConfig, AgentEnd};
+use corro_launch::process::Launcher;
+use corro_model::Secret;
+
+#[derive(Args, Debug)]
+pub struct AgentArgs {
+    /// Where the server listens, for example http://127.0.0.1:8470
+    #[arg(long, value_name = "URL")]
+    server: String,
+
+    /// The node's own directory; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+
+    /// The address at which the other nodes of a job reach this one
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    address: String,
+
+    /// A file that holds the join token; it is read at the first start only
+    #[arg(long, value_name = "FILE")]
+    join_token_file: PathBuf,
+}
+
+pub async fn run(args: AgentArgs) -> Result<()> {
+    crate::logging::init();
+    let config = AgentConfig {
+        join_token: join_token(&args.join_token_file, &args.data)?,
+        server: args.server,
+        root: args.data,
+        guard: Launcher::this_executable(),
+        address: args.address,
+        heartbeat: AgentConfig::HEARTBEAT,
+    };
+    let end = corro_agent::run(config).await?;
+    // Whoever read our stderr may be gone, which is no failure of the node.
+    let _ = writeln!(io::stderr(), "{}", farewell(&end));
+    Ok(())
+}
+
+/// Never from the command line, which every user of the machine can read.
+fn join_token(file: &Path, data: &Path) -> Result<Secret> {
+    if corro_agent::has_joined(data) {
+        return Ok(Secret::new(""));
+    }
+    let text = std::fs::read_to_string(file).with_context(|| {
+        format!("cannot read the join token from {}: the server's operator hands out join tokens", file.display())
+    })?;
+    match text.trim() {
+        "" => {
+            bail!("the join token file {} is empty\n\nhint: ask the server's operator for a new token", file.display())
+        }
+        token => Ok(Secret::new(token)),
+    }
+}
+
+fn farewell(end: &AgentEnd) -> String {
+    match end {
+        AgentEnd::Retired => "the server no longer needs this node: everything it left here is removed".to_owned(),
+        AgentEnd::Fenced { reason } => {
+            format!("the server gave this node up ({reason}): its tasks are ended and its credential is removed")
+        }
+        AgentEnd::Stopped => "stopped; started again, it goes on as the same node".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_comes_from_the_file_until_the_node_has_joined() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let file = data.path().join("token");
+        assert!(join_token(&file, data.path()).is_err_and(|error| error.to_string().contains("cannot read")));
+        std::fs::write(&file, "\n").expect("it can be written");
+        assert!(join_token(&file, data.path()).is_err_and(|error| error.to_string().contains("is empty")));
+        std::fs::write(&file, "t0ken\n").expect("it can be written");
+        assert_eq!(join_token(&file, data.path()).expect("it is there"), Secret::new("t0ken"));
+        std::fs::write(data.path().join("credential.json"), "{}").expect("it can be written");
+        std::fs::remove_file(&file).expect("it is there");
+        join_token(&file, data.path()).expect("a node that has joined needs no token");
+    }
+}

@@ -1,0 +1,72 @@
+//! Reads the JSON files given with `--config-file`. An error names file, line, column and field; a field that nobody
+//! knows is ignored, as `az` does, but said aloud, since it is usually a typing mistake.
+
+use std::fs;
+use std::path::Path;
+
+use corro_model::job_file;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::output::Shape;
+
+/// The file's content, and the fields in it that `shape` does not have.
+pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<(T, Vec<String>), Failure> {
+    let text = fs::read(path).map_err(|error| Failure {
+        causes: vec![error.to_string()],
+        ..Failure::new(format!("cannot read the configuration file {}", path.display()))
+    })?;
+    parse(&text, shape).map_err(|problem| {
+        Failure::new(format!("cannot use the configuration file {}: {problem}", path.display()))
+            .hint(format!("correct the file and try again; the fields are those of https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01/{}.json", if shape == Shape::Job { "job" } else { "cluster" }))
+    })
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<String>), job_file::JsonProblem> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let parsed = job_file::parse(text)?;
+    let value: Value = job_file::parse(text)?;
+    let mut unknown = shape.unknown_fields(&value);
+    // Both stand in the service's own examples.
+    unknown.retain(|field| field != "$schema" && !(field.contains("outputDirectories") && field.ends_with(".type")));
+    Ok((parsed, unknown))
+}
+
+/// Says which fields of the file are ignored.
+pub fn warn_about_unknown_fields(path: &Path, unknown: &[String]) {
+    for field in unknown {
+        eprintln!("warning: {}: the field '{field}' is not known and is ignored", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corro_model::batchai::JobCreateParameters;
+
+    #[test]
+    fn unknown_fields_are_found_and_the_usual_ones_forgiven() {
+        let text = br#"{"$schema": "x", "properties": {"nodeCont": 4, "nodeCount": 4, "stdOutErrPathPrefix": "p",
+            "horovodSettings": {"pythonScriptFilePath": "a.py", "procesCount": 2},
+            "outputDirectories": [{"id": "M", "pathPrefix": "p", "type": "model", "sufix": "x"}]}}"#;
+        let (_, unknown) = parse::<JobCreateParameters>(text, Shape::Job).expect("valid");
+        assert_eq!(
+            unknown,
+            ["properties.horovodSettings.procesCount", "properties.nodeCont", "properties.outputDirectories[0].sufix"]
+        );
+    }
+
+    #[test]
+    fn an_error_names_file_place_and_field() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("job.json");
+        fs::write(&path, "{\n  \"properties\": {\n    \"nodeCount\": \"four\"\n  }\n}").expect("written");
+        let error = read::<JobCreateParameters>(&path, Shape::Job).expect_err("a word is no count");
+        let text = error.to_string();
+        for part in ["job.json", "line 3", "properties.nodeCount"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(read::<JobCreateParameters>(&dir.path().join("no.json"), Shape::Job).expect_err("missing").exit, 1);
+    }
+}

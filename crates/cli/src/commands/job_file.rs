@@ -1,0 +1,101 @@
+//! `corro batchai job file`: a job's output.
+
+use clap::{Args, Subcommand};
+use corro_model::batchai::{OutputFile, STDOUTERR};
+use corro_model::ops::JobsListOutputFiles;
+
+use super::job::ExperimentArgs;
+use super::job_stream;
+use super::target::{JOB_FLAG, Target};
+use crate::failure::Failure;
+use crate::output::{Shape, TableKind};
+use crate::session::Session;
+
+#[derive(Subcommand, Debug)]
+pub enum JobFileCommand {
+    /// List the files a job has written, with links to download them
+    #[command(
+        after_help = "Example:\n  corro batchai job file list -g batchai.horovod -w batchaidev -e cifar -j cifar_distributed --output table"
+    )]
+    List(ListArgs),
+    /// Follow a file as the job writes it; ends after the job's last byte
+    #[command(
+        after_help = "Example:\n  corro batchai job file stream -g batchai.horovod -w batchaidev -e cifar -j cifar_distributed \\\n      --file-name stdout.txt"
+    )]
+    Stream(StreamArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct DirectoryArgs {
+    #[command(flatten)]
+    experiment: ExperimentArgs,
+    /// Name of the job
+    #[arg(long, short = 'j', value_name = "JOB")]
+    job: Option<String>,
+    /// Output directory: stdouterr for the logs, or an id of the job's outputDirectories
+    #[arg(long, short = 'd', value_name = "ID", default_value = STDOUTERR)]
+    output_directory_id: String,
+    /// Directory below it
+    #[arg(long, short = 'p', value_name = "PATH", default_value = ".")]
+    path: String,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// Minutes the download links are good for
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
+    expiry: u32,
+}
+
+#[derive(Args, Debug)]
+pub struct StreamArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// Name of the file
+    #[arg(long, short = 'f', value_name = "FILE", required = true)]
+    file_name: String,
+}
+
+/// A directory of a job's output.
+pub struct OutputDirectory {
+    pub job: Target,
+    id: String,
+    path: String,
+}
+
+impl OutputDirectory {
+    fn new(args: &DirectoryArgs) -> Result<OutputDirectory, Failure> {
+        let mut names = args.experiment.names().to_vec();
+        names.push(("job", JOB_FLAG, args.job.as_deref()));
+        Ok(OutputDirectory {
+            job: Target::named(&names)?,
+            id: args.output_directory_id.clone(),
+            path: args.path.clone(),
+        })
+    }
+
+    pub async fn list(&self, session: &Session, expiry: u32) -> Result<Vec<OutputFile>, corro_client::ClientError> {
+        let expiry = expiry.to_string();
+        let query = [
+            ("outputdirectoryid", self.id.as_str()),
+            ("directory", self.path.as_str()),
+            ("linkexpiryinminutes", expiry.as_str()),
+            ("maxresults", "1000"),
+        ];
+        session.client.list::<JobsListOutputFiles, _>(&self.job.values(), &query).await
+    }
+}
+
+pub async fn run(session: &Session, command: JobFileCommand) -> Result<(), Failure> {
+    match command {
+        JobFileCommand::List(args) => {
+            let files = OutputDirectory::new(&args.directory)?.list(session, args.expiry).await?;
+            session.print(Shape::JobFile, Some(TableKind::JobFile), &files)
+        }
+        JobFileCommand::Stream(args) => {
+            job_stream::stream(session, &OutputDirectory::new(&args.directory)?, &args.file_name).await
+        }
+    }
+}

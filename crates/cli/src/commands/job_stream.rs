@@ -1,0 +1,223 @@
+//! Follows one file of a job until the job has ended and its last byte has been printed. Bytes go to standard output
+//! exactly as they are. Position is an offset, so a server that restarts in the middle costs neither a byte lost nor a
+//! byte repeated: the same offset is asked for again, for up to a minute.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use corro_client::link::Reading;
+use corro_client::{ClientError, FileLink};
+use corro_model::batchai::{ExecutionState, Job};
+use corro_model::ops::JobsGet;
+
+use super::job_file::OutputDirectory;
+use super::job_wait::error_lines;
+use crate::failure::Failure;
+use crate::session::Session;
+
+const LINK_MINUTES: u32 = 60;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a server may be away.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) -> Result<(), Failure> {
+    // On its own thread, so that Ctrl-C works even while standard output is not taken off our hands.
+    tokio::spawn(async {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(0);
+        }
+    });
+    let mut follower =
+        Follower { session, directory, name, patience: Patience::default(), offset: 0, pause: FIRST_PAUSE };
+    let Some(mut link) = follower.find().await? else { return Ok(()) };
+    loop {
+        // The state first, the bytes after it: all output is there before a job is reported ended, so what is read
+        // after the end was seen is the rest.
+        let job = follower.job().await?;
+        let ended = job.properties.status.execution_state.is_terminal();
+        let read = follower.read_to_end(&mut link).await?;
+        if ended {
+            summarize(&job);
+            return Ok(());
+        }
+        follower.rest(read > 0).await;
+    }
+}
+
+struct Follower<'a> {
+    session: &'a Session,
+    directory: &'a OutputDirectory,
+    name: &'a str,
+    patience: Patience,
+    /// Bytes printed so far.
+    offset: u64,
+    pause: Duration,
+}
+
+impl Follower<'_> {
+    /// Waits for the file; `None` when the job ended without writing it.
+    async fn find(&mut self) -> Result<Option<FileLink>, Failure> {
+        let mut told = false;
+        let mut last_look = false;
+        loop {
+            if let Some(link) = self.look_up().await? {
+                return Ok(Some(link));
+            }
+            if last_look {
+                eprintln!("The file \"{}\" not found for the completed job.", self.name);
+                return Ok(None);
+            }
+            let job = self.job().await?;
+            if job.properties.status.execution_state.is_terminal() {
+                // It may have come between the two requests.
+                last_look = true;
+                continue;
+            }
+            if !std::mem::replace(&mut told, true) {
+                eprintln!("The file \"{}\" not found. Waiting for the job to generate it.", self.name);
+            }
+            self.rest(false).await;
+        }
+    }
+
+    async fn look_up(&mut self) -> Result<Option<FileLink>, Failure> {
+        let files = loop {
+            match self.directory.list(self.session, LINK_MINUTES).await {
+                Ok(files) => break files,
+                Err(error) => self.patience.endure(error).await?,
+            }
+        };
+        self.patience.reset();
+        let found = files.into_iter().find(|file| file.name == self.name).and_then(|file| file.download_url);
+        let Some(url) = found else { return Ok(None) };
+        if self.offset == 0 {
+            eprintln!("File found with URL \"{url}\". Start streaming");
+        }
+        Ok(Some(FileLink::new(&url)?))
+    }
+
+    async fn job(&mut self) -> Result<Job, Failure> {
+        loop {
+            match self.session.client.get::<JobsGet>(&self.directory.job.values()).await {
+                Ok(job) => {
+                    self.patience.reset();
+                    return Ok(job);
+                }
+                Err(error) => self.patience.endure(error).await?,
+            }
+        }
+    }
+
+    /// Prints everything from the offset to the end the file has now; returns how much that was.
+    async fn read_to_end(&mut self, link: &mut FileLink) -> Result<u64, Failure> {
+        let before = self.offset;
+        loop {
+            match self.read_once(link).await {
+                Ok(true) => return Ok(self.offset - before),
+                Ok(false) => self.patience.reset(),
+                Err(Stop::Output(error)) => return Err(output_gone(error)),
+                // A link lives an hour, a job may live days.
+                Err(Stop::Client(error)) if matches!(error.status(), Some(401 | 403)) => {
+                    let Some(fresh) = self.look_up().await? else { return Err(error.into()) };
+                    *link = fresh;
+                    self.patience.endure_refusal(error).await?;
+                }
+                Err(Stop::Client(error)) => self.patience.endure(error).await?,
+            }
+        }
+    }
+
+    /// One request; true when it found the end.
+    async fn read_once(&mut self, link: &FileLink) -> Result<bool, Stop> {
+        let mut body = match link.read_from(self.offset).await.map_err(Stop::Client)? {
+            Reading::AtEnd => return Ok(true),
+            Reading::Bytes(body) => body,
+        };
+        let before = self.offset;
+        while let Some(bytes) = body.next().await.map_err(Stop::Client)? {
+            let mut out = io::stdout().lock();
+            out.write_all(&bytes).and_then(|()| out.flush()).map_err(Stop::Output)?;
+            self.offset += bytes.len() as u64;
+        }
+        // An answer without a byte is the end too, whatever its status.
+        Ok(self.offset == before)
+    }
+
+    /// Pauses, shortly while there is news and longer the longer there is none.
+    async fn rest(&mut self, news: bool) {
+        self.pause = if news { FIRST_PAUSE } else { (self.pause * 2).min(LONGEST_PAUSE) };
+        tokio::time::sleep(self.pause).await;
+    }
+}
+
+enum Stop {
+    Client(ClientError),
+    Output(io::Error),
+}
+
+/// How a server's absence is borne.
+#[derive(Default)]
+struct Patience {
+    /// When the trouble began.
+    since: Option<Instant>,
+    answered_before: bool,
+    refusals: u32,
+}
+
+impl Patience {
+    fn reset(&mut self) {
+        self.since = None;
+        self.answered_before = true;
+        self.refusals = 0;
+    }
+
+    /// Pauses when trying again may help, fails when it cannot or has not for a minute.
+    async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
+        if !self.answered_before || !error.is_transient() {
+            return Err(error.into());
+        }
+        let since = *self.since.get_or_insert_with(|| {
+            eprintln!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs());
+            Instant::now()
+        });
+        if since.elapsed() >= PATIENCE {
+            let failure = Failure::from(error);
+            let message =
+                format!("the server did not come back within {} seconds: {}", PATIENCE.as_secs(), failure.message);
+            return Err(Failure { message, ..failure });
+        }
+        tokio::time::sleep(FIRST_PAUSE * 3).await;
+        Ok(())
+    }
+
+    /// A link that is refused although it is new will not become better.
+    async fn endure_refusal(&mut self, error: ClientError) -> Result<(), Failure> {
+        self.refusals += 1;
+        if self.refusals > 3 {
+            return Err(error.into());
+        }
+        tokio::time::sleep(FIRST_PAUSE).await;
+        Ok(())
+    }
+}
+
+fn output_gone(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::silent(0),
+        _ => Failure { causes: vec![error.to_string()], ..Failure::new("cannot write to standard output") },
+    }
+}
+
+/// Says on standard error why the job failed, if it did.
+fn summarize(job: &Job) {
+    if job.properties.status.execution_state != ExecutionState::Failed {
+        return;
+    }
+    let info = job.properties.status.execution_info.as_ref();
+    let code = info.and_then(|info| info.exit_code).map_or_else(String::new, |code| format!(" with exit code {code}"));
+    eprintln!("corro: the job \"{}\" failed{code}", job.name);
+    for line in info.iter().flat_map(|info| &info.errors).flat_map(error_lines) {
+        eprintln!("  {line}");
+    }
+}

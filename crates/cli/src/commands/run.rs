@@ -1,0 +1,285 @@
+//! `corro run`: a gang of ranks on this machine without a server, in the manner of `horovodrun`. Entered from the command
+//! table. Turns options into a gang and its outcome into words and an exit code; the running itself is `launch`'s.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use corro_launch::exit::Exit;
+use corro_launch::gang::{self, Failure, GangSpec, Outcome};
+use corro_launch::place::{Host, take_slots};
+use corro_launch::process::Launcher;
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// How many ranks to start; without it, one for each slot of the hosts
+    #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N")]
+    num_proc: Option<usize>,
+
+    /// Hosts and their slots, for example localhost:4
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,...", conflicts_with = "hostfile")]
+    hosts: Option<String>,
+
+    /// A file with one host per line, for example "localhost slots=4"
+    #[arg(long, value_name = "FILE")]
+    hostfile: Option<PathBuf>,
+
+    /// Also keep each rank's output, in DIR/rank.<rank>/stdout and stderr
+    #[arg(long, value_name = "DIR")]
+    output_filename: Option<PathBuf>,
+
+    /// Show the ranks' output without "[<rank>]<stdout>:" before each line
+    #[arg(long)]
+    no_prefix: bool,
+
+    /// The command every rank runs
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// As upstream: a rank asked to end has this long to do so.
+const GRACE: Duration = Duration::from_secs(5);
+
+pub async fn run(args: RunArgs) -> Result<ExitCode> {
+    let listed = match (&args.hosts, &args.hostfile) {
+        (Some(hosts), _) => Some(parse_hosts(hosts)?),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the host file {}", path.display()))?;
+            Some(parse_hostfile(&text)?)
+        }
+        (None, None) => None,
+    };
+    let hosts = choose_hosts(listed, args.num_proc)?;
+    ensure_local(&hosts, &hostname())?;
+    let size: usize = hosts.iter().map(|host| host.slots).sum();
+    let spec = GangSpec {
+        argv: args.command,
+        env: whole_environment(),
+        cwd: std::env::current_dir().context("cannot tell the current directory, perhaps it was deleted")?,
+        hosts,
+        prefix: !args.no_prefix,
+        output_dir: args.output_filename,
+        grace: GRACE,
+    };
+    let stops = gang::stop_signals().context("cannot listen for Ctrl-C")?;
+    let outcome = gang::run(&Launcher::this_executable(), &spec, stops, io::stdout(), io::stderr()).await?;
+    match &outcome {
+        Outcome::Succeeded => {}
+        Outcome::Failed(failure) => eprint!("{}", describe(failure, size)),
+        Outcome::Stopped(signal) => eprintln!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)),
+    }
+    Ok(ExitCode::from(exit_byte(outcome.exit_code())))
+}
+
+/// Exactly as many ranks as asked for. Upstream starts every slot that is listed even when `-np` says fewer, which
+/// surprises; more ranks than slots is refused as upstream does.
+fn choose_hosts(listed: Option<Vec<Host>>, num_proc: Option<usize>) -> Result<Vec<Host>> {
+    if num_proc == Some(0) {
+        bail!("cannot run 0 ranks\n\nhint: give a number from 1 with -n");
+    }
+    match (listed, num_proc) {
+        (None, None) => bail!("the number of ranks is missing\n\nhint: corro run -n 4 COMMAND"),
+        (None, Some(n)) => Ok(vec![Host { name: "localhost".into(), slots: n }]),
+        (Some(hosts), None) => {
+            let slots = hosts.iter().map(|host| host.slots).sum();
+            choose_hosts(Some(hosts), Some(slots))
+        }
+        (Some(hosts), Some(n)) => take_slots(&hosts, n).with_context(|| {
+            let slots: usize = hosts.iter().map(|host| host.slots).sum();
+            format!(
+                "Requested more processes ({n}) than there are available slots ({slots})\n\n\
+                 hint: give the hosts more slots, or ask for at most {slots} with -n"
+            )
+        }),
+    }
+}
+
+fn parse_hosts(text: &str) -> Result<Vec<Host>> {
+    let mut hosts = Vec::new();
+    for part in text.split(',') {
+        let host = part.split_once(':').and_then(|(name, slots)| host(name, slots)).with_context(|| {
+            format!(
+                "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.\n\n\
+                 hint: `{part}` is not a host name, a colon and a number of slots"
+            )
+        })?;
+        add(&mut hosts, host);
+    }
+    Ok(hosts)
+}
+
+fn parse_hostfile(text: &str) -> Result<Vec<Host>> {
+    let mut hosts = Vec::new();
+    for (line_idx, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let parsed = line
+            .split_once(char::is_whitespace)
+            .and_then(|(name, rest)| host(name, rest.trim().strip_prefix("slots=")?));
+        let host = parsed.with_context(|| {
+            let n = line_idx + 1;
+            format!("line {n} of the host file is not a host: `{line}`\n\nhint: write it as `localhost slots=2`")
+        })?;
+        add(&mut hosts, host);
+    }
+    Ok(hosts)
+}
+
+/// Upstream's rule for names: `[\w.-]+`.
+fn host(name: &str, slots: &str) -> Option<Host> {
+    let named = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
+    let counted = !slots.is_empty() && slots.bytes().all(|byte| byte.is_ascii_digit());
+    (named && counted).then_some(())?;
+    Some(Host { name: name.to_owned(), slots: slots.parse().ok()? })
+}
+
+/// A host named twice is one host with the slots of both.
+fn add(hosts: &mut Vec<Host>, host: Host) {
+    match hosts.iter_mut().find(|known| known.name == host.name) {
+        Some(known) => known.slots = known.slots.saturating_add(host.slots),
+        None => hosts.push(host),
+    }
+}
+
+fn ensure_local(hosts: &[Host], hostname: &str) -> Result<()> {
+    match hosts.iter().find(|host| !is_local(&host.name, hostname)) {
+        None => Ok(()),
+        Some(Host { name, .. }) => bail!(
+            "cannot start ranks on {name}: `corro run` starts ranks on this machine only ({hostname})\n\n\
+             hint: name this machine (localhost:4), or make {name} a node of a cluster with `corro agent` and submit a job"
+        ),
+    }
+}
+
+fn is_local(name: &str, hostname: &str) -> bool {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    match name.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => {
+            name.eq_ignore_ascii_case("localhost")
+                || name.eq_ignore_ascii_case(hostname)
+                || (!name.contains('.') && !hostname.is_empty() && short(name) == short(hostname))
+        }
+    }
+}
+
+fn hostname() -> String {
+    // Without a name, only localhost and 127.x are known to be here.
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// The ranks are the user's own processes, so they see what the user's shell exports (text only).
+fn whole_environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+fn describe(failure: &Failure, size: usize) -> String {
+    let Failure { rank, host, exit, stderr_tail } = failure;
+    let mut text = format!("corro: rank {rank} of {size} on {host} ended with {exit}");
+    text.push_str(if size > 1 { "; the other ranks were stopped\n" } else { "\n" });
+    if !stderr_tail.is_empty() {
+        text.push_str("its last lines on stderr:\n");
+        for line in stderr_tail {
+            text.push_str(&format!("    {line}\n"));
+        }
+    }
+    text
+}
+
+fn exit_byte(code: i32) -> u8 {
+    // Codes are 0..=255 by nature; anything else is a failure all the same.
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts as `name:slots` words, or the first line of the error.
+    fn shown(hosts: Result<Vec<Host>>) -> String {
+        match hosts {
+            Ok(hosts) => hosts.iter().map(|h| format!("{}:{}", h.name, h.slots)).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    const INVALID: &str = "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.";
+
+    #[test]
+    fn hosts_are_read() {
+        for (text, expected) in [
+            ("localhost:2", "localhost:2"),
+            ("a:1,b-1.x:2", "a:1 b-1.x:2"),
+            ("a:1,b:1,a:2", "a:3 b:1"),
+            ("a", INVALID),
+            ("a:", INVALID),
+            ("a:+1", INVALID),
+            (":1", INVALID),
+            ("a:1,", INVALID),
+            ("a b:1", INVALID),
+        ] {
+            assert_eq!(shown(parse_hosts(text)), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn host_files_are_read() {
+        let text = "# two\nlocalhost slots=2\n\n127.0.0.1\tslots=1 # more\n";
+        assert_eq!(shown(parse_hostfile(text)), "localhost:2 127.0.0.1:1");
+        assert_eq!(shown(parse_hostfile("\nlocalhost 2\n")), "line 2 of the host file is not a host: `localhost 2`");
+    }
+
+    #[test]
+    fn as_many_ranks_as_asked_for() {
+        let listed = || Some(parse_hosts("a:2,b:2").expect("valid"));
+        for (listed, n, expected) in [
+            (None, Some(3), "localhost:3"),
+            (None, None, "the number of ranks is missing"),
+            (None, Some(0), "cannot run 0 ranks"),
+            (listed(), None, "a:2 b:2"),
+            (listed(), Some(3), "a:2 b:1"),
+            (listed(), Some(2), "a:2"),
+            (listed(), Some(5), "Requested more processes (5) than there are available slots (4)"),
+        ] {
+            assert_eq!(shown(choose_hosts(listed, n)), expected);
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_local() {
+        for (name, expected) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("127.3.2.1", true),
+            ("box.lab.example", true),
+            ("Box", true),
+            ("box.other.example", false),
+            ("10.0.0.4", false),
+            ("worker-1", false),
+        ] {
+            assert_eq!(is_local(name, "box.lab.example"), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_failure_names_rank_end_and_last_words() {
+        let failure = Failure {
+            rank: 1,
+            host: "localhost".into(),
+            exit: Exit::Signal(9),
+            stderr_tail: vec!["a".into(), "b".into()],
+        };
+        let expected = "corro: rank 1 of 4 on localhost ended with signal 9 (SIGKILL); the other ranks were stopped\n\
+                        its last lines on stderr:\n    a\n    b\n";
+        assert_eq!(describe(&failure, 4), expected);
+    }
+}

@@ -1,0 +1,65 @@
+//! `corro server`: the server alone. Its nodes are machines that join with `corro agent` and the join token.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use clap::Args;
+use corro_model::Secret;
+
+use crate::failure::Failure;
+use crate::hosting::data_dir::DataDir;
+use crate::hosting::{self, Hosted, HostingArgs, Nodes};
+
+#[derive(Args, Debug)]
+pub struct ServerArgs {
+    #[command(flatten)]
+    hosting: HostingArgs,
+}
+
+pub async fn run(args: ServerArgs) -> Result<(), Failure> {
+    crate::logging::init();
+    let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
+    let token_path = data.path().join("join-token");
+    let token = join_token(&token_path)?;
+    let stop = hosting::stop_asked();
+    tokio::pin!(stop);
+    let hosted = tokio::select! {
+        hosted = hosting::start(&args.hosting, Nodes::Joining(token), data) => hosted?,
+        asked = &mut stop => return asked,
+    };
+    greet(&hosted, &token_path);
+    stop.await?;
+    hosted.server.stop().await;
+    let _ =
+        writeln!(io::stderr(), "\nStopped. Nodes and their jobs go on and are found again by the next 'corro server'.");
+    Ok(())
+}
+
+fn greet(hosted: &Hosted, token_path: &Path) {
+    let mut out = io::stdout().lock();
+    let (version, url) = (env!("CARGO_PKG_VERSION"), hosted.url());
+    let _ = writeln!(out, "Corro {version} listens on {url}");
+    let _ = writeln!(out, "  data     {}", hosted.data.path().display());
+    let _ = writeln!(out, "  profile  {} (commands on this machine use it)", hosted.profile_path.display());
+    let _ =
+        writeln!(out, "\nAdd a node: corro agent --server {url} --data DIR --join-token-file {}", token_path.display());
+    let _ = out.flush();
+}
+
+/// The token that lets machines join; made on the first start, mode 0600.
+fn join_token(path: &Path) -> Result<Secret, Failure> {
+    let failed = |error: io::Error| Failure::new(format!("cannot read or create {}: {error}", path.display()));
+    match fs::read_to_string(path) {
+        Ok(text) if !text.trim().is_empty() => return Ok(Secret::new(text.trim())),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let token = corro_server::new_join_token();
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
+    writeln!(file, "{}", token.expose()).map_err(failed)?;
+    Ok(token)
+}

@@ -1,0 +1,251 @@
+//! `corro storage file`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use corro_client::files::{Download, DownloadRange, Entry};
+use serde_json::{Value, json};
+
+use super::storage_login::{self, AccountArgs};
+use crate::failure::Failure;
+use crate::output::{Shape, TableKind};
+use crate::progress::TransferBar;
+use crate::session::Session;
+
+#[derive(Subcommand, Debug)]
+pub enum FileCommand {
+    /// Upload a file to a share
+    #[command(
+        after_help = "A --path whose last part has no dot names a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar --source train.py --account-name mystorageaccount"
+    )]
+    Upload(UploadArgs),
+    /// Download a file from a share
+    #[command(
+        after_help = "Example:\n  corro storage file download --share-name myshare --path cifar/saved_models/model.h5 \\\n      --account-name mystorageaccount"
+    )]
+    Download(DownloadArgs),
+    /// List files and directories
+    List(ListArgs),
+    /// Delete a file
+    Delete(DeleteArgs),
+}
+
+#[derive(Args, Debug)]
+struct ShareArgs {
+    /// Name of the share
+    #[arg(long, short = 's', value_name = "SHARE")]
+    share_name: String,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+struct TransferArgs {
+    /// Connections to use at once
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    max_connections: u16,
+    /// Draw no progress bar
+    #[arg(long)]
+    no_progress: bool,
+    /// Accepted for compatibility
+    #[arg(long, hide = true)]
+    validate_content: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct UploadArgs {
+    #[command(flatten)]
+    share: ShareArgs,
+    /// File to upload
+    #[arg(long, value_name = "FILE")]
+    source: PathBuf,
+    /// Directory or file on the share [default: the source's name in the root]
+    #[arg(long, short = 'p', value_name = "PATH")]
+    path: Option<String>,
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DownloadArgs {
+    #[command(flatten)]
+    share: ShareArgs,
+    /// File on the share
+    #[arg(long, short = 'p', value_name = "PATH")]
+    path: String,
+    /// File or directory to write to [default: the file's name in the current directory]
+    #[arg(long, value_name = "FILE")]
+    dest: Option<PathBuf>,
+    /// First byte to fetch
+    #[arg(long, value_name = "BYTE")]
+    start_range: Option<u64>,
+    /// Last byte to fetch
+    #[arg(long, value_name = "BYTE")]
+    end_range: Option<u64>,
+    #[command(flatten)]
+    transfer: TransferArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    share: ShareArgs,
+    /// Directory to look into [default: the share's root]
+    #[arg(long, short = 'p', value_name = "PATH", default_value = "", hide_default_value = true)]
+    path: String,
+    /// Show at most this many
+    #[arg(long, value_name = "N")]
+    num_results: Option<usize>,
+    /// Leave directories out
+    #[arg(long)]
+    exclude_dir: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    share: ShareArgs,
+    /// File on the share
+    #[arg(long, short = 'p', value_name = "PATH")]
+    path: String,
+}
+
+pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure> {
+    match command {
+        FileCommand::Upload(args) => upload(session, args).await,
+        FileCommand::Download(args) => download(session, args).await,
+        FileCommand::List(args) => list(session, args).await,
+        FileCommand::Delete(args) => {
+            let files = storage_login::open(session, &args.share.account).await?;
+            Ok(files.delete_file(&args.share.share_name, &args.path).await?)
+        }
+    }
+}
+
+async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
+    let path = remote_path(args.path.as_deref(), &args.source)?;
+    if !args.source.is_file() {
+        return Err(Failure::new(format!("there is no file {} to upload", args.source.display()))
+            .hint("give the path of a file on this machine with --source"));
+    }
+    let files = storage_login::open(session, &args.share.account).await?;
+    let bar = TransferBar::new(!args.transfer.no_progress);
+    let progress = |done, total| bar.update(done, total);
+    let connections = args.transfer.max_connections.into();
+    match files.upload(&args.share.share_name, &path, &args.source, connections, &progress).await {
+        Ok(_) => {
+            bar.finish();
+            Ok(())
+        }
+        Err(error) => {
+            bar.abandon();
+            Err(error.into())
+        }
+    }
+}
+
+async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failure> {
+    let destination = local_path(&args.path, args.dest.as_deref())?;
+    let files = storage_login::open(session, &args.share.account).await?;
+    let bar = TransferBar::new(!args.transfer.no_progress);
+    let progress = |done, total| bar.update(done, total);
+    let range = DownloadRange { start: args.start_range.unwrap_or(0), end: args.end_range };
+    let connections = args.transfer.max_connections.into();
+    let share = &args.share.share_name;
+    match files.download(share, &args.path, range, &destination, connections, &progress).await {
+        Ok(download) => {
+            bar.finish();
+            session.print(Shape::ShareFile, None, &downloaded(&args.path, &download))
+        }
+        Err(error) => {
+            bar.abandon();
+            Err(error.into())
+        }
+    }
+}
+
+async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+    let files = storage_login::open(session, &args.share.account).await?;
+    let entries = files.list(&args.share.share_name, &args.path).await?;
+    let listed: Vec<Value> = entries
+        .iter()
+        .filter(|entry| !(args.exclude_dir && matches!(entry, Entry::Directory { .. })))
+        .take(args.num_results.unwrap_or(usize::MAX))
+        .map(|entry| match entry {
+            Entry::Directory { name } => {
+                Shape::ShareDirectory.apply(&json!({"name": name, "properties": {}, "type": "dir"}))
+            }
+            Entry::File { name, length } => Shape::ShareFile.apply(&json!({"name": name, "type": "file",
+                "properties": {"contentLength": length, "contentSettings": {}, "copy": {}}})),
+        })
+        .collect();
+    session.print_shaped(&listed.into(), Some(TableKind::ShareEntry))
+}
+
+/// The file object that `az` prints after a download.
+fn downloaded(path: &str, download: &Download) -> Value {
+    let properties = &download.properties;
+    json!({"name": file_name(path), "metadata": {}, "type": "file", "properties": {
+        "contentLength": properties.length, "contentRange": download.content_range, "etag": properties.etag,
+        "lastModified": properties.last_modified, "contentSettings": {"contentType": properties.content_type},
+        "copy": {}
+    }})
+}
+
+/// Where an upload goes: a path whose last part has no dot is a directory.
+fn remote_path(path: Option<&str>, source: &Path) -> Result<String, Failure> {
+    let name = source
+        .file_name()
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| Failure::new(format!("{} has no name that a share can hold", source.display())))?;
+    let Some(path) = path.map(|path| path.trim_matches('/')).filter(|path| !path.is_empty()) else {
+        return Ok(name.to_owned());
+    };
+    if file_name(path).contains('.') { Ok(path.to_owned()) } else { Ok(format!("{path}/{name}")) }
+}
+
+/// Where a download goes.
+fn local_path(path: &str, destination: Option<&Path>) -> Result<PathBuf, Failure> {
+    let name = file_name(path);
+    if matches!(name, "" | "." | "..") {
+        return Err(Failure::usage(format!("argument --path/-p: '{path}' names no file")));
+    }
+    Ok(match destination {
+        None => PathBuf::from(name),
+        Some(directory) if directory.is_dir() => directory.join(name),
+        Some(file) => file.to_owned(),
+    })
+}
+
+fn file_name(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_go_where_az_puts_them() {
+        for (path, source, expected) in [
+            (Some("cifar"), "cifar_cnn_distributed.py", "cifar/cifar_cnn_distributed.py"),
+            (Some("cifar/"), "/tmp/a.py", "cifar/a.py"),
+            (Some("cifar/b.py"), "a.py", "cifar/b.py"),
+            (Some("v1.2/x"), "a.py", "v1.2/x/a.py"),
+            (None, "dir/a.py", "a.py"),
+        ] {
+            assert_eq!(remote_path(path, Path::new(source)).expect("a name"), expected);
+        }
+        assert!(remote_path(None, Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn downloads_go_to_the_current_directory_a_file_or_a_directory() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = "cifar/saved_models/model.h5";
+        assert_eq!(local_path(path, None).expect("a name"), Path::new("model.h5"));
+        assert_eq!(local_path(path, Some(Path::new("x/y.h5"))).expect("a name"), Path::new("x/y.h5"));
+        assert_eq!(local_path(path, Some(dir.path())).expect("a name"), dir.path().join("model.h5"));
+        assert!(local_path("cifar/..", None).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! Which storage account a data-plane command works on and with which key: arguments, then environment, then a lookup
+//! on the server. Entered by the share, directory and file commands, and by `mounts` for keys.
+
+use clap::Args;
+use corro_client::{Client, Credential, FileService};
+use corro_model::Secret;
+use corro_model::arm::StorageAccount;
+use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
+
+use crate::failure::Failure;
+use crate::session::{Session, env};
+
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Storage Account Arguments")]
+pub struct AccountArgs {
+    /// Name of the storage account [default: AZURE_STORAGE_ACCOUNT]
+    #[arg(long, value_name = "ACCOUNT")]
+    account_name: Option<String>,
+    /// Its key; looked up on the server when not given [default: AZURE_STORAGE_KEY]
+    #[arg(long, value_name = "KEY")]
+    account_key: Option<String>,
+    /// Connection string, instead of name and key [default: AZURE_STORAGE_CONNECTION_STRING]
+    #[arg(long, value_name = "STRING")]
+    connection_string: Option<String>,
+    /// Shared access signature, instead of a key [default: AZURE_STORAGE_SAS_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    sas_token: Option<String>,
+    /// Accepted for compatibility
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    timeout: Option<u32>,
+}
+
+/// What the arguments and the environment say.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Given {
+    account: Option<String>,
+    key: Option<String>,
+    sas: Option<String>,
+    endpoint: Option<String>,
+}
+
+/// The file service of the account, ready to use.
+pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, Failure> {
+    let given = collect(args, env)?;
+    let account = given.account.ok_or_else(missing_account)?;
+    let credential = match (given.sas, given.key) {
+        (Some(sas), _) => Credential::Sas(Secret::new(sas)),
+        (None, Some(key)) => Credential::Key(Secret::new(key)),
+        (None, None) => Credential::Key(find_account_key(&session.client, &account).await?),
+    };
+    let endpoint = given.endpoint.unwrap_or_else(|| format!("{}/{account}", session.client.server()));
+    Ok(FileService::new(&endpoint, &account, credential)?)
+}
+
+/// The first key of an account, wherever in the subscription it is.
+pub async fn find_account_key(client: &Client, name: &str) -> Result<Secret, Failure> {
+    let accounts: Vec<StorageAccount> = client.list::<AccountsList, _>(&[], &[]).await?;
+    let not_found = || {
+        Failure::new(format!("Cannot find \"{name}\" storage account.")).hint(
+            "list the accounts with 'corro storage account list', or make one with 'corro storage account create'",
+        )
+    };
+    let account = accounts.iter().find(|account| account.name == name).ok_or_else(not_found)?;
+    let group = group_of(&account.id).ok_or_else(not_found)?;
+    let keys = client.call::<AccountsListKeys>(&[("group", group), ("account", name)], &[], &NoBody {}).await?;
+    keys.keys.into_iter().next().map(|key| key.value).ok_or_else(not_found)
+}
+
+fn group_of(id: &str) -> Option<&str> {
+    let mut parts = id.split('/');
+    parts.find(|part| part.eq_ignore_ascii_case("resourceGroups")).and_then(|_| parts.next())
+}
+
+/// An argument beats the environment; a connection string beats name and key.
+fn collect(args: &AccountArgs, env: impl Fn(&str) -> Option<String>) -> Result<Given, Failure> {
+    if let Some(text) = args.connection_string.clone().or_else(|| env("AZURE_STORAGE_CONNECTION_STRING")) {
+        return parse_connection_string(&text);
+    }
+    Ok(Given {
+        account: args.account_name.clone().or_else(|| env("AZURE_STORAGE_ACCOUNT")),
+        key: args.account_key.clone().or_else(|| env("AZURE_STORAGE_KEY").filter(|_| args.account_name.is_none())),
+        sas: args.sas_token.clone().or_else(|| env("AZURE_STORAGE_SAS_TOKEN").filter(|_| args.account_key.is_none())),
+        endpoint: None,
+    })
+}
+
+/// `DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k;FileEndpoint=http://127.0.0.1:8470/a`. Without a file
+/// endpoint the account is on the configured server.
+fn parse_connection_string(text: &str) -> Result<Given, Failure> {
+    let mut given = Given::default();
+    for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+        let Some((name, value)) = part.split_once('=') else {
+            return Err(Failure::new("the connection string is malformed: each part must be NAME=VALUE"));
+        };
+        let slot = match name.to_ascii_lowercase().as_str() {
+            "accountname" => &mut given.account,
+            "accountkey" => &mut given.key,
+            "sharedaccesssignature" => &mut given.sas,
+            "fileendpoint" => &mut given.endpoint,
+            _ => continue,
+        };
+        *slot = Some(value.to_owned());
+    }
+    Ok(given)
+}
+
+fn missing_account() -> Failure {
+    Failure::new("Missing credentials to access storage service: no storage account is named")
+        .hint("give --account-name, or set AZURE_STORAGE_ACCOUNT")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(args: AccountArgs, environment: &[(&str, &str)], expected: (Option<&str>, Option<&str>, Option<&str>)) {
+        let env = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let given = collect(&args, env).expect("well-formed");
+        assert_eq!((given.account.as_deref(), given.key.as_deref(), given.endpoint.as_deref()), expected);
+    }
+
+    #[test]
+    fn arguments_beat_the_environment() {
+        let named = AccountArgs { account_name: Some("a".into()), ..AccountArgs::default() };
+        let environment = [("AZURE_STORAGE_ACCOUNT", "b"), ("AZURE_STORAGE_KEY", "k")];
+        check(AccountArgs::default(), &environment, (Some("b"), Some("k"), None));
+        check(named.clone(), &[], (Some("a"), None, None));
+        // The environment's key belongs to the environment's account.
+        check(named.clone(), &environment, (Some("a"), None, None));
+        check(
+            named,
+            &[(
+                "AZURE_STORAGE_CONNECTION_STRING",
+                "AccountName=c;AccountKey=a2V5PT0=;FileEndpoint=http://127.0.0.1:1/c;",
+            )],
+            (Some("c"), Some("a2V5PT0="), Some("http://127.0.0.1:1/c")),
+        );
+    }
+
+    #[test]
+    fn a_malformed_connection_string() {
+        assert!(parse_connection_string("nonsense").is_err());
+    }
+
+    #[test]
+    fn groups_of_ids() {
+        assert_eq!(group_of("/subscriptions/s/resourceGroups/g/providers/x"), Some("g"));
+        assert_eq!(group_of("nothing"), None);
+    }
+}

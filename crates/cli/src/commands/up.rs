@@ -1,0 +1,59 @@
+//! `corro up`: everything in one process and its nodes beside it. Starts, says where it listens, ends on Ctrl-C.
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::hosting::data_dir::DataDir;
+use crate::hosting::{self, Hosted, HostingArgs, Nodes};
+
+#[derive(Args, Debug)]
+pub struct UpArgs {
+    #[command(flatten)]
+    hosting: HostingArgs,
+}
+
+pub async fn run(args: UpArgs) -> Result<(), Failure> {
+    let began = Instant::now();
+    crate::logging::init();
+    let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
+    // Signals that arrive during the start are kept for afterwards.
+    let stop = hosting::stop_asked();
+    tokio::pin!(stop);
+    let hosted = tokio::select! {
+        hosted = hosting::start(&args.hosting, Nodes::Local, data) => hosted?,
+        asked = &mut stop => return asked,
+    };
+    greet(&hosted, began);
+    stop.await?;
+    let _ = writeln!(io::stderr(), "\nStopping the nodes …");
+    let Hosted { server, .. } = hosted;
+    let requeued = server.stop_with_nodes().await.map_err(|error| Failure::of(error.as_ref()))?;
+    let _ = match requeued {
+        0 => writeln!(io::stderr(), "Stopped."),
+        1 => writeln!(
+            io::stderr(),
+            "Stopped. One running job went back to the queue: it starts again with the next 'corro up'."
+        ),
+        n => writeln!(
+            io::stderr(),
+            "Stopped. {n} running jobs went back to the queue: they start again with the next 'corro up'."
+        ),
+    };
+    Ok(())
+}
+
+/// Whoever reads this may have gone away; the server stays.
+fn greet(hosted: &Hosted, began: Instant) {
+    let mut out = io::stdout().lock();
+    let version = env!("CARGO_PKG_VERSION");
+    let (url, took) = (hosted.url(), began.elapsed().as_millis());
+    let _ = writeln!(out, "Corro {version} listens on {url} (ready in {took} ms)");
+    let _ = writeln!(out, "  data     {}", hosted.data.path().display());
+    let _ = writeln!(out, "  profile  {} (commands on this machine use it)", hosted.profile_path.display());
+    let _ =
+        writeln!(out, "\nTry 'corro group create --name demo --location eastus' in another terminal. Ctrl-C stops.");
+    let _ = out.flush();
+}

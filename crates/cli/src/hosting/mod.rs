@@ -1,0 +1,194 @@
+//! Running the server inside this program: what `corro up` and `corro server` share. Takes the data directory, starts the
+//! server, tells clients on this machine how to find it, waits for the end.
+
+pub mod data_dir;
+mod local_nodes;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use corro_client::Profile;
+use corro_model::{NodeId, Secret};
+use corro_server::{AdminCredential, Provider, Server, ServerConfig};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+use data_dir::DataDir;
+use local_nodes::LocalNodes;
+
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8470";
+
+/// What the two commands let the user choose.
+#[derive(clap::Args, Debug, Clone)]
+pub struct HostingArgs {
+    /// Where everything is kept; made on the first start [default: data/ in the configuration directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// The address to listen on; port 0 picks a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_LISTEN)]
+    listen: String,
+
+    /// Run jobs that ask for a container directly on this machine instead
+    #[arg(long)]
+    no_containers: bool,
+
+    /// Seconds of silence after which a node counts as lost
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    lease: f64,
+}
+
+/// Who makes nodes.
+pub enum Nodes {
+    /// Processes on this machine.
+    Local,
+    /// Whoever joins with this token.
+    Joining(Secret),
+}
+
+/// A server that runs in this process, and what belongs to it.
+pub struct Hosted {
+    pub server: Server,
+    pub data: DataDir,
+    pub profile_path: PathBuf,
+}
+
+impl Hosted {
+    pub fn url(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+}
+
+/// Where the data directory of `args` lies.
+pub fn data_path(args: &HostingArgs) -> Result<PathBuf, Failure> {
+    match &args.data {
+        Some(path) => Ok(path.clone()),
+        None => Ok(corro_client::profile::config_dir()?.join("data")),
+    }
+}
+
+pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Hosted, Failure> {
+    let listen = loopback_address(&args.listen)?;
+    if !(0.5..=3600.0).contains(&args.lease) {
+        return Err(Failure::usage(format!("--lease is {}: use 0.5 to 3600 seconds", args.lease)));
+    }
+    let config_dir = corro_client::profile::config_dir()?;
+    let open_join_token = match &nodes {
+        Nodes::Joining(token) => Some(token.clone()),
+        Nodes::Local => None,
+    };
+    let config = ServerConfig {
+        data: data.path().to_owned(),
+        listen,
+        lease: Duration::from_secs_f64(args.lease),
+        containers_on_host: args.no_containers,
+        known_admin: known_admin(&config_dir),
+        open_join_token,
+    };
+    let nodes_dir = data.path().join("nodes");
+    let make_provider = |address: SocketAddr| -> Arc<dyn Provider> {
+        match nodes {
+            Nodes::Local => Arc::new(LocalNodes::new(nodes_dir.clone(), format!("http://{address}"))),
+            Nodes::Joining(_) => Arc::new(JoinedNodes),
+        }
+    };
+    let server = Server::start(config, make_provider).await.map_err(|error| start_failure(listen, &error))?;
+    let profile = Profile {
+        server: format!("http://{}", server.address),
+        subscription: server.subscription.clone(),
+        tenant: server.tenant.clone(),
+        client_id: server.admin.client_id.clone(),
+        client_secret: server.admin.client_secret.clone(),
+    };
+    let profile_path = profile.save(&config_dir)?;
+    data.announce(&profile.server);
+    local_nodes::remove_strays(&data.path().join("nodes"), &server.nodes());
+    Ok(Hosted { server, data, profile_path })
+}
+
+/// Returns when the user or the system asks for the end.
+pub async fn stop_asked() -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::of(&error);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    Ok(())
+}
+
+/// Without TLS the server must not be reachable from other machines: tokens and files would travel in clear.
+fn loopback_address(text: &str) -> Result<SocketAddr, Failure> {
+    let address: SocketAddr = text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
+        Failure::usage(format!("'{text}' is not an address to listen on"))
+            .hint("write it as 127.0.0.1:8470 or [::1]:8470")
+    })?;
+    if !address.ip().is_loopback() {
+        let message =
+            format!("refusing to listen on {address}: other machines could reach it, and there is no TLS yet");
+        return Err(Failure::new(message).hint(
+            "listen on a loopback address such as 127.0.0.1:8470; from another machine, forward the port with SSH",
+        ));
+    }
+    Ok(address)
+}
+
+fn known_admin(config_dir: &Path) -> Option<AdminCredential> {
+    let profile = Profile::load(config_dir).ok()?;
+    Some(AdminCredential { client_id: profile.client_id, client_secret: profile.client_secret })
+}
+
+fn start_failure(listen: SocketAddr, error: &anyhow::Error) -> Failure {
+    let failure = Failure::of(error.as_ref());
+    let in_use = error
+        .chain()
+        .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse));
+    if in_use {
+        return failure.hint(format!(
+            "another program listens on {listen}; stop it, or choose another port with --listen {}:0",
+            listen.ip()
+        ));
+    }
+    failure
+}
+
+/// Nodes that come and go by themselves: nothing to start, nothing to end.
+struct JoinedNodes;
+
+impl Provider for JoinedNodes {
+    fn start(&self, _node: &NodeId, _address: &str, _token: Secret) {}
+
+    fn is_alive(&self, _node: &NodeId) -> Option<bool> {
+        None
+    }
+
+    fn ask_to_stop(&self, _node: &NodeId) {}
+
+    /// Gone once it has said so or fell silent, which is when politeness ends.
+    fn ensure_gone(&self, _node: &NodeId, polite: bool) -> bool {
+        !polite
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_listened_on() {
+        let check = |text: &str, ok: bool| assert_eq!(loopback_address(text).is_ok(), ok, "{text}");
+        check("127.0.0.1:8470", true);
+        check("localhost:0", true);
+        check("[::1]:8470", true);
+        check("127.9.9.9:1", true);
+        check("0.0.0.0:8470", false);
+        check("[::]:8470", false);
+        check("192.168.1.4:8470", false);
+        check("8470", false);
+    }
+}

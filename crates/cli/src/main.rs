@@ -1,0 +1,60 @@
+//! The one program, `corro`: reads the command line, hands over to a command, and turns its end into an exit code.
+//!
+//! Reading order: `args` (which commands there are), `commands`, `session` (what client commands share), `output` (what
+//! they print), `failure` (what they say when they cannot).
+
+mod args;
+mod commands;
+mod failure;
+mod hosting;
+mod logging;
+mod output;
+mod progress;
+mod prompt;
+mod session;
+mod ssh_keys;
+mod workload;
+
+use std::process::ExitCode;
+
+use args::TopCommand;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|command| command == "guard") {
+        // The small parent of every rank; it must begin while there is one thread.
+        corro_launch::guard::run(arguments.into_iter().skip(2));
+    }
+    let cli = args::parse(arguments);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            Failure { causes: vec![error.to_string()], ..Failure::new("cannot start") }.report();
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(dispatch(cli.command)) {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.report();
+            ExitCode::from(failure.exit)
+        }
+    }
+}
+
+async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        TopCommand::Group(args) => commands::group::run(args).await.map(done),
+        TopCommand::Batchai(args) => commands::batchai::run(args).await.map(done),
+        TopCommand::Storage(args) => commands::storage::run(args).await.map(done),
+        TopCommand::Up(args) => commands::up::run(args).await.map(done),
+        TopCommand::Server(args) => commands::server::run(args).await.map(done),
+        TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
+        TopCommand::Tutorial(args) => commands::tutorial::run(&args).map(done),
+        TopCommand::Doctor(args) => commands::doctor::run(args).map(done),
+        TopCommand::Workload(args) => Ok(workload::run(&args).map(done)?),
+        TopCommand::Run(args) => Ok(commands::run::run(args).await?),
+    }
+}

@@ -1,0 +1,256 @@
+//! The table columns of each command. Entered by the front door when the user asks for a table without a query.
+//! Reads printed objects (already shaped), never wire objects.
+
+use serde_json::Value;
+
+use super::table::Row;
+
+/// Which command's table to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    Workspace,
+    Experiment,
+    Cluster,
+    Job,
+    JobFile,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the commands that list nodes are not there yet"))]
+    RemoteLogin,
+    Share,
+    ShareEntry,
+}
+
+/// One row per object; a single object makes one row.
+pub fn rows(kind: TableKind, value: &Value) -> Vec<Row> {
+    let items = match value {
+        Value::Array(items) => items.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut rows: Vec<Row> = items.iter().map(|item| row(kind, item)).collect();
+    if kind == TableKind::ShareEntry {
+        rows.sort_by(|a, b| a[0].1.as_str().cmp(&b[0].1.as_str()));
+    }
+    rows
+}
+
+fn row(kind: TableKind, item: &Value) -> Row {
+    let cells: Vec<(&str, Value)> = match kind {
+        TableKind::Workspace => vec![
+            ("Name", item["name"].clone()),
+            ("Resource Group", item["resourceGroup"].clone()),
+            ("Location", item["location"].clone()),
+            ("State", item["provisioningState"].clone()),
+        ],
+        TableKind::Experiment => vec![
+            ("Name", item["name"].clone()),
+            ("Resource Group", item["resourceGroup"].clone()),
+            ("Workspace", segment(&item["id"], "workspaces")),
+            ("State", item["provisioningState"].clone()),
+        ],
+        TableKind::Cluster => cluster(item),
+        TableKind::Job => job(item),
+        TableKind::JobFile => {
+            let is_directory = item["fileType"] == "directory";
+            vec![
+                ("Name", item["name"].clone()),
+                ("Type", item["fileType"].clone()),
+                ("Size", if is_directory { "".into() } else { item["contentLength"].clone() }),
+                ("Modified", or_blank(&item["lastModified"])),
+            ]
+        }
+        TableKind::RemoteLogin => vec![
+            ("ID", item["nodeId"].clone()),
+            ("IP", item["ipAddress"].clone()),
+            ("SSH Port", item["port"].as_f64().map(|port| port as u64).into()),
+        ],
+        TableKind::Share => vec![
+            ("Name", item["name"].clone()),
+            ("Quota", item["properties"]["quota"].clone()),
+            ("Last Modified", item["properties"]["lastModified"].clone()),
+        ],
+        TableKind::ShareEntry => {
+            let is_directory = item["type"] == "dir";
+            let name = item["name"].as_str().unwrap_or_default();
+            vec![
+                ("Name", if is_directory { format!("{name}/").into() } else { name.into() }),
+                ("Content Length", if is_directory { "".into() } else { item["properties"]["contentLength"].clone() }),
+                ("Type", item["type"].clone()),
+                ("Last Modified", or_blank(&item["properties"]["lastModified"])),
+            ]
+        }
+    };
+    cells.into_iter().map(|(header, value)| (header.to_owned(), value)).collect()
+}
+
+fn cluster(item: &Value) -> Vec<(&'static str, Value)> {
+    let counts = &item["nodeStateCounts"];
+    vec![
+        ("Name", item["name"].clone()),
+        ("Resource Group", item["resourceGroup"].clone()),
+        ("Workspace", segment(&item["id"], "workspaces")),
+        ("VM Size", item["vmSize"].clone()),
+        ("State", state(item, "allocationState")),
+        ("Idle", counts["idleNodeCount"].clone()),
+        ("Running", counts["runningNodeCount"].clone()),
+        ("Preparing", counts["preparingNodeCount"].clone()),
+        ("Leaving", counts["leavingNodeCount"].clone()),
+        ("Unusable", counts["unusableNodeCount"].clone()),
+    ]
+}
+
+fn job(item: &Value) -> Vec<(&'static str, Value)> {
+    let cluster = &item["cluster"]["id"];
+    vec![
+        ("Name", item["name"].clone()),
+        ("Cluster", segment(cluster, "clusters")),
+        ("Cluster RG", segment(cluster, "resourceGroups")),
+        ("Cluster Workspace", segment(cluster, "workspaces")),
+        ("Tool", item["toolType"].clone()),
+        ("Nodes", item["nodeCount"].clone()),
+        ("State", state(item, "executionState")),
+        (
+            "Exit code",
+            match &item["executionInfo"]["exitCode"] {
+                Value::Null => "".into(),
+                code => code.clone(),
+            },
+        ),
+    ]
+}
+
+/// `deleting` outranks what the resource was doing.
+fn state(item: &Value, running_state: &str) -> Value {
+    if item["provisioningState"] == "deleting" { "deleting".into() } else { item[running_state].clone() }
+}
+
+/// The name that follows `kind` in an ARM id.
+fn segment(id: &Value, kind: &str) -> Value {
+    let mut parts = id.as_str().unwrap_or_default().split('/');
+    parts.find(|part| part.eq_ignore_ascii_case(kind)).and_then(|_| parts.next()).into()
+}
+
+fn or_blank(value: &Value) -> Value {
+    if value.is_null() { " ".into() } else { value.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{shape::Shape, table};
+    use super::*;
+    use serde_json::json;
+
+    fn check(kind: TableKind, value: &Value, expected: &str) {
+        assert_eq!(table::render(&rows(kind, value)), expected);
+    }
+
+    #[test]
+    fn the_cluster_table_of_the_tutorial() {
+        let wire = json!({
+            "id": "/subscriptions/0/resourceGroups/batchai.horovod/providers/Microsoft.BatchAI/workspaces/batchaidev/clusters/nc6cluster",
+            "name": "nc6cluster",
+            "properties": {
+                "vmSize": "STANDARD_NC6", "provisioningState": "succeeded", "allocationState": "steady",
+                "nodeStateCounts": {"idleNodeCount": 4, "runningNodeCount": 0, "preparingNodeCount": 0,
+                                    "leavingNodeCount": 0, "unusableNodeCount": 0}
+            }
+        });
+        check(
+            TableKind::Cluster,
+            &Shape::Cluster.apply(&wire),
+            "\
+Name        Resource Group    Workspace    VM Size       State      Idle    Running    Preparing    Leaving    Unusable
+----------  ----------------  -----------  ------------  -------  ------  ---------  -----------  ---------  ----------
+nc6cluster  batchai.horovod   batchaidev   STANDARD_NC6  steady        4          0            0          0           0
+",
+        );
+    }
+
+    #[test]
+    fn the_file_table_of_the_tutorial() {
+        let node = |n: u8| format!("tvm-676767296_{n}-20180718t174802z-p");
+        let file = |name: String, size: u64, at: &str| {
+            json!({"name": name, "fileType": "file", "downloadUrl": "u",
+                   "properties": {"contentLength": size, "lastModified": format!("2018-07-18T{at}Z")}})
+        };
+        let mut files = vec![
+            file(format!("execution-{}.log", node(1)), 8801, "22:41:28"),
+            file(format!("execution-{}.log", node(2)), 15094, "22:41:55"),
+            file(format!("execution-{}.log", node(3)), 8801, "22:41:28"),
+            file(format!("execution-{}.log", node(4)), 8801, "22:41:28"),
+        ];
+        files.extend((1..=4).map(|n| file(format!("stderr-job_prep-{}.txt", node(n)), 238, "22:41:50")));
+        files.push(file("stderr.txt".into(), 7653, "22:46:32"));
+        for (n, at) in [(1, "22:41:55"), (2, "22:41:54"), (3, "22:41:54"), (4, "22:41:55")] {
+            files.push(file(format!("stdout-job_prep-{}.txt", node(n)), 13651, at));
+        }
+        files.push(file("stdout.txt".into(), 2_316_480, "22:46:32"));
+        check(
+            TableKind::JobFile,
+            &Shape::JobFile.apply(&files.into()),
+            "\
+Name                                                    Type       Size  Modified
+------------------------------------------------------  ------  -------  -------------------------
+execution-tvm-676767296_1-20180718t174802z-p.log        file       8801  2018-07-18T22:41:28+00:00
+execution-tvm-676767296_2-20180718t174802z-p.log        file      15094  2018-07-18T22:41:55+00:00
+execution-tvm-676767296_3-20180718t174802z-p.log        file       8801  2018-07-18T22:41:28+00:00
+execution-tvm-676767296_4-20180718t174802z-p.log        file       8801  2018-07-18T22:41:28+00:00
+stderr-job_prep-tvm-676767296_1-20180718t174802z-p.txt  file        238  2018-07-18T22:41:50+00:00
+stderr-job_prep-tvm-676767296_2-20180718t174802z-p.txt  file        238  2018-07-18T22:41:50+00:00
+stderr-job_prep-tvm-676767296_3-20180718t174802z-p.txt  file        238  2018-07-18T22:41:50+00:00
+stderr-job_prep-tvm-676767296_4-20180718t174802z-p.txt  file        238  2018-07-18T22:41:50+00:00
+stderr.txt                                              file       7653  2018-07-18T22:46:32+00:00
+stdout-job_prep-tvm-676767296_1-20180718t174802z-p.txt  file      13651  2018-07-18T22:41:55+00:00
+stdout-job_prep-tvm-676767296_2-20180718t174802z-p.txt  file      13651  2018-07-18T22:41:54+00:00
+stdout-job_prep-tvm-676767296_3-20180718t174802z-p.txt  file      13651  2018-07-18T22:41:54+00:00
+stdout-job_prep-tvm-676767296_4-20180718t174802z-p.txt  file      13651  2018-07-18T22:41:55+00:00
+stdout.txt                                              file    2316480  2018-07-18T22:46:32+00:00
+",
+        );
+    }
+
+    #[test]
+    fn a_job_that_runs_and_one_being_deleted() {
+        let cluster = "/subscriptions/0/resourceGroups/g/providers/Microsoft.BatchAI/workspaces/w/clusters/c";
+        check(
+            TableKind::Job,
+            &json!([
+                {"name": "j1", "cluster": {"id": cluster}, "toolType": "horovod", "nodeCount": 4,
+                 "executionState": "succeeded", "executionInfo": {"exitCode": 0}},
+                {"name": "j2", "cluster": {"id": cluster}, "toolType": "horovod", "nodeCount": 1,
+                 "executionState": "running", "provisioningState": "deleting", "executionInfo": null}
+            ]),
+            "\
+Name    Cluster    Cluster RG    Cluster Workspace    Tool       Nodes  State      Exit code
+------  ---------  ------------  -------------------  -------  -------  ---------  -----------
+j1      c          g             w                    horovod        4  succeeded  0
+j2      c          g             w                    horovod        1  deleting
+",
+        );
+    }
+
+    #[test]
+    fn directories_in_the_file_tables() {
+        check(
+            TableKind::JobFile,
+            &json!([{"name": "counters", "fileType": "directory", "contentLength": null, "lastModified": null}]),
+            "Name      Type       Size    Modified\n--------  ---------  ------  ----------\ncounters  directory\n",
+        );
+        check(
+            TableKind::ShareEntry,
+            &json!([
+                {"name": "z.txt", "type": "file", "properties": {"contentLength": 5, "lastModified": null}},
+                {"name": "cifar", "type": "dir", "properties": {"lastModified": null}}
+            ]),
+            "\
+Name    Content Length    Type    Last Modified
+------  ----------------  ------  ---------------
+cifar/                    dir
+z.txt   5                 file
+",
+        );
+        check(
+            TableKind::RemoteLogin,
+            &json!([{"nodeId": "n", "ipAddress": "10.0.0.4", "port": 50000.0}]),
+            "ID    IP          SSH Port\n----  --------  ----------\nn     10.0.0.4       50000\n",
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! `--query`: a JMESPath expression, checked when the command line is read and applied to the printed object before it
+//! is formatted. Never sees wire objects.
+
+use jmespath::JmespathError;
+use jmespath::ast::Ast;
+use serde_json::Value;
+use thiserror::Error;
+
+/// A checked expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    // The compiled form is not `Send`; compiling again costs microseconds.
+    source: String,
+}
+
+/// Why a query cannot be used. The first line is the text of `az`; `position` says where.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum QueryError {
+    #[error("argument --query: invalid jmespath_type value: '{query}'")]
+    Invalid { query: String, position: String },
+    #[error("argument --query: cannot apply '{query}' to this answer")]
+    Unusable { query: String, position: String },
+}
+
+impl QueryError {
+    /// Line, column and reason, with the expression and a mark below the place.
+    pub fn position(&self) -> &str {
+        match self {
+            QueryError::Invalid { position, .. } | QueryError::Unusable { position, .. } => position,
+        }
+    }
+}
+
+impl Query {
+    pub fn parse(source: &str) -> Result<Query, QueryError> {
+        jmespath::compile(source)
+            .map(|_| Query { source: source.to_owned() })
+            .map_err(|error| QueryError::Invalid { query: source.to_owned(), position: describe(&error) })
+    }
+
+    pub fn apply(&self, value: &Value) -> Result<Value, QueryError> {
+        let unusable =
+            |error: JmespathError| QueryError::Unusable { query: self.source.clone(), position: describe(&error) };
+        let expression = jmespath::compile(&self.source).map_err(unusable)?;
+        let found = expression.search(value).map_err(unusable)?;
+        serde_json::to_value(&*found).map_err(|error| unusable(error.into()))
+    }
+
+    /// The keys that the last `{a: …, b: …}` of the expression chose, in its order: tables keep it.
+    pub fn key_order(&self) -> Vec<String> {
+        jmespath::parse(&self.source).map(|ast| keys_of(&ast)).unwrap_or_default()
+    }
+}
+
+fn keys_of(ast: &Ast) -> Vec<String> {
+    match ast {
+        Ast::MultiHash { elements, .. } => elements.iter().map(|pair| pair.key.clone()).collect(),
+        Ast::Projection { lhs, rhs, .. } | Ast::Subexpr { lhs, rhs, .. } => match keys_of(rhs) {
+            keys if keys.is_empty() => keys_of(lhs),
+            keys => keys,
+        },
+        Ast::Flatten { node, .. } => keys_of(node),
+        Ast::Condition { then, .. } => keys_of(then),
+        Ast::Function { args, .. } => args.iter().map(keys_of).find(|keys| !keys.is_empty()).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+fn describe(error: &JmespathError) -> String {
+    format!(
+        "line {}, column {}: {}\n  {}\n  {}^",
+        error.line + 1,
+        error.column + 1,
+        error.reason,
+        error.expression.lines().nth(error.line).unwrap_or_default(),
+        " ".repeat(error.column)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(query: &str, value: Value, expected: Value) {
+        let found = Query::parse(query).and_then(|query| query.apply(&value)).expect(query);
+        assert_eq!(found.to_string(), expected.to_string(), "{query}");
+    }
+
+    #[test]
+    fn queries_of_the_tutorial_and_the_usual_ones() {
+        check("executionState", json!({"executionState": "running"}), json!("running"));
+        check("nodeStateCounts", json!({"nodeStateCounts": {"b": 1, "a": 0}}), json!({"a": 0, "b": 1}));
+        check("[].name", json!([{"name": "x"}, {"name": "y"}]), json!(["x", "y"]));
+        check("length(@)", json!([1, 2, 3]), json!(3));
+        check("[?size > `10`].name | [0]", json!([{"name": "x", "size": 5}, {"name": "y", "size": 50}]), json!("y"));
+        check("[0].port", json!([{"port": 50000.0}]), json!(50000.0));
+        check("missing", json!({}), Value::Null);
+    }
+
+    #[test]
+    fn a_bad_query_says_where() {
+        let error = Query::parse("foo[").expect_err("unfinished");
+        assert_eq!(error.to_string(), "argument --query: invalid jmespath_type value: 'foo['");
+        assert!(error.position().starts_with("line 1, column "), "{}", error.position());
+        assert!(error.position().ends_with("^"), "{}", error.position());
+    }
+
+    #[test]
+    fn a_query_that_does_not_fit_the_answer() {
+        let error =
+            Query::parse("length(name)").and_then(|query| query.apply(&json!({"name": 5}))).expect_err("a number");
+        assert!(matches!(error, QueryError::Unusable { .. }), "{error}");
+    }
+
+    #[test]
+    fn key_order() {
+        let order = |query: &str| Query::parse(query).expect(query).key_order();
+        assert_eq!(order("[].{Name: name, Age: age}"), ["Name", "Age"]);
+        assert_eq!(order("value.{B: b, A: a}"), ["B", "A"]);
+        assert_eq!(order("sort_by([].{Z: z, A: a}, &Z)"), ["Z", "A"]);
+        assert!(order("[].name").is_empty());
+    }
+}

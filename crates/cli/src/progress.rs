@@ -1,0 +1,112 @@
+//! Signs of life on standard error: the bar of a transfer and the spinner of a long-running operation. Entered by
+//! commands that wait. Silent unless standard error is a terminal.
+
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Bar and word together, as `az` draws them.
+const LINE_WIDTH: usize = 70;
+const REDRAW_EVERY: Duration = Duration::from_millis(100);
+const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
+
+/// A transfer bar. Cheap to call from several connections at once.
+pub struct TransferBar {
+    shown: bool,
+    last_drawn: Mutex<Option<Instant>>,
+}
+
+impl TransferBar {
+    /// `wanted` is false under `--no-progress`.
+    pub fn new(wanted: bool) -> TransferBar {
+        TransferBar { shown: wanted && on_terminal(), last_drawn: Mutex::new(None) }
+    }
+
+    pub fn update(&self, done: u64, total: u64) {
+        if !self.shown {
+            return;
+        }
+        let Ok(mut last) = self.last_drawn.lock() else { return };
+        if last.is_none_or(|at| at.elapsed() >= REDRAW_EVERY) {
+            *last = Some(Instant::now());
+            draw(&format!("\r{}", bar("Alive", done, total)));
+        }
+    }
+
+    pub fn finish(&self) {
+        if self.shown {
+            draw(&format!("\r{}\n", bar("Finished", 1, 1)));
+        }
+    }
+
+    /// Leaves the half-drawn bar behind, so that an error starts on its own line.
+    pub fn abandon(&self) {
+        if self.shown && self.last_drawn.lock().is_ok_and(|last| last.is_some()) {
+            draw("\n");
+        }
+    }
+}
+
+/// Shows that the program waits for the service. Dropping it wipes the line.
+pub struct Spinner {
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Spinner {
+    pub fn start(message: &str) -> Spinner {
+        if !on_terminal() {
+            return Spinner { task: None };
+        }
+        let message = message.to_owned();
+        let task = tokio::spawn(async move {
+            let mut tick = tokio::time::interval(REDRAW_EVERY);
+            for frame in SPINNER.iter().cycle() {
+                tick.tick().await;
+                draw(&format!("\r {frame} {message} .."));
+            }
+        });
+        Spinner { task: Some(task) }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+            draw("\r\x1b[K");
+        }
+    }
+}
+
+fn bar(word: &str, done: u64, total: u64) -> String {
+    let share = if total == 0 { 1.0 } else { (done as f64 / total as f64).min(1.0) };
+    let length = LINE_WIDTH - word.len() - 1;
+    let filled = "#".repeat((length as f64 * share) as usize);
+    format!("{word}[{filled:<length$}]  {:.4}%", share * 100.0)
+}
+
+fn on_terminal() -> bool {
+    rustix::termios::isatty(io::stderr())
+}
+
+/// A bar is decoration: failing to draw it must not fail the transfer.
+fn draw(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_as_az_draws_them() {
+        assert_eq!(
+            bar("Finished", 7, 7),
+            "Finished[#############################################################]  100.0000%"
+        );
+        assert_eq!(bar("Alive", 0, 9), format!("Alive[{}]  0.0000%", " ".repeat(64)));
+        assert_eq!(bar("Alive", 1, 2), format!("Alive[{}{}]  50.0000%", "#".repeat(32), " ".repeat(32)));
+        assert_eq!(bar("Alive", 0, 0), format!("Alive[{}]  100.0000%", "#".repeat(64)));
+    }
+}

@@ -1,0 +1,174 @@
+//! The administrator's SSH key for cluster nodes: finds, checks or makes it. Entered by `cluster create`.
+//! Never overwrites a key, and never reads or prints the private half except to derive a missing public one.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use ssh_key::private::{KeypairData, RsaKeypair};
+use ssh_key::rand_core::OsRng;
+use ssh_key::{Algorithm, LineEnding, PrivateKey, PublicKey};
+use thiserror::Error;
+
+/// The size `az` makes.
+const RSA_BITS: usize = 2048;
+
+#[derive(Debug, Error)]
+pub enum SshKeyError {
+    #[error("Incorrect ssh public key value.")]
+    IncorrectPublicKey,
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{} holds a private key that cannot be read, and its public half is missing", path.display())]
+    UnreadablePrivateKey { path: PathBuf, source: ssh_key::Error },
+    #[error("cannot make an SSH key")]
+    Generate(#[source] ssh_key::Error),
+}
+
+/// The public key to use, and whether the pair was made just now.
+#[derive(Debug)]
+pub struct AdminKey {
+    pub public_key: String,
+    pub generated: bool,
+}
+
+/// `--ssh-key`: the key itself, or the path of a file that holds it. Only `ssh-rsa` is accepted, as the service did.
+pub fn public_key(value_or_path: &str) -> Result<String, SshKeyError> {
+    let path = Path::new(value_or_path);
+    let text = match path.is_file() {
+        true => fs::read_to_string(path).map_err(|source| SshKeyError::Read { path: path.to_owned(), source })?,
+        false => value_or_path.to_owned(),
+    };
+    checked(&text)
+}
+
+/// The key used when none is named: `~/.ssh/id_rsa.pub`, if it is there.
+pub fn default_public_key(ssh_dir: &Path) -> Result<Option<String>, SshKeyError> {
+    let path = ssh_dir.join("id_rsa.pub");
+    match fs::read_to_string(&path) {
+        Ok(text) => checked(&text).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(SshKeyError::Read { path, source }),
+    }
+}
+
+/// `--generate-ssh-keys`: the pair `id_rsa`, `id_rsa.pub` in `ssh_dir`, made when missing. `comment` is `user@host`.
+pub fn ensure_key_pair(ssh_dir: &Path, comment: &str) -> Result<AdminKey, SshKeyError> {
+    if let Some(public_key) = default_public_key(ssh_dir)? {
+        return Ok(AdminKey { public_key, generated: false });
+    }
+    let private_path = ssh_dir.join("id_rsa");
+    let (pair, generated) =
+        if private_path.exists() { (read_private_key(&private_path)?, false) } else { (generate(comment)?, true) };
+    let public_key = pair.public_key().to_openssh().map_err(SshKeyError::Generate)?;
+    let public_key = checked(&public_key)?;
+    make_private_directory(ssh_dir)?;
+    if generated {
+        let private = pair.to_openssh(LineEnding::LF).map_err(SshKeyError::Generate)?;
+        write_new(&private_path, private.as_bytes(), 0o600)?;
+    }
+    write_new(&ssh_dir.join("id_rsa.pub"), format!("{public_key}\n").as_bytes(), 0o644)?;
+    Ok(AdminKey { public_key, generated })
+}
+
+fn checked(text: &str) -> Result<String, SshKeyError> {
+    let text = text.trim();
+    match PublicKey::from_openssh(text).map(|key| key.algorithm()) {
+        Ok(Algorithm::Rsa { .. }) => Ok(text.to_owned()),
+        _ => Err(SshKeyError::IncorrectPublicKey),
+    }
+}
+
+fn generate(comment: &str) -> Result<PrivateKey, SshKeyError> {
+    let pair = RsaKeypair::random(&mut OsRng, RSA_BITS).map_err(SshKeyError::Generate)?;
+    PrivateKey::new(KeypairData::from(pair), comment).map_err(SshKeyError::Generate)
+}
+
+fn read_private_key(path: &Path) -> Result<PrivateKey, SshKeyError> {
+    let text = fs::read(path).map_err(|source| SshKeyError::Read { path: path.to_owned(), source })?;
+    PrivateKey::from_openssh(text).map_err(|source| SshKeyError::UnreadablePrivateKey { path: path.to_owned(), source })
+}
+
+fn make_private_directory(path: &Path) -> Result<(), SshKeyError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| SshKeyError::Write { path: path.to_owned(), source })
+}
+
+/// Creates the file with its final mode; an existing one is an error, never replaced.
+fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), SshKeyError> {
+    let write = || -> io::Result<()> {
+        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        file.set_permissions(Permissions::from_mode(mode))?; // whatever the umask took away
+        file.write_all(content)?;
+        file.sync_all()
+    };
+    write().map_err(|source| SshKeyError::Write { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ED25519: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS me@here";
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("exists").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn makes_a_pair_once_and_then_uses_it() {
+        let home = tempfile::tempdir().expect("temp dir");
+        let ssh = home.path().join(".ssh");
+        let first = ensure_key_pair(&ssh, "me@here").expect("made");
+        assert!(first.generated);
+        assert!(
+            first.public_key.starts_with("ssh-rsa ") && first.public_key.ends_with(" me@here"),
+            "{}",
+            first.public_key
+        );
+        assert_eq!((mode(&ssh), mode(&ssh.join("id_rsa")), mode(&ssh.join("id_rsa.pub"))), (0o700, 0o600, 0o644));
+        let private = fs::read_to_string(ssh.join("id_rsa")).expect("private key");
+        assert!(private.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----\n"));
+
+        let again = ensure_key_pair(&ssh, "other@there").expect("found");
+        assert_eq!((again.public_key.as_str(), again.generated), (first.public_key.as_str(), false));
+
+        fs::remove_file(ssh.join("id_rsa.pub")).expect("removed");
+        let derived = ensure_key_pair(&ssh, "other@there").expect("derived");
+        assert_eq!((derived.public_key, derived.generated), (first.public_key.clone(), false));
+        assert_eq!(fs::read_to_string(ssh.join("id_rsa")).expect("private key"), private, "never overwritten");
+
+        assert_eq!(default_public_key(&ssh).expect("readable"), Some(first.public_key.clone()));
+        let path = ssh.join("id_rsa.pub");
+        assert_eq!(public_key(path.to_str().expect("UTF-8")).expect("a path"), first.public_key);
+        assert_eq!(public_key(&format!(" {}\n", first.public_key)).expect("a value"), first.public_key);
+    }
+
+    #[test]
+    fn refuses_what_the_service_refused() {
+        for bad in ["", "ssh-rsa", "ssh-rsa AAAA", "hello", ED25519, "/nowhere/id_rsa.pub"] {
+            assert!(matches!(public_key(bad), Err(SshKeyError::IncorrectPublicKey)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_private_key_nobody_can_read_is_left_alone() {
+        let home = tempfile::tempdir().expect("temp dir");
+        fs::write(home.path().join("id_rsa"), "-----BEGIN RSA PRIVATE KEY-----\n").expect("written");
+        let error = ensure_key_pair(home.path(), "me@here").expect_err("unreadable");
+        assert!(matches!(error, SshKeyError::UnreadablePrivateKey { .. }), "{error}");
+        assert!(!home.path().join("id_rsa.pub").exists());
+    }
+
+    #[test]
+    fn no_key_is_not_an_error() {
+        let home = tempfile::tempdir().expect("temp dir");
+        assert_eq!(default_public_key(home.path()).expect("nothing there"), None);
+    }
+}

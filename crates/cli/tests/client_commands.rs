@@ -1,0 +1,307 @@
+//! The client commands as a person runs them: real processes, a real server, standard output, standard error and exit
+//! codes. The server listens on a free port and keeps everything in a temporary directory.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with its own home, stopped when dropped.
+struct World {
+    dir: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+impl World {
+    fn new() -> World {
+        World { dir: tempfile::tempdir().expect("temp dir"), server: None }
+    }
+
+    fn start(&mut self, listen: &str) -> String {
+        let mut server =
+            self.command(&["up", "--listen", listen]).stdout(Stdio::piped()).spawn().expect("corro starts");
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        self.server = Some(server);
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
+        address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
+    }
+
+    fn kill(&mut self, signal: Signal) {
+        let Some(mut server) = self.server.take() else { return };
+        let pid = Pid::from_child(&server);
+        kill_process(pid, signal).expect("it runs");
+        server.wait().expect("it ends");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_corro"));
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.dir.path()).env("USER", "me").env("CORRO_CONFIG_DIR", self.path("conf"));
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let args: Vec<&str> = line.split(' ').collect();
+        self.command(&args).output().expect("corro starts")
+    }
+
+    /// Standard output of a command that must succeed.
+    fn out(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, line: &str) -> Value {
+        let out = self.out(line);
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{line}: {error}\n{out}"))
+    }
+
+    /// A command that must fail: exit code and standard error.
+    fn fails(&self, line: &str, code: i32, expected: &str) {
+        let output = self.run(line);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{line}");
+        assert_eq!(text(&output.stderr), expected, "{line}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill(Signal::INT);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const PLACE: &str = "-g g -w w -e e";
+
+/// Group, workspace, experiment, a cluster of one node, account and share.
+fn prepare(world: &World) {
+    for line in [
+        "group create -n g -l eastus",
+        "batchai workspace create -g g -n w",
+        "batchai experiment create -g g -w w -n e",
+        "batchai cluster create -g g -w w -n c -s Standard_D1 -t 1 -p secret",
+        "storage account create -g g -n acc --sku Standard_LRS",
+        "storage share create -n myshare --account-name acc",
+    ] {
+        world.out(line);
+    }
+}
+
+fn write_job(path: &Path, command: &str) {
+    let job = json!({"properties": {
+        "nodeCount": 1,
+        "customToolkitSettings": {"commandLine": command},
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare",
+        "mountVolumes": {"azureFileShares": [{
+            "azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare",
+            "relativeMountPath": "myshare"
+        }]}
+    }});
+    fs::write(path, job.to_string()).expect("written");
+}
+
+#[test]
+fn without_a_server_the_way_to_one_is_shown() {
+    let world = World::new();
+    let profile = world.path("conf").join("profile.json");
+    world.fails(
+        "group list",
+        1,
+        &format!(
+            "error: No Corro server is configured: {} does not exist\n\nhint: start a server on this machine with 'corro up'\n",
+            profile.display()
+        ),
+    );
+    // Somebody was there once.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    fs::create_dir_all(world.path("conf")).expect("made");
+    let lost = json!({"server": format!("http://{address}"), "subscription": "s", "tenant": "t", "clientId": "c", "clientSecret": "x"});
+    fs::write(&profile, lost.to_string()).expect("written");
+    let output = world.run("group list");
+    let error = text(&output.stderr);
+    assert!(error.starts_with(&format!("error: cannot reach the Corro server at http://{address}\n")), "{error}");
+    assert!(error.ends_with("\nhint: start it with 'corro up'\n"), "{error}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn resources_are_made_shown_listed_and_deleted() {
+    let mut world = World::new();
+    world.start("127.0.0.1:0");
+    let group = world.json("group create -n g -l eastus --tags a=b");
+    let subscription = group["id"].as_str().and_then(|id| id.split('/').nth(2)).expect("an id").to_owned();
+    assert_eq!(
+        group,
+        json!({"id": format!("/subscriptions/{subscription}/resourceGroups/g"), "location": "eastus", "managedBy": null,
+               "name": "g", "properties": {"provisioningState": "Succeeded"}, "tags": {"a": "b"}})
+    );
+    prepare(&world);
+    assert_eq!(world.out("group exists -n g"), "true\n");
+    assert_eq!(
+        world.out("batchai workspace show -g g -n w -o table"),
+        "Name    Resource Group    Location    State\n------  ----------------  ----------  ---------\nw       g                 eastus      succeeded\n"
+    );
+    assert_eq!(world.out("batchai experiment list -g g -w w --query [].name -o tsv"), "e\n");
+    let cluster = world.json("batchai cluster show -g g -w w -n c");
+    assert_eq!((&cluster["vmSize"], &cluster["resourceGroup"]), (&json!("STANDARD_D1"), &json!("g")));
+    assert_eq!(
+        cluster["userAccountSettings"],
+        json!({"adminUserName": "me", "adminUserPassword": null, "adminUserSshPublicKey": null})
+    );
+    let by_id = format!("batchai cluster show --ids {} --query name", cluster["id"].as_str().expect("an id"));
+    assert_eq!(world.out(&by_id), "\"c\"\n");
+    let resized = world.json("batchai cluster resize -g g -w w -n c -t 0 --query scaleSettings.manual");
+    assert_eq!(resized, json!({"targetNodeCount": 0, "nodeDeallocationOption": "requeue"}));
+    assert_eq!(world.json("storage share create -n myshare --account-name acc"), json!({"created": false}));
+    assert_eq!(world.json("storage account keys list -g g -n acc --query [].keyName"), json!(["key1", "key2"]));
+
+    world.fails("group delete -n g", 1, "error: Unable to prompt for confirmation as no tty available. Use --yes.\n");
+    world.fails(
+        "batchai cluster create -g g -w w -n c -s Standard_D1 -t 1 -p x",
+        1,
+        "error: \"c\" already exists in \"g\" resource group under \"w\" workspace.\n\nhint: choose another name, or change its size with 'corro batchai cluster resize'\n",
+    );
+    world.fails(
+        "batchai job show -g g -w w -e e -n nope",
+        3,
+        "error: The specified job nope is not found\n\nhint: list the jobs with 'corro batchai job list'\n",
+    );
+    world.fails(
+        "batchai job list -g g",
+        2,
+        "error: the following arguments are required: --experiment/-e, --workspace/-w\n",
+    );
+    let wrong_query = world.run("group list --query foo[");
+    assert_eq!(wrong_query.status.code(), Some(2));
+    assert!(text(&wrong_query.stderr).starts_with("error: argument --query: invalid jmespath_type value: 'foo['\n"));
+
+    assert_eq!(world.out("group delete -n g --yes"), "");
+    assert_eq!(world.out("group exists -n g -o tsv"), "false\n");
+    assert_eq!(world.json("storage account list"), json!([]));
+}
+
+#[test]
+fn files_go_up_and_come_down_unchanged() {
+    let mut world = World::new();
+    world.start("127.0.0.1:0");
+    world.out("group create -n g -l eastus");
+    world.out("storage account create -g g -n acc");
+    world.out("storage share create -n myshare --account-name acc");
+    world.out("storage directory create -n cifar -s myshare --account-name acc");
+    let content: Vec<u8> = (0..9_000_000_u32).flat_map(|n| [(n % 251) as u8]).collect();
+    fs::write(world.path("model.h5"), &content).expect("written");
+    assert_eq!(world.out("storage file upload --path cifar -s myshare --source model.h5 --account-name acc"), "");
+    fs::remove_file(world.path("model.h5")).expect("removed");
+    let file = world.json("storage file download --path cifar/model.h5 -s myshare --account-name acc");
+    assert_eq!((&file["name"], &file["properties"]["contentLength"]), (&json!("model.h5"), &json!(9_000_000)));
+    assert!(fs::read(world.path("model.h5")).expect("there") == content);
+    assert_eq!(
+        world.out("storage file list -s myshare --account-name acc -o table"),
+        "Name    Content Length    Type    Last Modified\n------  ----------------  ------  ---------------\ncifar/                    dir\n"
+    );
+    let missing = world.run("storage file upload --path no/x.txt -s myshare --source model.h5 --account-name acc");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        text(&missing.stderr).ends_with("\nhint: make the directory first with 'corro storage directory create'\n")
+    );
+}
+
+#[test]
+fn a_stream_survives_a_restart_of_the_server_and_ends_with_the_last_byte() {
+    let mut world = World::new();
+    let address = world.start("127.0.0.1:0");
+    prepare(&world);
+    // The job waits for a file, so that the restart falls between two lines for certain. Not every byte is text.
+    let go = world.path("go");
+    let command = format!(
+        "printf 'before\\377\\n'; while [ ! -e {} ]; do sleep 0.05; done; echo after; echo sorry >&2; exit 3",
+        go.display()
+    );
+    write_job(&world.path("job.json"), &command);
+    let create = format!("batchai job create {PLACE} -n j -c c -f job.json --storage-account-name acc --query name");
+    assert_eq!(world.out(&create), "\"j\"\n");
+
+    let args = format!("batchai job file stream {PLACE} -j j -f stdout.txt");
+    let mut follower = world.command(&args.split(' ').collect::<Vec<_>>());
+    let mut follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("corro starts");
+    let mut stdout = follower.stdout.take().expect("piped");
+    let mut first = [0; 8];
+    stdout.read_exact(&mut first).expect("the first line");
+    assert_eq!(&first, b"before\xff\n");
+
+    world.kill(Signal::KILL);
+    let mut stderr = BufReader::new(follower.stderr.take().expect("piped"));
+    let mut said = String::new();
+    while !said.contains("does not answer") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    world.start(&address);
+    fs::write(&go, "").expect("written");
+
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).expect("the rest");
+    assert_eq!(text(&rest), "after\n");
+    stderr.read_to_string(&mut said).expect("text");
+    assert_eq!(said.matches("does not answer").count(), 1, "{said}");
+    assert!(said.contains("the job \"j\" failed with exit code 3") && said.contains("sorry"), "{said}");
+    assert_eq!(follower.wait().expect("it ends").code(), Some(0));
+
+    let waited = world.run(&format!("batchai job wait {PLACE} -n j --interval 1"));
+    assert_eq!(waited.status.code(), Some(3), "{}", text(&waited.stderr));
+}
+
+#[test]
+fn a_stream_ends_quietly_on_ctrl_c_and_on_a_closed_pipe() {
+    let mut world = World::new();
+    world.start("127.0.0.1:0");
+    prepare(&world);
+    write_job(&world.path("job.json"), "while true; do echo again; sleep 0.05; done");
+    world.out(&format!("batchai job create {PLACE} -n j -c c -f job.json --storage-account-name acc"));
+    let args = format!("batchai job file stream {PLACE} -j j -f stdout.txt");
+    for by_signal in [true, false] {
+        let mut follower = world.command(&args.split(' ').collect::<Vec<_>>());
+        let mut follower = follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("corro starts");
+        let mut stdout = follower.stdout.take().expect("piped");
+        let mut first = [0; 6];
+        stdout.read_exact(&mut first).expect("a line");
+        if by_signal {
+            kill_process(Pid::from_child(&follower), Signal::INT).expect("it runs");
+        } else {
+            drop(stdout);
+        }
+        wait_until("the end of the stream", || follower.try_wait().expect("a child").is_some());
+        let status = follower.wait().expect("it ended");
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "{by_signal}");
+    }
+    world.out(&format!("batchai job terminate {PLACE} -n j -y"));
+    wait_until("the job's end", || {
+        world.out(&format!("batchai job show {PLACE} -n j --query executionState")) == "\"failed\"\n"
+    });
+}

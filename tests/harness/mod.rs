@@ -1,0 +1,329 @@
+//! A whole Corro of its own for a test: a temporary home, a real `corro up`, real commands as processes. Every wait is
+//! for a condition with a deadline. Used by the suites beside this folder; each uses what it needs.
+#![allow(dead_code)]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Long enough for a loaded machine; reaching it is a failure, not a measurement.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+pub const GROUP: &str = "batchai.horovod";
+/// `-g … -w …` of the workspace that [`Site::prepare`] makes.
+pub const IN_WORKSPACE: &str = "-g batchai.horovod -w batchaidev";
+
+pub struct Site {
+    pub dir: tempfile::TempDir,
+    pub url: String,
+    up: Option<Child>,
+    up_args: Vec<String>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// The command must have succeeded.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// It must have succeeded and printed JSON.
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let ended = self.ok();
+        serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stdout))
+    }
+
+    /// It must have ended with this code, saying all of these on standard error.
+    #[track_caller]
+    pub fn fails(self, code: i32, says: &[&str]) -> Self {
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        for text in says {
+            assert!(self.stderr.contains(text), "stderr should say {text:?}: {}", self.stderr);
+        }
+        self
+    }
+}
+
+impl Site {
+    /// A server with no resources. Container jobs run on the host.
+    pub fn start() -> Self {
+        Self::start_with(&["--no-containers"])
+    }
+
+    pub fn start_with(up_args: &[&str]) -> Self {
+        let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("home")).expect("a home directory");
+        let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
+        let mut site = Self { dir, url: String::new(), up: None, up_args };
+        site.up();
+        site
+    }
+
+    /// Starts `corro up` (again) on the same data directory and waits until it is ready.
+    pub fn up(&mut self) {
+        assert!(self.up.is_none(), "the server runs already");
+        let log = File::options().append(true).create(true).open(self.dir.path().join("up.log")).expect("a log file");
+        let mut child = self
+            .command("corro")
+            .args(["up", "--listen", "127.0.0.1:0", "--data"])
+            .arg(self.data())
+            .args(&self.up_args)
+            .env("CORRO_LOG", "info")
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("corro up starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut first = String::new();
+        lines.read_line(&mut first).expect("its output can be read");
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        let url = first.split_whitespace().find(|word| word.starts_with("http://"));
+        self.url = url.unwrap_or_else(|| panic!("corro up said {first:?}; its log: {}", self.up_log())).to_owned();
+        self.up = Some(child);
+    }
+
+    pub fn up_log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("up.log")).unwrap_or_default()
+    }
+
+    pub fn up_pid(&self) -> u32 {
+        self.up.as_ref().expect("the server runs").id()
+    }
+
+    /// `kill -9` of the server. Its nodes live on.
+    pub fn kill_server(&mut self) {
+        let mut child = self.up.take().expect("the server runs");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
+    }
+
+    /// Ctrl-C: the server ends in order, with its nodes. Its exit code.
+    pub fn interrupt_server(&mut self) -> Option<i32> {
+        let mut child = self.up.take().expect("the server runs");
+        signal(child.id(), rustix::process::Signal::INT);
+        child.wait().expect("it can be waited for").code()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    /// The directory commands run in.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The directory of a share on the server's disk.
+    pub fn share(&self) -> PathBuf {
+        self.data().join("shares/mystorageaccount/myshare")
+    }
+
+    /// `corro` under the name `name`, at home here.
+    pub fn command(&self, name: &str) -> Command {
+        let link = self.dir.path().join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_corro"), &link).expect("a link");
+        }
+        let mut command = Command::new(link);
+        command
+            .current_dir(self.dir.path())
+            .env("HOME", self.home())
+            .env("CORRO_CONFIG_DIR", self.dir.path().join("config"))
+            .env_remove("CORRO_SERVER")
+            .stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AZURE_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs a command line; words are split at spaces, double quotes are dropped.
+    pub fn corro(&self, line: &str) -> Ended {
+        self.run_as("corro", line)
+    }
+
+    pub fn run_as(&self, name: &str, line: &str) -> Ended {
+        let words = line.split_whitespace().map(|word| word.trim_matches('"'));
+        Ended::from(self.command(name).args(words).output().expect("the command runs"))
+    }
+
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(self.dir.path().join(name), text).expect("a file in the test's directory");
+    }
+
+    /// Group, workspace, experiment `cifar`, cluster `nc6cluster` with idle nodes, account, share, directory `cifar`.
+    pub fn prepare(&self, nodes: usize) {
+        self.corro(&format!("group create -n {GROUP} -l eastus")).ok();
+        self.corro("batchai workspace create -g batchai.horovod --workspace batchaidev").ok();
+        self.corro(&format!("batchai experiment create {IN_WORKSPACE} -n cifar")).ok();
+        let size = "--vm-size Standard_NC6 --user-name me --password not-a-secret";
+        self.corro(&format!("batchai cluster create {IN_WORKSPACE} -n nc6cluster {size} --target {nodes}")).ok();
+        self.corro(&format!("storage account create -g {GROUP} -n mystorageaccount -l eastus --sku Standard_LRS")).ok();
+        self.corro("storage share create -n myshare --account-name mystorageaccount").ok();
+        self.corro("storage directory create -n cifar -s myshare --account-name mystorageaccount").ok();
+        self.wait_for_nodes(nodes);
+    }
+
+    pub fn wait_for_nodes(&self, idle: usize) {
+        wait_for(&format!("{idle} idle nodes"), || {
+            self.cluster()["nodeStateCounts"]["idleNodeCount"] == idle && self.cluster()["allocationState"] == "steady"
+        });
+    }
+
+    pub fn cluster(&self) -> Value {
+        self.corro(&format!("batchai cluster show {IN_WORKSPACE} -n nc6cluster")).json()
+    }
+
+    /// A `job.json` that mounts the share at `myshare` and logs to its directory `cifar`.
+    pub fn job_json(&self, nodes: usize, settings: Value, more: Value) -> Value {
+        let mut properties = serde_json::json!({
+            "nodeCount": nodes,
+            "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
+            "mountVolumes": {"azureFileShares": [{
+                "azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare",
+                "relativeMountPath": "myshare"
+            }]}
+        });
+        for part in [settings, more] {
+            let part = part.as_object().expect("an object").clone();
+            properties.as_object_mut().expect("an object").extend(part);
+        }
+        serde_json::json!({ "properties": properties })
+    }
+
+    /// Submits a job that runs `command` once, on the master.
+    pub fn submit_custom(&self, name: &str, nodes: usize, command: &str) {
+        let settings = serde_json::json!({"customToolkitSettings": {"commandLine": command}});
+        self.submit(name, &self.job_json(nodes, settings, serde_json::json!({}))).ok();
+    }
+
+    /// Submits a job that runs `command` as one rank a node.
+    pub fn submit_ranks(&self, name: &str, nodes: usize, command: &str) {
+        let settings = serde_json::json!({"customMpiSettings": {"commandLine": command}});
+        self.submit(name, &self.job_json(nodes, settings, serde_json::json!({}))).ok();
+    }
+
+    pub fn submit(&self, name: &str, job: &Value) -> Ended {
+        let file = format!("{name}.json");
+        self.write(&file, job.to_string());
+        self.corro(&format!(
+            "batchai job create {IN_WORKSPACE} -e cifar -c nc6cluster -n {name} -f {file} --storage-account-name mystorageaccount"
+        ))
+    }
+
+    pub fn job(&self, name: &str) -> Value {
+        self.corro(&format!("batchai job show {IN_WORKSPACE} -e cifar -n {name}")).json()
+    }
+
+    pub fn wait_for_state(&self, name: &str, states: &[&str]) -> Value {
+        let mut last = Value::Null;
+        wait_for(&format!("{name} to be {states:?}"), || {
+            last = self.job(name);
+            states.iter().any(|state| last["executionState"] == *state)
+        });
+        last
+    }
+
+    /// The job once it has succeeded or failed.
+    pub fn wait_for_end(&self, name: &str) -> Value {
+        self.wait_for_state(name, &["succeeded", "failed"])
+    }
+
+    /// The whole content of one of the job's files, as streamed.
+    pub fn stream(&self, job: &str, file: &str) -> Ended {
+        self.corro(&format!("batchai job file stream {IN_WORKSPACE} -e cifar -j {job} -f {file}"))
+    }
+
+    /// Processes of this site's nodes: ranks, preparations and their guards.
+    pub fn node_processes(&self) -> Vec<u32> {
+        let nodes = std::fs::read_dir(self.data().join("nodes")).into_iter().flatten().flatten();
+        nodes
+            .filter_map(|node| node.file_name().into_string().ok())
+            .flat_map(|node| corro_launch::sweep::processes_with_tag(&format!("{node}/")))
+            .collect()
+    }
+
+    /// Process ids of the agents, by node id.
+    pub fn agents(&self) -> Vec<(String, u32)> {
+        let nodes = std::fs::read_dir(self.data().join("nodes")).into_iter().flatten().flatten();
+        let mut agents: Vec<_> = nodes
+            .filter_map(|node| {
+                let pid = std::fs::read_to_string(node.path().join("agent.pid")).ok()?.trim().parse().ok()?;
+                Some((node.file_name().into_string().ok()?, pid))
+            })
+            .filter(|(_, pid)| is_alive(*pid))
+            .collect();
+        agents.sort();
+        agents
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.up.take() {
+            signal(child.id(), rustix::process::Signal::INT);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // A test that failed with its server killed leaves agents: they are ours, by pid.
+        for (node, pid) in self.agents() {
+            signal(pid, rustix::process::Signal::KILL);
+            corro_launch::sweep::sweep(&format!("{node}/"));
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the server's log ---\n{}", self.up_log());
+        }
+    }
+}
+
+/// Waits for a condition; panics with `what` when it does not come true in time.
+#[track_caller]
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited {} s for {what}", DEADLINE.as_secs());
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Running, and not merely waiting to be reaped.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
