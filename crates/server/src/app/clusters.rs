@@ -9,7 +9,7 @@ use corro_store::seal::random;
 use corro_store::{ClusterRecord, OperationGoal, State};
 
 use super::workspaces::{find_workspace, living_workspace};
-use super::{App, fingerprint, guid, operations, refuse_deleting, secrets};
+use super::{App, guid, operations, refuse_deleting, secrets};
 
 /// What a PUT led to.
 pub enum Put<T> {
@@ -29,7 +29,7 @@ impl App {
     ) -> Result<Put<Cluster>, ApiError> {
         check_name(NameOf::Cluster, &name)?;
         check_cluster(&body.properties)?;
-        let fingerprint = fingerprint(&body);
+        let fingerprint = self.fingerprint(&body);
         let (app, now) = (self.clone(), self.now());
         let pool = u32::from_le_bytes(random::<4>()) % 900_000_000 + 100_000_000;
         let commit = self.store.commit(move |txn| {

@@ -10,7 +10,7 @@ use corro_store::{JobRecord, NewJob, OperationGoal, State, Txn};
 use super::clusters::{Put, find_cluster};
 use super::experiments::find_experiment;
 use super::workspaces::{find_workspace, group_name};
-use super::{App, fingerprint, guid, operations, refuse_deleting, secrets, succeeded};
+use super::{App, guid, operations, refuse_deleting, secrets, succeeded};
 
 /// The names that lead to a job.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl App {
     pub async fn create_job(&self, path: JobPath, body: JobCreateParameters) -> Result<Put<Job>, ApiError> {
         check_name(NameOf::Job, &path.job)?;
         check_job(&body.properties)?;
-        let fingerprint = fingerprint(&body);
+        let fingerprint = self.fingerprint(&body);
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (experiment_key, experiment) =

@@ -20,7 +20,8 @@ use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
 use corro_store::{Sealed, State, Store, Vault};
-use sha2::{Digest, Sha256};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 /// What every rule works with; cheap to clone.
 #[derive(Clone)]
@@ -39,6 +40,22 @@ impl App {
         Timestamp::from(SystemTime::now())
     }
 
+    /// A digest of a request, to tell a repeated PUT from a different one. Keyed, because requests hold secrets and a
+    /// plain digest of a short one could be guessed.
+    pub fn fingerprint<T: serde::Serialize>(&self, request: &T) -> String {
+        let text = serde_json::to_vec(request).expect("requests are plain data");
+        instance::hex(&self.keyed_digest("fingerprint", &text)[..16])
+    }
+
+    /// HMAC-SHA256 under this installation's key; different for every purpose.
+    pub fn keyed_digest(&self, purpose: &str, text: &[u8]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.token_key).expect("HMAC takes keys of any length");
+        mac.update(purpose.as_bytes());
+        mac.update(&[0]);
+        mac.update(text);
+        mac.finalize().into_bytes().into()
+    }
+
     pub fn snapshot(&self) -> Arc<State> {
         self.store.snapshot()
     }
@@ -54,12 +71,6 @@ impl App {
 
 pub fn guid() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// A digest of a request, to tell a repeated PUT from a different one.
-pub fn fingerprint<T: serde::Serialize>(request: &T) -> String {
-    let text = serde_json::to_vec(request).expect("requests are plain data");
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Refuses to touch what is on its way out.

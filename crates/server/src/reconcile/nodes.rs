@@ -38,7 +38,9 @@ pub fn decide(
                 }
             }
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
-                if let Some(error) = loss(id, sighting, uptime, config, provider) {
+                // One that was never heard has had the chance to speak since it joined, or since this server started.
+                let chance = uptime.min(now.since(node.since()));
+                if let Some(error) = loss(id, sighting, chance, config, provider) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
                 } else if *node.state() == NodeState::Preparing
                     && let Some(sighting) = sighting
@@ -70,11 +72,11 @@ fn readiness(id: &NodeId, sighting: &Sighting) -> Option<Step> {
 fn loss(
     id: &NodeId,
     sighting: Option<&Sighting>,
-    uptime: Duration,
+    chance: Duration,
     config: &ReconcileConfig,
     provider: &dyn Provider,
 ) -> Option<BatchAiError> {
-    let silent_for = sighting.map_or(uptime, |sighting| sighting.silent_for.min(uptime));
+    let silent_for = sighting.map_or(chance, |sighting| sighting.silent_for);
     let connected = sighting.is_some_and(|sighting| sighting.connected);
     let dead = !connected && provider.is_alive(id) == Some(false);
     let message = if dead {

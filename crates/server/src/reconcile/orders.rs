@@ -8,8 +8,6 @@ use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, Secret, vm_size};
 use corro_store::{JobRecord, NodeRecord, State};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 
 use super::ReconcileConfig;
 use crate::app::App;
@@ -157,9 +155,7 @@ fn local_source(app: &App, account: &str, share: &str, key: Option<&Secret>) -> 
 
 /// Different for every attempt, the same after a restart of the server.
 fn gang_secret(app: &App, attempt: &AttemptId) -> Secret {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&app.token_key).expect("HMAC takes keys of any length");
-    mac.update(format!("gang {attempt}").as_bytes());
-    Secret::new(hex(&mac.finalize().into_bytes()))
+    Secret::new(hex(&app.keyed_digest("gang", attempt.to_string().as_bytes())))
 }
 
 #[cfg(test)]
