@@ -113,6 +113,7 @@ impl Driver {
             Event::Cleaned(attempt) => {
                 if self.task_of(&attempt).is_some() {
                     self.local.task = None;
+                    self.local.done = Some(attempt);
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{
     DesiredNode, DesiredTask, GangAddress, Goal, ObservedNode, ObservedTask, TaskOrder, TaskPhase, Volume,
@@ -16,6 +17,8 @@ pub struct Local {
     /// Why they could not be mounted.
     pub problem: Option<BatchAiError>,
     pub task: Option<LocalTask>,
+    /// The last attempt that ended here and was cleaned up: it must never begin again.
+    pub done: Option<AttemptId>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +86,9 @@ fn begin<'a>(wanted: &'a DesiredTask, local: &Local) -> Action<'a> {
         Goal::Stop { .. } => Action::Decline(&wanted.order, Reason::Stopped),
         // Ranks start only on nodes that said they are prepared, which this agent never did.
         Goal::Run { .. } => Action::Decline(&wanted.order, Reason::Restarted),
+        Goal::Prepare if local.done.as_ref() == Some(&wanted.order.attempt) => {
+            Action::Decline(&wanted.order, Reason::Restarted)
+        }
         Goal::Prepare if local.problem.is_some() => Action::Decline(&wanted.order, Reason::Volumes),
         Goal::Prepare => Action::Begin(&wanted.order),
     }

@@ -1,6 +1,5 @@
 //! The table of decisions: every stage of a local task against everything the server can want.
 
-use corro_model::AttemptId;
 use corro_model::node::VolumeSource;
 
 use super::*;
@@ -32,7 +31,7 @@ fn retire() -> DesiredNode {
 }
 
 fn ready(task: Option<LocalTask>) -> Local {
-    Local { volumes: Some(Vec::new()), problem: None, task }
+    Local { volumes: Some(Vec::new()), problem: None, task, done: None }
 }
 
 fn task(phase: TaskPhase) -> LocalTask {
@@ -49,6 +48,15 @@ fn without_a_task() {
     check(wants(1, Goal::Prepare), Some(Action::Begin(&order(1))));
     check(wants(1, Goal::Run { gang: gang() }), Some(Action::Decline(&order(1), Reason::Restarted)));
     check(wants(1, Goal::Stop { grace_ms: 5 }), Some(Action::Decline(&order(1), Reason::Stopped)));
+}
+
+#[test]
+fn an_attempt_that_was_cleaned_up_never_begins_again() {
+    let local = Local { done: Some(attempt(1)), ..ready(None) };
+    let again = wants(1, Goal::Prepare);
+    assert_eq!(next_action(&again, &local), Some(Action::Decline(&order(1), Reason::Restarted)));
+    let next = wants(2, Goal::Prepare);
+    assert_eq!(next_action(&next, &local), Some(Action::Begin(&order(2))));
 }
 
 /// What is done about a task that has been told nothing yet, for each thing the server can want.
@@ -123,7 +131,7 @@ fn volumes_come_before_tasks() {
         assert_eq!(next_action(&desired, &local), Some(Action::MountVolumes(&volumes)), "{local:?}");
     }
     let problem = Some(BatchAiError::new("AZFMountError", "no"));
-    let failed = Local { volumes: Some(volumes), problem, task: None };
+    let failed = Local { volumes: Some(volumes), problem, task: None, done: None };
     assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), Reason::Volumes)));
     assert_eq!((failed.observed().ready, failed.observed().problem.is_some()), (false, true));
     assert!(!Local::default().observed().ready, "not before the server has said which volumes");

@@ -3,7 +3,7 @@
 //! byte repeated: the same offset is asked for again, for up to a minute.
 
 use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corro_client::link::Reading;
 use corro_client::{ClientError, FileLink};
@@ -12,14 +12,13 @@ use corro_model::ops::JobsGet;
 
 use super::job_file::OutputDirectory;
 use super::job_wait::error_lines;
+use super::patience::Patience;
 use crate::failure::Failure;
 use crate::session::Session;
 
 const LINK_MINUTES: u32 = 60;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a server may be away.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) -> Result<(), Failure> {
     // On its own thread, so that Ctrl-C works even while standard output is not taken off our hands.
@@ -154,52 +153,6 @@ impl Follower<'_> {
 enum Stop {
     Client(ClientError),
     Output(io::Error),
-}
-
-/// How a server's absence is borne.
-#[derive(Default)]
-struct Patience {
-    /// When the trouble began.
-    since: Option<Instant>,
-    answered_before: bool,
-    refusals: u32,
-}
-
-impl Patience {
-    fn reset(&mut self) {
-        self.since = None;
-        self.answered_before = true;
-        self.refusals = 0;
-    }
-
-    /// Pauses when trying again may help, fails when it cannot or has not for a minute.
-    async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
-        if !self.answered_before || !error.is_transient() {
-            return Err(error.into());
-        }
-        let since = *self.since.get_or_insert_with(|| {
-            eprintln!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs());
-            Instant::now()
-        });
-        if since.elapsed() >= PATIENCE {
-            let failure = Failure::from(error);
-            let message =
-                format!("the server did not come back within {} seconds: {}", PATIENCE.as_secs(), failure.message);
-            return Err(Failure { message, ..failure });
-        }
-        tokio::time::sleep(FIRST_PAUSE * 3).await;
-        Ok(())
-    }
-
-    /// A link that is refused although it is new will not become better.
-    async fn endure_refusal(&mut self, error: ClientError) -> Result<(), Failure> {
-        self.refusals += 1;
-        if self.refusals > 3 {
-            return Err(error.into());
-        }
-        tokio::time::sleep(FIRST_PAUSE).await;
-        Ok(())
-    }
 }
 
 fn output_gone(error: io::Error) -> Failure {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use corro_model::batchai::{BatchAiError, ExecutionInfo, ExecutionState, Job};
 use corro_model::ops::JobsGet;
 
+use super::patience::Patience;
 use super::target::Target;
 use crate::failure::Failure;
 use crate::output::{escape_controls, python_date_time, python_duration};
@@ -16,8 +17,16 @@ const NO_EXIT_CODE: u8 = 255;
 
 pub async fn wait(session: &Session, target: &Target, interval: u64) -> Result<(), Failure> {
     let mut seen = Seen::default();
+    let mut patience = Patience::default();
     loop {
-        let job = session.client.get::<JobsGet>(&target.values()).await?;
+        let job = match session.client.get::<JobsGet>(&target.values()).await {
+            Ok(job) => job,
+            Err(error) => {
+                patience.endure(error).await?;
+                continue;
+            }
+        };
+        patience.reset();
         for line in seen.news(&job) {
             eprintln!("{line}");
         }

@@ -16,6 +16,7 @@ pub mod job_file;
 mod job_stream;
 mod job_wait;
 mod mounts;
+mod patience;
 pub mod run;
 pub mod server;
 pub mod storage;

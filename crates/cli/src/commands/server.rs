@@ -20,6 +20,7 @@ pub struct ServerArgs {
 
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     crate::logging::init();
+    hosting::check(&args.hosting)?;
     let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
     let token_path = data.path().join("join-token");
     let token = join_token(&token_path)?;

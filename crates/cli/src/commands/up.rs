@@ -18,6 +18,7 @@ pub struct UpArgs {
 pub async fn run(args: UpArgs) -> Result<(), Failure> {
     let began = Instant::now();
     crate::logging::init();
+    hosting::check(&args.hosting)?;
     let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
     // Signals that arrive during the start are kept for afterwards.
     let stop = hosting::stop_asked();

@@ -69,11 +69,17 @@ pub fn data_path(args: &HostingArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Hosted, Failure> {
-    let listen = loopback_address(&args.listen)?;
+/// Refuses what cannot work before anything is made.
+pub fn check(args: &HostingArgs) -> Result<(), Failure> {
+    loopback_address(&args.listen)?;
     if !(0.5..=3600.0).contains(&args.lease) {
         return Err(Failure::usage(format!("--lease is {}: use 0.5 to 3600 seconds", args.lease)));
     }
+    Ok(())
+}
+
+pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Hosted, Failure> {
+    let listen = loopback_address(&args.listen)?;
     let config_dir = corro_client::profile::config_dir()?;
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),

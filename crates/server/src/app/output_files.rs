@@ -4,7 +4,7 @@ use corro_model::batchai::{FileProperties, FileType, OutputFile, STDOUTERR};
 use corro_model::mount::find_share;
 use corro_model::storage::sas;
 use corro_model::{ApiError, Timestamp};
-use corro_shares::{Kind, ShareError, SharePath};
+use corro_shares::{Kind, PageRequest, ShareError, SharePath};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::App;
@@ -18,13 +18,21 @@ pub struct Listing {
     pub directory: String,
     pub link_expiry_minutes: i64,
     pub max_results: usize,
+    /// The first name of the page; empty for the first page.
+    pub from: String,
 }
 
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 impl App {
-    /// Blocking: reads a directory. A directory that is not there yet is an empty list.
-    pub fn output_files(&self, path: &JobPath, listing: &Listing, base_url: &str) -> Result<Vec<OutputFile>, ApiError> {
+    /// Blocking: reads a directory. A directory that is not there yet is an empty list. Also gives the name the next
+    /// page begins with.
+    pub fn output_files(
+        &self,
+        path: &JobPath,
+        listing: &Listing,
+        base_url: &str,
+    ) -> Result<(Vec<OutputFile>, Option<String>), ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
         let id = listing.output_directory_id.as_str();
@@ -49,13 +57,14 @@ impl App {
         let directory = SharePath::parse(&text).map_err(|error| {
             ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
         })?;
-        let entries = match self.shares.share(account, share_name).and_then(|share| share.list(&directory)) {
-            Ok(entries) => entries,
-            Err(error) if is_missing(&error) => Vec::new(),
+        let page = PageRequest { prefix: "", from: &listing.from, limit: listing.max_results };
+        let page = match self.shares.share(account, share_name).and_then(|share| share.list_page(&directory, page)) {
+            Ok(page) => page,
+            Err(error) if is_missing(&error) => return Ok((Vec::new(), None)),
             Err(error) => return Err(unreadable(&error)),
         };
         let Some(key) = self.raw_account_keys(account).and_then(|keys| keys.into_iter().next()) else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
         };
         let expires = self.now().seconds() + listing.link_expiry_minutes * 60;
         let file = |entry: &corro_shares::Entry| {
@@ -82,7 +91,8 @@ impl App {
                 }),
             })
         };
-        entries.iter().take(listing.max_results).map(file).collect()
+        let files = page.entries.iter().map(file).collect::<Result<_, ApiError>>()?;
+        Ok((files, page.next))
     }
 }
 

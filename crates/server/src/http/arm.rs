@@ -263,11 +263,14 @@ async fn list_output_files(app: App, call: Call<NoBody>) -> Result<Page<OutputFi
         directory: call.query("directory").unwrap_or(".").to_owned(),
         link_expiry_minutes: call.number("linkexpiryinminutes", 60, 5..=600)?,
         max_results: call.number("maxresults", 1000, 1..=1000)? as usize,
+        from: call.query("marker").unwrap_or_default().to_owned(),
     };
     let path = job_path(&call);
-    let listed = tokio::task::spawn_blocking(move || app.output_files(&path, &listing, &call.base_url)).await;
-    let files = listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was cut short"))??;
-    Ok(Answer::Ok(Page::whole(files)))
+    let base_url = call.base_url.clone();
+    let listed = tokio::task::spawn_blocking(move || app.output_files(&path, &listing, &base_url)).await;
+    let (value, next) =
+        listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was cut short"))??;
+    Ok(Answer::Ok(Page { value, next_link: next.map(|name| call.next_link(&name)) }))
 }
 
 // Long-running operations

@@ -5,7 +5,7 @@ use corro_model::ApiError;
 use http::HeaderMap;
 use http::header::HOST;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// What a handler of the operation `O` works with.
 pub struct Call<R> {
@@ -26,6 +26,15 @@ impl<R> Call<R> {
     /// A query parameter, by name in any case.
     pub fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The address of the page that begins with `marker`: the same request, with only that changed.
+    pub fn next_link(&self, marker: &str) -> String {
+        let kept = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("marker"));
+        let pairs = kept.map(|(name, value)| (name.as_str(), value.as_str())).chain([("marker", marker)]);
+        let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let query: Vec<String> = pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+        format!("{}{}?{}", self.base_url, self.path, query.join("&"))
     }
 
     /// A whole number within bounds.

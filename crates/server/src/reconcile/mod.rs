@@ -119,8 +119,9 @@ impl Reconciler {
         for (id, sighting) in self.gateway.sightings() {
             match state.nodes.get(&id) {
                 Some(record) if record.epoch == sighting.epoch => {
-                    let desired = orders::desired(&self.app, &self.config, state, record, goals);
-                    self.gateway.publish(&id, desired);
+                    if let Some(desired) = orders::desired(&self.app, &self.config, state, record, goals) {
+                        self.gateway.publish(&id, desired);
+                    }
                 }
                 Some(_) => self.gateway.fence(&id, "the node was silent for too long and was declared lost"),
                 None => self.gateway.fence(&id, "the node was removed from its cluster"),

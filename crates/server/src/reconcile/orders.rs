@@ -14,13 +14,14 @@ use crate::app::App;
 use crate::app::instance::hex;
 use crate::app::secrets::Bag;
 
+/// `None` when nothing new can be said: a node that is busy keeps its last orders rather than being told to stop.
 pub fn desired(
     app: &App,
     config: &ReconcileConfig,
     state: &State,
     node: &NodeRecord,
     goals: &HashMap<JobKey, Goal>,
-) -> DesiredNode {
+) -> Option<DesiredNode> {
     let retire = *node.state() == NodeState::Leaving;
     let cluster = state.clusters.get(&node.cluster);
     let volumes = cluster.and_then(|cluster| {
@@ -30,12 +31,12 @@ pub fn desired(
     });
     let task = match node.state() {
         NodeState::Running { job, attempt } => {
-            let order = state.jobs.get(job).and_then(|record| order(app, config, state, node, record, attempt));
-            order.zip(goals.get(job)).map(|(order, goal)| DesiredTask { goal: goal.clone(), order })
+            let order = state.jobs.get(job).and_then(|record| order(app, config, state, node, record, attempt))?;
+            Some(DesiredTask { goal: goals.get(job)?.clone(), order })
         }
         _ => None,
     };
-    DesiredNode { retire, volumes: volumes.unwrap_or_default(), task }
+    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), task })
 }
 
 fn order(
@@ -149,8 +150,8 @@ fn local_source(app: &App, account: &str, share: &str, key: Option<&Secret>) -> 
         Some(_) => {}
     }
     let missing =
-        |_| format!("there is no share '{share}' in the account '{account}': create it with 'storage share create'");
-    app.shares.host_path(account, share).map_err(missing)
+        || format!("there is no share '{share}' in the account '{account}': create it with 'storage share create'");
+    app.shares.host_path(account, share).ok().filter(|path| path.is_dir()).ok_or_else(missing)
 }
 
 /// Different for every attempt, the same after a restart of the server.

@@ -1,0 +1,58 @@
+//! How a command that follows a job bears a server that is away for a while: it says so once, tries again for a minute, then
+//! gives up with what was wrong. A server that never answered is not waited for.
+
+use std::time::{Duration, Instant};
+
+use corro_client::ClientError;
+
+use crate::failure::Failure;
+
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a server may be away.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a server's absence is borne.
+#[derive(Default)]
+pub struct Patience {
+    /// When the trouble began.
+    since: Option<Instant>,
+    answered_before: bool,
+    refusals: u32,
+}
+
+impl Patience {
+    pub fn reset(&mut self) {
+        self.since = None;
+        self.answered_before = true;
+        self.refusals = 0;
+    }
+
+    /// Pauses when trying again may help, fails when it cannot or has not for a minute.
+    pub async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
+        if !self.answered_before || !error.is_transient() {
+            return Err(error.into());
+        }
+        let since = *self.since.get_or_insert_with(|| {
+            eprintln!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs());
+            Instant::now()
+        });
+        if since.elapsed() >= PATIENCE {
+            let failure = Failure::from(error);
+            let message =
+                format!("the server did not come back within {} seconds: {}", PATIENCE.as_secs(), failure.message);
+            return Err(Failure { message, ..failure });
+        }
+        tokio::time::sleep(PAUSE * 3).await;
+        Ok(())
+    }
+
+    /// A link that is refused although it is new will not become better.
+    pub async fn endure_refusal(&mut self, error: ClientError) -> Result<(), Failure> {
+        self.refusals += 1;
+        if self.refusals > 3 {
+            return Err(error.into());
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+}
