@@ -2,6 +2,12 @@
 //! for a condition with a deadline. Used by the suites beside this folder; each uses what it needs.
 #![allow(dead_code)]
 
+pub mod faulty;
+pub mod host;
+pub mod http;
+pub mod logs;
+pub mod wire;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -83,13 +89,19 @@ impl Site {
 
     /// Starts `corro up` (again) on the same data directory and waits until it is ready.
     pub fn up(&mut self) {
+        self.up_at("127.0.0.1:0");
+    }
+
+    /// The same on an address of the test's choice: clients that lost a server look for it where it was.
+    pub fn up_at(&mut self, listen: &str) {
         assert!(self.up.is_none(), "the server runs already");
         let log = File::options().append(true).create(true).open(self.dir.path().join("up.log")).expect("a log file");
         let mut child = self
             .command("corro")
-            .args(["up", "--listen", "127.0.0.1:0", "--data"])
+            .args(["up", "--listen", listen, "--data"])
             .arg(self.data())
             .args(&self.up_args)
+            .env("PATH", self.tool_path())
             .env("CORRO_LOG", "info")
             .stdout(Stdio::piped())
             .stderr(log)

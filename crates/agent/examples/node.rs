@@ -13,6 +13,7 @@ fn main() -> anyhow::Result<()> {
     let mut text = move || args.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let config = AgentConfig {
         server: text(),
+        server_file: None,
         root: text().into(),
         address: text(),
         join_token: Secret::new(text()),

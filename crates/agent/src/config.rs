@@ -10,6 +10,8 @@ use corro_model::Secret;
 pub struct AgentConfig {
     /// `http://host:port`
     pub server: String,
+    /// A file that holds the server's present URL, for servers that may move; looked into before every connection.
+    pub server_file: Option<PathBuf>,
     /// The node's own directory; one agent at a time.
     pub root: PathBuf,
     /// Traded for the node's credential when there is none yet.
@@ -26,7 +28,13 @@ impl AgentConfig {
 
     /// `http://host:port` without a slash at the end, joined with a path that begins with one.
     pub(crate) fn http_url(&self, path: &str) -> String {
-        format!("{}{path}", self.server.trim_end_matches('/'))
+        format!("{}{path}", self.present_server().trim_end_matches('/'))
+    }
+
+    /// Where the server is now, as far as this machine tells.
+    pub(crate) fn present_server(&self) -> String {
+        let told = self.server_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        told.map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).unwrap_or_else(|| self.server.clone())
     }
 
     /// The same for the WebSocket; `None` when the server's URL is not an `http://` one.

@@ -49,11 +49,12 @@ impl Connection {
         observed: watch::Receiver<ObservedNode>,
         events: mpsc::Sender<Event>,
     ) -> Result<Connection, ConnectionError> {
-        let url = url(config)?;
+        url(config)?;
         let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
         let (closing, is_closing) = watch::channel(false);
         let heartbeat = config.heartbeat;
-        let keeper = Keeper { url, authorization, heartbeat, observed, events, closing: is_closing };
+        let config = config.clone();
+        let keeper = Keeper { config, authorization, heartbeat, observed, events, closing: is_closing };
         Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
     }
 
@@ -73,11 +74,11 @@ impl Drop for Connection {
 
 /// Where to connect. Asked for before anything is sent, so that a mistyped URL is told at once.
 pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
-    config.ws_url(CONNECT_PATH).ok_or_else(|| ConnectionError::Url { url: config.server.clone() })
+    config.ws_url(CONNECT_PATH).ok_or_else(|| ConnectionError::Url { url: config.present_server() })
 }
 
 struct Keeper {
-    url: String,
+    config: AgentConfig,
     authorization: HeaderValue,
     heartbeat: Duration,
     observed: watch::Receiver<ObservedNode>,
@@ -127,7 +128,8 @@ impl Keeper {
     }
 
     async fn connect(&self) -> Result<Socket, tungstenite::Error> {
-        let mut request = self.url.as_str().into_client_request()?;
+        let url = self.config.ws_url(CONNECT_PATH).unwrap_or_default();
+        let mut request = url.as_str().into_client_request()?;
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         Ok(connect_async_with_config(request, None, true).await?.0)
     }

@@ -124,7 +124,10 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
             Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
             Ok((status, _)) => say_once(Waiting::Server, format!("the server answered {status}: asking again")),
             Err(error) => {
-                say_once(Waiting::Server, format!("cannot reach {} yet ({error}): asking again", config.server));
+                say_once(
+                    Waiting::Server,
+                    format!("cannot reach {} yet ({error}): asking again", config.present_server()),
+                );
             }
         }
         tokio::time::sleep(ASK_AGAIN).await;

@@ -34,7 +34,19 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
 fn problem(cause: &serde_json::Error, field: Option<String>) -> JsonProblem {
     let text = cause.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    JsonProblem { line: cause.line().max(1), column: cause.column().max(1), field, problem: text.to_owned() }
+    let secret = field.as_deref().is_some_and(|field| SECRET.iter().any(|word| field.contains(word)));
+    let problem = if secret { without_value(text) } else { text.to_owned() };
+    JsonProblem { line: cause.line().max(1), column: cause.column().max(1), field, problem }
+}
+
+/// A value whose field has one of these words in its path is never repeated.
+const SECRET: [&str; 5] = ["secrets", "credentials", "assword", "accountKey", "token"];
+
+/// "invalid type: integer `7`, expected a string" without the 7.
+fn without_value(text: &str) -> String {
+    let Some((before, after)) = text.rsplit_once(", expected ") else { return text.to_owned() };
+    let kind = before.split(['`', '"']).next().unwrap_or_default().trim_end();
+    format!("{kind}, expected {after}")
 }
 
 /// A missing field is reported at its parent: add the field's own name, so that the message points at it.
@@ -67,6 +79,10 @@ mod tests {
         check(
             "{\n \"properties\": {\"nodeCount\": 4}\n}",
             "line 2, column 31, field 'properties.stdOutErrPathPrefix': missing field `stdOutErrPathPrefix`",
+        );
+        check(
+            r#"{"properties": {"nodeCount": 1, "stdOutErrPathPrefix": "x", "secrets": [{"name": "A", "value": 918273}]}}"#,
+            "line 1, column 101, field 'properties.secrets[0].value': invalid type: integer, expected a string",
         );
         check("{}x", "line 1, column 2, field 'properties': missing field `properties`");
     }

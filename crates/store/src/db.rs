@@ -1,6 +1,8 @@
 //! SQLite: opening, forward migration, reading every row at start, writing a group of rows in one transaction.
 //! Rows are `(kind, key, body)`; what the bodies mean is `records`' business.
 
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ pub(crate) struct Db {
 impl Db {
     pub fn open(path: &Path) -> Result<(Self, State), StoreError> {
         let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
+        make_private(path)?;
         let mut connection = Connection::open(path).map_err(failed)?;
         // FULL: a commit is on the disk before it is acknowledged.
         connection
@@ -51,6 +54,13 @@ impl Db {
         }
         transaction.commit()
     }
+}
+
+/// For its owner alone before the first byte is in it; SQLite gives its other files the same mode.
+fn make_private(path: &Path) -> Result<(), StoreError> {
+    let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).to_owned();
+    let made = options.open(path).and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
+    made.map_err(|source| StoreError::File { path: path.display().to_string(), source: Arc::new(source) })
 }
 
 fn migrate(

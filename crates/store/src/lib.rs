@@ -29,6 +29,8 @@ pub use txn::Txn;
 pub enum StoreError {
     #[error("cannot open the database at {path}")]
     Open { path: String, source: Arc<rusqlite::Error> },
+    #[error("cannot create the database at {path}")]
+    File { path: String, source: Arc<std::io::Error> },
     #[error("the database was written by a newer version (schema {found}, this version knows {known})")]
     Newer { found: i64, known: i64 },
     #[error("cannot read the record {kind} {key}")]

@@ -17,6 +17,10 @@ pub struct AgentArgs {
     #[arg(long, value_name = "URL")]
     server: String,
 
+    /// A file that holds the server's present URL; looked into whenever the connection is lost
+    #[arg(long, value_name = "FILE")]
+    server_file: Option<PathBuf>,
+
     /// The node's own directory; it is made if it is not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
@@ -35,6 +39,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
     let config = AgentConfig {
         join_token: join_token(&args.join_token_file, &args.data)?,
         server: args.server,
+        server_file: args.server_file,
         root: args.data,
         guard: Launcher::this_executable(),
         address: args.address,

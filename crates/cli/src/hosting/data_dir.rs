@@ -37,12 +37,22 @@ impl DataDir {
         &self.path
     }
 
+    /// The file that agents find the server's address in.
+    pub fn url_file(&self) -> PathBuf {
+        self.path.join("url")
+    }
+
     /// Writes down who holds the directory and where it listens.
-    pub fn announce(&self, url: &str) {
+    pub fn announce(&self, url: &str) -> std::io::Result<()> {
+        // Whole or not at all: agents may look at any moment.
+        let draft = self.path.join("url.draft");
+        std::fs::write(&draft, url)?;
+        std::fs::rename(&draft, self.url_file())?;
         let mut file = &self.lock;
         // Only for a message: a failure changes nothing.
         let _ = file.set_len(0).and_then(|()| file.rewind());
         let _ = writeln!(file, "process {}, {url}", std::process::id());
+        Ok(())
     }
 }
 
@@ -65,7 +75,7 @@ mod tests {
     fn a_second_holder_is_told_about_the_first() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let first = DataDir::hold(dir.path()).expect("free");
-        first.announce("http://127.0.0.1:1");
+        first.announce("http://127.0.0.1:1").expect("it can be written");
         let failure = DataDir::hold(dir.path()).err().expect("taken");
         assert!(failure.message.contains("already running"), "{}", failure.message);
         assert!(failure.message.contains("http://127.0.0.1:1"), "{}", failure.message);

@@ -20,13 +20,15 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct LocalNodes {
     root: PathBuf,
     server: String,
+    /// Where agents look for the server after it has moved.
+    server_file: PathBuf,
     /// Agents this process started: they must be waited for.
     children: Mutex<HashMap<NodeId, Child>>,
 }
 
 impl LocalNodes {
-    pub fn new(root: PathBuf, server: String) -> Self {
-        Self { root, server, children: Mutex::new(HashMap::new()) }
+    pub fn new(root: PathBuf, server: String, server_file: PathBuf) -> Self {
+        Self { root, server, server_file, children: Mutex::new(HashMap::new()) }
     }
 
     fn try_start(&self, node: &NodeId, address: &str, token: &Secret) -> io::Result<()> {
@@ -39,6 +41,8 @@ impl LocalNodes {
         let child = Command::new("/proc/self/exe")
             .arg0("corro")
             .args(["agent", "--server", &self.server, "--address", address])
+            .arg("--server-file")
+            .arg(&self.server_file)
             .arg("--data")
             .arg(&dir)
             .arg("--join-token-file")

@@ -94,9 +94,13 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         open_join_token,
     };
     let nodes_dir = data.path().join("nodes");
+    let url_file = data.url_file();
     let make_provider = |address: SocketAddr| -> Arc<dyn Provider> {
         match nodes {
-            Nodes::Local => Arc::new(LocalNodes::new(nodes_dir.clone(), format!("http://{address}"))),
+            Nodes::Local => {
+                let url = format!("http://{address}");
+                Arc::new(LocalNodes::new(nodes_dir.clone(), url, url_file.clone()))
+            }
             Nodes::Joining(_) => Arc::new(JoinedNodes),
         }
     };
@@ -109,7 +113,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         client_secret: server.admin.client_secret.clone(),
     };
     let profile_path = profile.save(&config_dir)?;
-    data.announce(&profile.server);
+    data.announce(&profile.server).map_err(|error| Failure::of(&error))?;
     local_nodes::remove_strays(&data.path().join("nodes"), &server.nodes());
     Ok(Hosted { server, data, profile_path })
 }

@@ -86,6 +86,11 @@ impl JobSpec {
         }
     }
 
+    /// How many processes the job consists of: one for a plain command, else as many as asked for.
+    pub fn rank_count(&self) -> usize {
+        if self.toolkit() == Some(ToolType::Custom) { 1 } else { self.process_count().max(1) as usize }
+    }
+
     /// How many processes an MPI kind runs over its nodes; one a node unless said otherwise.
     pub fn process_count(&self) -> i32 {
         let horovod = self.horovod_settings.as_ref().and_then(|s| s.process_count);

@@ -20,12 +20,16 @@ pub struct Gang<'a> {
     pub overdue: Option<String>,
     /// Where the ranks meet, when an earlier look found out.
     pub known_address: Option<GangAddress>,
+    /// How many ranks must end well.
+    pub n_ranks: usize,
 }
 
 pub struct Member<'a> {
     pub node: &'a NodeId,
-    /// Declared lost or removed: nothing more will come from it.
+    /// Declared lost: what it says no longer counts.
     pub lost: bool,
+    /// Nothing of it is left, so another attempt cannot meet what it still runs.
+    pub gone: bool,
     pub connected: bool,
     /// What it says about this very attempt.
     pub report: Option<&'a ObservedTask>,
@@ -48,8 +52,8 @@ pub enum Ending {
     NodeLost {
         node: NodeId,
     },
-    /// It gave way to a resize.
-    Evicted,
+    /// Its ranks were stopped before they were done, for no fault of theirs.
+    Interrupted,
 }
 
 /// Where the ranks meet, if the master has said so.
@@ -68,7 +72,7 @@ pub fn decide(gang: &Gang) -> Step {
     if lost.is_none() && blame.is_none() && !stopping {
         return go_on(gang);
     }
-    let ended = |member: &Member| member.lost || member.report.is_some_and(has_ended);
+    let ended = |member: &Member| if member.lost { member.gone } else { member.report.is_some_and(has_ended) };
     // A failure beside a node that does not answer is often its consequence: wait until the node is heard or declared
     // lost, so that the cause and not the consequence is reported.
     let unsure = blame.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
@@ -81,7 +85,7 @@ pub fn decide(gang: &Gang) -> Step {
         // The state machine reports the user's wish, whatever the ranks said.
         _ if gang.terminating => Ending::Failed { exit_code: None, errors: Vec::new() },
         (Some(member), _) => Ending::NodeLost { node: member.node.clone() },
-        _ if gang.eviction.is_some() => Ending::Evicted,
+        _ if gang.eviction.is_some() => Ending::Interrupted,
         (None, Some(blame)) => blame.ending(),
         (None, None) => overdue(gang),
     })
@@ -90,7 +94,10 @@ pub fn decide(gang: &Gang) -> Step {
 fn go_on(gang: &Gang) -> Step {
     let phases: Vec<_> = gang.members.iter().map(|member| member.report.map(|report| &report.phase)).collect();
     if phases.iter().all(|phase| matches!(phase, Some(TaskPhase::Ended { .. }))) {
-        return Step::End(Ending::Succeeded);
+        let exits = gang.members.iter().filter_map(|member| member.report).flat_map(|report| &report.exits);
+        let done = exits.filter(|exit| exit.succeeded() && !exit.stopped).count();
+        // Stopped for a resize that was taken back, or by a server that is no more: not done.
+        return Step::End(if done >= gang.n_ranks { Ending::Succeeded } else { Ending::Interrupted });
     }
     let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
     match address(gang) {
@@ -203,11 +210,18 @@ mod tests {
         let members = nodes.iter().zip(&reports).map(|(node, report)| Member {
             node,
             lost: false,
+            gone: false,
             connected: true,
             report: report.as_ref(),
         });
-        let mut gang =
-            Gang { members: members.collect(), terminating: false, eviction: None, overdue: None, known_address: None };
+        let mut gang = Gang {
+            members: members.collect(),
+            terminating: false,
+            eviction: None,
+            overdue: None,
+            known_address: None,
+            n_ranks: 2,
+        };
         change(&mut gang);
         expected(decide(&gang));
     }
@@ -279,16 +293,20 @@ mod tests {
     #[test]
     fn a_lost_node_is_the_cause_even_when_a_rank_complained_first() {
         let complained = || Some(ended(vec![exit(1, 1, 5)]));
-        check(
-            [None, complained()],
-            |gang| gang.members[0].connected = false,
-            is(Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })),
-        );
-        check(
-            [None, complained()],
-            |gang| gang.members[0].lost = true,
-            is(Step::End(Ending::NodeLost { node: node(1) })),
-        );
+        let stop = || Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+        check([None, complained()], |gang| gang.members[0].connected = false, is(stop()));
+        // Until nothing of the lost node is left, the job is not tried again.
+        check([None, complained()], |gang| gang.members[0].lost = true, is(stop()));
+        let gone = |gang: &mut Gang| (gang.members[0].lost, gang.members[0].gone) = (true, true);
+        check([None, complained()], gone, is(Step::End(Ending::NodeLost { node: node(1) })));
+    }
+
+    #[test]
+    fn ranks_that_were_stopped_have_not_succeeded() {
+        let stopped = |rank| RankExit { stopped: true, ..exit(rank, 0, 1) };
+        let report = |rank| Some(ended(vec![stopped(rank)]));
+        check([report(0), report(1)], |_| {}, is(Step::End(Ending::Interrupted)));
+        check([Some(ended(vec![exit(0, 0, 1)])), report(1)], |_| {}, is(Step::End(Ending::Interrupted)));
     }
 
     #[test]
@@ -305,6 +323,6 @@ mod tests {
             |gang| gang.terminating = true,
             is(Step::End(Ending::Failed { exit_code: None, errors: vec![] })),
         );
-        check([done(), done()], |gang| gang.eviction = Some(Eviction::Requeue), is(Step::End(Ending::Evicted)));
+        check([done(), done()], |gang| gang.eviction = Some(Eviction::Requeue), is(Step::End(Ending::Interrupted)));
     }
 }

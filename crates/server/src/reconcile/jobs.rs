@@ -62,6 +62,7 @@ fn gather<'a>(
         Member {
             node,
             lost: !busy,
+            gone: record.is_none(),
             connected: sighting.is_some_and(|sighting| sighting.connected),
             report: sighting.and_then(|s| s.observed.task.as_ref()).filter(|task| task.attempt == *attempt),
         }
@@ -74,6 +75,7 @@ fn gather<'a>(
         eviction: plan.evict.get(key).copied().filter(|eviction| *eviction == Eviction::Requeue),
         overdue: (now.since(started) > limit.0).then(|| limit.to_string()),
         known_address: known_address.cloned(),
+        n_ranks: job.spec.rank_count(),
     }
 }
 
@@ -83,9 +85,9 @@ fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
         Ending::Failed { exit_code, errors } => {
             Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code, errors, at: now })
         }
-        Ending::Evicted => {
-            let message = "The cluster was resized and the job's nodes were taken away";
-            Step::Requeue(key.clone(), BatchAiError::new("NodesRemoved", message))
+        Ending::Interrupted => {
+            let message = "The job was stopped before it was done, because its nodes were to be taken away";
+            Step::Requeue(key.clone(), BatchAiError::new("JobInterrupted", message))
         }
         Ending::NodeLost { node } => {
             let losses = job.lost_attempts.iter().filter(|lost| lost.reason.code == NODE_LOST).count() + 1;

@@ -31,7 +31,8 @@ pub fn desired(
     });
     let task = match node.state() {
         NodeState::Running { job, attempt } => {
-            let order = state.jobs.get(job).and_then(|record| order(app, config, state, node, record, attempt))?;
+            let order =
+                state.jobs.get(job).and_then(|record| order(app, config, state, node, (job, record), attempt))?;
             Some(DesiredTask { goal: goals.get(job)?.clone(), order })
         }
         _ => None,
@@ -44,12 +45,12 @@ fn order(
     config: &ReconcileConfig,
     state: &State,
     node: &NodeRecord,
-    job: &JobRecord,
+    (key, job): (&JobKey, &JobRecord),
     attempt: &AttemptId,
 ) -> Option<TaskOrder> {
     let tool = job.spec.toolkit()?;
     let nodes = job.state().nodes();
-    let slots = slots(&job.spec, tool, nodes.len());
+    let slots = slots(job.spec.rank_count(), nodes.len());
     let host = |(id, slots): (&corro_model::NodeId, usize)| {
         let address = state.nodes.get(id).map_or_else(|| "127.0.0.1".to_owned(), |n| n.address.clone());
         GangHost { node: id.clone(), address, slots }
@@ -57,7 +58,6 @@ fn order(
     let hosts: Vec<GangHost> = nodes.iter().zip(slots).map(host).collect();
     let host_idx = nodes.iter().position(|id| state.nodes.get(id).is_some_and(|n| std::ptr::eq(&**n, node)))?;
     let bag = app.open_bag(job.secrets.as_ref()).unwrap_or_default();
-    let key = job_key(state, job)?;
     let experiment = key.experiment();
     let experiment_name = state.experiments.get(&experiment).map(|e| e.name.clone())?;
     let workspace_name = state.workspaces.get(&experiment.workspace()).map(|w| w.name.clone())?;
@@ -91,17 +91,8 @@ fn order(
     })
 }
 
-fn job_key(state: &State, job: &JobRecord) -> Option<JobKey> {
-    let node = job.state().nodes().first()?;
-    match state.nodes.get(node)?.state() {
-        NodeState::Running { job, .. } => Some(job.clone()),
-        _ => None,
-    }
-}
-
 /// How many processes each node runs: ceil(P/N) in order; a custom job has one, on the master.
-fn slots(spec: &JobSpec, tool: ToolType, n_nodes: usize) -> Vec<usize> {
-    let processes = if tool == ToolType::Custom { 1 } else { spec.process_count().max(1) as usize };
+fn slots(processes: usize, n_nodes: usize) -> Vec<usize> {
     let per_node = processes.div_ceil(n_nodes.max(1));
     (0..n_nodes).map(|i| processes.saturating_sub(i * per_node).min(per_node)).collect()
 }
@@ -170,11 +161,7 @@ mod tests {
 
     #[test]
     fn processes_are_spread_in_host_order() {
-        let check = |nodes: usize, processes: i32, expected: &[usize]| {
-            let spec = spec(json!({"nodeCount": nodes, "stdOutErrPathPrefix": "x",
-                "customMpiSettings": {"commandLine": "c", "processCount": processes}}));
-            assert_eq!(slots(&spec, ToolType::CustomMpi, nodes), expected);
-        };
+        let check = |nodes, processes, expected: &[usize]| assert_eq!(slots(processes, nodes), expected);
         check(4, 4, &[1, 1, 1, 1]);
         check(2, 8, &[4, 4]);
         check(2, 3, &[2, 1]);

@@ -1,0 +1,77 @@
+//! The arrows between crates, as the design has them, held against what cargo says. A new arrow is a design decision:
+//! whoever makes it changes the table here too. Also that every crate opens by saying what it is for.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crate, and the crates of ours it may depend on.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("sched", &["model"]),
+    ("store", &["model"]),
+    ("shares", &["model"]),
+    ("client", &["model"]),
+    ("launch", &[]),
+    ("server", &["model", "sched", "store", "shares"]),
+    ("agent", &["model", "shares", "client", "launch"]),
+    ("cli", &["model", "client", "server", "agent", "launch"]),
+    ("collectives", &[]),
+    ("horovod-py", &["collectives"]),
+    ("trainer", &["collectives"]),
+];
+
+#[test]
+fn arrows_between_crates_are_those_of_the_design() {
+    for package in crates() {
+        let name = package["name"].as_str().expect("a name");
+        let short = name.strip_prefix("corro-").unwrap_or_else(|| panic!("{name} is not called corro-…"));
+        let allowed = ALLOWED.iter().find(|(known, _)| *known == short);
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} is not in the design's table of crates"));
+        for dependency in package["dependencies"].as_array().expect("a list") {
+            let normal = dependency["kind"].is_null();
+            let target = dependency["name"].as_str().expect("a name").strip_prefix("corro-");
+            if let (true, Some(target)) = (normal, target) {
+                assert!(allowed.contains(&target), "{short} -> {target} is not an arrow of the design");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_crate_opens_by_saying_what_it_is_for() {
+    for package in crates() {
+        let targets = package["targets"].as_array().expect("a list").iter();
+        let roots = targets.filter(|target| {
+            target["kind"] == serde_json::json!(["lib"]) || target["kind"] == serde_json::json!(["bin"])
+        });
+        let paths: Vec<&str> = roots.map(|target| target["src_path"].as_str().expect("a path")).collect();
+        assert!(!paths.is_empty(), "{} has neither a library nor a program", package["name"]);
+        for path in paths {
+            let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let opening = text.lines().next().unwrap_or_default().strip_prefix("//! ");
+            assert!(opening.is_some_and(|words| words.len() > 20), "{path} does not open by saying what it is for");
+        }
+    }
+}
+
+/// The workspace's packages below `crates/`.
+fn crates() -> Vec<Value> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let root = metadata["workspace_root"].as_str().expect("a path").to_owned() + "/crates/";
+    let packages = metadata["packages"].as_array().expect("a list").iter();
+    let ours: Vec<Value> = packages
+        .filter(|package| package["manifest_path"].as_str().is_some_and(|path| path.starts_with(&root)))
+        .cloned()
+        .collect();
+    assert!(ours.len() >= 9, "cargo knows only {} crates of ours", ours.len());
+    ours
+}

@@ -1,0 +1,112 @@
+//! What a test may change about the machine a site believes to be on: stand-ins for programs, a terminal, a Python that
+//! needs no home. Also what it may look at: memory and open processes.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use super::{Ended, Site};
+
+impl Site {
+    /// A server on whose machine `tools` (name, shell script) hide the programs of the same names. Jobs see them too.
+    pub fn start_with_tools(tools: &[(&str, &str)], up_args: &[&str]) -> Self {
+        let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
+        fs::create_dir(dir.path().join("home")).expect("a home directory");
+        fs::create_dir(dir.path().join("bin")).expect("a directory for programs");
+        for (name, script) in tools {
+            let path = dir.path().join("bin").join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a program");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be made executable");
+        }
+        let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
+        let mut site = Self { dir, url: String::new(), up: None, up_args };
+        site.up();
+        site
+    }
+
+    /// The search path of the server and its nodes: the test's own programs first.
+    pub fn tool_path(&self) -> OsString {
+        let own = self.dir.path().join("bin");
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(own).filter(|own| own.is_dir()).chain(std::env::split_paths(&inherited));
+        std::env::join_paths(paths).expect("the search path has no colons inside")
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// Runs a command line, words split at spaces, with bytes kept as they are.
+    pub fn output(&self, line: &str) -> Output {
+        self.command("corro").args(line.split_whitespace()).output().expect("the command runs")
+    }
+
+    /// Runs the command line on a terminal and types `answer` when it has asked. Everything it showed, and its exit
+    /// code. `None`, loudly, where no `script` can lend a terminal.
+    pub fn on_terminal(&self, name: &str, line: &str, question: &str, answer: &str) -> Option<Ended> {
+        if find_program("script").is_none() {
+            eprintln!("SKIPPED: no `script` on this machine, so nothing can be asked on a terminal");
+            return None;
+        }
+        let link = self.command(name);
+        let shell_line = format!("{} {line}", link.get_program().to_string_lossy());
+        let mut command = Command::new("script");
+        command.args(["-qec", &shell_line, "/dev/null"]).current_dir(self.path());
+        for (name, value) in link.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("`script` starts");
+        let (mut keyboard, mut screen) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let mut shown = Vec::new();
+        let mut byte = [0; 1];
+        while !String::from_utf8_lossy(&shown).contains(question) && screen.read(&mut byte).expect("readable") == 1 {
+            shown.push(byte[0]);
+        }
+        let _ = keyboard.write_all(answer.as_bytes());
+        screen.read_to_end(&mut shown).expect("readable");
+        let code = child.wait().expect("it can be waited for").code().unwrap_or(-1);
+        Some(Ended { code, stdout: String::from_utf8_lossy(&shown).into_owned(), stderr: String::new() })
+    }
+}
+
+/// A program on the test's own search path.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|path| path.is_file())
+}
+
+/// The Python interpreter itself: what `python3` names may be a wrapper that wants the caller's home. `None`, loudly,
+/// where there is none.
+pub fn python() -> Option<&'static Path> {
+    static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = PYTHON.get_or_init(|| {
+        let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+        let path = PathBuf::from(String::from_utf8(asked.stdout).ok()?.trim());
+        path.is_file().then_some(path)
+    });
+    if found.is_none() {
+        eprintln!("SKIPPED: no `python3` on this machine");
+    }
+    found.as_deref()
+}
+
+/// The most memory a process has held at once, in MiB.
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_else(|| panic!("process {pid} does not tell its memory")) / 1024
+}

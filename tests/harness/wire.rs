@@ -1,0 +1,180 @@
+//! The public API without our client: requests as bytes, tokens, and signatures of the file service. For suites that ask
+//! what is really on the wire, also with requests that no client would send.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use corro_model::storage::shared_key;
+use serde_json::Value;
+
+use super::http::{Answer, head};
+use super::{DEADLINE, Site};
+
+pub const VERSION: &str = "2018-05-01";
+
+impl Answer {
+    /// The body as JSON; `null` when there is none.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        if self.body.is_empty() {
+            return Value::Null;
+        }
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    #[track_caller]
+    pub fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self}");
+        self
+    }
+
+    /// The status and the ARM envelope's code.
+    #[track_caller]
+    pub fn refused(self, status: u16, code: &str) -> Self {
+        let answer = self.is(status);
+        let error = &answer.json()["error"];
+        assert_eq!(error["code"], code, "{answer}");
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{answer}");
+        answer
+    }
+
+    /// The header must be there.
+    #[track_caller]
+    pub fn must_have(&self, name: &str) -> String {
+        self.header(name).unwrap_or_else(|| panic!("no {name} in {self}")).to_owned()
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}\n\n{}", self.headers, self.text())
+    }
+}
+
+impl Site {
+    /// A request with nothing but these headers. Its length is said.
+    #[track_caller]
+    pub fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        lines.push(format!("Content-Length: {}", body.len()));
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let address = self.address();
+        let mut bytes = head(&address, &format!("{method} {target} HTTP/1.1"), &lines).into_bytes();
+        bytes.extend_from_slice(body);
+        exchange(&address, &bytes).unwrap_or_else(|| panic!("{method} {target} got no answer"))
+    }
+
+    /// As the resource manager's clients ask: a bearer token and the API's version. Bodyless ones say JSON too.
+    #[track_caller]
+    pub fn arm(&self, method: &str, path: &str, body: Value) -> Answer {
+        let token = format!("Bearer {}", self.token());
+        let target = match path.contains('?') {
+            true => path.to_owned(),
+            false => format!("{path}?api-version={VERSION}"),
+        };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let headers = [("Authorization", token.as_str()), ("Content-Type", "application/json; charset=utf-8")];
+        self.ask(method, &target, &headers, body.as_bytes())
+    }
+
+    /// A new access token of the administrator.
+    #[track_caller]
+    pub fn token(&self) -> String {
+        let profile = self.profile();
+        let field = |name: &str| profile[name].as_str().expect("text").to_owned();
+        let form = format!(
+            "grant_type=client_credentials&client_id={}&resource=x&client_secret={}",
+            field("clientId"),
+            field("clientSecret")
+        );
+        let kind = [("Content-Type", "application/x-www-form-urlencoded")];
+        let answer = self.ask("POST", "/adfs/oauth2/token", &kind, form.as_bytes()).is(200);
+        answer.json()["access_token"].as_str().expect("a token").to_owned()
+    }
+
+    pub fn profile(&self) -> Value {
+        let text = std::fs::read(self.path().join("config/profile.json")).expect("the server wrote a profile");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
+    /// `/subscriptions/…`
+    pub fn subscription(&self) -> String {
+        format!("/subscriptions/{}", self.profile()["subscription"].as_str().expect("text"))
+    }
+
+    /// The workspace that `prepare` makes.
+    pub fn workspace(&self) -> String {
+        let group = format!("{}/resourceGroups/{}", self.subscription(), super::GROUP);
+        format!("{group}/providers/Microsoft.BatchAI/workspaces/batchaidev")
+    }
+
+    /// The account's two keys as they are shown: base64.
+    pub fn account_keys(&self) -> Vec<String> {
+        let path = "providers/Microsoft.Storage/storageAccounts/mystorageaccount/listKeys";
+        let answer =
+            self.arm("POST", &format!("{}/resourceGroups/{}/{path}", self.subscription(), super::GROUP), Value::Null);
+        let keys = answer.is(200).json();
+        let keys = keys["keys"].as_array().expect("a list").iter();
+        keys.map(|key| key["value"].as_str().expect("text").to_owned()).collect()
+    }
+
+    pub fn raw_key(&self) -> Vec<u8> {
+        STANDARD.decode(&self.account_keys()[0]).expect("base64")
+    }
+
+    /// A request of the file service in path style, signed with the account's key. `target` begins after the account.
+    #[track_caller]
+    pub fn signed(&self, key: &[u8], method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let date = httpdate::fmt_http_date(SystemTime::now());
+        let length = body.len().to_string();
+        let mut headers = headers.to_vec();
+        headers.extend([("x-ms-date", date.as_str()), ("x-ms-version", "2018-03-28")]);
+        let target = format!("/mystorageaccount{target}");
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let request = shared_key::Request { method, path, query, account: "mystorageaccount" };
+        let signed = headers.iter().copied().chain([("content-length", length.as_str())]);
+        let authorization = shared_key::authorization(request, signed, key);
+        headers.push(("Authorization", &authorization));
+        self.ask(method, &target, &headers, body)
+    }
+}
+
+/// Sends these bytes and reads to the end of the connection. `None` when it ends without an answer. A server may answer
+/// before it has taken everything, so a write that fails is no failure yet.
+pub fn exchange(address: &str, bytes: &[u8]) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let mut piece = [0; 64 * 1024];
+    while let Ok(n @ 1..) = stream.read(&mut piece) {
+        answer.extend_from_slice(&piece[..n]);
+    }
+    parse(&answer)
+}
+
+fn parse(answer: &[u8]) -> Option<Answer> {
+    let at = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let headers = String::from_utf8_lossy(&answer[..at]).into_owned();
+    let status = headers.split_whitespace().nth(1)?.parse().ok()?;
+    let mut parsed = Answer { status, headers, body: answer[at + 4..].to_vec() };
+    if parsed.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        parsed.body = join_chunks(&parsed.body);
+    }
+    Some(parsed)
+}
+
+fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
+        let size = std::str::from_utf8(&rest[..end]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
+        let Some(size @ 1..) = size else { break };
+        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
+        rest = &rest[end + 2 + size + 2..];
+    }
+    body
+}

@@ -1,0 +1,16 @@
+//! Jobs as real processes on real nodes: what they see, what they leave, how they end. One room a question.
+
+mod harness;
+
+#[path = "jobs/endings.rs"]
+mod endings;
+#[path = "jobs/files.rs"]
+mod files;
+#[path = "jobs/limits.rs"]
+mod limits;
+#[path = "jobs/preparation.rs"]
+mod preparation;
+#[path = "jobs/queue.rs"]
+mod queue;
+#[path = "jobs/ranks.rs"]
+mod ranks;

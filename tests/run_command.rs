@@ -1,0 +1,165 @@
+//! `corro run`: a gang of processes on this machine without any server. As a user types it, with real processes.
+
+mod harness;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use harness::{Ended, is_alive, signal, wait_for};
+use rustix::process::Signal;
+
+fn corro(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corro"));
+    command.arg("run").args(args).current_dir(dir).stdin(Stdio::null()).env("SEEN_BY_RANKS", "yes");
+    command
+}
+
+fn run(dir: &Path, args: &[&str]) -> Ended {
+    let output = corro(dir, args).output().expect("it runs");
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn every_line_says_whose_it_is() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let script = "echo hello $HOROVOD_RANK of $HOROVOD_SIZE; echo oops $HOROVOD_RANK >&2";
+    let ended = run(dir.path(), &["-np", "4", "sh", "-c", script]).ok();
+    let lines = [0, 1, 2, 3].map(|rank| format!("[{rank}]<stdout>:hello {rank} of 4"));
+    assert_eq!(sorted(&ended.stdout), lines);
+    let lines = [0, 1, 2, 3].map(|rank| format!("[{rank}]<stderr>:oops {rank}"));
+    assert_eq!(sorted(&ended.stderr), lines);
+    let ended = run(dir.path(), &["--no-prefix", "--output-filename", "logs", "-n", "2", "sh", "-c", script]).ok();
+    assert_eq!(sorted(&ended.stdout), ["hello 0 of 2", "hello 1 of 2"]);
+    for rank in [0, 1] {
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(format!("logs/rank.{rank}/{name}")));
+        assert_eq!(read("stdout").expect("kept"), format!("hello {rank} of 2\n"));
+        assert_eq!(read("stderr").expect("kept"), format!("oops {rank}\n"));
+    }
+    // Lines are written in pieces by all ranks at once, and none is torn.
+    let script = "for i in $(seq 200); do printf 'rank %s ' $RANK; printf 'step %s\\n' $i; done";
+    let ended = run(dir.path(), &["-np", "4", "bash", "-c", script]).ok();
+    for rank in 0..4 {
+        let mine = |line: &&str| line.starts_with(&format!("[{rank}]"));
+        let seen: Vec<&str> = ended.stdout.lines().filter(mine).collect();
+        let expected: Vec<String> = (1..=200).map(|i| format!("[{rank}]<stdout>:rank {rank} step {i}")).collect();
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(ended.stdout.lines().count(), 800);
+}
+
+#[test]
+fn ranks_know_their_place_and_the_users_variables() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let script = "env > env-$RANK; pwd > pwd-$RANK";
+    run(dir.path(), &["-np", "3", "-H", "localhost:2,127.0.0.1:2", "sh", "-c", script]).ok();
+    let mut ports = Vec::new();
+    for rank in 0..3 {
+        let env = std::fs::read_to_string(dir.path().join(format!("env-{rank}"))).expect("every rank ran");
+        let get = |name: &str| {
+            let found = env.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+            found.unwrap_or_else(|| panic!("{name} of rank {rank}")).to_owned()
+        };
+        let (host, local_rank, local_size) = if rank < 2 { ("localhost", rank, 2) } else { ("127.0.0.1", 0, 1) };
+        for (name, value) in [
+            ("HOROVOD_RANK", rank.to_string()),
+            ("HOROVOD_SIZE", "3".into()),
+            ("HOROVOD_LOCAL_RANK", local_rank.to_string()),
+            ("HOROVOD_LOCAL_SIZE", local_size.to_string()),
+            ("HOROVOD_CROSS_RANK", if rank == 2 { "1".into() } else { "0".into() }),
+            ("HOROVOD_CROSS_SIZE", if local_rank == 0 { "2".into() } else { "1".into() }),
+            ("HOROVOD_HOSTNAME", host.into()),
+            ("HOROVOD_CONTROLLER", "gloo".into()),
+            ("HOROVOD_CPU_OPERATIONS", "gloo".into()),
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", "3".into()),
+            ("LOCAL_RANK", local_rank.to_string()),
+            ("OMPI_COMM_WORLD_RANK", rank.to_string()),
+            ("OMPI_COMM_WORLD_SIZE", "3".into()),
+            ("SEEN_BY_RANKS", "yes".into()),
+        ] {
+            assert_eq!(get(name), value, "{name} of rank {rank}");
+        }
+        assert!(!get("MASTER_ADDR").is_empty() && !get("MASTER_PORT").is_empty());
+        ports.push((get("HOROVOD_GLOO_RENDEZVOUS_ADDR"), get("HOROVOD_GLOO_RENDEZVOUS_PORT")));
+        let pwd = std::fs::read_to_string(dir.path().join(format!("pwd-{rank}"))).expect("every rank ran");
+        assert_eq!(Path::new(pwd.trim_end()), dir.path().canonicalize().expect("it is there"));
+    }
+    assert!(ports.iter().all(|port| *port == ports[0]), "one meeting point: {ports:?}");
+}
+
+#[test]
+fn the_first_failure_ends_the_rest() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // The others ignore a polite request and have children.
+    let script = "if [ $RANK = 1 ]; then until [ -s pids-0 ] && [ -s pids-2 ]; do sleep 0.02; done; echo broken >&2; exit 3; fi; trap '' TERM; sleep 600 & echo $$ $! > pids-$RANK; while :; do wait; done";
+    let ended = run(dir.path(), &["-np", "3", "bash", "-c", script]);
+    let ended = ended
+        .fails(3, &["rank 1 of 3 on localhost ended with exit code 3", "the other ranks were stopped", "    broken"]);
+    assert!(ended.stderr.contains("[1]<stderr>:broken"), "{}", ended.stderr);
+    assert_eq!(alive(dir.path()), [] as [u32; 0]);
+    let killed = run(dir.path(), &["-np", "2", "sh", "-c", "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 600"]);
+    killed.fails(137, &["rank 0 of 2 on localhost ended with signal 9 (SIGKILL)"]);
+    assert_eq!(run(dir.path(), &["-np", "2", "true"]).ok().stderr, "");
+}
+
+#[test]
+fn what_cannot_run_is_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let refused = |args: &[&str], code: i32, says: &[&str]| {
+        let ended = run(dir.path(), args).fails(code, says);
+        assert_eq!(ended.stdout, "");
+    };
+    let format = "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.";
+    refused(&["-np", "2", "-H", "localhost", "true"], 1, &[format, "`localhost`"]);
+    refused(&["-np", "2", "-H", "localhost:two", "true"], 1, &[format, "`localhost:two`"]);
+    refused(&["-np", "2", "-H", "worker-7.example:2", "true"], 1, &["worker-7.example", "this machine only"]);
+    refused(&["-np", "5", "-H", "localhost:2", "true"], 1, &["more processes (5)", "available slots (2)"]);
+    refused(&["-np", "0", "true"], 1, &["0 ranks"]);
+    refused(&["true"], 1, &["the number of ranks is missing"]);
+    refused(&["-np", "2"], 2, &["COMMAND"]);
+    refused(&["-np", "2", "--hostfile", "missing", "true"], 1, &["cannot read the host file missing"]);
+    std::fs::write(dir.path().join("hosts"), "localhost 2\n").expect("written");
+    refused(&["-np", "2", "--hostfile", "hosts", "true"], 1, &["line 1 of the host file"]);
+    let ended = run(dir.path(), &["-np", "2", "surely-no-such-command"]);
+    assert_ne!(ended.code, 0);
+    assert!(ended.stderr.contains("surely-no-such-command"), "{}", ended.stderr);
+}
+
+/// Ctrl-C, a polite end, and the death of `corro` itself: in every case its ranks and their children go.
+#[test]
+fn nothing_is_left_behind() {
+    for (sent, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut child = start_stubborn(dir.path());
+        signal(child.id(), sent);
+        assert_eq!(child.wait().expect("it ends").code(), code, "{sent:?}");
+        wait_for("ranks and their children to end", || alive(dir.path()).is_empty());
+    }
+}
+
+/// Two ranks with a child each, all of which ignore polite requests.
+fn start_stubborn(dir: &Path) -> Child {
+    let script = "trap '' TERM INT; sleep 600 & echo $$ $! > pids-$RANK; while :; do wait; done";
+    let mut command = corro(dir, &["-np", "2", "bash", "-c", script]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    wait_for("both ranks to begin", || alive(dir).len() == 4);
+    child
+}
+
+/// The processes that wrote down their numbers and still run.
+fn alive(dir: &Path) -> Vec<u32> {
+    let texts = (0..4).map(|rank| std::fs::read_to_string(dir.join(format!("pids-{rank}"))).unwrap_or_default());
+    let pids: Vec<u32> =
+        texts.flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
+    pids.into_iter().filter(|pid| is_alive(*pid)).collect()
+}

@@ -1,0 +1,13 @@
+//! Doors that must stay shut, tried from outside on a real server: logins, file modes, secrets that could show, paths
+//! that could climb, links, limits, and the credentials of nodes. The holes are those that products of this kind had.
+
+mod harness;
+
+#[path = "security/canary.rs"]
+mod canary;
+#[path = "security/doors.rs"]
+mod doors;
+#[path = "security/limits.rs"]
+mod limits;
+#[path = "security/paths.rs"]
+mod paths;

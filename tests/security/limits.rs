@@ -1,0 +1,58 @@
+//! What a stranger can use up before anyone knows who it is.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use super::harness::Site;
+use super::harness::wire::exchange;
+
+fn group(site: &Site, name: &str) -> String {
+    format!("{}/resourceGroups/{name}?api-version=2018-05-01", site.subscription())
+}
+
+#[test]
+fn bodies_and_headers_have_limits() {
+    let site = Site::start();
+    let large = json!({"location": "eastus", "tags": {"a": "x".repeat(2 * 1024 * 1024)}});
+    site.arm("PUT", &group(&site, "large"), large.clone()).refused(413, "RequestEntityTooLarge");
+    // A stranger is told 401 without its body being looked at.
+    site.ask("PUT", &group(&site, "large"), &[], large.to_string().as_bytes()).is(401);
+    for path in ["/adfs/oauth2/token", "/corro/v1/join"] {
+        site.ask("POST", path, &[], large.to_string().as_bytes()).is(413);
+    }
+    // A length that is never sent holds nothing up.
+    let claim = format!("PUT {} HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", group(&site, "large"));
+    let mut waiting = TcpStream::connect(site.address()).expect("accepted");
+    waiting.write_all(claim.as_bytes()).expect("taken");
+    for head in [
+        format!("GET / HTTP/1.1\r\nHost: x\r\nX-Large: {}\r\n\r\n", "y".repeat(3 * 1024 * 1024)),
+        format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "z".repeat(3 * 1024 * 1024)),
+        format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(5000)),
+    ] {
+        // Refused or cut off, never taken.
+        if let Some(answer) = exchange(&site.address(), head.as_bytes()) {
+            assert!(matches!(answer.status, 400 | 401 | 414 | 431), "{answer}");
+        }
+    }
+    site.arm("PUT", &group(&site, "small"), json!({"location": "eastus"})).is(201);
+}
+
+#[test]
+fn slow_and_idle_connections_do_not_stop_the_service() {
+    let site = Site::start();
+    let connect = || TcpStream::connect(site.address()).expect("accepted");
+    let idle: Vec<_> = (0..300).map(|_| connect()).collect();
+    let slow: Vec<_> = (0..50)
+        .map(|_| {
+            let mut stream = connect();
+            stream.write_all(b"GET /subscriptions HTTP/1.1\r\nHost: x\r\nX-Slow: ").expect("taken");
+            stream
+        })
+        .collect();
+    site.arm("PUT", &group(&site, "served"), json!({"location": "eastus"})).is(201);
+    site.corro("group show -n served").ok();
+    drop((idle, slow));
+    site.corro("group show -n served").ok();
+}
