@@ -21,6 +21,7 @@ use args::TopCommand;
 use failure::Failure;
 
 fn main() -> ExitCode {
+    few_arenas();
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|command| command == "guard") {
         // The small parent of every rank; it must begin while there is one thread.
@@ -40,6 +41,16 @@ fn main() -> ExitCode {
             failure.report();
             ExitCode::from(failure.exit)
         }
+    }
+}
+
+/// The C library gives every thread a heap of its own and keeps what each once needed: after large transfers a server
+/// would hold twice the memory it uses (61 MB against 27 MB, measured after 1 GiB up and down). Two heaps are enough.
+fn few_arenas() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a setting of the allocator, made before there is a second thread; it touches no memory of ours.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 

@@ -2,7 +2,6 @@
 //! one range per connection, whatever the file's size.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::Method;
+use rustix::buffer::spare_capacity;
+use rustix::io::pread;
 
 use super::{FileService, Progress};
 use crate::ClientError;
@@ -85,9 +86,18 @@ impl FileService {
 }
 
 async fn read_range(file: Arc<File>, start: u64, length: u64, source: &Path) -> Result<Bytes, ClientError> {
-    let read = move || {
-        let mut content = vec![0; length as usize];
-        file.read_exact_at(&mut content, start).map(|()| Bytes::from(content))
+    let read = move || -> std::io::Result<Bytes> {
+        // Into memory that was not zeroed first: that would be a second pass over every byte.
+        let mut content = Vec::with_capacity(length as usize);
+        while (content.len() as u64) < length {
+            let at = start + content.len() as u64;
+            if pread(&file, spare_capacity(&mut content), at)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        // The allocation may be larger than asked for, and the file may have grown.
+        content.truncate(length as usize);
+        Ok(Bytes::from(content))
     };
     let result = tokio::task::spawn_blocking(read).await.expect("reading a file does not panic");
     result.map_err(|error| match error.kind() {
