@@ -1,0 +1,93 @@
+//! Requests to a site's server over one kept-alive connection with one token, as a client that stays would send them.
+//! Blocking: a benchmark does one thing at a time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use corro_client::Client;
+use corro_model::batchai::JobCreateParameters;
+use corro_model::ops::{
+    AccountsListKeys, ClustersGet, GroupsList, JobsCreate, JobsGet, JobsList, JobsTerminate, NoBody,
+};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, GROUP, WORKSPACE};
+use crate::site::{Site, wait_for};
+
+/// Short against what is measured, long enough to leave the processor to the measured.
+const LOOK: Duration = Duration::from_millis(5);
+
+pub struct Api {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Api {
+    pub fn connect(site: &Site) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let client = Client::new(&site.profile()?)?;
+        Ok(Self { runtime, client })
+    }
+
+    /// The first needs a login, too.
+    pub fn any_request(&self) -> Result<()> {
+        self.runtime.block_on(self.client.list::<GroupsList, _>(&[], &[]))?;
+        Ok(())
+    }
+
+    /// Returns when the server has answered that the job is queued. Gives the moment just before.
+    pub fn submit(&self, name: &str, job: &JobCreateParameters) -> Result<Instant> {
+        let began = Instant::now();
+        self.runtime.block_on(self.client.start::<JobsCreate>(&job_path(name), job))?;
+        Ok(began)
+    }
+
+    /// Of a queued job: it ends at once.
+    pub fn terminate(&self, name: &str) -> Result<()> {
+        self.runtime.block_on(self.client.start::<JobsTerminate>(&job_path(name), &NoBody {}))?;
+        Ok(())
+    }
+
+    pub fn job_count(&self) -> Result<usize> {
+        let path = [("group", GROUP), ("workspace", WORKSPACE), ("experiment", EXPERIMENT)];
+        Ok(self.runtime.block_on(self.client.list::<JobsList, _>(&path, &[]))?.len())
+    }
+
+    /// Waits until the job has succeeded.
+    pub fn wait_for_success(&self, name: &str) -> Result<()> {
+        wait_for(&format!("the end of {name}"), LOOK, || {
+            let job = self.runtime.block_on(self.client.get::<JobsGet>(&job_path(name)))?;
+            let status = serde_json::to_value(job.properties.status)?;
+            match status["executionState"].as_str() {
+                Some("succeeded") => Ok(Some(())),
+                Some("failed") => bail!("{name} failed: {}", status["executionInfo"]),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    pub fn wait_for_idle_nodes(&self, count: usize) -> Result<()> {
+        wait_for(&format!("{count} idle nodes"), LOOK, || {
+            let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
+            let cluster = self.runtime.block_on(self.client.get::<ClustersGet>(&path))?;
+            let properties: Value = serde_json::to_value(cluster.properties)?;
+            let idle = properties["nodeStateCounts"]["idleNodeCount"] == count;
+            Ok((idle && properties["allocationState"] == "steady").then_some(()))
+        })
+    }
+
+    pub fn account_key(&self) -> Result<String> {
+        let path = [("group", GROUP), ("account", ACCOUNT)];
+        let keys = self.runtime.block_on(self.client.call::<AccountsListKeys>(&path, &[], &NoBody {}))?;
+        Ok(keys.keys.first().context("the account has no key")?.value.expose().to_owned())
+    }
+
+    pub fn subscription(&self) -> &str {
+        self.client.subscription()
+    }
+}
+
+fn job_path(name: &str) -> [(&str, &str); 4] {
+    [("group", GROUP), ("workspace", WORKSPACE), ("experiment", EXPERIMENT), ("job", name)]
+}

@@ -1,0 +1,93 @@
+//! Memory of a server that has nothing to do: after its start, and after the tutorial's load has passed.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, IN_WORKSPACE, NODES, SHARE, job_json, make_resources};
+use crate::memory::resident;
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "an idle server holds less than 50 MB, after its start and after the tutorial's load";
+const LIMIT_MB: f64 = 50.0;
+const LOOKS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let mut site = Site::new()?;
+    site.up()?;
+    let started = look(&site, "server, just started")?;
+    make_resources(&site, NODES)?;
+    let api = Api::connect(&site)?;
+    api.wait_for_idle_nodes(NODES)?;
+    let staffed = look(&site, "server, four idle nodes")?;
+    let agents = look_at_agents(&site, "before")?;
+    train(&site, scale)?;
+    api.wait_for_success("cifar_distributed")?;
+    api.wait_for_idle_nodes(NODES)?;
+    let passed = look(&site, "server, after the tutorial's load")?;
+    let agents_after = look_at_agents(&site, "after")?;
+    heading();
+    for (rss, pss) in [&started, &staffed, &passed].into_iter().chain(&agents).chain(&agents_after) {
+        rss.row();
+        pss.row();
+    }
+    let most = [&started, &staffed, &passed].map(|(rss, _)| rss.max());
+    let figures = format!(
+        "server RSS {:.1} MB after start, {:.1} MB with four idle nodes, {:.1} MB after the load (promised: under {LIMIT_MB:.0} MB)",
+        most[0], most[1], most[2]
+    );
+    Ok(Verdict { met: most.iter().all(|rss| *rss < LIMIT_MB), figures })
+}
+
+/// Chapters 4 to 7 of the tutorial: upload, submit, stream, list, download.
+fn train(site: &Site, scale: Scale) -> Result<()> {
+    let settings = json!({"epochs": scale.pick(12, 60), "steps": 120, "batch": 32, "learningRate": 0.05});
+    std::fs::write(site.path().join("workload.json"), settings.to_string())?;
+    let place = format!("-s {SHARE} --account-name {ACCOUNT}");
+    site.corro(&format!("storage file upload {place} --path cifar --source workload.json"))?;
+    let corro = crate::site::corro_binary()?.display().to_string().replace('\'', r"'\''");
+    let share = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar";
+    let job = job_json(json!({"horovodSettings": {
+        "pythonScriptFilePath": format!("{share}/workload.json"),
+        "pythonInterpreterPath": format!("'{corro}' workload"),
+        "commandLineArgs": format!("--dir={share}")
+    }}));
+    std::fs::write(site.path().join("job.json"), job.to_string())?;
+    let name = "cifar_distributed";
+    site.corro(&format!(
+        "batchai job create {IN_WORKSPACE} -e {EXPERIMENT} -c {CLUSTER} -n {name} -f job.json --storage-account-name {ACCOUNT}"
+    ))?;
+    site.corro(&format!("batchai job file stream {IN_WORKSPACE} -e {EXPERIMENT} -j {name} -f stdout.txt"))?;
+    site.corro(&format!("batchai job file list {IN_WORKSPACE} -e {EXPERIMENT} -j {name} -o table"))?;
+    site.corro(&format!("storage file download {place} --path cifar/saved_models/softmax_model.json"))
+}
+
+/// RSS and PSS of the server, over two seconds of rest.
+fn look(site: &Site, name: &str) -> Result<(Samples, Samples)> {
+    look_at(&[site.server_pid()?], name)
+}
+
+/// All agents together make one measure.
+fn look_at_agents(site: &Site, when: &str) -> Result<Vec<(Samples, Samples)>> {
+    let pids: Vec<u32> = site.agents().into_iter().map(|(_, pid)| pid).collect();
+    let pids = (pids.len() == NODES).then_some(pids).context("not every node has an agent")?;
+    Ok(vec![look_at(&pids, &format!("each agent, {when} the load"))?])
+}
+
+fn look_at(pids: &[u32], name: &str) -> Result<(Samples, Samples)> {
+    let (mut rss, mut pss) = (Samples::new(format!("{name}: RSS"), "MB"), Samples::new(format!("{name}: PSS"), "MB"));
+    for _ in 0..LOOKS {
+        for pid in pids {
+            let now = resident(*pid)?;
+            rss.add(now.rss);
+            pss.add(now.pss);
+        }
+        std::thread::park_timeout(PAUSE);
+    }
+    Ok((rss, pss))
+}

@@ -1,0 +1,158 @@
+//! Upload and download of 1 GiB over loopback by the storage commands: speed, and memory that does not grow with size.
+//!
+//! Whole commands are timed, from their start to their end, login included. A download is on the disk when the command
+//! ends, so its floor is a copy with a sync; an upload's floor is a copy without one.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Scale, Verdict};
+use crate::content;
+use crate::fixture::{ACCOUNT, GROUP, SHARE};
+use crate::memory::{peak, resident};
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "500 MB/s or more each way, with memory that is flat within 16 MB between 64 MiB and 1 GiB";
+const LIMIT_MB_S: f64 = 500.0;
+const FLAT_MB: f64 = 16.0;
+const SMALL: u64 = 64 << 20;
+const LARGE: u64 = 1 << 30;
+/// How often a command's peak memory is looked at; the kernel keeps the peak, so only its last moments can be missed.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// One transfer of one size, each way.
+struct Round {
+    upload: Ended,
+    download: Ended,
+}
+
+struct Ended {
+    seconds: f64,
+    peak: f64,
+}
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let rounds = scale.pick(3, 10);
+    let mut site = Site::new()?;
+    site.up()?;
+    site.corro(&format!("group create -n {GROUP} -l eastus"))?;
+    site.corro(&format!("storage account create -g {GROUP} -n {ACCOUNT} -l eastus --sku Standard_LRS"))?;
+    site.corro(&format!("storage share create -n {SHARE} --account-name {ACCOUNT}"))?;
+    let speed = |name: &str| Samples::new(name, "MB/s");
+    let memory = |name: &str| Samples::new(name, "MB");
+    let mut floor = speed("floor: plain copy");
+    let mut synced_floor = speed("floor: plain copy and sync");
+    let mut up = speed("upload 1 GiB");
+    let mut down = speed("download 1 GiB");
+    let mut peaks = [
+        [memory("peak of upload, 64 MiB"), memory("peak of upload, 1 GiB")],
+        [memory("peak of download, 64 MiB"), memory("peak of download, 1 GiB")],
+        [memory("peak of server, after 64 MiB"), memory("peak of server, after 1 GiB")],
+    ];
+    // All small ones first: the server's peak only ever grows.
+    for (size_idx, size) in [SMALL, LARGE].into_iter().enumerate() {
+        for number in 0..rounds {
+            let seed = (number + size_idx * rounds) as u64 + 1;
+            let round = round(&site, size, seed)?;
+            peaks[0][size_idx].add(round.upload.peak);
+            peaks[1][size_idx].add(round.download.peak);
+            peaks[2][size_idx].add(peak(site.server_pid()?)?);
+            if size == LARGE {
+                up.add(mb_s(round.upload.seconds));
+                down.add(mb_s(round.download.seconds));
+                let [plain, synced] = floors(&site)?;
+                floor.add(mb_s(plain));
+                synced_floor.add(mb_s(synced));
+            }
+        }
+    }
+    let mut rest = memory("server at rest afterwards: RSS");
+    rest.add(resident(site.server_pid()?)?.rss);
+    heading();
+    [&floor, &synced_floor, &up, &down].into_iter().for_each(Samples::row);
+    peaks.iter().flatten().chain([&rest]).for_each(Samples::row);
+    let growth = peaks.each_ref().map(|[small, large]| large.max() - small.max());
+    let flat = growth.iter().all(|growth| *growth <= FLAT_MB);
+    let figures = format!(
+        "upload p50 {:.0} MB/s, download p50 {:.0} MB/s (promised: {LIMIT_MB_S:.0}; plain copy {:.0}, with sync {:.0}); \
+         memory grows by {:.1} MB (upload), {:.1} MB (download), {:.1} MB (server) (promised: {FLAT_MB:.0})",
+        up.p50(),
+        down.p50(),
+        floor.p50(),
+        synced_floor.p50(),
+        growth[0],
+        growth[1],
+        growth[2]
+    );
+    Ok(Verdict { met: up.p50() >= LIMIT_MB_S && down.p50() >= LIMIT_MB_S && flat, figures })
+}
+
+const SOURCE: &str = "source.bin";
+const COPY: &str = "copy.bin";
+
+fn round(site: &Site, size: u64, seed: u64) -> Result<Round> {
+    let (source, copy) = (site.path().join(SOURCE), site.path().join(COPY));
+    content::make(&source, size, seed)?;
+    let place = format!("-s {SHARE} --account-name {ACCOUNT} --path data.bin --no-progress");
+    let upload = timed(site, &format!("storage file upload {place} --source {SOURCE}"))?;
+    // Not the download's work, and it would slow it down.
+    content::sync(&site.data().join("shares").join(ACCOUNT).join(SHARE).join("data.bin"))?;
+    let download = timed(site, &format!("storage file download {place} --dest {COPY}"))?;
+    if content::fingerprint(&source)? != content::fingerprint(&copy)? {
+        bail!("the downloaded file differs from the uploaded one");
+    }
+    std::fs::remove_file(&copy)?;
+    site.corro(&format!("storage file delete -s {SHARE} --account-name {ACCOUNT} --path data.bin"))?;
+    Ok(Round { upload, download })
+}
+
+/// The same bytes by plain copies in the same directory: what the disk and the kernel allow.
+fn floors(site: &Site) -> Result<[f64; 2]> {
+    let (source, copy) = (site.path().join(SOURCE), site.path().join(COPY));
+    let plain = content::copy(&source, &copy, false)?;
+    content::sync(&copy)?;
+    std::fs::remove_file(&copy)?;
+    let synced = content::copy(&source, &copy, true)?;
+    std::fs::remove_file(&copy)?;
+    Ok([plain, synced])
+}
+
+fn timed(site: &Site, line: &str) -> Result<Ended> {
+    let log = site.path().join("command.log");
+    let mut command = site.command();
+    command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
+    let began = Instant::now();
+    let mut child = command.spawn().context("cannot start a command")?;
+    let pid = child.id();
+    let watcher = std::thread::spawn(move || watch_peak(pid));
+    let status = child.wait()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let peak = watcher.join().expect("watching does not panic");
+    if !status.success() {
+        bail!("'corro {line}' ended with {status}: {}", read(&log));
+    }
+    Ok(Ended { seconds, peak })
+}
+
+/// Until the process is gone.
+fn watch_peak(pid: u32) -> f64 {
+    let mut most = 0.0_f64;
+    // A process that has ended says nothing about its memory any more.
+    while let Ok(now) = peak(pid) {
+        most = most.max(now);
+        std::thread::park_timeout(LOOK);
+    }
+    most
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn mb_s(seconds: f64) -> f64 {
+    LARGE as f64 / 1e6 / seconds
+}

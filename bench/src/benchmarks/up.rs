@@ -1,0 +1,78 @@
+//! Start of `corro up` until a first authorised request is answered, on a fresh and on a filled data directory.
+//!
+//! Executable and data are in the page cache, as they are for whoever restarts a server.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use corro_model::batchai::JobCreateParameters;
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::fixture::{job_json, make_resources, ranks, request_of};
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "ready in under 1 s, on a fresh data directory and on one with 1,000 jobs";
+const LIMIT_MS: f64 = 1000.0;
+const JOBS: usize = 1000;
+/// The rest have ended, as on any server that was used for a while.
+const QUEUED: usize = 100;
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let count = scale.pick(20, 100);
+    let (mut fresh_said, mut fresh) = measures("fresh directory");
+    for _ in 0..count {
+        let mut site = Site::new()?;
+        sample(&mut site, &mut fresh_said, &mut fresh)?;
+    }
+    let mut site = Site::new()?;
+    fill(&mut site)?;
+    let (mut filled_said, mut filled) = measures("1,000 jobs");
+    for _ in 0..count {
+        sample(&mut site, &mut filled_said, &mut filled)?;
+    }
+    heading();
+    [&fresh_said, &fresh, &filled_said, &filled].into_iter().for_each(Samples::row);
+    let met = fresh.p99() < LIMIT_MS && filled.p99() < LIMIT_MS;
+    let figures = format!(
+        "fresh p50 {:.0} ms, p99 {:.0} ms; 1,000 jobs p50 {:.0} ms, p99 {:.0} ms (promised: under {LIMIT_MS:.0} ms)",
+        fresh.p50(),
+        fresh.p99(),
+        filled.p50(),
+        filled.p99()
+    );
+    Ok(Verdict { met, figures })
+}
+
+fn measures(place: &str) -> (Samples, Samples) {
+    (Samples::new(format!("{place}: first line"), "ms"), Samples::new(format!("{place}: first request answered"), "ms"))
+}
+
+fn sample(site: &mut Site, said: &mut Samples, ready: &mut Samples) -> Result<()> {
+    let began = site.up()?;
+    let line = Instant::now();
+    Api::connect(site)?.any_request()?;
+    let answered = Instant::now();
+    said.add((line - began).as_secs_f64() * 1e3);
+    ready.add((answered - began).as_secs_f64() * 1e3);
+    site.down()
+}
+
+/// A thousand jobs on a cluster without nodes: most terminated, some in the queue.
+fn fill(site: &mut Site) -> Result<()> {
+    site.up()?;
+    make_resources(site, 0)?;
+    let api = Api::connect(site)?;
+    let job: JobCreateParameters = request_of(job_json(ranks(&["true".to_owned()])), &api, &api.account_key()?)?;
+    for number in 0..JOBS {
+        let name = format!("job{number}");
+        api.submit(&name, &job)?;
+        if number >= QUEUED {
+            api.terminate(&name)?;
+        }
+    }
+    let count = api.job_count()?;
+    ensure!(count == JOBS, "the data directory holds {count} jobs instead of {JOBS}");
+    site.down()
+}

@@ -1,0 +1,159 @@
+//! Says on what machine a benchmark ran, and how quiet it was: enough to judge its figures, nothing that names the
+//! machine or a path on it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::stats::Samples;
+
+pub fn describe() {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!("machine: {cores} cores, {}, {} memory", cpu_model(), memory());
+    let kernel = read("/proc/sys/kernel/osrelease");
+    println!("kernel: Linux {}; temporary directory on {}", kernel.trim(), file_system(&std::env::temp_dir()));
+    match disk_sync() {
+        Ok(sync) => println!("disk: a synced write of 4 KiB takes {:.2} ms (p50 of 50)", sync.p50()),
+        Err(error) => println!("disk: cannot write to the temporary directory: {error}"),
+    }
+    println!("load average at the start: {}; processor busy: {}", load_average(), busy());
+}
+
+/// How much others use of the processor, seen over half a second of doing nothing.
+fn busy() -> String {
+    let look = || times_of(&read("/proc/stat"));
+    let before = look();
+    std::thread::park_timeout(Duration::from_millis(500));
+    match (before, look()) {
+        (Some((idle, all)), Some((idle_now, all_now))) if all_now > all => {
+            format!("{:.0} %", 100.0 - 100.0 * (idle_now - idle) as f64 / (all_now - all) as f64)
+        }
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// Half a second on two cores, as the kernel counts.
+const FEW_TICKS: u64 = 100;
+
+/// The processor time of a whole benchmark, to tell what others took of it.
+pub struct Usage {
+    idle: u64,
+    all: u64,
+    own: u64,
+}
+
+impl Usage {
+    pub fn now() -> Option<Self> {
+        let (idle, all) = times_of(&read("/proc/stat"))?;
+        Some(Self { idle, all, own: own_ticks(&read("/proc/self/stat"))? })
+    }
+
+    /// Since `before`, in percent of the machine: what neither this process nor anything it started and waited for used.
+    /// `None` when too little time has passed to tell.
+    pub fn others_since(&self, before: &Usage) -> Option<f64> {
+        let all = self.all.saturating_sub(before.all);
+        if all < FEW_TICKS {
+            return None;
+        }
+        let busy = all.saturating_sub(self.idle.saturating_sub(before.idle));
+        Some(100.0 * busy.saturating_sub(self.own.saturating_sub(before.own)) as f64 / all as f64)
+    }
+}
+
+/// User and system ticks of this process and of its children that have ended, theirs included.
+fn own_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// Idle (and waiting for the disk) and all ticks since the machine started.
+fn times_of(stat: &str) -> Option<(u64, u64)> {
+    let ticks =
+        stat.lines().next()?.split_whitespace().skip(1).map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+    Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().take(8).sum()))
+}
+
+/// What an acknowledged change costs at the least: the store syncs every commit.
+fn disk_sync() -> io::Result<Samples> {
+    let dir = tempfile::tempdir()?;
+    let mut file = File::create(dir.path().join("sync"))?;
+    let mut samples = Samples::new("sync", "ms");
+    for _ in 0..50 {
+        let began = Instant::now();
+        file.write_all(&[7; 4096])?;
+        file.sync_all()?;
+        samples.add(began.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(samples)
+}
+
+/// Over one, five and fifteen minutes.
+pub fn load_average() -> String {
+    read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn cpu_model() -> String {
+    let text = read("/proc/cpuinfo");
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|line| line.split_once(':'))
+        .map_or_else(|| "unknown CPU".to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+fn memory() -> String {
+    let text = read("/proc/meminfo");
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+    kib.map_or_else(|| "unknown".to_owned(), |kib: u64| format!("{:.1} GiB", kib as f64 / f64::from(1 << 20)))
+}
+
+fn file_system(directory: &Path) -> String {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    file_system_of(&read("/proc/self/mountinfo"), &directory)
+}
+
+/// The type of the mount that `directory` lies on: of those above it, the longest, and of equals the last.
+fn file_system_of(mounts: &str, directory: &Path) -> String {
+    let mounts = mounts.lines().filter_map(|line| {
+        let (mount, source) = line.split_once(" - ")?;
+        let point = Path::new(mount.split(' ').nth(4)?);
+        directory.starts_with(point).then_some((point.components().count(), source.split(' ').next()?))
+    });
+    mounts
+        .max_by_key(|(depth, _)| *depth)
+        .map_or_else(|| "an unknown file system".to_owned(), |(_, kind)| kind.to_owned())
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_the_disk_is_idle() {
+        assert_eq!(times_of("cpu  1 2 3 10 5 0 0 1 9 9\ncpu0 1 1"), Some((15, 22)));
+        assert_eq!(times_of(""), None);
+    }
+
+    #[test]
+    fn the_time_of_ended_children_is_ones_own() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 200 0 0 11 12 13 14 20 0 1 0 100 200 300";
+        assert_eq!(own_ticks(stat), Some(50));
+        let before = Usage { idle: 100, all: 200, own: 10 };
+        assert_eq!(Usage { idle: 150, all: 300, own: 40 }.others_since(&before), Some(20.0));
+        assert_eq!(Usage { idle: 150, all: 299, own: 40 }.others_since(&before), None);
+    }
+
+    #[test]
+    fn the_nearest_mount_counts() {
+        let mounts = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/a rw\n\
+                      2 1 0:5 / /tmp rw - tmpfs tmpfs rw\n\
+                      3 1 0:6 / /tmpfoo rw - xfs /dev/b rw\n";
+        let check = |directory: &str, kind: &str| assert_eq!(file_system_of(mounts, Path::new(directory)), kind);
+        check("/tmp/x", "tmpfs");
+        check("/var/tmp", "ext4");
+        check("/tmpfoo", "xfs");
+    }
+}

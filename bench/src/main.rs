@@ -1,0 +1,64 @@
+//! The benchmarks of what Corro promises in numbers. Started by `bench/run`; each measures real processes: the release
+//! `corro` beside this binary, its commands and its HTTP interface. Ends with a verdict; never changes a promise.
+//!
+//! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` (requests
+//! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
+//! `stats`, `memory`, `machine`.
+
+mod api;
+mod benchmarks;
+mod content;
+mod fixture;
+mod machine;
+mod memory;
+mod rank;
+mod site;
+mod stats;
+
+use std::process::ExitCode;
+
+use benchmarks::{BENCHMARKS, Scale};
+
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // First of all, so that nothing of the benchmarks is part of a rank's start.
+    if arguments.first().is_some_and(|word| word == rank::WORD) {
+        return rank::run(&arguments[1..]);
+    }
+    let (name, scale) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [name] => (name, Scale::Full),
+        [name, "--quick"] | ["--quick", name] => (name, Scale::Quick),
+        _ => {
+            eprintln!("usage: corro-bench NAME [--quick]");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) else {
+        let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
+        eprintln!("there is no benchmark '{name}'; there are: {}", names.join(", "));
+        return ExitCode::from(USAGE);
+    };
+    println!("benchmark: {name} ({})", if scale == Scale::Quick { "quick" } else { "full" });
+    println!("promise: {}", benchmark.promise);
+    machine::describe();
+    println!();
+    let before = machine::Usage::now();
+    match (benchmark.run)(scale) {
+        Ok(verdict) => {
+            println!("\nload average at the end: {}", machine::load_average());
+            let others = before.zip(machine::Usage::now()).and_then(|(before, now)| now.others_since(&before));
+            if let Some(others) = others {
+                // Much of it means that the figures are theirs as well.
+                println!("processor used by others and the kernel meanwhile: {others:.0} %");
+            }
+            println!("verdict: {}: {}", if verdict.met { "met" } else { "missed" }, verdict.figures);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("the benchmark broke: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

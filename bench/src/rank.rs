@@ -1,0 +1,77 @@
+//! The smallest process a job can run: says over a socket that it runs, and ends. And the ear of the benchmark that
+//! hears it. A mode of this binary, so that no script's start is measured with it.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// The hidden first argument.
+pub const WORD: &str = "rank";
+/// Reaching it means that the job did not start.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// `rank PORT SAMPLE`. A rank of a job also says which it is.
+pub fn run(arguments: &[String]) -> ExitCode {
+    let [port, sample] = arguments else { return ExitCode::from(2) };
+    let number = std::env::var("HOROVOD_RANK").unwrap_or_default();
+    let sample = format!("{sample}/{number}");
+    let say =
+        |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut ear| ear.write_all(sample.as_bytes()));
+    match port.parse::<u16>().map(say) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Hears ranks and notes when.
+pub struct Ear {
+    port: u16,
+    heard: Receiver<(Instant, String)>,
+}
+
+impl Ear {
+    pub fn open() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen for ranks")?;
+        let port = listener.local_addr()?.port();
+        let (sender, heard) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (at, mut sample) = (Instant::now(), String::new());
+                // A rank that says nothing is missed by the one who waits for it.
+                let _ = { stream }.read_to_string(&mut sample);
+                if sender.send((at, sample)).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { port, heard })
+    }
+
+    /// The words that start a rank.
+    pub fn command(&self, exe: &Path, sample: &str) -> [String; 4] {
+        [exe.display().to_string(), WORD.to_owned(), self.port.to_string(), sample.to_owned()]
+    }
+
+    /// When the first and the last of `count` ranks of this sample were heard. One of another sample, or one that was
+    /// heard before, has been started twice: that is a fault and no measurement.
+    pub fn wait(&self, sample: &str, count: usize) -> Result<(Instant, Instant)> {
+        let (mut times, mut ranks) = (Vec::new(), Vec::new());
+        while times.len() < count {
+            let (at, said) = self.heard.recv_timeout(DEADLINE).with_context(|| {
+                format!("{} of {count} ranks were heard within {} s", times.len(), DEADLINE.as_secs())
+            })?;
+            match said.split_once('/') {
+                Some((of, rank)) if of == sample && (rank.is_empty() || !ranks.contains(&said)) => {}
+                _ => bail!("rank {said} was heard while waiting for {sample}, after {ranks:?}"),
+            }
+            times.push(at);
+            ranks.push(said);
+        }
+        Ok((times[0], times[count - 1]))
+    }
+}

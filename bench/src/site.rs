@@ -1,0 +1,179 @@
+//! A Corro of one's own in a temporary directory: the real `corro up`, real commands. Entered by every benchmark but
+//! `binary`. Whatever it started is ended when it is dropped; a server also ends when the benchmark is killed.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use corro_client::Profile;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+
+/// Reaching it is a broken benchmark, not a measurement.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+/// For a server to end in order, with its nodes.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+
+pub struct Site {
+    /// Left behind when the variable `CORRO_BENCH_KEEP` is set, to look into what went wrong.
+    dir: tempfile::TempDir,
+    corro: PathBuf,
+    server: Option<Child>,
+}
+
+impl Site {
+    /// A place without a server.
+    pub fn new() -> Result<Self> {
+        let mut dir =
+            tempfile::Builder::new().prefix("corro-bench-").tempdir().context("cannot make a temporary directory")?;
+        dir.disable_cleanup(std::env::var_os("CORRO_BENCH_KEEP").is_some());
+        std::fs::create_dir(dir.path().join("home"))?;
+        Ok(Self { dir, corro: corro_binary()?, server: None })
+    }
+
+    /// Starts `corro up` and waits for its first line. Gives the moment it was started.
+    pub fn up(&mut self) -> Result<Instant> {
+        let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
+        let mut command = self.command();
+        command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(self.data());
+        command.stdout(Stdio::piped()).stderr(log);
+        // SAFETY: runs between fork and exec and makes one system call.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?));
+        }
+        let began = Instant::now();
+        let mut server = command.spawn().context("cannot start corro up")?;
+        let mut lines = BufReader::new(server.stdout.take().expect("it is piped"));
+        self.server = Some(server);
+        let mut first = String::new();
+        lines.read_line(&mut first)?;
+        if !first.contains("http://") {
+            bail!("corro up said {first:?}; its log: {}", self.log());
+        }
+        // What it says later must not find a closed pipe.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Ok(began)
+    }
+
+    /// Ends the server as Ctrl-C does, with its nodes.
+    pub fn down(&mut self) -> Result<()> {
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        signal(server.id(), Signal::INT);
+        let deadline = Instant::now() + STOP_WITHIN;
+        while server.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                server.kill()?;
+                server.wait()?;
+                bail!("the server did not end within {} s and was killed", STOP_WITHIN.as_secs());
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    pub fn server_pid(&self) -> Result<u32> {
+        Ok(self.server.as_ref().context("no server runs")?.id())
+    }
+
+    pub fn profile(&self) -> Result<Profile> {
+        Ok(Profile::load(&self.path().join("config"))?)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.path().join("data")
+    }
+
+    /// `corro`, at home here: the user's own configuration is neither read nor written.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.corro);
+        command.current_dir(self.path()).env("HOME", self.path().join("home")).stdin(Stdio::null());
+        command.env("CORRO_CONFIG_DIR", self.path().join("config")).env_remove("CORRO_SERVER");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AZURE_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs a command line to its end; words are split at spaces.
+    pub fn corro(&self, line: &str) -> Result<()> {
+        let output = self.command().args(line.split_whitespace()).output()?;
+        if !output.status.success() {
+            bail!("'corro {line}' ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+
+    /// Process ids of the living agents, by node.
+    pub fn agents(&self) -> Vec<(String, u32)> {
+        let nodes = std::fs::read_dir(self.data().join("nodes")).into_iter().flatten().flatten();
+        let mut agents: Vec<_> = nodes
+            .filter_map(|node| {
+                let pid = std::fs::read_to_string(node.path().join("agent.pid")).ok()?.trim().parse().ok()?;
+                Some((node.file_name().into_string().ok()?, pid))
+            })
+            .filter(|(_, pid)| is_agent(*pid))
+            .collect();
+        agents.sort();
+        agents
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("server.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Err(error) = self.down() {
+            eprintln!("{error:#}");
+        }
+        // Only after a server that did not end in order is there anything left.
+        for (node, pid) in self.agents() {
+            signal(pid, Signal::KILL);
+            corro_launch::sweep::sweep(&format!("{node}/"));
+        }
+    }
+}
+
+/// The release binary beside this one.
+pub fn corro_binary() -> Result<PathBuf> {
+    let corro = std::env::current_exe()?.with_file_name("corro");
+    if !corro.is_file() {
+        bail!("there is no corro beside this binary: build it with 'cargo build --release -p corro-cli'");
+    }
+    Ok(corro)
+}
+
+/// Asks until `look` finds something.
+pub fn wait_for<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if Instant::now() > deadline {
+            bail!("waited {} s for {what}", DEADLINE.as_secs());
+        }
+        std::thread::park_timeout(pause);
+    }
+}
+
+/// A process id may have been given to somebody else since it was written down.
+fn is_agent(pid: u32) -> bool {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).nth(1).is_some_and(|word| word == b"agent")
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // Gone already is as good.
+        let _ = kill_process(pid, signal);
+    }
+}
