@@ -133,9 +133,7 @@ impl Site {
 
     /// Ctrl-C: the server ends in order, with its nodes. Its exit code.
     pub fn interrupt_server(&mut self) -> Option<i32> {
-        let mut child = self.up.take().expect("the server runs");
-        signal(child.id(), rustix::process::Signal::INT);
-        child.wait().expect("it can be waited for").code()
+        self.stop_server(rustix::process::Signal::INT)
     }
 
     pub fn data(&self) -> PathBuf {
@@ -286,7 +284,7 @@ impl Site {
         let nodes = std::fs::read_dir(self.data().join("nodes")).into_iter().flatten().flatten();
         let mut agents: Vec<_> = nodes
             .filter_map(|node| {
-                let pid = std::fs::read_to_string(node.path().join("agent.pid")).ok()?.trim().parse().ok()?;
+                let pid = std::fs::read_to_string(node.path().join("lock")).ok()?.trim().parse().ok()?;
                 Some((node.file_name().into_string().ok()?, pid))
             })
             .filter(|(_, pid)| is_alive(*pid))

@@ -24,7 +24,7 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    pub const HEARTBEAT: Duration = Duration::from_secs(1);
+    pub const HEARTBEAT: Duration = corro_model::node::HEARTBEAT;
 
     /// `http://host:port` without a slash at the end, joined with a path that begins with one.
     pub(crate) fn http_url(&self, path: &str) -> String {

@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, header::AUTH
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
-use corro_model::node::{CONNECT_PATH, FromNode, NodeCredential, ObservedNode, ToNode, bearer};
+use corro_model::node::{CONNECT_PATH, FromNode, INSTANCE_HEADER, NodeCredential, ObservedNode, ToNode, bearer};
 
 use crate::config::AgentConfig;
 use crate::events::Event;
@@ -54,7 +54,8 @@ impl Connection {
         let (closing, is_closing) = watch::channel(false);
         let heartbeat = config.heartbeat;
         let config = config.clone();
-        let keeper = Keeper { config, authorization, heartbeat, observed, events, closing: is_closing };
+        let instance = credential.instance.clone();
+        let keeper = Keeper { config, instance, authorization, heartbeat, observed, events, closing: is_closing };
         Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
     }
 
@@ -79,6 +80,7 @@ pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
 
 struct Keeper {
     config: AgentConfig,
+    instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
     observed: watch::Receiver<ObservedNode>,
@@ -105,7 +107,12 @@ impl Keeper {
                     tracing::info!("connected to the server");
                     self.converse(socket, &mut pause).await
                 }
-                Ok(Err(tungstenite::Error::Http(answer))) if answer.status() == StatusCode::UNAUTHORIZED => {
+                // Only the installation that made this a node can take that back: another server may have come to
+                // listen where ours was.
+                Ok(Err(tungstenite::Error::Http(answer)))
+                    if answer.status() == StatusCode::UNAUTHORIZED
+                        && answer.headers().get(INSTANCE_HEADER).is_some_and(|told| told == self.instance.as_str()) =>
+                {
                     End::Fenced("the server does not know this node any more".to_owned())
                 }
                 Ok(Err(error)) => {

@@ -24,8 +24,8 @@ pub fn mount(label: &str, at: &Path, why: &str) -> BatchAiError {
 
 pub fn container(image: &str, node: &NodeId) -> TaskFailure {
     let info = format!(
-        "No container engine was found on node {node}: this version does not start containers. The operator of the \
-         server can allow such jobs to run on the host, without their image, with `corro up --no-containers`"
+        "This version of Corro does not start containers, on node {node} or any other. The operator of the server can \
+         allow such jobs to run on the host, without their image, with `corro up --no-containers`"
     );
     let error = BatchAiError::new("FailedStartingContainer", "unable to start docker container");
     failed(error.with("imageName", image).with("Info", info))

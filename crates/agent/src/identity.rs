@@ -2,7 +2,7 @@
 //! join token. Entered once at the start, and at the end to forget. Never prints a token or a secret.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,12 +54,26 @@ pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
     let failed = |source| IdentityError::Root { root: root.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
     let path = root.join(LOCK);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(RootLock { _file: file }),
+        Ok(()) => {
+            file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed)?;
+            Ok(RootLock { _file: file })
+        }
         Err(Errno::WOULDBLOCK) => Err(IdentityError::Taken { root: root.to_owned() }),
         Err(errno) => Err(failed(errno.into())),
     }
+}
+
+/// The process that runs the node in `root` now. Its lock says that it lives, and names it.
+pub fn holder(root: &Path) -> Option<u32> {
+    let mut file = File::open(root.join(LOCK)).ok()?;
+    let held = matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    // Between taking the lock and naming itself an agent is there, but nobody to signal yet.
+    held.then(|| text.trim().parse().unwrap_or(0))
 }
 
 /// The stored credential, or a new one for the join token: waits until the server is there and a cluster wants a node.
@@ -111,12 +125,19 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     loop {
         let request = client.post(config.http_url(JOIN_PATH)).header("content-type", "application/json");
         let answer = match request.body(body.clone()).send().await {
-            Ok(response) => Ok((response.status(), response.bytes().await.unwrap_or_default())),
+            // An answer that was cut off is no answer.
+            Ok(response) => {
+                let status = response.status();
+                response.bytes().await.map(|bytes| (status, bytes))
+            }
             Err(error) => Err(error),
         };
         match answer {
             Ok((StatusCode::OK | StatusCode::CREATED, bytes)) => {
-                return serde_json::from_slice(&bytes).map_err(|source| IdentityError::Answer { source });
+                let credential: NodeCredential =
+                    serde_json::from_slice(&bytes).map_err(|source| IdentityError::Answer { source })?;
+                let _ = writeln!(io::stderr(), "joined as node {}", credential.node);
+                return Ok(credential);
             }
             Ok((StatusCode::NO_CONTENT | StatusCode::ACCEPTED | StatusCode::CONFLICT, _)) => {
                 say_once(Waiting::Cluster, "waiting until a cluster wants a node".to_owned());

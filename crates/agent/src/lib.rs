@@ -32,6 +32,7 @@ mod tree;
 mod variables;
 
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +45,7 @@ use corro_launch::sweep::sweep;
 use corro_model::node::{NodeCredential, ObservedNode};
 
 pub use config::AgentConfig;
-pub use identity::has_joined;
+pub use identity::{has_joined, holder};
 
 /// Why an agent ended. All are orderly ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,14 +61,16 @@ pub enum AgentEnd {
 /// The server should hear the last word, but an agent that is to end does end.
 const LAST_WORD_WITHIN: Duration = Duration::from_secs(3);
 
-/// Runs the node until the server retires or fences it, or SIGTERM or SIGINT arrives.
+/// Runs the node until the server retires or fences it, or SIGTERM, SIGINT or SIGHUP arrives.
 pub async fn run(config: AgentConfig) -> anyhow::Result<AgentEnd> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let shutdown = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
         }
     };
     run_until(config, shutdown).await
@@ -99,6 +102,18 @@ pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) 
     }
     drop(lock);
     Ok(end)
+}
+
+/// Removes a dead node's directory by handles: links are not followed, other file systems not entered.
+pub fn remove_node_directory(root: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    match tree::open_directory(parent) {
+        Ok(parent) => tree::remove(parent, name),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Ends whatever an earlier agent of this node left: processes, mounts, job directories. Nothing is continued.

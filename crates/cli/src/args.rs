@@ -87,7 +87,7 @@ fn grouped_help(command: &Command) -> String {
     help
 }
 
-/// `horovodrun -np 4` writes a long name with one dash, which clap reads as `-n p`.
+/// `horovodrun -np 4` writes a long name with one dash, which clap reads as `-n p`; `-hostfile` would be `-h`.
 fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|command| command != "run") {
         return arguments;
@@ -95,11 +95,14 @@ fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     // Only among our own options: what follows the first plain word is the user's command.
     let mut takes_value = false;
     for argument in arguments.iter_mut().skip(2) {
-        if !takes_value && !argument.to_string_lossy().starts_with('-') {
+        if !takes_value && (argument == "--" || !argument.to_string_lossy().starts_with('-')) {
             break;
         }
-        if argument == "-np" {
+        if !takes_value && argument == "-np" {
             *argument = "--num-proc".into();
+        }
+        if !takes_value && argument == "-hostfile" {
+            *argument = "--hostfile".into();
         }
         let text = argument.to_string_lossy();
         takes_value = !takes_value
@@ -171,6 +174,13 @@ mod tests {
             "corro storage account keys list -g g -n a",
             "corro storage file list -s share -p dir --exclude-dir --num-results 5 --account-name a --account-key k",
             "corro run -np 2 -H localhost:2 python -np x.py",
+            "corro run -np 2 --gloo --verbose -hostfile hosts python -u x.py --verbose",
+            "corro run -np 2 -- -odd-name -x",
+            "corro storage share create -n s --account-name a --metadata k=v l=w --fail-on-exist",
+            "corro storage directory create -n d -s s --account-name a --metadata k=v --fail-on-exist",
+            "corro storage file upload -s s --source f --account-name a --metadata k=v --content-type t --content-md5 m --content-encoding e --content-language l --content-disposition d --content-cache-control c",
+            "corro storage file download -s s -p f --account-name a --open-mode ab",
+            "corro storage account create -g g -n a --access-tier Hot --encryption-services blob file --custom-domain d --assign-identity --bypass Logging Metrics --default-action allow --tags k=v --kind StorageV2 --https-only true",
         ] {
             if let Err(error) = try_parse(line) {
                 panic!("{line}\n{error}");
@@ -185,10 +195,14 @@ mod tests {
             "corro batchai job create",
             "corro group create --bogus",
             "corro batchai job show -o xml",
+            "corro run -np 2 --bogus train",
+            "corro run -np 2 -x train",
         ] {
             let error = try_parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
         }
+        let error = try_parse("corro run -np 2 --bogus train").expect_err("no such option").to_string();
+        assert!(error.contains("'--bogus'") && error.contains("-- --bogus"), "{error}");
     }
 
     #[test]
@@ -211,6 +225,10 @@ mod tests {
         assert_eq!(
             with_horovod_spelling(words("corro run -np 4 -H a:1 train -np 3")),
             words("corro run --num-proc 4 -H a:1 train -np 3")
+        );
+        assert_eq!(
+            with_horovod_spelling(words("corro run -hostfile -np -np 1 -- -np -hostfile")),
+            words("corro run --hostfile -np --num-proc 1 -- -np -hostfile")
         );
         assert_eq!(with_horovod_spelling(words("corro batchai -np")), words("corro batchai -np"));
     }

@@ -1,5 +1,6 @@
 //! How a command fails: what is said on standard error and the exit code. Every command returns a `Failure`; `main`
-//! shows it. Exit codes: 1 the command failed, 2 the command line is wrong, 3 `show` found nothing.
+//! shows it. Exit codes: 1 the command failed, 2 the command line is wrong, 3 `show` found nothing,
+//! 130 Ctrl-C.
 
 use std::error::Error;
 use std::fmt;
@@ -110,6 +111,7 @@ impl From<ClientError> for Failure {
             ClientError::UnexpectedAnswer { .. } | ClientError::UnexpectedFileAnswer { .. } => {
                 Some("use the same version of corro for server and client")
             }
+            ClientError::NotAPlainFile { .. } => Some("give another file, or a directory, with --dest"),
             ClientError::InvalidServer { .. } => Some("write it as http://127.0.0.1:8470"),
             ClientError::ChangedDuringDownload { .. } | ClientError::SourceShrank { .. } => {
                 Some("try again when nobody writes to it")

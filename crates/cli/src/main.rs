@@ -13,6 +13,7 @@ mod progress;
 mod prompt;
 mod session;
 mod ssh_keys;
+mod talk;
 mod workload;
 
 use std::process::ExitCode;
@@ -63,7 +64,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(args).await.map(done),
         TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
-        TopCommand::Tutorial(args) => commands::tutorial::run(&args).map(done),
+        TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).map(done),
         TopCommand::Workload(args) => Ok(workload::run(&args).map(done)?),
         TopCommand::Run(args) => Ok(commands::run::run(args).await?),

@@ -29,13 +29,13 @@ impl TransferBar {
         let Ok(mut last) = self.last_drawn.lock() else { return };
         if last.is_none_or(|at| at.elapsed() >= REDRAW_EVERY) {
             *last = Some(Instant::now());
-            draw(&format!("\r{}", bar("Alive", done, total)));
+            draw(&format!("\r{}", bar("Alive", done, total, columns())));
         }
     }
 
     pub fn finish(&self) {
         if self.shown {
-            draw(&format!("\r{}\n", bar("Finished", 1, 1)));
+            draw(&format!("\r{}\n", bar("Finished", 1, 1, columns())));
         }
     }
 
@@ -78,11 +78,23 @@ impl Drop for Spinner {
     }
 }
 
-fn bar(word: &str, done: u64, total: u64) -> String {
+fn bar(word: &str, done: u64, total: u64, columns: usize) -> String {
     let share = if total == 0 { 1.0 } else { (done as f64 / total as f64).min(1.0) };
-    let length = LINE_WIDTH - word.len() - 1;
+    let percent = format!("{:.4}%", share * 100.0);
+    // A line that wraps would scroll with every step.
+    let room = columns.saturating_sub("  100.0000%".len() + 2);
+    let length = LINE_WIDTH.min(room).saturating_sub(word.len() + 1);
+    if length < 10 {
+        return format!("{word} {percent}");
+    }
     let filled = "#".repeat((length as f64 * share) as usize);
-    format!("{word}[{filled:<length$}]  {:.4}%", share * 100.0)
+    format!("{word}[{filled:<length$}]  {percent}")
+}
+
+/// How wide the terminal is.
+fn columns() -> usize {
+    let width = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+    if width == 0 { 100 } else { width.into() }
 }
 
 fn on_terminal() -> bool {
@@ -102,11 +114,19 @@ mod tests {
     #[test]
     fn bars_as_az_draws_them() {
         assert_eq!(
-            bar("Finished", 7, 7),
+            bar("Finished", 7, 7, 100),
             "Finished[#############################################################]  100.0000%"
         );
-        assert_eq!(bar("Alive", 0, 9), format!("Alive[{}]  0.0000%", " ".repeat(64)));
-        assert_eq!(bar("Alive", 1, 2), format!("Alive[{}{}]  50.0000%", "#".repeat(32), " ".repeat(32)));
-        assert_eq!(bar("Alive", 0, 0), format!("Alive[{}]  100.0000%", "#".repeat(64)));
+        assert_eq!(bar("Alive", 0, 9, 100), format!("Alive[{}]  0.0000%", " ".repeat(64)));
+        assert_eq!(bar("Alive", 1, 2, 100), format!("Alive[{}{}]  50.0000%", "#".repeat(32), " ".repeat(32)));
+        assert_eq!(bar("Alive", 0, 0, 100), format!("Alive[{}]  100.0000%", "#".repeat(64)));
+    }
+    #[test]
+    fn bars_fit_the_terminal() {
+        for columns in [20, 30, 60, 80, 81, 120] {
+            for word in ["Alive", "Finished"] {
+                assert!(bar(word, 7, 7, columns).len() < columns, "{columns}");
+            }
+        }
     }
 }

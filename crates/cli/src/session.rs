@@ -1,32 +1,38 @@
 //! What a client command has in hand: a client for the configured server and the way to print. Made once per command.
+//! The client is made when it is first asked for: a command that has everything in its arguments needs no profile.
+
+mod settings;
 
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use clap::Args;
-use corro_client::{Client, Profile, profile};
+use clap::{Args, ValueEnum};
+use corro_client::{Client, PATIENCE, Profile, profile};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::output::{self, Format, Query, Shape, TableKind};
+use crate::talk::say;
+
+pub use settings::setting;
 
 /// The arguments every command of the Azure-compatible groups takes.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global Arguments")]
 pub struct GlobalArgs {
-    /// How to print the answer: json, jsonc, table, tsv, yaml or none
+    /// How to print the answer: json, jsonc, table, tsv, yaml or none [default: AZURE_CORE_OUTPUT, or json]
     #[arg(
         long,
         short = 'o',
         global = true,
         value_enum,
         ignore_case = true,
-        default_value = "json",
         value_name = "FORMAT",
         hide_possible_values = true
     )]
-    output: Format,
+    output: Option<Format>,
     /// JMESPath expression, applied to the answer before it is printed
     #[arg(long, global = true, value_name = "JMESPATH")]
     query: Option<String>,
@@ -42,7 +48,8 @@ pub struct GlobalArgs {
 }
 
 pub struct Session {
-    pub client: Client,
+    client: OnceLock<Client>,
+    subscription: Option<String>,
     output: Output,
 }
 
@@ -56,12 +63,25 @@ impl Session {
     /// A wrong query is reported before anything is asked of the server.
     pub fn open(args: &GlobalArgs) -> Result<Session, Failure> {
         let query = args.query.as_deref().map(Query::parse).transpose()?;
+        let format = match args.output {
+            Some(format) => format,
+            None => default_format(setting("core", "output"))?,
+        };
+        let output = Output { format, query };
+        Ok(Session { client: OnceLock::new(), subscription: args.subscription.clone(), output })
+    }
+
+    /// The client for the server of this machine's profile.
+    pub fn client(&self) -> Result<&Client, Failure> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
         let profile = Profile::load(&profile::config_dir()?)?;
-        let mut client = Client::new(&profile)?;
-        if let Some(subscription) = &args.subscription {
+        let mut client = Client::new(&profile)?.with_absence_notice(say_that_the_server_is_away);
+        if let Some(subscription) = &self.subscription {
             client = client.with_subscription(subscription.clone());
         }
-        Ok(Session { client, output: Output { format: args.output, query } })
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// Prints a resource, or a list of them, as `az` shows it.
@@ -102,6 +122,19 @@ impl Output {
     }
 }
 
+/// Said once by whoever waits for a server that restarts.
+pub fn say_that_the_server_is_away() {
+    say(format_args!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs()));
+}
+
+fn default_format(configured: Option<String>) -> Result<Format, Failure> {
+    let Some(name) = configured else { return Ok(Format::Json) };
+    Format::from_str(&name, true).map_err(|_| {
+        Failure::new(format!("the configured output format '{name}' is not known"))
+            .hint("set AZURE_CORE_OUTPUT, or output in the core section of your az configuration file, to json")
+    })
+}
+
 /// An environment variable that is set to something.
 pub fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -111,4 +144,19 @@ pub fn home_dir() -> Result<PathBuf, Failure> {
     env("HOME")
         .map(PathBuf::from)
         .ok_or_else(|| Failure::new("the variable HOME is not set").hint("set it to your home directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_format_may_be_configured() {
+        let of = |name: &str| default_format(Some(name.to_owned()));
+        assert_eq!(
+            (default_format(None), of("Table"), of("tsv")),
+            (Ok(Format::Json), Ok(Format::Table), Ok(Format::Tsv))
+        );
+        assert!(of("xml").is_err());
+    }
 }

@@ -28,6 +28,7 @@ pub type Values<'a> = [(&'a str, &'a str)];
 pub struct Client {
     shared: Arc<Shared>,
     subscription: String,
+    on_absence: Option<fn()>,
 }
 
 #[derive(Debug)]
@@ -39,12 +40,23 @@ struct Shared {
 impl Client {
     pub fn new(profile: &Profile) -> Result<Client, ClientError> {
         let shared = Shared { transport: Transport::new(&profile.server)?, login: Login::new(profile) };
-        Ok(Client { shared: Arc::new(shared), subscription: profile.subscription.clone() })
+        Ok(Client { shared: Arc::new(shared), subscription: profile.subscription.clone(), on_absence: None })
     }
 
     /// The same client, speaking about another subscription.
     pub fn with_subscription(self, subscription: String) -> Client {
         Client { subscription, ..self }
+    }
+
+    /// The same client, which calls `notice` when a long wait meets a server that is away and goes on waiting.
+    pub fn with_absence_notice(self, notice: fn()) -> Client {
+        Client { on_absence: Some(notice), ..self }
+    }
+
+    pub(crate) fn notice_absence(&self) {
+        if let Some(notice) = self.on_absence {
+            notice();
+        }
     }
 
     pub fn server(&self) -> &str {

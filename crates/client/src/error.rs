@@ -33,6 +33,10 @@ pub enum ClientError {
     ReadFile { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
     WriteFile { path: PathBuf, source: io::Error },
+    #[error("{} is there and is not a plain file, so it is not replaced", path.display())]
+    NotAPlainFile { path: PathBuf },
+    #[error("the header {name} cannot be sent: a name may hold letters, digits and '-', a value printable ASCII only")]
+    InvalidHeader { name: String },
     #[error("{} became shorter while it was uploaded", path.display())]
     SourceShrank { path: PathBuf },
     #[error("{name} changed on the share while it was downloaded")]

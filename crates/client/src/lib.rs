@@ -19,5 +19,5 @@ pub use client::Client;
 pub use error::ClientError;
 pub use files::{Credential, FileService};
 pub use link::FileLink;
-pub use operation::Pending;
+pub use operation::{PATIENCE, Pending};
 pub use profile::{Profile, ProfileError};

@@ -1,9 +1,9 @@
 //! Long-running operations: what to ask after the first answer, and how often. Entered through `Client::start`,
 //! `Client::wait` and `Client::run`. Follows the three styles of Azure's resource manager: `Azure-AsyncOperation`,
-//! `Location`, and a resource that says it is still being created.
+//! `Location`, and a resource that says it is still being created. A server that restarts meanwhile is waited for.
 
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corro_model::ApiError;
@@ -21,6 +21,11 @@ use crate::transport::Answer;
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 /// `Retry-After: 0` means at once, but not in a hot loop.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a server may be away while somebody waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two questions to a server that is away.
+const AWAY_PAUSE: Duration = Duration::from_millis(300);
 
 /// An operation the server has accepted.
 #[derive(Debug)]
@@ -62,13 +67,19 @@ impl Client {
     /// Waits for the end. For an operation that makes a resource the answer is that resource.
     pub async fn wait<O: Operation>(&self, pending: Pending<O>) -> Result<O::Response, ClientError> {
         let mut next = pending.next;
+        let mut absence = Absence::default();
         loop {
             let (poll, url, pause) = match next {
-                Next::Done(answer) => return decode(O::ID, &answer),
+                Next::Done(answer) => {
+                    if makes_resource::<O>() {
+                        check_made(&answer)?;
+                    }
+                    return decode(O::ID, &answer);
+                }
                 Next::Ask { poll, url, pause } => (poll, url, pause),
             };
             tokio::time::sleep(pause).await;
-            let answer = accept(self.follow(Method::GET, &url, Bytes::new()).await?)?;
+            let answer = self.poll(&url, &mut absence).await?;
             next = match poll {
                 Poll::Location if answer.status == StatusCode::ACCEPTED => {
                     let url = answer.header("location").map_or(url, str::to_owned);
@@ -80,7 +91,7 @@ impl Client {
                 Poll::AsyncOperation => match async_outcome(&answer)? {
                     Outcome::InProgress => Next::Ask { poll, url, pause: pause_of(&answer) },
                     Outcome::Succeeded if makes_resource::<O>() => {
-                        Next::Done(accept(self.follow(Method::GET, &pending.resource_url, Bytes::new()).await?)?)
+                        Next::Done(self.poll(&pending.resource_url, &mut absence).await?)
                     }
                     Outcome::Succeeded => Next::Done(Answer { body: Bytes::new(), ..answer }),
                 },
@@ -92,6 +103,40 @@ impl Client {
     pub async fn run<O: Operation>(&self, path: &Values<'_>, request: &O::Request) -> Result<O::Response, ClientError> {
         let pending = self.start::<O>(path, request).await?;
         self.wait(pending).await
+    }
+
+    /// Asks once, or as often as it takes while the server is away.
+    async fn poll(&self, url: &str, absence: &mut Absence) -> Result<Answer, ClientError> {
+        loop {
+            match self.follow(Method::GET, url, Bytes::new()).await.and_then(accept) {
+                Ok(answer) => {
+                    absence.since = None;
+                    return Ok(answer);
+                }
+                Err(error) if error.is_transient() && absence.is_bearable(Instant::now()) => {
+                    if !std::mem::replace(&mut absence.noticed, true) {
+                        self.notice_absence();
+                    }
+                    tokio::time::sleep(AWAY_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A server that does not answer for a while.
+#[derive(Default)]
+struct Absence {
+    since: Option<Instant>,
+    /// The user has been told, which one time is enough for.
+    noticed: bool,
+}
+
+impl Absence {
+    /// Called at every failure; false once it has lasted too long.
+    fn is_bearable(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.since.get_or_insert(now)) < PATIENCE
     }
 }
 
@@ -116,11 +161,29 @@ fn makes_resource<O: Operation>() -> bool {
     matches!(O::METHOD, OperationMethod::Put | OperationMethod::Patch)
 }
 
+/// States a resource does not leave by itself.
+const ENDS: [&str; 3] = ["succeeded", "failed", "canceled"];
+
 fn is_being_created(answer: &Answer) -> bool {
-    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    body["properties"]["provisioningState"]
-        .as_str()
-        .is_some_and(|state| !["succeeded", "failed", "canceled"].iter().any(|end| state.eq_ignore_ascii_case(end)))
+    provisioning_state(answer).is_some_and(|state| !ENDS.contains(&state.as_str()))
+}
+
+/// A resource that came to nothing is an error, whatever the status of the answer that says so.
+fn check_made(answer: &Answer) -> Result<(), ClientError> {
+    match provisioning_state(answer) {
+        Some(state) if ENDS[1..].contains(&state.as_str()) => {
+            let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            let reason = body["properties"]["errors"][0]["message"].as_str().unwrap_or("the server gives no reason");
+            let message = format!("the resource could not be made: its state is '{state}' ({reason})");
+            Err(ClientError::Api(ApiError::new(409, "OperationFailed", message)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn provisioning_state(answer: &Answer) -> Option<String> {
+    let body: Value = serde_json::from_slice(&answer.body).ok()?;
+    Some(body["properties"]["provisioningState"].as_str()?.to_ascii_lowercase())
 }
 
 fn pause_of(answer: &Answer) -> Duration {
@@ -152,4 +215,19 @@ fn async_outcome(answer: &Answer) -> Result<Outcome, ClientError> {
         None => ApiError::new(409, "OperationFailed", format!("the operation ended as '{status}' without a reason")),
     };
     Err(ClientError::Api(failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_be_away_for_a_minute_at_a_time() {
+        let mut absence = Absence::default();
+        let began = Instant::now();
+        assert!(absence.is_bearable(began) && absence.is_bearable(began + PATIENCE - Duration::from_millis(1)));
+        assert!(!absence.is_bearable(began + PATIENCE));
+        absence.since = None;
+        assert!(absence.is_bearable(began + PATIENCE));
+    }
 }

@@ -68,7 +68,7 @@ impl Transport {
         let mut request = self.http.request(method, url).body(body);
         for (name, value) in headers {
             let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(*value)) else {
-                return Err(ClientError::InvalidServer { value: format!("{url} with header {name}") });
+                return Err(ClientError::InvalidHeader { name: (*name).to_owned() });
             };
             request = request.header(name, value);
         }

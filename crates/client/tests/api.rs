@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -238,6 +239,44 @@ async fn a_resource_that_is_still_being_created_is_asked_again() {
     let group = server.client.run::<GroupsCreate>(&[("group", "g")], &parameters).await.expect("made");
     assert_eq!(group.properties.provisioning_state, "Succeeded");
     assert_eq!(server.seen().len(), 3);
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_is_waited_for_and_said_to_be_away_once() {
+    static NOTICES: AtomicU32 = AtomicU32::new(0);
+    let server = serve().await;
+    let busy = r#"{"error": {"code": "Busy", "message": "starting"}}"#;
+    let now = ("retry-after", "0");
+    server.on(&format!("PUT {GROUP}"), 201, &[("azure-asyncoperation", "BASE/op"), now], "");
+    server.on("GET /op", 503, &[], busy);
+    server.on("GET /op", 503, &[], busy);
+    server.on("GET /op", 200, &[now], r#"{"status": "InProgress"}"#);
+    server.on("GET /op", 200, &[now], r#"{"status": "Succeeded"}"#);
+    server.on(&format!("GET {GROUP}"), 502, &[], "");
+    server.on(&format!("GET {GROUP}"), 200, &[], BODY);
+    let client = server.client.clone().with_absence_notice(|| {
+        NOTICES.fetch_add(1, Ordering::SeqCst);
+    });
+    let parameters = GroupCreateParameters { location: "l".into(), tags: None };
+    let group = client.run::<GroupsCreate>(&[("group", "g")], &parameters).await.expect("made");
+    assert_eq!((group.name.as_str(), server.seen().len(), NOTICES.load(Ordering::SeqCst)), ("g", 7, 1));
+    // What is wrong for good is not asked again, and the first request is never sent twice.
+    server.on(&format!("DELETE {GROUP}"), 503, &[], busy);
+    let error = client.run::<GroupsDelete>(&[("group", "g")], &NoBody {}).await.expect_err("away from the start");
+    assert_eq!((error.status(), server.seen().len()), (Some(503), 8));
+}
+
+#[tokio::test]
+async fn a_resource_that_came_to_nothing_is_an_error() {
+    let parameters = GroupCreateParameters { location: "l".into(), tags: None };
+    for (state, first) in [("failed", "creating"), ("Canceled", "creating"), ("Failed", "Failed")] {
+        let server = serve().await;
+        server.on(&format!("PUT {GROUP}"), 200, &[("retry-after", "0")], &BODY.replace("Succeeded", first));
+        server.on(&format!("GET {GROUP}"), 200, &[], &BODY.replace("Succeeded", state));
+        let error = server.client.run::<GroupsCreate>(&[("group", "g")], &parameters).await.expect_err(state);
+        let message = error.api().expect("the server's own").message.clone();
+        assert!(message.contains(&format!("'{}'", state.to_lowercase())), "{message}");
+    }
 }
 
 #[tokio::test]

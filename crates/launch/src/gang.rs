@@ -1,6 +1,8 @@
 //! Runs all ranks of a gang on this machine: `corro run`. Starts the rendezvous, the ranks and their output; the first
 //! rank that fails, or a stop, ends them all. Never prints a word of its own.
 
+mod ranks;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -9,19 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::io::AsyncRead;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::mpsc;
 
-use crate::console::{Channel, Console, RankConsole};
+use self::ranks::{Consoles, Ending, Output, Ranks};
+use crate::console::{Channel, Console, Copy};
 use crate::environment::{GangContext, for_rank};
 use crate::exit::Exit;
-use crate::lines::{Mode, pump_into};
+use crate::lines::Mode;
 use crate::place::{Host, place};
-use crate::process::{Launcher, Process, ProcessSpec, SpawnError, Stopper};
+use crate::process::{Launcher, ProcessSpec, SpawnError};
 use crate::rendezvous::{Rendezvous, RendezvousError, known_scopes};
-use crate::tail::Tail;
 
 /// What to run, once per slot.
 #[derive(Clone, Debug)]
@@ -81,6 +81,13 @@ pub enum GangError {
     },
     #[error("cannot start the thread that shows the ranks' output")]
     Console(#[source] io::Error),
+    /// Not the ranks' fault, even though they end when nobody takes their output.
+    #[error("cannot write the ranks' output to {stream}")]
+    Show {
+        stream: &'static str,
+        #[source]
+        source: io::Error,
+    },
     #[error("cannot wait for rank {rank}")]
     Wait {
         rank: usize,
@@ -88,9 +95,6 @@ pub enum GangError {
         source: io::Error,
     },
 }
-
-const TAIL_LINES: usize = 20;
-const TAIL_BYTES: usize = 16 * 1024;
 
 impl Outcome {
     /// The exit code a shell would give: the failing rank's, or 128 + the signal.
@@ -145,7 +149,7 @@ pub async fn run(
     let (stderr, stderr_done) =
         Console::open(err, mode, channels(spec, places.len(), "stderr")?).map_err(GangError::Console)?;
 
-    let mut ranks = Ranks { waits: JoinSet::new(), stoppers: Vec::new(), outputs: Vec::new() };
+    let mut ranks = Ranks::new();
     // Unique per run, so that a sweep after an accident finds the ranks of this run only.
     let tag = format!("run/{}/{}", std::process::id(), &context.secret[..8]);
     for place in &places {
@@ -160,109 +164,35 @@ pub async fn run(
     drop((stdout, stderr));
 
     let ending = ranks.watch(&mut stops, spec.grace).await?;
-    let finished = ranks.finish_output([stdout_done, stderr_done]);
-    let tails = match ending {
+    let finished = ranks.finish_output(Consoles { stdout: stdout_done, stderr: stderr_done });
+    let output = match ending {
         // A reader who paused our output may come back, or may never; after a stop nobody waits for that.
         Ending::Stopped(_) => tokio::time::timeout(Duration::from_secs(1), finished).await.ok(),
         _ => tokio::select! {
-            tails = finished => Some(tails),
+            output = finished => Some(output),
             Some(_) = stops.recv() => None,
         },
     };
-    Ok(match ending {
-        Ending::Succeeded => Outcome::Succeeded,
-        Ending::Stopped(signal) => Outcome::Stopped(signal),
-        Ending::Failed(rank, exit) => Outcome::Failed(Failure {
-            rank,
-            host: spec.hosts[places[rank].host_idx].name.clone(),
-            exit,
-            stderr_tail: tails.and_then(|mut tails| Some(tails.get_mut(rank)?.take()?.lines())).unwrap_or_default(),
-        }),
-    })
+    let host_of = |rank: usize| spec.hosts[places[rank].host_idx].name.clone();
+    conclude(ending, output, host_of)
 }
 
-/// How the gang ended, before its output is complete.
-enum Ending {
-    Succeeded,
-    Failed(usize, Exit),
-    Stopped(i32),
-}
-
-/// The running ranks. Dropping it drops the processes, which kills them.
-struct Ranks {
-    waits: JoinSet<(usize, io::Result<Exit>)>,
-    stoppers: Vec<Stopper>,
-    /// Stdout and stderr of each rank.
-    outputs: Vec<(JoinHandle<Tail>, JoinHandle<Tail>)>,
-}
-
-impl Ranks {
-    fn add(&mut self, rank: usize, mut process: Process, stdout: &Console, stderr: &Console) {
-        let out = process.stdout.take().expect("a new process has its output");
-        let err = process.stderr.take().expect("a new process has its output");
-        self.outputs
-            .push((tokio::spawn(show(out, stdout.for_rank(rank))), tokio::spawn(show(err, stderr.for_rank(rank)))));
-        self.stoppers.push(process.stopper());
-        self.waits.spawn(async move { (rank, process.wait().await) });
-    }
-
-    /// Returns when every rank has ended.
-    async fn watch(&mut self, stops: &mut mpsc::Receiver<i32>, grace: Duration) -> Result<Ending, GangError> {
-        let mut ending = Ending::Succeeded;
-        let mut terminations = JoinSet::new();
-        loop {
-            tokio::select! {
-                ended = self.waits.join_next() => {
-                    let Some(ended) = ended else { return Ok(ending) };
-                    let (rank, exit) = ended.expect("waiting neither panics nor is cancelled");
-                    let exit = exit.map_err(|source| GangError::Wait { rank, source })?;
-                    if !exit.success() && matches!(ending, Ending::Succeeded) {
-                        ending = Ending::Failed(rank, exit);
-                        self.terminate(grace, &mut terminations);
-                    }
-                }
-                Some(signal) = stops.recv() => match ending {
-                    Ending::Succeeded => {
-                        ending = Ending::Stopped(signal);
-                        self.terminate(grace, &mut terminations);
-                    }
-                    _ => self.stoppers.iter().for_each(Stopper::kill),
-                },
-            }
+/// Who is to blame: a stop was wanted; output that cannot be written makes ranks fail, so it comes before their failure;
+/// a copy that was lost made nobody fail.
+fn conclude(ending: Ending, output: Option<Output>, host_of: impl Fn(usize) -> String) -> Result<Outcome, GangError> {
+    let Output { mut tails, not_shown, lost_copy } =
+        output.unwrap_or(Output { tails: Vec::new(), not_shown: None, lost_copy: None });
+    match (ending, not_shown, lost_copy) {
+        (Ending::Stopped(signal), _, _) => Ok(Outcome::Stopped(signal)),
+        (_, Some((stream, source)), _) => Err(GangError::Show { stream, source }),
+        (Ending::Failed(rank, exit), None, _) => {
+            let tail = tails.get_mut(rank).and_then(Option::take);
+            let stderr_tail = tail.map(|tail| tail.lines()).unwrap_or_default();
+            Ok(Outcome::Failed(Failure { rank, host: host_of(rank), exit, stderr_tail }))
         }
+        (Ending::Succeeded, None, Some((path, source))) => Err(GangError::OutputFile { path, source }),
+        (Ending::Succeeded, None, None) => Ok(Outcome::Succeeded),
     }
-
-    fn terminate(&self, grace: Duration, terminations: &mut JoinSet<()>) {
-        for stopper in self.stoppers.clone() {
-            terminations.spawn(async move { stopper.terminate(grace).await });
-        }
-    }
-
-    /// Waits until all output is written; gives the last lines of every rank's stderr.
-    async fn finish_output(self, consoles: [oneshot::Receiver<io::Result<()>>; 2]) -> Vec<Option<Tail>> {
-        let mut tails = Vec::new();
-        for (out, err) in self.outputs {
-            // A reader that failed has lost its text only.
-            let _ = out.await;
-            tails.push(err.await.ok());
-        }
-        for console in consoles {
-            if let Ok(Err(error)) = console.await {
-                tracing::debug!(%error, "the ranks' output was not shown to its end");
-            }
-        }
-        tails
-    }
-}
-
-async fn show(reader: impl AsyncRead + Unpin, mut console: RankConsole) -> Tail {
-    let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
-    // Whole lines are made by the console, which has to see every byte at once for the copies.
-    if pump_into(reader, Mode::Raw, Some(&mut tail), &mut console).await.is_ok() {
-        // Fails only when the stream is closed, and then there is nowhere to end a line.
-        let _ = console.finish().await;
-    }
-    tail
 }
 
 fn channels(spec: &GangSpec, size: usize, stream: &str) -> Result<Vec<Channel>, GangError> {
@@ -273,7 +203,10 @@ fn channels(spec: &GangSpec, size: usize, stream: &str) -> Result<Vec<Channel>, 
             let copy = match &spec.output_dir {
                 Some(dir) => {
                     let path = dir.join(format!("rank.{rank:0digits$}")).join(stream);
-                    Some(create(&path).map_err(|source| GangError::OutputFile { path, source })?)
+                    match create(&path) {
+                        Ok(file) => Some(Copy { path, file }),
+                        Err(source) => return Err(GangError::OutputFile { path, source }),
+                    }
                 }
                 None => None,
             };
@@ -298,4 +231,36 @@ fn secret() -> Result<String, getrandom::Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ending: Ending, not_shown: bool, lost_copy: bool, expected: &str) {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let output = Output {
+            tails: Vec::new(),
+            not_shown: not_shown.then(|| ("standard output", full())),
+            lost_copy: lost_copy.then(|| ("copy".into(), full())),
+        };
+        let said = match conclude(ending, Some(output), |_| "h".into()) {
+            Ok(outcome) => format!("exit {}", outcome.exit_code()),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn the_first_cause_is_the_one_reported() {
+        let failed = || Ending::Failed(0, Exit::Code(3));
+        let show = "cannot write the ranks' output to standard output";
+        let copy = "cannot keep the ranks' output in copy";
+        check(Ending::Succeeded, false, false, "exit 0");
+        check(Ending::Succeeded, true, true, show);
+        check(Ending::Succeeded, false, true, copy);
+        check(failed(), false, true, "exit 3");
+        check(failed(), true, false, show);
+        check(Ending::Stopped(2), true, true, "exit 130");
+    }
 }

@@ -41,16 +41,6 @@ pub fn place(hosts: &[Host]) -> Vec<RankPlace> {
     places
 }
 
-/// How many of `processes` each of `nodes` runs: the first nodes take as many as an even split rounded up, the last ones
-/// what is left.
-pub fn spread(processes: usize, nodes: usize) -> Vec<usize> {
-    if nodes == 0 {
-        return Vec::new();
-    }
-    let per_node = processes.div_ceil(nodes);
-    (0..nodes).map(|node_idx| processes.saturating_sub(node_idx * per_node).min(per_node)).collect()
-}
-
 /// The first `processes` slots of `hosts`; `None` if there are fewer. Hosts that get no rank are left out.
 pub fn take_slots(hosts: &[Host], processes: usize) -> Option<Vec<Host>> {
     let mut left = processes;
@@ -94,20 +84,6 @@ mod tests {
     fn uneven_hosts_cross_only_where_there_is_a_peer() {
         check(&[1, 3], &[(0, 0, 1, 0, 2), (1, 0, 3, 1, 2), (1, 1, 3, 0, 1), (1, 2, 3, 0, 1)]);
         check(&[2, 0, 1], &[(0, 0, 2, 0, 2), (0, 1, 2, 0, 1), (2, 0, 1, 1, 2)]);
-    }
-
-    #[test]
-    fn processes_fill_the_first_nodes_first() {
-        for (processes, nodes, expected) in [
-            (8, 2, vec![4, 4]),
-            (5, 2, vec![3, 2]),
-            (4, 3, vec![2, 2, 0]),
-            (2, 4, vec![1, 1, 0, 0]),
-            (0, 2, vec![0, 0]),
-            (3, 0, vec![]),
-        ] {
-            assert_eq!(spread(processes, nodes), expected, "{processes} over {nodes}");
-        }
     }
 
     #[test]

@@ -135,10 +135,6 @@ impl Process {
         self.pid
     }
 
-    pub fn tag(&self) -> &str {
-        &self.tag
-    }
-
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }

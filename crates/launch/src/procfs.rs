@@ -44,7 +44,8 @@ pub fn owner_of(pid: i32) -> Option<u32> {
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
-    parent_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    // A program's name is bytes, cut at fifteen: it need not be text.
+    parent_in(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 /// The parent id in a `stat` line. The second field is the program's name in brackets and may hold anything, brackets

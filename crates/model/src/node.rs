@@ -2,11 +2,15 @@
 //! observes. Nothing here is a command to do once: every message can be lost and sent again.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::batchai::{BatchAiError, ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
 use crate::{AttemptId, NodeId, Secret, Timestamp};
+
+/// How often a node speaks, even when it has nothing new to say.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// `POST`: trade a one-time join token for a node's identity and credential.
 pub const JOIN_PATH: &str = "/corro/v1/join";
@@ -24,7 +28,13 @@ pub struct NodeCredential {
     /// Rises when the node is declared lost: older credentials are refused.
     pub epoch: u64,
     pub secret: Secret,
+    /// Which installation gave it: only that one can declare the node lost.
+    #[serde(default)]
+    pub instance: String,
 }
+
+/// The header in which a server that refuses a node says which installation it is.
+pub const INSTANCE_HEADER: &str = "x-corro-instance";
 
 /// The `Authorization` header a node connects with: `Bearer node:{node}:{epoch}:{secret}`.
 pub fn bearer(credential: &NodeCredential) -> String {
@@ -37,7 +47,7 @@ pub fn parse_bearer(header: &str) -> Option<NodeCredential> {
     let node = NodeId::parse(parts.next()?)?;
     let epoch = parts.next()?.parse().ok()?;
     let secret = parts.next().filter(|secret| !secret.is_empty())?;
-    Some(NodeCredential { node, epoch, secret: Secret::new(secret) })
+    Some(NodeCredential { node, epoch, secret: Secret::new(secret), instance: String::new() })
 }
 
 const BEARER: &str = "Bearer node:";
@@ -241,7 +251,7 @@ mod tests {
     #[test]
     fn a_credential_survives_the_header() {
         let node = NodeId::parse("tvm-1_1-20180718t174802z-p").expect("a valid id");
-        let credential = NodeCredential { node, epoch: 7, secret: Secret::new("a:b") };
+        let credential = NodeCredential { node, epoch: 7, secret: Secret::new("a:b"), instance: String::new() };
         let header = bearer(&credential);
         assert_eq!(header, "Bearer node:tvm-1_1-20180718t174802z-p:7:a:b");
         assert_eq!(parse_bearer(&header), Some(credential));

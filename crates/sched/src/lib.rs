@@ -13,7 +13,7 @@ pub use view::{ClusterView, JobView, NodeStanding, NodeView, Snapshot, Target};
 
 /// Plans every cluster of the snapshot. Nodes that leave are taken out before jobs are placed.
 pub fn plan(snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::from_revision(snapshot.revision);
+    let mut plan = Plan::default();
     for cluster in &snapshot.clusters {
         let leaving = scale::plan_scale(cluster, &mut plan);
         place::plan_placements(cluster, &leaving, &mut plan);

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use corro_model::{ClusterKey, JobKey, NodeId};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    pub revision: u64,
     /// Clusters that need more nodes, and how many.
     pub allocate: Vec<(ClusterKey, usize)>,
     /// Nodes that must leave now; none of them is busy.
@@ -16,19 +15,6 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// Why each job that stays queued waits.
     pub waits: BTreeMap<JobKey, Wait>,
-}
-
-impl Plan {
-    pub fn from_revision(revision: u64) -> Self {
-        Self {
-            revision,
-            allocate: Vec::new(),
-            retire: Vec::new(),
-            evict: BTreeMap::new(),
-            placements: Vec::new(),
-            waits: BTreeMap::new(),
-        }
-    }
 }
 
 /// A gang that starts whole, on exactly these nodes; the first is the master.

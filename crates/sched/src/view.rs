@@ -6,8 +6,6 @@ use corro_model::{ClusterKey, JobKey, NodeId};
 
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The plan carries it, so that one made from old facts can be refused.
-    pub revision: u64,
     pub clusters: Vec<ClusterView>,
 }
 

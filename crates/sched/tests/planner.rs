@@ -35,7 +35,7 @@ fn manual(count: usize) -> Target {
 
 fn planned(target: Target, nodes: Vec<NodeView>, jobs: Vec<JobView>) -> Plan {
     let key = GroupKey::new("g").workspace("w").cluster("c");
-    plan(&Snapshot { revision: 7, clusters: vec![ClusterView { key, target, nodes, jobs }] })
+    plan(&Snapshot { clusters: vec![ClusterView { key, target, nodes, jobs }] })
 }
 
 fn placed(plan: &Plan) -> Vec<(String, usize)> {
@@ -49,7 +49,7 @@ use NodeStanding::{Allocating, Busy, Idle, Leaving, Lost, Preparing, Unusable};
 fn a_gang_starts_whole_on_idle_nodes_in_order() {
     let plan = planned(manual(4), nodes(&[Idle, Idle, Idle, Idle]), vec![queued("a", 1, 4)]);
     assert_eq!(plan.placements[0].nodes, [node(1), node(2), node(3), node(4)]);
-    assert_eq!((plan.revision, plan.waits.len()), (7, 0));
+    assert!(plan.waits.is_empty());
 }
 
 #[test]

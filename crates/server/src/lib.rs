@@ -4,6 +4,7 @@
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`].
 
 pub mod app;
+mod ending;
 pub mod gateway;
 pub mod http;
 mod provider;
@@ -14,11 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
-use corro_model::batchai::BatchAiError;
+use anyhow::{Context, ensure};
 use corro_model::{ApiError, NodeId, Secret};
 use corro_shares::Shares;
-use corro_store::{NodeRecord, Store, Vault};
+use corro_store::{Store, Vault};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -53,6 +53,7 @@ pub struct Server {
     pub admin: AdminCredential,
     app: App,
     provider: Arc<dyn Provider>,
+    shared_temp: PathBuf,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -63,21 +64,19 @@ impl Server {
         config: ServerConfig,
         provider: impl FnOnce(SocketAddr) -> Arc<dyn Provider>,
     ) -> anyhow::Result<Self> {
+        // The last word on these is here, whoever embeds the server. Without TLS nobody else may reach it.
+        ensure!(config.listen.ip().is_loopback(), "{} is not a loopback address", config.listen);
+        ensure!(config.lease >= MIN_LEASE, "the lease is shorter than {} s", MIN_LEASE.as_secs());
         let listener =
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
         let data = &config.data;
         let vault = Vault::open(&data.join("master.key")).context("cannot open the data directory's master key")?;
         let store = open_store(data).await?;
-        let shares = Shares::open(data.join("shares")).context("cannot open the directory of shares")?;
-        for error in shares.unswept() {
-            tracing::warn!(
-                error = error as &dyn std::error::Error,
-                "what a deleted share left behind cannot be removed"
-            );
-        }
+        let shares = open_shares(data).await?;
         let shared_temp = data.join("job-shared");
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
+        ending::clear_shared_temp(&shared_temp, &store.snapshot());
         let identity = instance::ensure_instance(&store, &vault).await?;
         let now = SystemTime::now().into();
         let admin = instance::ensure_administrator(&store, config.known_admin, now).await?;
@@ -89,18 +88,21 @@ impl Server {
             tenant: identity.tenant.clone().into(),
             token_key: identity.token_key.into(),
         };
-        let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref());
+        let (stop, stopping) = watch::channel(false);
+        let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), unix_now);
         let provider = provider(address);
-        let (stop, stopping) = watch::channel(false);
         let api = http::Api::new(app.clone(), gateway.clone(), files);
-        let reconcile =
-            ReconcileConfig { lease: config.lease, containers_on_host: config.containers_on_host, shared_temp };
+        let reconcile = ReconcileConfig {
+            lease: config.lease,
+            containers_on_host: config.containers_on_host,
+            shared_temp: shared_temp.clone(),
+        };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let tasks =
             vec![tokio::spawn(http::serve(listener, api, stopping.clone())), tokio::spawn(reconciler.run(stopping))];
         let (subscription, tenant) = (identity.subscription, identity.tenant);
-        Ok(Self { address, subscription, tenant, admin, app, provider, stop, tasks })
+        Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks })
     }
 
     /// Stops serving and leaves agents and jobs as they are: a later start finds them again.
@@ -109,46 +111,15 @@ impl Server {
     }
 
     /// Stops serving and ends every node. Running jobs go back to the queue and start again with the next server.
-    /// Returns how many there were.
-    pub async fn stop_with_nodes(mut self) -> anyhow::Result<usize> {
+    pub async fn stop_with_nodes(mut self) -> anyhow::Result<Stopped> {
         self.halt().await;
-        let nodes: Vec<_> = self.app.snapshot().nodes.keys().cloned().collect();
+        let nodes = self.nodes();
         let provider = self.provider.clone();
-        tokio::task::spawn_blocking(move || {
-            let deadline = std::time::Instant::now() + Duration::from_secs(8);
-            let mut left = nodes;
-            left.iter().for_each(|node| provider.ask_to_stop(node));
-            while !left.is_empty() {
-                let polite = std::time::Instant::now() < deadline;
-                left.retain(|node| !provider.ensure_gone(node, polite));
-                std::thread::park_timeout(Duration::from_millis(20));
-            }
-        })
-        .await?;
+        let left = tokio::task::spawn_blocking(move || ending::end_nodes(&*provider, nodes)).await?;
         let now = self.app.now();
-        let requeued = self.app.store.commit(move |txn| {
-            let running: Vec<_> = txn
-                .state()
-                .jobs
-                .iter()
-                .filter(|(_, job)| !job.state().nodes().is_empty())
-                .map(|(key, job)| (key.clone(), job.state().name()))
-                .collect();
-            for (key, _) in &running {
-                let reason = BatchAiError::new("ServerStopped", "The server was stopped while the job ran");
-                if txn.requeue(key, reason, now).is_err() {
-                    // It was being terminated: its end is reached.
-                    let failed = corro_model::state::JobEvent::Failed { exit_code: None, errors: vec![], at: now };
-                    let _ = txn.end_attempt(key, failed, now);
-                }
-            }
-            let nodes: Vec<_> = txn.state().nodes.keys().cloned().collect();
-            for node in nodes {
-                txn.remove::<NodeRecord>(&node);
-            }
-            Ok::<_, ApiError>(running.iter().filter(|(_, state)| *state == "running").count())
-        });
-        Ok(requeued.await?)
+        let requeued = self.app.store.commit(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await?;
+        ending::clear_shared_temp(&self.shared_temp, &self.app.snapshot());
+        Ok(Stopped { requeued, left })
     }
 
     /// Every node the server knows of.
@@ -162,6 +133,17 @@ impl Server {
             let _ = task.await;
         }
     }
+}
+
+/// Nodes speak every second; a lease must leave room for a few late words.
+pub const MIN_LEASE: Duration = corro_model::node::HEARTBEAT.saturating_mul(3);
+
+/// How an orderly end went.
+pub struct Stopped {
+    /// Running jobs that went back to the queue.
+    pub requeued: usize,
+    /// Nodes that did not end in time.
+    pub left: Vec<NodeId>,
 }
 
 /// A token nobody can guess, for machines that join by themselves.
@@ -181,6 +163,17 @@ async fn open_store(data: &Path) -> anyhow::Result<Store> {
     let path = data.join("corro.db");
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
     store.context("cannot open the server's database")
+}
+
+async fn open_shares(data: &Path) -> anyhow::Result<Shares> {
+    let dir = data.join("shares");
+    let shares = tokio::task::spawn_blocking(move || Shares::open(dir)).await?;
+    let shares = shares.context("cannot open the directory of shares")?;
+    for error in shares.unswept() {
+        let error = error as &dyn std::error::Error;
+        tracing::warn!(error, "what a deleted share left behind cannot be removed");
+    }
+    Ok(shares)
 }
 
 fn unix_now() -> i64 {

@@ -1,22 +1,16 @@
 //! Which names accounts and shares may have. Entered before any of them becomes a directory.
-//! Neither rule admits a dot, so hidden names in an account's directory are ours.
+//! The rules are `model`'s. Neither admits a dot, so hidden names in an account's directory are ours.
 
-/// `^[a-z0-9]{3,24}$`
+use corro_model::names::{NameOf, check_name};
+
+/// Lower-case letters and digits.
 pub fn is_account_name(name: &str) -> bool {
-    (3..=24).contains(&name.len()) && name.bytes().all(is_letter_or_digit)
+    check_name(NameOf::StorageAccount, name).is_ok()
 }
 
-/// 3 to 63 lower-case letters, digits and single dashes, none of them at an end.
+/// Lower-case letters, digits and single dashes, none of them at an end.
 pub fn is_share_name(name: &str) -> bool {
-    (3..=63).contains(&name.len())
-        && name.bytes().all(|b| is_letter_or_digit(b) || b == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.contains("--")
-}
-
-fn is_letter_or_digit(byte: u8) -> bool {
-    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+    check_name(NameOf::Share, name).is_ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, JobSpec, Provisioning, Tags};
 use corro_model::state::{JobState, NodeState};
-use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use corro_model::{AttemptId, ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +165,9 @@ pub struct JobRecord {
     pub provisioning: Provisioning,
     /// How often it was placed.
     pub attempts: u32,
+    /// The attempt that was told to give up its nodes; once told, it is not taken back.
+    #[serde(default)]
+    pub evicted_attempt: Option<u32>,
     /// Attempts that did not end the job, oldest first.
     pub lost_attempts: Vec<LostAttempt>,
     pub(crate) state: JobState,
@@ -194,13 +197,23 @@ pub struct NewJob {
 impl JobRecord {
     pub fn queued(job: NewJob, now: Timestamp) -> Self {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
-        let (attempts, lost_attempts, state) = (0, Vec::new(), JobState::Queued);
+        let (attempts, evicted_attempt, lost_attempts, state) = (0, None, Vec::new(), JobState::Queued);
         #[rustfmt::skip]
         let record = Self {
             name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning,
-            attempts, lost_attempts, state, since: now,
+            attempts, evicted_attempt, lost_attempts, state, since: now,
         };
         record
+    }
+
+    /// The attempt that was placed last.
+    pub fn attempt(&self) -> AttemptId {
+        AttemptId { job: self.guid.clone(), number: self.attempts }
+    }
+
+    /// Is the running attempt to give up its nodes?
+    pub fn is_evicted(&self) -> bool {
+        self.evicted_attempt == Some(self.attempts)
     }
 
     /// Moved only by [`Txn::job_event`](crate::Txn::job_event).

@@ -46,13 +46,7 @@ impl Vault {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 key = random::<32>().to_vec();
-                let mut file = OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(path)
-                    .map_err(SealError::KeyFile)?;
-                file.write_all(&key).and_then(|()| file.sync_all()).map_err(SealError::KeyFile)?;
+                create(path, &key).map_err(SealError::KeyFile)?;
             }
             Err(error) => return Err(SealError::KeyFile(error)),
         }
@@ -75,6 +69,17 @@ impl Vault {
         let plain = self.cipher.decrypt(&Nonce::from(nonce), payload).map_err(|_| SealError::Open)?;
         String::from_utf8(plain).map(Secret::new).map_err(|_| SealError::Open)
     }
+}
+
+/// Whole or not at all: a crash must not leave an empty key behind.
+fn create(path: &Path, key: &[u8]) -> std::io::Result<()> {
+    let draft = path.with_extension("draft");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(key)?;
+    file.sync_all()?;
+    std::fs::rename(&draft, path)?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(dir)?.sync_all()
 }
 
 /// Bytes nobody can guess.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use corro_model::batchai::BatchAiError;
 use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused, job, node};
-use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
+use corro_model::{JobKey, NodeId, Timestamp};
 
 use crate::records::{JobRecord, LostAttempt, NodeRecord, Record};
 use crate::state::State;
@@ -95,7 +95,7 @@ impl Txn {
         let mut attempt = None;
         self.update::<JobRecord>(key, |job| {
             job.attempts += 1;
-            attempt = Some(AttemptId { job: job.guid.clone(), number: job.attempts });
+            attempt = Some(job.attempt());
         });
         let attempt = attempt.expect("the job took an event just now");
         for id in nodes {

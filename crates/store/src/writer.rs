@@ -1,6 +1,7 @@
 //! The one thread that writes. It takes the changes that are waiting, applies each to the working state, writes all
 //! their rows in one transaction, publishes one snapshot, and only then answers. A change that refuses costs nothing.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -88,7 +89,8 @@ where
     fn apply(&mut self, state: &State) -> Option<(State, Dirty)> {
         let change = self.change.take()?;
         let mut txn = Txn::on(state);
-        let result = change(&mut txn);
+        // A change that panics is a bug of whoever sent it, who gets no answer; the others' changes go on.
+        let result = catch_unwind(AssertUnwindSafe(|| change(&mut txn))).ok()?;
         let accepted = result.is_ok();
         self.result = Some(result);
         accepted.then(|| txn.finish())

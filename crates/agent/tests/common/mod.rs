@@ -80,7 +80,12 @@ impl FakeServer {
     pub fn want_node(&self, index: u32) -> Arc<FakeNode> {
         // Unique over test binaries that run at the same time: processes are swept by this name.
         let id = NodeId::parse(&format!("tvm-{}_{index}-20180718t174802z-p", unique())).expect("a valid id");
-        let credential = NodeCredential { node: id.clone(), epoch: 1, secret: Secret::new("node-secret") };
+        let credential = NodeCredential {
+            node: id.clone(),
+            epoch: 1,
+            secret: Secret::new("node-secret"),
+            instance: INSTANCE.to_owned(),
+        };
         let node = Arc::new(FakeNode {
             id: id.clone(),
             credential: Mutex::new(Some(credential.clone())),
@@ -213,7 +218,7 @@ fn phase(node: &ObservedNode) -> Option<&TaskPhase> {
 async fn join(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let request: JoinRequest = serde_json::from_slice(&body).expect("a join request");
     if request.token.expose() != TOKEN {
-        return StatusCode::UNAUTHORIZED.into_response();
+        return refused();
     }
     match shared.joinable.lock().expect("nobody panicked").pop_front() {
         Some(credential) => serde_json::to_vec(&credential).expect("it can be written").into_response(),
@@ -226,11 +231,13 @@ async fn join(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 
 async fn connect(State(shared): State<Arc<Shared>>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
     let header = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let Some(credential) = parse_bearer(header) else { return StatusCode::UNAUTHORIZED.into_response() };
+    let Some(mut credential) = parse_bearer(header) else { return refused() };
+    // The header does not carry it.
+    credential.instance = INSTANCE.to_owned();
     let node = shared.nodes.lock().expect("nobody panicked").get(&credential.node).cloned();
     match node.filter(|node| *node.credential.lock().expect("nobody panicked") == Some(credential)) {
         Some(node) => upgrade.on_upgrade(move |socket| converse(socket, node)),
-        None => StatusCode::UNAUTHORIZED.into_response(),
+        None => refused(),
     }
 }
 
@@ -308,6 +315,12 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         address: address.to_owned(),
         heartbeat: Duration::from_millis(100),
     }
+}
+
+const INSTANCE: &str = "the-test-server";
+
+fn refused() -> axum::response::Response {
+    (StatusCode::UNAUTHORIZED, [(corro_model::node::INSTANCE_HEADER, INSTANCE)]).into_response()
 }
 
 /// The example that `cargo test` builds beside the tests.

@@ -71,9 +71,11 @@ fn farewell(end: &AgentEnd) -> String {
     match end {
         AgentEnd::Retired => "the server no longer needs this node: everything it left here is removed".to_owned(),
         AgentEnd::Fenced { reason } => {
-            format!("the server gave this node up ({reason}): its tasks are ended and its credential is removed")
+            format!(
+                "the server gave this node up ({reason}): its tasks are ended and its credential is removed. Start it again to join anew"
+            )
         }
-        AgentEnd::Stopped => "stopped; started again, it goes on as the same node".to_owned(),
+        AgentEnd::Stopped => "stopped; started again soon, it goes on as the same node".to_owned(),
     }
 }
 

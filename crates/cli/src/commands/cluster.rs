@@ -1,25 +1,27 @@
 //! `corro batchai cluster`.
 
+mod admin;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::{
     ClusterCreateParameters, ClusterUpdateParameters, ClusterUpdateProperties, DeallocationOption, ManualScaleSettings,
-    ScaleSettings, UserAccountSettings, VmPriority,
+    ScaleSettings, VmPriority,
 };
 use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{ClustersCreate, ClustersDelete, ClustersGet, ClustersList, ClustersUpdate, NoBody};
-use corro_model::{Secret, validate};
+use corro_model::validate;
 
-use super::cluster_spec::{self, ClusterFile, FileAccount, Wanted};
+use super::cluster_spec::{self, ClusterFile, Wanted};
 use super::config_file;
 use super::mounts::{self, MountArgs};
 use super::target::{GROUP_FLAG, NAME_FLAG, Name, Target, WORKSPACE_FLAG};
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
-use crate::session::{Session, env, home_dir};
-use crate::{prompt, ssh_keys};
+use crate::prompt;
+use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ClusterCommand {
@@ -188,24 +190,24 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
         }
         None => Default::default(),
     };
-    let account = admin_account(&args, file.user_account_settings.clone().unwrap_or_default())?;
+    let account = admin::account(&args, file.user_account_settings.clone().unwrap_or_default())?;
     let mut spec = cluster_spec::plan(file, &wanted(&args), account)?;
     validate::check_cluster(&spec)?;
 
-    if session.client.find::<ClustersGet>(&target.values()).await?.is_some() {
+    if session.client()?.find::<ClustersGet>(&target.values()).await?.is_some() {
         return Err(Failure::new(format!(
             "\"{cluster}\" already exists in \"{group}\" resource group under \"{workspace}\" workspace."
         ))
         .hint("choose another name, or change its size with 'corro batchai cluster resize'"));
     }
     let volumes = spec.node_setup.as_mut().and_then(|setup| setup.mount_volumes.take());
-    if let Some(volumes) = mounts::fill(&session.client, volumes, &args.mounts, (group, workspace)).await? {
+    if let Some(volumes) = mounts::fill(session.client()?, volumes, &args.mounts, (group, workspace)).await? {
         spec.node_setup.get_or_insert_default().mount_volumes = Some(volumes);
         validate::check_cluster(&spec)?;
     }
     let spinner = Spinner::start("Creating");
     let parameters = ClusterCreateParameters { properties: spec };
-    let made = session.client.run::<ClustersCreate>(&target.values(), &parameters).await?;
+    let made = session.client()?.run::<ClustersCreate>(&target.values(), &parameters).await?;
     drop(spinner);
     session.print(Shape::Cluster, Some(TableKind::Cluster), &made)
 }
@@ -225,43 +227,6 @@ fn wanted(args: &CreateArgs) -> Wanted {
     }
 }
 
-/// Who may log in to the nodes. Makes a key pair when asked to; that is the only thing it changes.
-fn admin_account(args: &CreateArgs, file: FileAccount) -> Result<UserAccountSettings, Failure> {
-    let admin_user_name = args.user_name.clone().or(file.admin_user_name).unwrap_or_else(os_user);
-    let password = args.password.as_deref().map(Secret::new).or(file.admin_user_password);
-    let given = args.ssh_key.clone().or(file.admin_user_ssh_public_key);
-    let ssh_dir = || home_dir().map(|home| home.join(".ssh"));
-    let key = match given {
-        Some(key) => Some(ssh_keys::public_key(&key)?),
-        None if args.generate_ssh_keys => {
-            let key = ssh_keys::ensure_key_pair(&ssh_dir()?, &format!("{}@{}", os_user(), host_name()))?;
-            if key.generated {
-                eprintln!(
-                    "SSH key files 'id_rsa' and 'id_rsa.pub' have been generated under ~/.ssh to allow SSH access to \
-                     the nodes. If using machines without permanent storage, back up your keys to a safe location."
-                );
-            }
-            Some(key.public_key)
-        }
-        None if password.is_none() => ssh_keys::default_public_key(&ssh_dir()?)?,
-        None => None,
-    };
-    if key.is_none() && password.is_none() {
-        return Err(Failure::new("Please provide admin user password or ssh key")
-            .hint("give --generate-ssh-keys, --ssh-key or --password"));
-    }
-    Ok(UserAccountSettings { admin_user_name, admin_user_ssh_public_key: key, admin_user_password: password })
-}
-
-fn os_user() -> String {
-    ["LOGNAME", "USER", "USERNAME"].into_iter().find_map(env).unwrap_or_else(|| "corro".to_owned())
-}
-
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
-}
-
 fn vm_priority(text: &str) -> Result<VmPriority, String> {
     match text.to_ascii_lowercase().as_str() {
         "dedicated" => Ok(VmPriority::Dedicated),
@@ -274,7 +239,7 @@ async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
     let targets = Target::all::<ClustersGet>(&args.ids, &args.name.names())?;
     let mut found = Vec::new();
     for target in &targets {
-        found.push(session.client.get::<ClustersGet>(&target.values()).await.map_err(Failure::of_show)?);
+        found.push(session.client()?.get::<ClustersGet>(&target.values()).await.map_err(Failure::of_show)?);
     }
     session.print_found(Shape::Cluster, TableKind::Cluster, &found, args.ids.len())
 }
@@ -284,7 +249,7 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
         ("group", GROUP_FLAG, args.resource_group.as_deref()),
         ("workspace", WORKSPACE_FLAG, args.workspace.as_deref()),
     ])?;
-    let clusters = session.client.list::<ClustersList, _>(&workspace.values(), &[]).await?;
+    let clusters = session.client()?.list::<ClustersList, _>(&workspace.values(), &[]).await?;
     session.print(Shape::Cluster, Some(TableKind::Cluster), &clusters)
 }
 
@@ -298,7 +263,7 @@ async fn resize(session: &Session, args: ResizeArgs) -> Result<(), Failure> {
         ClusterUpdateParameters { properties: ClusterUpdateProperties { scale_settings: Some(scale_settings) } };
     let mut resized = Vec::new();
     for target in &targets {
-        resized.push(session.client.call::<ClustersUpdate>(&target.values(), &[], &parameters).await?);
+        resized.push(session.client()?.call::<ClustersUpdate>(&target.values(), &[], &parameters).await?);
     }
     session.print_found(Shape::Cluster, TableKind::Cluster, &resized, args.cluster.ids.len())
 }
@@ -307,10 +272,10 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
     let targets = Target::all::<ClustersGet>(&args.cluster.ids, &args.cluster.name.names())?;
     prompt::confirm(args.yes)?;
     for target in &targets {
-        let pending = session.client.start::<ClustersDelete>(&target.values(), &NoBody {}).await?;
+        let pending = session.client()?.start::<ClustersDelete>(&target.values(), &NoBody {}).await?;
         if !args.no_wait {
             let _spinner = Spinner::start("Deleting");
-            session.client.wait(pending).await?;
+            session.client()?.wait(pending).await?;
         }
     }
     Ok(())

@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output::Shape;
+use crate::output::{Shape, escape_controls};
+use crate::talk::say;
 
 /// The file's content, and the fields in it that `shape` does not have.
 pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<(T, Vec<String>), Failure> {
@@ -36,8 +37,14 @@ fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<Strin
 /// Says which fields of the file are ignored.
 pub fn warn_about_unknown_fields(path: &Path, unknown: &[String]) {
     for field in unknown {
-        eprintln!("warning: {}: the field '{field}' is not known and is ignored", path.display());
+        say(unknown_field(path, field));
     }
+}
+
+fn unknown_field(path: &Path, field: &str) -> String {
+    // A name from a file is shown, not obeyed.
+    let field = escape_controls(field);
+    format!("warning: {}: the field '{field}' is not known and is ignored", path.display())
 }
 
 #[cfg(test)]
@@ -55,6 +62,17 @@ mod tests {
             unknown,
             ["properties.horovodSettings.procesCount", "properties.nodeCont", "properties.outputDirectories[0].sufix"]
         );
+    }
+
+    #[test]
+    fn the_name_of_a_field_cannot_command_the_terminal() {
+        let (_, unknown) = parse::<JobCreateParameters>(
+            br#"{"properties": {"x\u001b]0;owned\u0007": 1, "nodeCount": 4, "stdOutErrPathPrefix": "p"}}"#,
+            Shape::Job,
+        )
+        .expect("valid");
+        let text = unknown_field(Path::new("job.json"), &unknown[0]);
+        assert!(text.contains("owned") && !text.contains(char::is_control), "{text:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use corro_client::profile;
 
 use crate::failure::Failure;
 use crate::hosting::DEFAULT_LISTEN;
+use crate::talk::tell;
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {}
@@ -44,12 +45,12 @@ impl Mark {
 pub fn run(_args: DoctorArgs) -> Result<(), Failure> {
     let findings = [cores(), memory(), gpus(), containers(), disk(), port(), shell(), python(), kernel()];
     for Finding { mark, what, text } in &findings {
-        println!("{:<4}  {what:<12}  {text}", mark.word());
+        tell(format_args!("{:<4}  {what:<12}  {text}", mark.word()));
     }
     match findings.iter().filter(|finding| finding.mark == Mark::Bad).count() {
         0 => {
-            println!(
-                "\nThis machine can run Corro. Start it with 'corro up', or see it work with 'corro tutorial --quick'."
+            tell(
+                "\nThis machine can run Corro. Start it with 'corro up', or see it work with 'corro tutorial --quick'.",
             );
             Ok(())
         }

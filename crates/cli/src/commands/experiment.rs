@@ -81,7 +81,7 @@ pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Fa
     match command {
         ExperimentCommand::Create(args) => {
             let target = Target::named(&args.names())?;
-            let experiment = session.client.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await?;
+            let experiment = session.client()?.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await?;
             session.print(Shape::Experiment, Some(TableKind::Experiment), &experiment)
         }
         ExperimentCommand::Show(args) => show(session, args).await,
@@ -90,7 +90,7 @@ pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Fa
                 ("group", GROUP_FLAG, args.resource_group.as_deref()),
                 ("workspace", WORKSPACE_FLAG, args.workspace.as_deref()),
             ])?;
-            let experiments = session.client.list::<ExperimentsList, _>(&workspace.values(), &[]).await?;
+            let experiments = session.client()?.list::<ExperimentsList, _>(&workspace.values(), &[]).await?;
             session.print(Shape::Experiment, Some(TableKind::Experiment), &experiments)
         }
         ExperimentCommand::Delete(args) => delete(session, args).await,
@@ -101,7 +101,7 @@ async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
     let targets = Target::all::<ExperimentsGet>(&args.ids, &args.name.names())?;
     let mut found = Vec::new();
     for target in &targets {
-        found.push(session.client.get::<ExperimentsGet>(&target.values()).await.map_err(Failure::of_show)?);
+        found.push(session.client()?.get::<ExperimentsGet>(&target.values()).await.map_err(Failure::of_show)?);
     }
     session.print_found(Shape::Experiment, TableKind::Experiment, &found, args.ids.len())
 }
@@ -110,10 +110,10 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
     let targets = Target::all::<ExperimentsGet>(&args.target.ids, &args.target.name.names())?;
     prompt::confirm(args.yes)?;
     for target in &targets {
-        let pending = session.client.start::<ExperimentsDelete>(&target.values(), &NoBody {}).await?;
+        let pending = session.client()?.start::<ExperimentsDelete>(&target.values(), &NoBody {}).await?;
         if !args.no_wait {
             let _spinner = Spinner::start("Deleting");
-            session.client.wait(pending).await?;
+            session.client()?.wait(pending).await?;
         }
     }
     Ok(())

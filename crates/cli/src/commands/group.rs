@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Shape;
 use crate::progress::Spinner;
 use crate::prompt;
-use crate::session::{GlobalArgs, Session, env};
+use crate::session::{GlobalArgs, Session, setting};
 
 #[derive(Args, Debug)]
 pub struct GroupArgs {
@@ -78,12 +78,12 @@ pub async fn run(args: GroupArgs) -> Result<(), Failure> {
     match args.command {
         GroupCommand::Create(args) => create(&session, args).await,
         GroupCommand::Show(args) => {
-            let group = session.client.get::<GroupsGet>(&[("group", &args.name)]).await.map_err(Failure::of_show)?;
+            let group = session.client()?.get::<GroupsGet>(&[("group", &args.name)]).await.map_err(Failure::of_show)?;
             session.print(Shape::ResourceGroup, None, &group)
         }
         GroupCommand::List(args) => list(&session, args).await,
         GroupCommand::Exists(args) => {
-            let exists = session.client.exists::<GroupsCheck>(&[("group", &args.name)]).await?;
+            let exists = session.client()?.exists::<GroupsCheck>(&[("group", &args.name)]).await?;
             session.print_value(&exists.into())
         }
         GroupCommand::Delete(args) => delete(&session, args).await,
@@ -93,16 +93,16 @@ pub async fn run(args: GroupArgs) -> Result<(), Failure> {
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let location = args
         .location
-        .or_else(|| env("AZURE_DEFAULTS_LOCATION"))
+        .or_else(|| setting("defaults", "location"))
         .ok_or_else(|| Failure::usage("the following arguments are required: --location/-l"))?;
     let tags = (!args.tags.is_empty()).then(|| tags(&args.tags));
     let parameters = GroupCreateParameters { location, tags };
-    let group = session.client.call::<GroupsCreate>(&[("group", &args.name.name)], &[], &parameters).await?;
+    let group = session.client()?.call::<GroupsCreate>(&[("group", &args.name.name)], &[], &parameters).await?;
     session.print(Shape::ResourceGroup, None, &group)
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let mut groups: Vec<Group> = session.client.list::<GroupsList, _>(&[], &[]).await?;
+    let mut groups: Vec<Group> = session.client()?.list::<GroupsList, _>(&[], &[]).await?;
     if let Some(wanted) = &args.tag {
         let (key, value) = wanted.split_once('=').map_or((wanted.as_str(), None), |(key, value)| (key, Some(value)));
         groups.retain(|group| {
@@ -115,10 +115,10 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
 
 async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
     prompt::confirm(args.yes)?;
-    let pending = session.client.start::<GroupsDelete>(&[("group", &args.name.name)], &NoBody {}).await?;
+    let pending = session.client()?.start::<GroupsDelete>(&[("group", &args.name.name)], &NoBody {}).await?;
     if !args.no_wait {
         let _spinner = Spinner::start("Deleting");
-        session.client.wait(pending).await?;
+        session.client()?.wait(pending).await?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, JobsTerminate, NoBody};
 use corro_model::{ids, validate};
 
+use super::job_stream::say_waiting;
 use super::mounts::{self, MountArgs};
 use super::target::{EXPERIMENT_FLAG, GROUP_FLAG, NAME_FLAG, Name, Target, WORKSPACE_FLAG};
 use super::{config_file, job_file, job_wait};
@@ -116,9 +117,9 @@ pub struct ListArgs {
 pub struct WaitArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Seconds between looks at the job
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
-    interval: u64,
+    /// Seconds between looks at the job [default: 1 at first, growing to 15]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
 }
 
 #[derive(Args, Debug)]
@@ -139,7 +140,7 @@ pub async fn run(session: &Session, command: JobCommand) -> Result<(), Failure> 
         JobCommand::Show(args) => show(session, args).await,
         JobCommand::List(args) => {
             let experiment = Target::named(&args.experiment.names())?;
-            let jobs = session.client.list::<JobsList, _>(&experiment.values(), &[]).await?;
+            let jobs = session.client()?.list::<JobsList, _>(&experiment.values(), &[]).await?;
             session.print(Shape::Job, Some(TableKind::Job), &jobs)
         }
         JobCommand::Wait(args) => job_wait::wait(session, &Target::named(&args.name.names())?, args.interval).await,
@@ -159,18 +160,20 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     // What the file alone shows to be wrong is said before the server is asked.
     validate::check_job(&spec).map_err(|error| about_file(&args.config_file, error))?;
 
-    if session.client.find::<JobsGet>(&target.values()).await?.is_some() {
+    if session.client()?.find::<JobsGet>(&target.values()).await?.is_some() {
         return Err(Failure::new("A job with given name, experiment, workspace and resource group already exists.")
             .hint("choose another name, or delete it with 'corro batchai job delete'"));
     }
     spec.cluster = Some(ResourceId { id: cluster_id(session, &args.cluster, group, workspace).await? });
-    spec.mount_volumes = mounts::fill(&session.client, spec.mount_volumes, &args.mounts, (group, workspace)).await?;
+    spec.mount_volumes = mounts::fill(session.client()?, spec.mount_volumes, &args.mounts, (group, workspace)).await?;
     validate::check_job(&spec).map_err(|error| about_file(&args.config_file, error))?;
 
     let spinner = Spinner::start("Submitting");
-    let job = session.client.run::<JobsCreate>(&target.values(), &JobCreateParameters { properties: spec }).await?;
+    let job = session.client()?.run::<JobsCreate>(&target.values(), &JobCreateParameters { properties: spec }).await?;
     drop(spinner);
-    session.print(Shape::Job, Some(TableKind::Job), &job)
+    session.print(Shape::Job, Some(TableKind::Job), &job)?;
+    say_waiting(&job, &mut None);
+    Ok(())
 }
 
 fn about_file(path: &std::path::Path, error: corro_model::ApiError) -> Failure {
@@ -188,14 +191,14 @@ async fn cluster_id(session: &Session, cluster: &str, group: &str, workspace: &s
         false => (group, workspace, cluster),
     };
     let path = [("group", group), ("workspace", workspace), ("cluster", name)];
-    Ok(session.client.get::<ClustersGet>(&path).await?.id)
+    Ok(session.client()?.get::<ClustersGet>(&path).await?.id)
 }
 
 async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
     let targets = Target::all::<JobsGet>(&args.ids, &args.name.names())?;
     let mut found = Vec::new();
     for target in &targets {
-        found.push(session.client.get::<JobsGet>(&target.values()).await.map_err(Failure::of_show)?);
+        found.push(session.client()?.get::<JobsGet>(&target.values()).await.map_err(Failure::of_show)?);
     }
     session.print_found(Shape::Job, TableKind::Job, &found, args.ids.len())
 }
@@ -208,10 +211,10 @@ where
     let targets = Target::all::<JobsGet>(&args.job.ids, &args.job.name.names())?;
     prompt::confirm(args.yes)?;
     for target in &targets {
-        let pending = session.client.start::<O>(&target.values(), &NoBody {}).await?;
+        let pending = session.client()?.start::<O>(&target.values(), &NoBody {}).await?;
         if !args.no_wait {
             let _spinner = Spinner::start(doing);
-            session.client.wait(pending).await?;
+            session.client()?.wait(pending).await?;
         }
     }
     Ok(())

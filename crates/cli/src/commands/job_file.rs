@@ -1,6 +1,7 @@
 //! `corro batchai job file`: a job's output.
 
 use clap::{Args, Subcommand};
+use corro_client::{Client, ClientError};
 use corro_model::batchai::{OutputFile, STDOUTERR};
 use corro_model::ops::JobsListOutputFiles;
 
@@ -76,7 +77,7 @@ impl OutputDirectory {
         })
     }
 
-    pub async fn list(&self, session: &Session, expiry: u32) -> Result<Vec<OutputFile>, corro_client::ClientError> {
+    pub async fn list(&self, client: &Client, expiry: u32) -> Result<Vec<OutputFile>, ClientError> {
         let expiry = expiry.to_string();
         let query = [
             ("outputdirectoryid", self.id.as_str()),
@@ -84,14 +85,14 @@ impl OutputDirectory {
             ("linkexpiryinminutes", expiry.as_str()),
             ("maxresults", "1000"),
         ];
-        session.client.list::<JobsListOutputFiles, _>(&self.job.values(), &query).await
+        client.list::<JobsListOutputFiles, _>(&self.job.values(), &query).await
     }
 }
 
 pub async fn run(session: &Session, command: JobFileCommand) -> Result<(), Failure> {
     match command {
         JobFileCommand::List(args) => {
-            let files = OutputDirectory::new(&args.directory)?.list(session, args.expiry).await?;
+            let files = OutputDirectory::new(&args.directory)?.list(session.client()?, args.expiry).await?;
             session.print(Shape::JobFile, Some(TableKind::JobFile), &files)
         }
         JobFileCommand::Stream(args) => {

@@ -15,13 +15,15 @@ use super::job_wait::error_lines;
 use super::patience::Patience;
 use crate::failure::Failure;
 use crate::session::Session;
+use crate::talk::say;
 
 const LINK_MINUTES: u32 = 60;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) -> Result<(), Failure> {
-    // On its own thread, so that Ctrl-C works even while standard output is not taken off our hands.
+    // A task, which the runtime's other threads run: Ctrl-C works even while this one is stuck in writing to a standard
+    // output that nobody takes off our hands.
     tokio::spawn(async {
         if tokio::signal::ctrl_c().await.is_ok() {
             std::process::exit(0);
@@ -57,32 +59,34 @@ struct Follower<'a> {
 impl Follower<'_> {
     /// Waits for the file; `None` when the job ended without writing it.
     async fn find(&mut self) -> Result<Option<FileLink>, Failure> {
-        let mut told = false;
-        let mut last_look = false;
+        let (mut told, mut waiting) = (false, None);
+        let mut ended = None;
         loop {
             if let Some(link) = self.look_up().await? {
                 return Ok(Some(link));
             }
-            if last_look {
-                eprintln!("The file \"{}\" not found for the completed job.", self.name);
+            if let Some(job) = ended {
+                say(format_args!("The file \"{}\" not found for the completed job.", self.name));
+                summarize(&job);
                 return Ok(None);
             }
             let job = self.job().await?;
             if job.properties.status.execution_state.is_terminal() {
                 // It may have come between the two requests.
-                last_look = true;
+                ended = Some(job);
                 continue;
             }
             if !std::mem::replace(&mut told, true) {
-                eprintln!("The file \"{}\" not found. Waiting for the job to generate it.", self.name);
+                say(format_args!("The file \"{}\" not found. Waiting for the job to generate it.", self.name));
             }
+            say_waiting(&job, &mut waiting);
             self.rest(false).await;
         }
     }
 
     async fn look_up(&mut self) -> Result<Option<FileLink>, Failure> {
         let files = loop {
-            match self.directory.list(self.session, LINK_MINUTES).await {
+            match self.directory.list(self.session.client()?, LINK_MINUTES).await {
                 Ok(files) => break files,
                 Err(error) => self.patience.endure(error).await?,
             }
@@ -91,14 +95,14 @@ impl Follower<'_> {
         let found = files.into_iter().find(|file| file.name == self.name).and_then(|file| file.download_url);
         let Some(url) = found else { return Ok(None) };
         if self.offset == 0 {
-            eprintln!("File found with URL \"{url}\". Start streaming");
+            say(format_args!("File found with URL \"{url}\". Start streaming"));
         }
         Ok(Some(FileLink::new(&url)?))
     }
 
     async fn job(&mut self) -> Result<Job, Failure> {
         loop {
-            match self.session.client.get::<JobsGet>(&self.directory.job.values()).await {
+            match self.session.client()?.get::<JobsGet>(&self.directory.job.values()).await {
                 Ok(job) => {
                     self.patience.reset();
                     return Ok(job);
@@ -162,6 +166,17 @@ fn output_gone(error: io::Error) -> Failure {
     }
 }
 
+/// Says why a queued job waits, whenever that has changed.
+pub fn say_waiting(job: &Job, said: &mut Option<String>) {
+    let now = &job.properties.status.waiting_for;
+    if now != said
+        && let Some(why) = now
+    {
+        say(format_args!("The job \"{}\" waits: {why}", job.name));
+    }
+    said.clone_from(now);
+}
+
 /// Says on standard error why the job failed, if it did.
 fn summarize(job: &Job) {
     if job.properties.status.execution_state != ExecutionState::Failed {
@@ -169,8 +184,8 @@ fn summarize(job: &Job) {
     }
     let info = job.properties.status.execution_info.as_ref();
     let code = info.and_then(|info| info.exit_code).map_or_else(String::new, |code| format!(" with exit code {code}"));
-    eprintln!("corro: the job \"{}\" failed{code}", job.name);
+    say(format_args!("corro: the job \"{}\" failed{code}", job.name));
     for line in info.iter().flat_map(|info| &info.errors).flat_map(error_lines) {
-        eprintln!("  {line}");
+        say(format_args!("  {line}"));
     }
 }

@@ -6,20 +6,25 @@ use std::time::Duration;
 use corro_model::batchai::{BatchAiError, ExecutionInfo, ExecutionState, Job};
 use corro_model::ops::JobsGet;
 
+use super::job_stream::say_waiting;
 use super::patience::Patience;
 use super::target::Target;
 use crate::failure::Failure;
 use crate::output::{escape_controls, python_date_time, python_duration};
 use crate::session::Session;
+use crate::talk::say;
 
 /// What the exit code is when the job has none, as `az` exits with -1.
 const NO_EXIT_CODE: u8 = 255;
 
-pub async fn wait(session: &Session, target: &Target, interval: u64) -> Result<(), Failure> {
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+pub async fn wait(session: &Session, target: &Target, interval: Option<u64>) -> Result<(), Failure> {
+    let mut pause = Duration::from_secs(interval.unwrap_or(1));
     let mut seen = Seen::default();
-    let mut patience = Patience::default();
+    let (mut patience, mut waiting) = (Patience::default(), None);
     loop {
-        let job = match session.client.get::<JobsGet>(&target.values()).await {
+        let job = match session.client()?.get::<JobsGet>(&target.values()).await {
             Ok(job) => job,
             Err(error) => {
                 patience.endure(error).await?;
@@ -28,19 +33,26 @@ pub async fn wait(session: &Session, target: &Target, interval: u64) -> Result<(
         };
         patience.reset();
         for line in seen.news(&job) {
-            eprintln!("{line}");
+            say(line);
         }
+        say_waiting(&job, &mut waiting);
         let info = job.properties.status.execution_info.as_ref();
         match job.properties.status.execution_state {
             ExecutionState::Succeeded => return Ok(()),
             ExecutionState::Failed => {
-                eprintln!("The job \"{}\" in resource group \"{}\" failed.", job.name, target.name("group"));
+                say(format_args!("The job \"{}\" in resource group \"{}\" failed.", job.name, target.name("group")));
                 for line in failure_lines(info) {
-                    eprintln!("{line}");
+                    say(line);
                 }
                 return Err(Failure::silent(exit_code(info)));
             }
-            _ => tokio::time::sleep(Duration::from_secs(interval)).await,
+            _ => {
+                tokio::time::sleep(pause).await;
+                if interval.is_none() {
+                    // A short job is not kept waiting for, a long one not asked about all the time.
+                    pause = (pause + pause / 4).min(LONGEST_PAUSE);
+                }
+            }
         }
     }
 }

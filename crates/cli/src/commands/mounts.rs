@@ -2,6 +2,8 @@
 //! volumes of `--afs-name` and its siblings. Entered by `cluster create` and `job create`. `plan` decides without
 //! asking anybody; only `fill` talks to the server, for keys.
 
+mod account;
+
 use clap::Args;
 use corro_client::Client;
 use corro_model::Secret;
@@ -12,7 +14,7 @@ use corro_model::batchai::{
 
 use super::storage_login::find_account_key;
 use crate::failure::Failure;
-use crate::session::env;
+use account::EffectiveAccount;
 
 const ACCOUNT_PLACEHOLDER: &str = "<AZURE_BATCHAI_STORAGE_ACCOUNT>";
 const KEY_PLACEHOLDER: &str = "<AZURE_BATCHAI_STORAGE_KEY>";
@@ -44,52 +46,6 @@ pub struct MountArgs {
     /// Where to mount it, below the mount root
     #[arg(long, value_name = "PATH", default_value = "nfs")]
     pub nfs_mount_path: String,
-}
-
-/// The storage account a command speaks of, from its arguments or the environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EffectiveAccount {
-    pub name: Option<String>,
-    pub key: Option<Secret>,
-    /// A name on the command line without a key means that the key is looked up before anything else.
-    pub look_up: bool,
-}
-
-impl EffectiveAccount {
-    pub fn of(args: &MountArgs) -> EffectiveAccount {
-        match &args.storage_account_name {
-            Some(name) => EffectiveAccount {
-                name: Some(name.clone()),
-                key: args.storage_account_key.as_deref().map(Secret::new),
-                look_up: args.storage_account_key.is_none(),
-            },
-            None => EffectiveAccount {
-                name: env("AZURE_BATCHAI_STORAGE_ACCOUNT"),
-                key: env("AZURE_BATCHAI_STORAGE_KEY").map(Secret::new),
-                look_up: false,
-            },
-        }
-    }
-
-    fn name(&self) -> Result<&str, Failure> {
-        self.name.as_deref().ok_or_else(|| {
-            Failure::new(
-                "Please configure Azure Storage account name via AZURE_BATCHAI_STORAGE_ACCOUNT or provide \
-                 storage_account value in batchai section of your az configuration file.",
-            )
-            .hint("or give --storage-account-name")
-        })
-    }
-
-    fn key(&self) -> Result<&Secret, Failure> {
-        self.key.as_ref().ok_or_else(|| {
-            Failure::new(
-                "Please configure Azure Storage account key via AZURE_BATCHAI_STORAGE_KEY or provide storage_key \
-                 value in batchai section of your az configuration file.",
-            )
-            .hint("or give --storage-account-name, whose key is then looked up")
-        })
-    }
 }
 
 /// Completes the volumes of a file: placeholders, command line volumes, accounts and keys.

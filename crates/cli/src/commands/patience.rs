@@ -3,13 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use corro_client::ClientError;
+use corro_client::{ClientError, PATIENCE};
 
 use crate::failure::Failure;
+use crate::session::say_that_the_server_is_away;
 
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a server may be away.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a server's absence is borne.
 #[derive(Default)]
@@ -33,7 +32,7 @@ impl Patience {
             return Err(error.into());
         }
         let since = *self.since.get_or_insert_with(|| {
-            eprintln!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs());
+            say_that_the_server_is_away();
             Instant::now()
         });
         if since.elapsed() >= PATIENCE {

@@ -14,6 +14,8 @@ use corro_launch::gang::{self, Failure, GangSpec, Outcome};
 use corro_launch::place::{Host, take_slots};
 use corro_launch::process::Launcher;
 
+use crate::talk::say;
+
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// How many ranks to start; without it, one for each slot of the hosts
@@ -36,8 +38,16 @@ pub struct RunArgs {
     #[arg(long)]
     no_prefix: bool,
 
-    /// The command every rank runs
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    /// Accepted for scripts written for horovodrun: there is no other way here
+    #[arg(long, alias = "use-gloo", hide = true)]
+    gloo: bool,
+
+    /// Accepted for scripts written for horovodrun
+    #[arg(long, hide = true)]
+    verbose: bool,
+
+    /// The command every rank runs; put -- before one that begins with a dash
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -70,8 +80,10 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     let outcome = gang::run(&Launcher::this_executable(), &spec, stops, io::stdout(), io::stderr()).await?;
     match &outcome {
         Outcome::Succeeded => {}
-        Outcome::Failed(failure) => eprint!("{}", describe(failure, size)),
-        Outcome::Stopped(signal) => eprintln!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)),
+        Outcome::Failed(failure) => say(describe(failure, size).trim_end()),
+        Outcome::Stopped(signal) => {
+            say(format_args!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)));
+        }
     }
     Ok(ExitCode::from(exit_byte(outcome.exit_code())))
 }

@@ -42,8 +42,7 @@ fn greet(hosted: &Hosted, token_path: &Path) {
     let mut out = io::stdout().lock();
     let (version, url) = (env!("CARGO_PKG_VERSION"), hosted.url());
     let _ = writeln!(out, "Corro {version} listens on {url}");
-    let _ = writeln!(out, "  data     {}", hosted.data.path().display());
-    let _ = writeln!(out, "  profile  {} (commands on this machine use it)", hosted.profile_path.display());
+    let _ = writeln!(out, "{}", hosted.describe());
     let _ =
         writeln!(out, "\nAdd a node: corro agent --server {url} --data DIR --join-token-file {}", token_path.display());
     let _ = out.flush();

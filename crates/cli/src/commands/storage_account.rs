@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Shape;
 use crate::progress::Spinner;
 use crate::prompt;
-use crate::session::{Session, env};
+use crate::session::{Session, setting};
 
 #[derive(Subcommand, Debug)]
 pub enum AccountCommand {
@@ -20,7 +20,7 @@ pub enum AccountCommand {
     #[command(
         after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount -l eastus --sku Standard_LRS"
     )]
-    Create(CreateArgs),
+    Create(Box<CreateArgs>),
     /// Show a storage account
     Show(NameArgs),
     /// List the storage accounts of a group, or all of them
@@ -75,6 +75,26 @@ pub struct CreateArgs {
     /// Report that only https is taken
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
     https_only: bool,
+    #[command(flatten)]
+    _without_effect: WithoutEffect,
+}
+
+/// What `az` takes and Corro has no use for: there is one tier, one network and one way to encrypt.
+#[derive(Args, Debug)]
+struct WithoutEffect {
+    #[arg(long, hide = true, ignore_case = true, value_parser = ["Cool", "Hot"])]
+    access_tier: Option<String>,
+    #[arg(long, hide = true, num_args = 1.., ignore_case = true, value_parser = ["blob", "file", "queue", "table"])]
+    encryption_services: Vec<String>,
+    #[arg(long, hide = true)]
+    custom_domain: Option<String>,
+    #[arg(long, hide = true)]
+    assign_identity: bool,
+    #[arg(long, hide = true, num_args = 1.., ignore_case = true,
+          value_parser = ["None", "Logging", "Metrics", "AzureServices"])]
+    bypass: Vec<String>,
+    #[arg(long, hide = true, ignore_case = true, value_parser = ["Allow", "Deny"])]
+    default_action: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -95,22 +115,22 @@ pub struct DeleteArgs {
 
 pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failure> {
     match command {
-        AccountCommand::Create(args) => create(session, args).await,
+        AccountCommand::Create(args) => create(session, *args).await,
         AccountCommand::Show(args) => {
             let target = Target::named(&args.names())?;
-            let account = session.client.get::<AccountsGet>(&target.values()).await.map_err(Failure::of_show)?;
+            let account = session.client()?.get::<AccountsGet>(&target.values()).await.map_err(Failure::of_show)?;
             session.print(Shape::StorageAccount, None, &account)
         }
         AccountCommand::List(args) => list(session, args).await,
         AccountCommand::Delete(args) => {
             let target = Target::named(&args.account.names())?;
             prompt::confirm(args.yes)?;
-            session.client.run::<AccountsDelete>(&target.values(), &NoBody {}).await?;
+            session.client()?.run::<AccountsDelete>(&target.values(), &NoBody {}).await?;
             Ok(())
         }
         AccountCommand::Keys(KeysCommand::List(args)) => {
             let target = Target::named(&args.names())?;
-            let keys = session.client.call::<AccountsListKeys>(&target.values(), &[], &NoBody {}).await?;
+            let keys = session.client()?.call::<AccountsListKeys>(&target.values(), &[], &NoBody {}).await?;
             session.print(Shape::StorageAccountKey, None, &keys.keys)
         }
     }
@@ -119,9 +139,9 @@ pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failu
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let target = Target::named(&args.account.names())?;
     check_name(NameOf::StorageAccount, target.name("account"))?;
-    let location = match args.location.or_else(|| env("AZURE_DEFAULTS_LOCATION")) {
+    let location = match args.location.or_else(|| setting("defaults", "location")) {
         Some(location) => location,
-        None => session.client.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
+        None => session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
     };
     let parameters = AccountCreateParameters {
         sku: AccountSku { name: args.sku, tier: None },
@@ -131,15 +151,15 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
         properties: Some(AccountCreateProperties { supports_https_traffic_only: args.https_only }),
     };
     let spinner = Spinner::start("Creating");
-    let account = session.client.run::<AccountsCreate>(&target.values(), &parameters).await?;
+    let account = session.client()?.run::<AccountsCreate>(&target.values(), &parameters).await?;
     drop(spinner);
     session.print(Shape::StorageAccount, None, &account)
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let accounts: Vec<StorageAccount> = match args.resource_group.or_else(|| env("AZURE_DEFAULTS_GROUP")) {
-        Some(group) => session.client.list::<AccountsListByGroup, _>(&[("group", &group)], &[]).await?,
-        None => session.client.list::<AccountsList, _>(&[], &[]).await?,
+    let accounts: Vec<StorageAccount> = match args.resource_group.or_else(|| setting("defaults", "group")) {
+        Some(group) => session.client()?.list::<AccountsListByGroup, _>(&[("group", &group)], &[]).await?,
+        None => session.client()?.list::<AccountsList, _>(&[], &[]).await?,
     };
     session.print(Shape::StorageAccount, None, &accounts)
 }

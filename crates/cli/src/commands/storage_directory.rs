@@ -5,6 +5,7 @@ use corro_client::files::Entry;
 use serde_json::json;
 
 use super::storage_login::{self, AccountArgs};
+use super::target::tags;
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::session::Session;
@@ -33,6 +34,9 @@ pub struct CreateArgs {
     /// Fail when the directory is there already
     #[arg(long)]
     fail_on_exist: bool,
+    /// Names and values to send with it: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
     #[command(flatten)]
     account: AccountArgs,
 }
@@ -68,7 +72,7 @@ pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), Fai
     match command {
         DirectoryCommand::Create(args) => {
             let files = storage_login::open(session, &args.account).await?;
-            let created = files.create_directory(&args.share_name, &args.name).await?;
+            let created = files.create_directory(&args.share_name, &args.name, &tags(&args.metadata)).await?;
             if !created && args.fail_on_exist {
                 return Err(Failure::new(format!("The directory \"{}\" already exists.", args.name)));
             }

@@ -3,14 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use corro_client::files::{Download, DownloadRange, Entry};
+use corro_client::ClientError;
+use corro_client::files::{ContentSettings, Destination, Download, DownloadRange, Entry, FileSettings};
 use serde_json::{Value, json};
 
 use super::storage_login::{self, AccountArgs};
+use super::target::tags;
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::TransferBar;
 use crate::session::Session;
+
+/// What a shell reports for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 #[derive(Subcommand, Debug)]
 pub enum FileCommand {
@@ -63,7 +68,45 @@ pub struct UploadArgs {
     #[arg(long, short = 'p', value_name = "PATH")]
     path: Option<String>,
     #[command(flatten)]
+    about: AboutArgs,
+    #[command(flatten)]
     transfer: TransferArgs,
+}
+
+/// What an upload says about its file.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Content")]
+struct AboutArgs {
+    /// Names and values to send with it: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+    /// MIME type [default: guessed from the name]
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "ENCODING")]
+    content_encoding: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "LANGUAGE")]
+    content_language: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "TEXT")]
+    content_disposition: Option<String>,
+    #[arg(long, visible_alias = "content-cache", hide_short_help = true, value_name = "TEXT")]
+    content_cache_control: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "BASE64")]
+    content_md5: Option<String>,
+}
+
+impl AboutArgs {
+    fn settings(self) -> FileSettings {
+        let content = ContentSettings {
+            content_type: self.content_type,
+            encoding: self.content_encoding,
+            language: self.content_language,
+            disposition: self.content_disposition,
+            cache_control: self.content_cache_control,
+            md5: self.content_md5,
+        };
+        FileSettings { content, metadata: tags(&self.metadata) }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -82,6 +125,9 @@ pub struct DownloadArgs {
     /// Last byte to fetch
     #[arg(long, value_name = "BYTE")]
     end_range: Option<u64>,
+    /// As Python's open: wb replaces a file that is there, ab adds to it, xb fails
+    #[arg(long, value_name = "MODE", default_value = "wb")]
+    open_mode: String,
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -129,39 +175,43 @@ async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
             .hint("give the path of a file on this machine with --source"));
     }
     let files = storage_login::open(session, &args.share.account).await?;
+    let settings = args.about.settings();
     let bar = TransferBar::new(!args.transfer.no_progress);
     let progress = |done, total| bar.update(done, total);
     let connections = args.transfer.max_connections.into();
-    match files.upload(&args.share.share_name, &path, &args.source, connections, &progress).await {
-        Ok(_) => {
-            bar.finish();
-            Ok(())
-        }
-        Err(error) => {
-            bar.abandon();
-            Err(error.into())
-        }
-    }
+    let upload = files.upload(&args.share.share_name, &path, &args.source, &settings, connections, &progress);
+    watched(upload, &bar).await.map(drop)
 }
 
 async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failure> {
     let destination = local_path(&args.path, args.dest.as_deref())?;
+    if args.open_mode.starts_with('x') && destination.exists() {
+        return Err(Failure::new(format!("{} exists already", destination.display())).hint("leave --open-mode out"));
+    }
     let files = storage_login::open(session, &args.share.account).await?;
     let bar = TransferBar::new(!args.transfer.no_progress);
     let progress = |done, total| bar.update(done, total);
     let range = DownloadRange { start: args.start_range.unwrap_or(0), end: args.end_range };
     let connections = args.transfer.max_connections.into();
-    let share = &args.share.share_name;
-    match files.download(share, &args.path, range, &destination, connections, &progress).await {
-        Ok(download) => {
-            bar.finish();
-            session.print(Shape::ShareFile, None, &downloaded(&args.path, &download))
-        }
-        Err(error) => {
-            bar.abandon();
-            Err(error.into())
-        }
+    let to = Destination { path: &destination, append: args.open_mode.starts_with('a') };
+    let download = files.download(&args.share.share_name, &args.path, range, to, connections, &progress);
+    let download = watched(download, &bar).await?;
+    session.print(Shape::ShareFile, None, &downloaded(&args.path, &download))
+}
+
+/// Sees a transfer to its end, or to Ctrl-C: then it is dropped, and a download takes its unfinished file along.
+async fn watched<T>(transfer: impl Future<Output = Result<T, ClientError>>, bar: &TransferBar) -> Result<T, Failure> {
+    let result = tokio::select! {
+        // First, so that Ctrl-C is listened for before there is anything to tidy up.
+        biased;
+        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::silent(INTERRUPTED)),
+        result = transfer => result.map_err(Failure::from),
+    };
+    match &result {
+        Ok(_) => bar.finish(),
+        Err(_) => bar.abandon(),
     }
+    result
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
@@ -213,6 +263,10 @@ fn local_path(path: &str, destination: Option<&Path>) -> Result<PathBuf, Failure
     Ok(match destination {
         None => PathBuf::from(name),
         Some(directory) if directory.is_dir() => directory.join(name),
+        Some(directory) if directory.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            return Err(Failure::new(format!("there is no directory {}", directory.display()))
+                .hint("make it first, or leave the last slash out to name a file"));
+        }
         Some(file) => file.to_owned(),
     })
 }
@@ -247,5 +301,6 @@ mod tests {
         assert_eq!(local_path(path, Some(Path::new("x/y.h5"))).expect("a name"), Path::new("x/y.h5"));
         assert_eq!(local_path(path, Some(dir.path())).expect("a name"), dir.path().join("model.h5"));
         assert!(local_path("cifar/..", None).is_err());
+        assert!(local_path(path, Some(&dir.path().join("none/"))).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! Which storage account a data-plane command works on and with which key: arguments, then environment, then a lookup
-//! on the server. Entered by the share, directory and file commands, and by `mounts` for keys.
+//! Which storage account a data-plane command works on and with which key: arguments, then environment and configuration
+//! file, then a lookup on the server, which is not asked (nor need be configured) when all is known. Entered by the share, directory and file commands, and by `mounts` for keys.
 
 use clap::Args;
 use corro_client::{Client, Credential, FileService};
@@ -8,7 +8,7 @@ use corro_model::arm::StorageAccount;
 use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
 
 use crate::failure::Failure;
-use crate::session::{Session, env};
+use crate::session::{Session, env, setting};
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Storage Account Arguments")]
@@ -30,7 +30,7 @@ pub struct AccountArgs {
     timeout: Option<u32>,
 }
 
-/// What the arguments and the environment say.
+/// What the arguments, the environment and the configuration file say.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Given {
     account: Option<String>,
@@ -41,14 +41,19 @@ struct Given {
 
 /// The file service of the account, ready to use.
 pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, Failure> {
-    let given = collect(args, env)?;
+    let given = collect(args, |option| setting("storage", option))?;
     let account = given.account.ok_or_else(missing_account)?;
     let credential = match (given.sas, given.key) {
         (Some(sas), _) => Credential::Sas(Secret::new(sas)),
         (None, Some(key)) => Credential::Key(Secret::new(key)),
-        (None, None) => Credential::Key(find_account_key(&session.client, &account).await?),
+        (None, None) => Credential::Key(find_account_key(session.client()?, &account).await?),
     };
-    let endpoint = given.endpoint.unwrap_or_else(|| format!("{}/{account}", session.client.server()));
+    let endpoint = match (given.endpoint, env("CORRO_SERVER")) {
+        (Some(endpoint), _) => endpoint,
+        // What a profile would be overridden with.
+        (None, Some(server)) => format!("{}/{account}", server.trim_end_matches('/')),
+        (None, None) => format!("{}/{account}", session.client()?.server()),
+    };
     Ok(FileService::new(&endpoint, &account, credential)?)
 }
 
@@ -71,15 +76,19 @@ fn group_of(id: &str) -> Option<&str> {
     parts.find(|part| part.eq_ignore_ascii_case("resourceGroups")).and_then(|_| parts.next())
 }
 
-/// An argument beats the environment; a connection string beats name and key.
-fn collect(args: &AccountArgs, env: impl Fn(&str) -> Option<String>) -> Result<Given, Failure> {
-    if let Some(text) = args.connection_string.clone().or_else(|| env("AZURE_STORAGE_CONNECTION_STRING")) {
+/// An argument beats a setting; a connection string beats name and key.
+fn collect(args: &AccountArgs, setting: impl Fn(&str) -> Option<String>) -> Result<Given, Failure> {
+    if let Some(text) = args.connection_string.clone().or_else(|| setting("connection_string")) {
         return parse_connection_string(&text);
     }
+    let configured = setting("account");
+    // A secret that is kept with an account's name belongs to that account only.
+    let is_another = args.account_name.is_some() && configured.is_some() && args.account_name != configured;
+    let secret = |option: &str| setting(option).filter(|_| !is_another);
     Ok(Given {
-        account: args.account_name.clone().or_else(|| env("AZURE_STORAGE_ACCOUNT")),
-        key: args.account_key.clone().or_else(|| env("AZURE_STORAGE_KEY").filter(|_| args.account_name.is_none())),
-        sas: args.sas_token.clone().or_else(|| env("AZURE_STORAGE_SAS_TOKEN").filter(|_| args.account_key.is_none())),
+        account: args.account_name.clone().or(configured),
+        key: args.account_key.clone().or_else(|| secret("key")),
+        sas: args.sas_token.clone().or_else(|| secret("sas_token").filter(|_| args.account_key.is_none())),
         endpoint: None,
     })
 }
@@ -113,28 +122,28 @@ fn missing_account() -> Failure {
 mod tests {
     use super::*;
 
-    fn check(args: AccountArgs, environment: &[(&str, &str)], expected: (Option<&str>, Option<&str>, Option<&str>)) {
-        let env = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let given = collect(&args, env).expect("well-formed");
-        assert_eq!((given.account.as_deref(), given.key.as_deref(), given.endpoint.as_deref()), expected);
+    /// Account, key, signature and endpoint in one line.
+    fn check(args: AccountArgs, settings: &[(&str, &str)], expected: &str) {
+        let setting = |name: &str| settings.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let given = collect(&args, setting).expect("well-formed");
+        let all = [given.account, given.key, given.sas, given.endpoint];
+        assert_eq!(all.map(|value| value.unwrap_or("-".to_owned())).join(" "), expected);
     }
 
     #[test]
-    fn arguments_beat_the_environment() {
-        let named = AccountArgs { account_name: Some("a".into()), ..AccountArgs::default() };
-        let environment = [("AZURE_STORAGE_ACCOUNT", "b"), ("AZURE_STORAGE_KEY", "k")];
-        check(AccountArgs::default(), &environment, (Some("b"), Some("k"), None));
-        check(named.clone(), &[], (Some("a"), None, None));
-        // The environment's key belongs to the environment's account.
-        check(named.clone(), &environment, (Some("a"), None, None));
-        check(
-            named,
-            &[(
-                "AZURE_STORAGE_CONNECTION_STRING",
-                "AccountName=c;AccountKey=a2V5PT0=;FileEndpoint=http://127.0.0.1:1/c;",
-            )],
-            (Some("c"), Some("a2V5PT0="), Some("http://127.0.0.1:1/c")),
-        );
+    fn arguments_beat_settings() {
+        let named = || AccountArgs { account_name: Some("a".into()), ..AccountArgs::default() };
+        let settings = [("account", "b"), ("key", "k"), ("sas_token", "s")];
+        check(AccountArgs::default(), &settings, "b k s -");
+        check(named(), &[], "a - - -");
+        // Both secrets belong to the account they are kept with.
+        check(named(), &settings, "a - - -");
+        check(named(), &[("account", "a"), ("key", "k"), ("sas_token", "s")], "a k s -");
+        check(named(), &[("key", "k"), ("sas_token", "s")], "a k s -");
+        check(AccountArgs { account_key: Some("mine".into()), ..named() }, &settings, "a mine - -");
+        check(AccountArgs { sas_token: Some("mine".into()), ..named() }, &settings, "a - mine -");
+        let text = "AccountName=c;AccountKey=a2V5PT0=;FileEndpoint=http://127.0.0.1:1/c;";
+        check(named(), &[("connection_string", text)], "c a2V5PT0= - http://127.0.0.1:1/c");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use corro_model::names::{NameOf, check_name};
 use serde_json::json;
 
 use super::storage_login::{self, AccountArgs};
+use super::target::tags;
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::session::Session;
@@ -31,6 +32,9 @@ pub struct CreateArgs {
     /// Fail when the share is there already
     #[arg(long)]
     fail_on_exist: bool,
+    /// Names and values to send with it: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
     #[command(flatten)]
     account: AccountArgs,
 }
@@ -61,7 +65,7 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
         ShareCommand::Create(args) => {
             check_name(NameOf::Share, &args.name)?;
             let files = storage_login::open(session, &args.account).await?;
-            let created = files.create_share(&args.name, args.quota).await?;
+            let created = files.create_share(&args.name, args.quota, &tags(&args.metadata)).await?;
             if !created && args.fail_on_exist {
                 return Err(Failure::new(format!("The share \"{}\" already exists.", args.name)));
             }

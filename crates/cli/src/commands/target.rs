@@ -4,7 +4,7 @@
 use corro_model::ops::{Operation, match_path};
 
 use crate::failure::Failure;
-use crate::session::env;
+use crate::session::setting;
 
 /// Values for the parameters of an operation's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Target {
         let mut values = Vec::new();
         let mut missing = Vec::new();
         for (parameter, flag, given) in names {
-            let default = || if *parameter == "group" { env("AZURE_DEFAULTS_GROUP") } else { None };
+            let default = || if *parameter == "group" { setting("defaults", "group") } else { None };
             match given.map(str::to_owned).or_else(default).filter(|value| !value.is_empty()) {
                 Some(value) => values.push((*parameter, value)),
                 None => missing.push(*flag),

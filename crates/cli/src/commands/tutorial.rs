@@ -3,14 +3,17 @@
 //! Every command is really run as a process of its own; nothing here talks to the server by another way.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::hosting;
 use crate::workload::Settings;
 
 #[derive(Args, Debug)]
@@ -30,45 +33,54 @@ const MODEL: &str = "softmax_model.json";
 /// However slow the machine, this is too long for four local nodes.
 const CLUSTER_DEADLINE: Duration = Duration::from_secs(60);
 
-pub fn run(args: &TutorialArgs) -> Result<(), Failure> {
+pub async fn run(args: TutorialArgs) -> Result<(), Failure> {
     let began = Instant::now();
-    let dir = tempfile::Builder::new().prefix("corro-tutorial-").tempdir().map_err(|error| {
-        Failure::new(format!("cannot make a temporary directory: {error}")).hint("set TMPDIR to a directory with space")
-    })?;
-    let mut stage = Stage::open(dir.path())?;
-    let told = tell(&mut stage, args.quick);
+    let stage = Arc::new(Stage::open()?);
+    let teller = stage.clone();
+    let telling = tokio::task::spawn_blocking(move || tell(&teller, args.quick));
+    let told = tokio::select! {
+        told = telling => told.map_err(|error| Failure::of(&error))?,
+        asked = hosting::stop_asked() => {
+            asked?;
+            // Commands that still run fail now, and the teller with them.
+            stage.close();
+            return Err(Failure::silent(INTERRUPTED));
+        }
+    };
     stage.close();
-    let path = dir.path().to_owned();
-    if args.keep {
-        println!("\nEverything is left in {}", dir.keep().display());
+    if args.keep || told.as_ref().is_err_and(|failure| !failure.message.is_empty()) {
+        let dir = stage.keep();
+        told.map_err(|failure| failure.hint(format!("the server's log is {}", dir.join(SERVER_LOG).display())))?;
+        say(&format!("\nEverything is left in {}", dir.display()))?;
+    } else {
+        told?;
     }
-    told.map_err(|failure| failure.hint(format!("the server's log is {}", path.join(SERVER_LOG).display())))?;
-    println!("\nDone in {:.1} s. Your own server: 'corro up', then the same commands.", began.elapsed().as_secs_f32());
-    Ok(())
+    let seconds = began.elapsed().as_secs_f32();
+    say(&format!("\nDone in {seconds:.1} s. Your own server: 'corro up', then the same commands."))
 }
 
 /// The seven chapters.
-fn tell(stage: &mut Stage, quick: bool) -> Result<(), Failure> {
-    chapter("1. Prepare the environment: a resource group, a workspace, an experiment");
+fn tell(stage: &Stage, quick: bool) -> Result<(), Failure> {
+    chapter("1. Prepare the environment: a resource group, a workspace, an experiment")?;
     stage.corro(&format!("group create --name {GROUP} --location eastus"))?;
     stage.corro(&format!("batchai workspace create {IN_WORKSPACE}"))?;
     stage.corro(&format!("batchai experiment create {IN_WORKSPACE} --name cifar"))?;
 
-    chapter("2. Set up a cluster of four nodes");
+    chapter("2. Set up a cluster of four nodes")?;
     stage.corro(&format!(
         "batchai cluster create {IN_WORKSPACE} --name nc6cluster --vm-priority dedicated --vm-size Standard_NC6 --target 4 --generate-ssh-keys"
     ))?;
     stage.wait_for_nodes(4)?;
     stage.corro(&format!("batchai cluster show --name nc6cluster {IN_WORKSPACE} --output table"))?;
 
-    chapter("3. Set up storage: an account, a file share, a directory");
+    chapter("3. Set up storage: an account, a file share, a directory")?;
     stage.corro(&format!(
         "storage account create --resource-group {GROUP} --name mystorageaccount --location eastus --sku Standard_LRS"
     ))?;
     stage.corro("storage share create --name myshare --account-name mystorageaccount")?;
     stage.corro("storage directory create --name cifar --share-name myshare --account-name mystorageaccount")?;
 
-    chapter("4. Upload what the job needs (here the settings of a small built-in training)");
+    chapter("4. Upload what the job needs (here the settings of a small built-in training)")?;
     let epochs = if quick { 12 } else { 60 };
     let settings = Settings { epochs, steps: 120, batch: 32, learning_rate: 0.01 };
     stage.write("workload.json", &serde_json::to_string_pretty(&settings).expect("plain data"))?;
@@ -76,7 +88,7 @@ fn tell(stage: &mut Stage, quick: bool) -> Result<(), Failure> {
         "storage file upload --path cifar --share-name myshare --source workload.json --account-name mystorageaccount",
     )?;
 
-    chapter("5. Submit the job");
+    chapter("5. Submit the job")?;
     stage.write("job.json", &job_json()?)?;
     stage.show_file("job.json")?;
     stage.corro(&format!(
@@ -87,7 +99,7 @@ fn tell(stage: &mut Stage, quick: bool) -> Result<(), Failure> {
     ))?;
     stage.corro(&format!("batchai cluster show --name nc6cluster {IN_WORKSPACE} --query \"nodeStateCounts\""))?;
 
-    chapter("6. Monitor the job");
+    chapter("6. Monitor the job")?;
     stage.corro(&format!(
         "batchai job file stream --experiment cifar --file-name stdout.txt --job cifar_distributed {IN_WORKSPACE}"
     ))?;
@@ -97,7 +109,7 @@ fn tell(stage: &mut Stage, quick: bool) -> Result<(), Failure> {
 
     stage.expect_success()?;
 
-    chapter("7. Retrieve the results and clean up");
+    chapter("7. Retrieve the results and clean up")?;
     stage.corro(&format!(
         "storage file download --path cifar/saved_models/{MODEL} --share-name myshare --account-name mystorageaccount"
     ))?;
@@ -109,8 +121,14 @@ fn tell(stage: &mut Stage, quick: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn chapter(title: &str) {
-    println!("\n=== {title} ===");
+fn chapter(title: &str) -> Result<(), Failure> {
+    say(&format!("\n=== {title} ==="))
+}
+
+/// A reader who went away has seen enough: the tutorial ends quietly, and cleans up.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|_| Failure::silent(0))
 }
 
 /// The tutorial's own `job.json`, with the built-in training in place of Python and the container.
@@ -139,46 +157,55 @@ fn job_json() -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&job).expect("plain data"))
 }
 
-/// A server of its own and a place to type commands.
+/// A server of its own and a place to type commands. Dropped, it leaves nothing behind.
 struct Stage {
-    server: Child,
+    server: Mutex<Child>,
+    /// Gone after `keep`.
+    temporary: Mutex<Option<tempfile::TempDir>>,
     dir: PathBuf,
 }
 
 const SERVER_LOG: &str = "server.log";
+/// As a shell reports an end by Ctrl-C.
+const INTERRUPTED: u8 = 130;
 
 impl Stage {
-    fn open(dir: &Path) -> Result<Self, Failure> {
-        println!("Starting a server of its own in {}", dir.display());
+    fn open() -> Result<Self, Failure> {
+        let temporary = tempfile::Builder::new().prefix("corro-tutorial-").tempdir().map_err(|error| {
+            Failure::new(format!("cannot make a temporary directory: {error}"))
+                .hint("set TMPDIR to a directory with space")
+        })?;
+        let dir = temporary.path().to_owned();
+        say(&format!("Starting a server of its own in {}", dir.display()))?;
         let failed = |error: io::Error| Failure::new(format!("cannot start the tutorial's server: {error}"));
         let log = std::fs::File::create(dir.join(SERVER_LOG)).map_err(failed)?;
-        let mut server = corro_in(dir)
+        let mut server = corro_in(&dir)
             .args(["up", "--listen", "127.0.0.1:0", "--data"])
             .arg(dir.join("data"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
+            // A Ctrl-C is for the tutorial, which ends its server in order.
+            .process_group(0)
             .spawn()
             .map_err(failed)?;
+        let mut out = BufReader::new(server.stdout.take().expect("it is piped"));
+        let stage = Self { server: Mutex::new(server), temporary: Mutex::new(Some(temporary)), dir };
         let mut first = String::new();
-        let out = server.stdout.take().expect("it is piped");
-        let mut out = BufReader::new(out);
         let read = out.read_line(&mut first);
         // What it says later is of no interest, but it must not find a closed pipe.
         std::thread::spawn(move || io::copy(&mut out, &mut io::sink()));
         if !matches!(read, Ok(n) if n > 0) {
-            let _ = server.wait();
-            let log = std::fs::read_to_string(dir.join(SERVER_LOG)).unwrap_or_default();
+            let log = std::fs::read_to_string(stage.dir.join(SERVER_LOG)).unwrap_or_default();
             return Err(Failure::new(format!("the tutorial's server did not start: {}", log.trim())));
         }
-        print!("{first}");
-        Ok(Self { server, dir: dir.to_owned() })
+        say(first.trim_end())?;
+        Ok(stage)
     }
 
     /// Shows the command as typed, runs it, lets its output through.
-    fn corro(&mut self, line: &str) -> Result<(), Failure> {
-        println!("\n$ corro {line}");
-        let _ = io::stdout().flush();
+    fn corro(&self, line: &str) -> Result<(), Failure> {
+        say(&format!("\n$ corro {line}"))?;
         let words = line.split_whitespace().map(|word| word.trim_matches('"'));
         let status = corro_in(&self.dir).args(words).stdin(Stdio::null()).status();
         check(line, status)
@@ -190,10 +217,8 @@ impl Stage {
     }
 
     fn show_file(&self, name: &str) -> Result<(), Failure> {
-        println!("\n$ cat {name}");
         let text = std::fs::read_to_string(self.dir.join(name)).map_err(|error| Failure::of(&error))?;
-        println!("{text}");
-        Ok(())
+        say(&format!("\n$ cat {name}\n{text}"))
     }
 
     fn wait_for_nodes(&self, count: u32) -> Result<(), Failure> {
@@ -232,19 +257,35 @@ impl Stage {
         let text = std::fs::read(self.dir.join(MODEL)).map_err(|error| Failure::of(&error))?;
         let model: serde_json::Value = serde_json::from_slice(&text).map_err(|error| Failure::of(&error))?;
         let accuracy = model["test_accuracy"].as_f64().unwrap_or(0.0) * 100.0;
-        println!(
-            "\nThe model that {} ranks trained together names {accuracy:.1} % of unseen samples right (chance: 10 %).",
-            model["ranks"]
-        );
-        Ok(())
+        let ranks = &model["ranks"];
+        say(&format!(
+            "\nThe model that {ranks} ranks trained names {accuracy:.1} % of unseen samples right (chance: 10 %)."
+        ))
     }
 
-    /// Ends the server as Ctrl-C does.
-    fn close(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.server.id() as i32) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    /// Ends the server as Ctrl-C does, and waits for it. Once is enough.
+    fn close(&self) {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(server.try_wait(), Ok(None)) {
+            if let Some(pid) = rustix::process::Pid::from_raw(server.id() as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+            }
+            let _ = server.wait();
         }
-        let _ = self.server.wait();
+    }
+
+    /// Leaves the directory where it is.
+    fn keep(&self) -> PathBuf {
+        if let Some(temporary) = self.temporary.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = temporary.keep();
+        }
+        self.dir.clone()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -20,7 +20,7 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
     crate::logging::init();
     hosting::check(&args.hosting)?;
     let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
-    // Signals that arrive during the start are kept for afterwards.
+    // A signal during the start ends it; what it had begun goes with the process.
     let stop = hosting::stop_asked();
     tokio::pin!(stop);
     let hosted = tokio::select! {
@@ -31,8 +31,15 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
     stop.await?;
     let _ = writeln!(io::stderr(), "\nStopping the nodes …");
     let Hosted { server, .. } = hosted;
-    let requeued = server.stop_with_nodes().await.map_err(|error| Failure::of(error.as_ref()))?;
-    let _ = match requeued {
+    let stopped = tokio::select! {
+        stopped = server.stop_with_nodes() => stopped.map_err(|error| Failure::of(error.as_ref()))?,
+        asked = hosting::stop_asked() => {
+            asked?;
+            return Err(Failure { exit: 130, ..Failure::new("stopped at once: nodes may still run") }
+                .hint("the next 'corro up' on the same directory finds them or removes what is left"));
+        }
+    };
+    let _ = match stopped.requeued {
         0 => writeln!(io::stderr(), "Stopped."),
         1 => writeln!(
             io::stderr(),
@@ -43,6 +50,10 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
             "Stopped. {n} running jobs went back to the queue: they start again with the next 'corro up'."
         ),
     };
+    if !stopped.left.is_empty() {
+        let nodes = stopped.left.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return Err(Failure::new(format!("these nodes could not be ended: {nodes}")));
+    }
     Ok(())
 }
 
@@ -52,8 +63,7 @@ fn greet(hosted: &Hosted, began: Instant) {
     let version = env!("CARGO_PKG_VERSION");
     let (url, took) = (hosted.url(), began.elapsed().as_millis());
     let _ = writeln!(out, "Corro {version} listens on {url} (ready in {took} ms)");
-    let _ = writeln!(out, "  data     {}", hosted.data.path().display());
-    let _ = writeln!(out, "  profile  {} (commands on this machine use it)", hosted.profile_path.display());
+    let _ = writeln!(out, "{}", hosted.describe());
     let _ =
         writeln!(out, "\nTry 'corro group create --name demo --location eastus' in another terminal. Ctrl-C stops.");
     let _ = out.flush();

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
 use crate::prompt;
-use crate::session::{Session, env};
+use crate::session::{Session, setting};
 
 #[derive(Subcommand, Debug)]
 pub enum WorkspaceCommand {
@@ -95,12 +95,12 @@ pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Fai
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let target = Target::named(&args.name.names())?;
-    let location = match args.location.or_else(|| env("AZURE_DEFAULTS_LOCATION")) {
+    let location = match args.location.or_else(|| setting("defaults", "location")) {
         Some(location) => location,
-        None => session.client.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
+        None => session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
     };
     let parameters = WorkspaceCreateParameters { location, tags: Default::default() };
-    let workspace = session.client.run::<WorkspacesCreate>(&target.values(), &parameters).await?;
+    let workspace = session.client()?.run::<WorkspacesCreate>(&target.values(), &parameters).await?;
     session.print(Shape::Workspace, Some(TableKind::Workspace), &workspace)
 }
 
@@ -108,15 +108,15 @@ async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
     let targets = Target::all::<WorkspacesGet>(&args.ids, &args.name.names())?;
     let mut found = Vec::new();
     for target in &targets {
-        found.push(session.client.get::<WorkspacesGet>(&target.values()).await.map_err(Failure::of_show)?);
+        found.push(session.client()?.get::<WorkspacesGet>(&target.values()).await.map_err(Failure::of_show)?);
     }
     session.print_found(Shape::Workspace, TableKind::Workspace, &found, args.ids.len())
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let workspaces: Vec<Workspace> = match args.resource_group.or_else(|| env("AZURE_DEFAULTS_GROUP")) {
-        Some(group) => session.client.list::<WorkspacesListByGroup, _>(&[("group", &group)], &[]).await?,
-        None => session.client.list::<WorkspacesList, _>(&[], &[]).await?,
+    let workspaces: Vec<Workspace> = match args.resource_group.or_else(|| setting("defaults", "group")) {
+        Some(group) => session.client()?.list::<WorkspacesListByGroup, _>(&[("group", &group)], &[]).await?,
+        None => session.client()?.list::<WorkspacesList, _>(&[], &[]).await?,
     };
     session.print(Shape::Workspace, Some(TableKind::Workspace), &workspaces)
 }
@@ -125,10 +125,10 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
     let targets = Target::all::<WorkspacesGet>(&args.target.ids, &args.target.name.names())?;
     prompt::confirm(args.yes)?;
     for target in &targets {
-        let pending = session.client.start::<WorkspacesDelete>(&target.values(), &NoBody {}).await?;
+        let pending = session.client()?.start::<WorkspacesDelete>(&target.values(), &NoBody {}).await?;
         if !args.no_wait {
             let _spinner = Spinner::start("Deleting");
-            session.client.wait(pending).await?;
+            session.client()?.wait(pending).await?;
         }
     }
     Ok(())

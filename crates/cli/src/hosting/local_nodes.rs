@@ -3,7 +3,7 @@
 //! its directory, not by who started it.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -14,8 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use corro_launch::sweep::sweep;
 use corro_model::{NodeId, Secret};
 use corro_server::Provider;
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 pub struct LocalNodes {
     root: PathBuf,
@@ -54,17 +53,32 @@ impl LocalNodes {
             // Ctrl-C in the server's terminal is for the server; it ends its nodes in order.
             .process_group(0)
             .spawn()?;
-        fs::write(dir.join(PID), child.id().to_string())?;
         self.lock().insert(node.clone(), child);
         Ok(())
     }
 
+    /// Signals the agent by a handle on its process, so that nobody who inherited its number is hit.
     fn signal(&self, node: &NodeId, signal: Signal) {
-        let pid = fs::read_to_string(self.root.join(node.as_str()).join(PID)).ok();
-        if let Some(pid) = pid.and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw)
-            && self.is_alive(node) == Some(true)
-        {
-            let _ = kill_process(pid, signal);
+        let dir = self.root.join(node.as_str());
+        let pid = self.child(node).or_else(|| corro_agent::holder(&dir));
+        let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid as i32)) else { return };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        let number = Some(pid.as_raw_nonzero().get() as u32);
+        if self.child(node) == number || corro_agent::holder(&dir) == number {
+            let _ = pidfd_send_signal(&process, signal);
+        }
+    }
+
+    /// The process of an agent that this process started and that lives.
+    fn child(&self, node: &NodeId) -> Option<u32> {
+        let mut children = self.lock();
+        let child = children.get_mut(node)?;
+        match child.try_wait() {
+            Ok(None) => Some(child.id()),
+            _ => {
+                children.remove(node);
+                None
+            }
         }
     }
 
@@ -75,9 +89,6 @@ impl LocalNodes {
 
 const TOKEN: &str = "join-token";
 const LOG: &str = "agent.log";
-const PID: &str = "agent.pid";
-/// Held by the agent as long as it lives.
-const AGENT_LOCK: &str = "lock";
 
 impl Provider for LocalNodes {
     fn start(&self, node: &NodeId, address: &str, token: Secret) {
@@ -87,14 +98,8 @@ impl Provider for LocalNodes {
     }
 
     fn is_alive(&self, node: &NodeId) -> Option<bool> {
-        let mut children = self.lock();
-        if let Some(child) = children.get_mut(node) {
-            match child.try_wait() {
-                Ok(None) => return Some(true),
-                _ => children.remove(node),
-            };
-        }
-        Some(holds_lock(&self.root.join(node.as_str()).join(AGENT_LOCK)))
+        let dir = self.root.join(node.as_str());
+        Some(self.child(node).or_else(|| corro_agent::holder(&dir)).is_some())
     }
 
     fn ask_to_stop(&self, node: &NodeId) {
@@ -112,15 +117,17 @@ impl Provider for LocalNodes {
     }
 }
 
-/// Ends and removes what a crash left behind: directories of nodes that nobody knows any more.
-pub fn remove_strays(root: &Path, known: &[NodeId]) {
+/// Removes what a crash left behind: directories of nodes that nobody knows any more and no agent lives in. One that
+/// still lives is fenced by the server and ends by itself; the next start finds its directory.
+pub fn remove_strays(root: &Path, known: impl FnOnce() -> Vec<NodeId>) {
     let Ok(entries) = fs::read_dir(root) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(node) = name.to_str().and_then(NodeId::parse).filter(|node| !known.contains(node)) else { continue };
-        let dir = entry.path();
-        if !holds_lock(&dir.join(AGENT_LOCK)) {
-            clear(&dir, &node);
+    let found: Vec<NodeId> = entries.flatten().filter_map(|entry| NodeId::parse(entry.file_name().to_str()?)).collect();
+    // Asked after looking: a node that is made meanwhile is known before its directory is there.
+    let known = known();
+    for node in found.iter().filter(|node| !known.contains(node)) {
+        let dir = root.join(node.as_str());
+        if corro_agent::holder(&dir).is_none() {
+            clear(&dir, node);
         }
     }
 }
@@ -131,17 +138,9 @@ fn clear(dir: &Path, node: &NodeId) -> bool {
     if !swept.is_empty() {
         tracing::warn!(%node, processes = swept.len(), "processes that a lost node left behind were ended");
     }
-    match fs::remove_dir_all(dir) {
-        Ok(()) => true,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-        Err(error) => {
-            tracing::warn!(%node, %error, "the node's directory cannot be removed");
-            true
-        }
+    if let Err(error) = corro_agent::remove_node_directory(dir) {
+        // Nothing runs any more, which is what counts; the next start tries again.
+        tracing::warn!(%node, %error, "the node's directory cannot be removed");
     }
-}
-
-fn holds_lock(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))
+    true
 }

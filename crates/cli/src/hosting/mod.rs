@@ -4,7 +4,7 @@
 pub mod data_dir;
 mod local_nodes;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,10 +52,32 @@ pub enum Nodes {
 pub struct Hosted {
     pub server: Server,
     pub data: DataDir,
-    pub profile_path: PathBuf,
+    pub access: Access,
+}
+
+/// How commands on this machine get to the server.
+pub enum Access {
+    /// By themselves, through this profile.
+    Default { profile: PathBuf },
+    /// Only when told to use this profile, as the usual one leads to another server.
+    OnRequest { profile: PathBuf, other: String },
 }
 
 impl Hosted {
+    /// The lines that every start shows.
+    pub fn describe(&self) -> String {
+        let data = self.data.path().display();
+        match &self.access {
+            Access::Default { profile } => {
+                format!("  data     {data}\n  profile  {} (commands on this machine use it)", profile.display())
+            }
+            Access::OnRequest { profile, other } => format!(
+                "  data     {data}\n  profile  {}\n\nCommands on this machine go on using {other}. To use this server: export CORRO_CONFIG_DIR={data}",
+                profile.display()
+            ),
+        }
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.server.address)
     }
@@ -72,8 +94,9 @@ pub fn data_path(args: &HostingArgs) -> Result<PathBuf, Failure> {
 /// Refuses what cannot work before anything is made.
 pub fn check(args: &HostingArgs) -> Result<(), Failure> {
     loopback_address(&args.listen)?;
-    if !(0.5..=3600.0).contains(&args.lease) {
-        return Err(Failure::usage(format!("--lease is {}: use 0.5 to 3600 seconds", args.lease)));
+    let least = corro_server::MIN_LEASE.as_secs_f64();
+    if !(least..=3600.0).contains(&args.lease) {
+        return Err(Failure::usage(format!("--lease is {}: use {least} to 3600 seconds", args.lease)));
     }
     Ok(())
 }
@@ -90,7 +113,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         listen,
         lease: Duration::from_secs_f64(args.lease),
         containers_on_host: args.no_containers,
-        known_admin: known_admin(&config_dir),
+        known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,
     };
     let nodes_dir = data.path().join("nodes");
@@ -112,10 +135,38 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         client_id: server.admin.client_id.clone(),
         client_secret: server.admin.client_secret.clone(),
     };
-    let profile_path = profile.save(&config_dir)?;
-    data.announce(&profile.server).map_err(|error| Failure::of(&error))?;
-    local_nodes::remove_strays(&data.path().join("nodes"), &server.nodes());
-    Ok(Hosted { server, data, profile_path })
+    match tell_clients(&profile, &config_dir, &data) {
+        Ok(access) => {
+            local_nodes::remove_strays(&data.path().join("nodes"), || server.nodes());
+            Ok(Hosted { server, data, access })
+        }
+        Err(failure) => {
+            // A server that nobody can find must not leave nodes behind.
+            let _ = server.stop_with_nodes().await;
+            Err(failure)
+        }
+    }
+}
+
+/// Writes down how commands on this machine and the nodes find the server. A profile that leads to another server that
+/// answers is left alone: whoever works with that one must not find themselves elsewhere.
+fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<Access, Failure> {
+    let other = Profile::load(config_dir).ok().map(|old| old.server).filter(|old| *old != profile.server);
+    let access = match other.filter(|server| answers(server)) {
+        Some(other) => Access::OnRequest { profile: profile.save(data.path())?, other },
+        None => Access::Default { profile: profile.save(config_dir)? },
+    };
+    data.announce(&profile.server).map_err(|error| {
+        let what = data.url_file();
+        Failure::new(format!("cannot write {}: {error}", what.display()))
+    })?;
+    Ok(access)
+}
+
+/// Does anybody listen there?
+fn answers(server: &str) -> bool {
+    let address = server.strip_prefix("http://").and_then(|address| address.parse().ok());
+    address.is_some_and(|address| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())
 }
 
 /// Returns when the user or the system asks for the end.
@@ -148,8 +199,9 @@ fn loopback_address(text: &str) -> Result<SocketAddr, Failure> {
     Ok(address)
 }
 
-fn known_admin(config_dir: &Path) -> Option<AdminCredential> {
-    let profile = Profile::load(config_dir).ok()?;
+/// The credential in the first profile there is; the server says whether it is still good.
+fn known_admin(places: &[&Path]) -> Option<AdminCredential> {
+    let profile = places.iter().find_map(|place| Profile::load(place).ok())?;
     Some(AdminCredential { client_id: profile.client_id, client_secret: profile.client_secret })
 }
 

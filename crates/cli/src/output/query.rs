@@ -33,8 +33,9 @@ impl QueryError {
 
 impl Query {
     pub fn parse(source: &str) -> Result<Query, QueryError> {
-        jmespath::compile(source)
-            .map(|_| Query { source: source.to_owned() })
+        let quoted = with_quoted_literals(source);
+        jmespath::compile(&quoted)
+            .map(|_| Query { source: quoted.clone() })
             .map_err(|error| QueryError::Invalid { query: source.to_owned(), position: describe(&error) })
     }
 
@@ -50,6 +51,24 @@ impl Query {
     pub fn key_order(&self) -> Vec<String> {
         jmespath::parse(&self.source).map(|ast| keys_of(&ast)).unwrap_or_default()
     }
+}
+
+/// Azure's own documents write text literals without quotes, as in ``state == `failed` ``, and the library of `az` takes
+/// them; the standard wants JSON between the marks.
+fn with_quoted_literals(source: &str) -> String {
+    let mut parts = source.split('`');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    while let Some(literal) = parts.next() {
+        let is_json = serde_json::from_str::<Value>(literal).is_ok();
+        let literal = if is_json { literal.to_owned() } else { Value::from(literal).to_string() };
+        text.push_str(&format!("`{literal}`"));
+        match parts.next() {
+            Some(rest) => text.push_str(rest),
+            // An odd mark is a mistake: the parser shall see what was typed.
+            None => return source.to_owned(),
+        }
+    }
+    text
 }
 
 fn keys_of(ast: &Ast) -> Vec<String> {
@@ -80,6 +99,16 @@ fn describe(error: &JmespathError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_literals_need_no_quotes() {
+        let check = |query: &str, expected: &str| assert_eq!(with_quoted_literals(query), expected);
+        check("[?a==`failed`].b", "[?a==`\"failed\"`].b");
+        check("[?a==`1`]", "[?a==`1`]");
+        check("[?a==`\"x\"` && b==`y z`]", "[?a==`\"x\"` && b==`\"y z\"`]");
+        check("a.b", "a.b");
+        check("[?a==`x]", "[?a==`x]");
+    }
     use serde_json::json;
 
     fn check(query: &str, value: Value, expected: Value) {

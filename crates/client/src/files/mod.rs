@@ -1,13 +1,16 @@
 //! The file service of one storage account: shares, directories, files. Entered by the storage commands.
 //! Every request is signed with the account's key or carries a shared access signature; neither is ever shown.
 //!
-//! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download`.
+//! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download` and its
+//! `draft`, `settings` (metadata and the like).
 
 mod download;
+mod draft;
+mod settings;
 mod tree;
 mod upload;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,10 +24,16 @@ use crate::transport::{Answer, Transport};
 use crate::{ClientError, xml};
 
 pub use download::{Download, DownloadRange};
+pub use draft::Destination;
+pub use settings::{ContentSettings, FileSettings, Metadata};
 pub use tree::{Entry, Share};
 
 const VERSION: &str = "2018-03-28";
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// How often one range of a transfer is tried.
+const TRIES: u32 = 3;
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 /// What a transfer reports: bytes done, bytes in all.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
@@ -152,6 +161,23 @@ impl FileService {
             full.extend(utf8_percent_encode(segment, &KEPT));
         }
         if full.is_empty() { "/".to_owned() } else { full }
+    }
+}
+
+/// Tries again what a broken connection or a busy server spoiled. Only for requests that may be repeated.
+async fn persistently<T, A>(mut attempt: impl FnMut() -> A) -> Result<T, ClientError>
+where
+    A: Future<Output = Result<T, ClientError>>,
+{
+    let mut tried = 1;
+    loop {
+        match attempt().await {
+            Err(error) if tried < TRIES && error.is_transient() => {
+                tokio::time::sleep(RETRY_PAUSE * tried).await;
+                tried += 1;
+            }
+            result => return result,
+        }
     }
 }
 

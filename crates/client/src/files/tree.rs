@@ -4,7 +4,8 @@ use bytes::Bytes;
 use corro_model::Timestamp;
 use reqwest::Method;
 
-use super::{FileProperties, FileService, http_time, properties_of};
+use super::settings::{borrowed, metadata_headers};
+use super::{FileProperties, FileService, Metadata, http_time, properties_of};
 use crate::ClientError;
 use crate::xml::{self, Element};
 
@@ -28,9 +29,15 @@ const LIST: (&str, &str) = ("comp", "list");
 
 impl FileService {
     /// False when a share of that name was there already.
-    pub async fn create_share(&self, share: &str, quota_gib: Option<u32>) -> Result<bool, ClientError> {
-        let quota = quota_gib.map(|quota| quota.to_string());
-        let headers: Vec<(&str, &str)> = quota.iter().map(|quota| ("x-ms-share-quota", quota.as_str())).collect();
+    pub async fn create_share(
+        &self,
+        share: &str,
+        quota_gib: Option<u32>,
+        metadata: &Metadata,
+    ) -> Result<bool, ClientError> {
+        let mut headers = metadata_headers(metadata);
+        headers.extend(quota_gib.map(|quota| ("x-ms-share-quota".to_owned(), quota.to_string())));
+        let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
         created(self.request(Method::PUT, (share, ""), &[SHARE], &headers, Bytes::new()).await.map(drop))
     }
 
@@ -44,8 +51,10 @@ impl FileService {
     }
 
     /// False when the directory was there already.
-    pub async fn create_directory(&self, share: &str, path: &str) -> Result<bool, ClientError> {
-        created(self.request(Method::PUT, (share, path), &[DIRECTORY], &[], Bytes::new()).await.map(drop))
+    pub async fn create_directory(&self, share: &str, path: &str, metadata: &Metadata) -> Result<bool, ClientError> {
+        let headers = metadata_headers(metadata);
+        let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
+        created(self.request(Method::PUT, (share, path), &[DIRECTORY], &headers, Bytes::new()).await.map(drop))
     }
 
     pub async fn delete_directory(&self, share: &str, path: &str) -> Result<(), ClientError> {

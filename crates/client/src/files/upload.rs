@@ -5,7 +5,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -13,13 +12,12 @@ use reqwest::Method;
 use rustix::buffer::spare_capacity;
 use rustix::io::pread;
 
-use super::{FileService, Progress};
+use super::settings::borrowed;
+use super::{FileService, FileSettings, Progress, persistently};
 use crate::ClientError;
 
 /// The most the service takes in one request.
 const RANGE: u64 = 4 * 1024 * 1024;
-const TRIES: u32 = 3;
-const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 impl FileService {
     /// Replaces or makes the file `path` with the content of `source`. Its directory must exist.
@@ -28,6 +26,7 @@ impl FileService {
         share: &str,
         path: &str,
         source: &Path,
+        settings: &FileSettings,
         connections: usize,
         progress: Progress<'_>,
     ) -> Result<u64, ClientError> {
@@ -38,7 +37,7 @@ impl FileService {
             return Err(fail(std::io::Error::other("it is not a file")));
         }
         let total = metadata.len();
-        self.create_file(share, path, total).await?;
+        self.create_file((share, path), total, settings).await?;
         let done = AtomicU64::new(0);
         progress(0, total);
         let starts = (0..total).step_by(RANGE as usize);
@@ -59,29 +58,24 @@ impl FileService {
         Ok(total)
     }
 
-    async fn create_file(&self, share: &str, path: &str, length: u64) -> Result<(), ClientError> {
+    async fn create_file(&self, place: (&str, &str), length: u64, settings: &FileSettings) -> Result<(), ClientError> {
         let length = length.to_string();
+        let settings = settings.headers();
         let mut headers = vec![("x-ms-type", "file"), ("x-ms-content-length", length.as_str())];
-        headers.extend(content_type(path).map(|kind| ("x-ms-content-type", kind)));
-        self.request(Method::PUT, (share, path), &[], &headers, Bytes::new()).await.map(drop)
+        headers.extend(borrowed(&settings));
+        if !headers.iter().any(|(name, _)| *name == "x-ms-content-type") {
+            headers.extend(content_type(place.1).map(|kind| ("x-ms-content-type", kind)));
+        }
+        self.request(Method::PUT, place, &[], &headers, Bytes::new()).await.map(drop)
     }
 
     /// Writing the same range twice is harmless, so a broken connection is tried again.
     async fn write_range(&self, share: &str, path: &str, start: u64, content: Bytes) -> Result<(), ClientError> {
         let range = format!("bytes={start}-{}", start + content.len() as u64 - 1);
         let headers = [("x-ms-write", "update"), ("x-ms-range", range.as_str())];
-        let mut tried = 1;
-        loop {
-            let query = [("comp", "range")];
-            match self.request(Method::PUT, (share, path), &query, &headers, content.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error) if tried < TRIES && error.is_transient() => {
-                    tokio::time::sleep(RETRY_PAUSE * tried).await;
-                    tried += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let query = [("comp", "range")];
+        let attempt = || self.request(Method::PUT, (share, path), &query, &headers, content.clone());
+        persistently(attempt).await.map(drop)
     }
 }
 

@@ -26,6 +26,7 @@ use rustix::process::{
 
 use crate::exit::Exit;
 use crate::procfs;
+use crate::sweep::{TAG_VARIABLE, sweep_exactly};
 
 /// On the life pipe: SIGTERM to the whole tree.
 pub const TERMINATE: u8 = b'T';
@@ -116,6 +117,9 @@ impl Tree {
                 return;
             }
             if Instant::now() > deadline {
+                if let Ok(tag) = std::env::var(TAG_VARIABLE) {
+                    sweep_exactly(&tag);
+                }
                 let left = procfs::descendants(getpid().as_raw_nonzero().get());
                 eprintln!("corro: these processes could not be killed: {left:?}");
                 return;

@@ -206,6 +206,9 @@ pub struct JobStatus {
     pub execution_state_transition_time: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_info: Option<ExecutionInfo>,
+    /// Ours, not the service's: in plain words, why a queued job waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

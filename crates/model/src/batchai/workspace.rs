@@ -13,8 +13,9 @@ pub struct WorkspaceCreateParameters {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkspaceUpdateParameters {
-    #[serde(default)]
-    pub tags: Tags,
+    /// Absent: the tags stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Tags>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

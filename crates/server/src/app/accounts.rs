@@ -30,6 +30,10 @@ impl App {
             let message = format!("'{}' is not a storage SKU: use one of {}", body.sku.name, SKUS.join(", "));
             return Err(ApiError::invalid("sku.name", message));
         }
+        if body.properties.as_ref().is_some_and(|properties| properties.supports_https_traffic_only) {
+            let message = "this server speaks plain http on loopback only: leave supportsHttpsTrafficOnly out";
+            return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
+        }
         let (app, now) = (self.clone(), self.now());
         let keys = [(); 2].map(|()| self.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>())));
         let commit = self.store.commit(move |txn| {

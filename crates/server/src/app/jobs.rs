@@ -139,6 +139,7 @@ impl App {
                     execution_state: record.state().execution_state(),
                     execution_state_transition_time: record.since(),
                     execution_info: record.state().execution_info(),
+                    waiting_for: super::waiting::waiting_for(state, key, record),
                 },
             },
         }

@@ -11,6 +11,7 @@ pub mod operations;
 pub mod output_files;
 pub mod secrets;
 pub mod tokens;
+mod waiting;
 pub mod workspaces;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Long-running operations: begun with a goal, ended when the goal is true. Whether it is true is looked up in the state,
 //! never remembered, so a restart changes nothing.
 
+use std::time::Duration;
+
 use corro_model::arm::{AsyncOperation, AsyncProperties, AsyncStatus};
 use corro_model::batchai::ProvisioningState;
 use corro_model::{ApiError, Timestamp};
@@ -34,6 +36,18 @@ pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
 }
 
 impl App {
+    /// Waits until the operation has ended or is not known, for `patience` at most.
+    pub async fn operation_ends(&self, id: &str, patience: Duration) {
+        let mut changes = self.store.changes();
+        let goes_on = || {
+            let snapshot = self.snapshot();
+            let operation = snapshot.operations.get(id);
+            operation.is_some_and(|operation| operation.ended.is_none() && !is_reached(&snapshot, &operation.goal))
+        };
+        let ended = async { while goes_on() && changes.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(patience, ended).await;
+    }
+
     /// The answer behind the operation's URL, which is `url` without its query.
     pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
         let snapshot = self.snapshot();

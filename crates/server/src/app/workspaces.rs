@@ -49,7 +49,8 @@ impl App {
         let app = self.clone();
         let commit = self.store.commit(move |txn| {
             let (key, old) = living_workspace(txn.state(), &group, &name)?;
-            let record = WorkspaceRecord { tags: body.tags, ..old };
+            let tags = body.tags.unwrap_or_else(|| old.tags.clone());
+            let record = WorkspaceRecord { tags, ..old };
             let answer = app.workspace_answer(txn.state(), &key, &record);
             txn.put(key, record);
             Ok(answer)

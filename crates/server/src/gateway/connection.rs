@@ -35,9 +35,11 @@ impl Gateway {
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
         let (serial, mut orders) = self.attach(&node, credential.epoch);
+        let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
         loop {
             tokio::select! {
+                () = async { let _ = stop.wait_for(|stop| *stop).await; } => break,
                 changed = orders.changed() => {
                     if changed.is_err() {
                         break;

@@ -32,6 +32,7 @@ impl Gateway {
             }
         };
         let secret = Secret::new(hex(&random::<32>()));
+        let instance = self.app.tenant.to_string();
         let (credential_digest, now) = (digest(secret.expose()), self.app.now());
         let commit = self.app.store.commit(move |txn| {
             let Some(id) = node.clone().or_else(|| wanted_node(txn.state())) else { return Ok::<_, ApiError>(None) };
@@ -41,7 +42,7 @@ impl Gateway {
                 record.credential_digest = Some(credential_digest);
                 epoch = record.epoch;
             });
-            Ok::<_, ApiError>(Some(NodeCredential { node: id, epoch, secret }))
+            Ok::<_, ApiError>(Some(NodeCredential { node: id, epoch, secret, instance }))
         });
         let joined = commit.await?;
         self.lock().tokens.remove(&given);

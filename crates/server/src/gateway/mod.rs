@@ -23,6 +23,8 @@ pub struct Gateway {
     links: Arc<Mutex<Links>>,
     /// Rung when an observation changed.
     pub news: Arc<Notify>,
+    /// Connections end when it turns true.
+    stop: watch::Receiver<bool>,
 }
 
 struct Links {
@@ -64,10 +66,10 @@ pub struct Sighting {
 }
 
 impl Gateway {
-    pub fn new(app: App, open_token: Option<&corro_model::Secret>) -> Self {
+    pub fn new(app: App, open_token: Option<&corro_model::Secret>, stop: watch::Receiver<bool>) -> Self {
         let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));
         let links = Links { started: Instant::now(), nodes: HashMap::new(), tokens: HashMap::new(), open_token };
-        Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()) }
+        Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()), stop }
     }
 
     /// What every node that was ever heard last said.
@@ -104,6 +106,18 @@ impl Gateway {
         if let Some(link) = self.lock().nodes.remove(node) {
             link.orders.send_replace(Orders::Fenced(reason.to_owned()));
         }
+    }
+
+    /// Counts everybody's silence from now on.
+    pub fn forgive(&self) {
+        let mut links = self.lock();
+        links.started = Instant::now();
+        links.nodes.values_mut().for_each(|link| link.heard = Instant::now());
+    }
+
+    /// Tokens for nodes that are no more.
+    pub fn forget_tokens(&self, is_known: impl Fn(&NodeId) -> bool) {
+        self.lock().tokens.retain(|_, node| is_known(node));
     }
 
     fn lock(&self) -> MutexGuard<'_, Links> {

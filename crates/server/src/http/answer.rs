@@ -12,6 +12,8 @@ use crate::app::guid;
 /// What an operation's handler gives back.
 pub enum Answer<T> {
     Ok(T),
+    /// 200: how a long-running operation stands.
+    Polled(T),
     Created(T),
     /// 202: poll these addresses.
     Accepted(Poll),
@@ -33,6 +35,11 @@ impl<T: Serialize> Answer<T> {
     pub fn into_response(self) -> Response {
         match self {
             Answer::Ok(value) => json_response(StatusCode::OK, &value),
+            Answer::Polled(value) => {
+                let mut response = json_response(StatusCode::OK, &value);
+                set(&mut response, header::RETRY_AFTER, "0");
+                response
+            }
             Answer::Created(value) => json_response(StatusCode::CREATED, &value),
             Answer::Accepted(poll) => accepted(poll),
             Answer::Done => empty(StatusCode::OK),
@@ -44,7 +51,7 @@ impl<T: Serialize> Answer<T> {
 
 fn accepted(poll: Poll) -> Response {
     let mut response = empty(StatusCode::ACCEPTED);
-    // The operations here are quick: ask again at once.
+    // Ask again at once: the poll itself is held while the operation goes on.
     set(&mut response, header::RETRY_AFTER, "0");
     set(&mut response, header::LOCATION, &poll.location);
     if let Some(url) = &poll.async_operation {

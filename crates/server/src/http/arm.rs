@@ -1,5 +1,7 @@
 //! The resource manager's operations, each translated into a call of `app` and back. A flat table of small functions.
 
+use std::time::Duration;
+
 use corro_model::ApiError;
 use corro_model::arm::*;
 use corro_model::batchai::*;
@@ -12,6 +14,10 @@ use crate::app::App;
 use crate::app::clusters::Put;
 use crate::app::jobs::JobPath;
 use crate::app::output_files::Listing;
+
+/// A poll is held for so long while the operation goes on: clients that ask again at once neither spin nor come late.
+const POLL_PATIENCE: Duration = Duration::from_secs(1);
+const ACCOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
 type Result<T> = std::result::Result<Answer<T>, ApiError>;
 
@@ -84,7 +90,7 @@ async fn check_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
 async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
     let filter = call.query("$filter").map(parse_tag_filter).transpose()?;
     let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
-    Ok(Answer::Ok(Page::whole(app.groups(tag))))
+    Ok(Answer::Ok(call.page(app.groups(tag), |group| &group.name)?))
 }
 
 /// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing.
@@ -108,6 +114,7 @@ async fn delete_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
 }
 
 async fn group_operation(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
     operation_by_location(&app, &call, None)
 }
 
@@ -125,7 +132,7 @@ async fn get_account(app: App, call: Call<NoBody>) -> Result<StorageAccount> {
 async fn list_accounts(app: App, call: Call<NoBody>) -> Result<Page<StorageAccount>> {
     let group = call.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    Ok(Answer::Ok(Page::whole(app.accounts(group, &call.base_url)?)))
+    Ok(Answer::Ok(call.page(app.accounts(group, &call.base_url)?, |account| &account.name)?))
 }
 
 async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
@@ -134,7 +141,11 @@ async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
 
 async fn delete_account(app: App, call: Call<NoBody>) -> Result<NoBody> {
     Ok(match app.delete_account(call.param("group"), call.param("account")).await? {
-        Some(_) => Answer::Done,
+        Some(operation) => {
+            // This operation has no polling: it is answered when the files are gone, unless there are very many.
+            app.operation_ends(&operation, ACCOUNT_PATIENCE).await;
+            Answer::Done
+        }
         None => Answer::Nothing,
     })
 }
@@ -160,7 +171,7 @@ async fn get_workspace(app: App, call: Call<NoBody>) -> Result<Workspace> {
 async fn list_workspaces(app: App, call: Call<NoBody>) -> Result<Page<Workspace>> {
     let group = call.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    Ok(Answer::Ok(Page::whole(app.workspaces(group)?)))
+    Ok(Answer::Ok(call.page(app.workspaces(group)?, |workspace| &workspace.id)?))
 }
 
 async fn delete_workspace(app: App, call: Call<NoBody>) -> Result<NoBody> {
@@ -180,7 +191,8 @@ async fn get_experiment(app: App, call: Call<NoBody>) -> Result<Experiment> {
 }
 
 async fn list_experiments(app: App, call: Call<NoBody>) -> Result<Page<Experiment>> {
-    Ok(Answer::Ok(Page::whole(app.experiments(&call.param("group"), &call.param("workspace"))?)))
+    let experiments = app.experiments(&call.param("group"), &call.param("workspace"))?;
+    Ok(Answer::Ok(call.page(experiments, |experiment| &experiment.name)?))
 }
 
 async fn delete_experiment(app: App, call: Call<NoBody>) -> Result<NoBody> {
@@ -208,7 +220,8 @@ async fn update_cluster(app: App, call: Call<ClusterUpdateParameters>) -> Result
 }
 
 async fn list_clusters(app: App, call: Call<NoBody>) -> Result<Page<Cluster>> {
-    Ok(Answer::Ok(Page::whole(app.clusters(&call.param("group"), &call.param("workspace"))?)))
+    let clusters = app.clusters(&call.param("group"), &call.param("workspace"))?;
+    Ok(Answer::Ok(call.page(clusters, |cluster| &cluster.name)?))
 }
 
 async fn delete_cluster(app: App, call: Call<NoBody>) -> Result<NoBody> {
@@ -239,7 +252,7 @@ async fn get_job(app: App, call: Call<NoBody>) -> Result<Job> {
 
 async fn list_jobs(app: App, call: Call<NoBody>) -> Result<Page<Job>> {
     let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
-    Ok(Answer::Ok(Page::whole(app.jobs(&group, &workspace, &experiment)?)))
+    Ok(Answer::Ok(call.page(app.jobs(&group, &workspace, &experiment)?, |job| &job.name)?))
 }
 
 async fn delete_job(app: App, call: Call<NoBody>) -> Result<NoBody> {
@@ -277,11 +290,13 @@ async fn list_output_files(app: App, call: Call<NoBody>) -> Result<Page<OutputFi
 
 async fn operation_result(app: App, call: Call<NoBody>) -> Result<AsyncOperation> {
     let url = format!("{}{}", call.base_url, call.path);
-    Ok(Answer::Ok(app.operation(&call.param("operation"), url)?))
+    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
+    Ok(Answer::Polled(app.operation(&call.param("operation"), url)?))
 }
 
 async fn operation_status(app: App, call: Call<NoBody>) -> Result<NoBody> {
     let poll = Some(call.param("location"));
+    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
     operation_by_location(&app, &call, poll)
 }
 

@@ -1,11 +1,15 @@
 //! One resource-manager request, translated: path parameters, query, body, and the address the caller used.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use corro_model::ApiError;
+use corro_model::batchai::Page;
 use http::HeaderMap;
 use http::header::HOST;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::timeout;
 
 /// What a handler of the operation `O` works with.
 pub struct Call<R> {
@@ -37,6 +41,16 @@ impl<R> Call<R> {
         format!("{}{}?{}", self.base_url, self.path, query.join("&"))
     }
 
+    /// One page of `items`, which are in the order of their names.
+    pub fn page<T>(&self, items: Vec<T>, name: fn(&T) -> &str) -> Result<Page<T>, ApiError> {
+        let limit = self.number("maxresults", 1000, 1..=1000)? as usize;
+        let marker = self.query("marker").unwrap_or_default().to_lowercase();
+        let mut rest = items.into_iter().skip_while(|item| name(item).to_lowercase() < marker);
+        let value: Vec<T> = rest.by_ref().take(limit).collect();
+        let next_link = rest.next().map(|first| self.next_link(&name(&first).to_lowercase()));
+        Ok(Page { value, next_link })
+    }
+
     /// A whole number within bounds.
     pub fn number(&self, name: &str, default: i64, range: std::ops::RangeInclusive<i64>) -> Result<i64, ApiError> {
         let Some(text) = self.query(name) else { return Ok(default) };
@@ -56,18 +70,13 @@ pub fn base_url(headers: &HeaderMap) -> String {
     format!("http://{host}")
 }
 
-/// `a=b&c=d`, with `+` as a space and percent-encoding undone.
-pub fn form_pairs(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
-    let decode = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
-    text.split('&').filter(|pair| !pair.is_empty()).map(move |pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(name), decode(value))
-    })
-}
+/// Bodies here are small; one that takes longer is sent to hold a connection.
+const BODY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The whole body, refused when it is larger than `limit`.
+/// The whole body, refused when it is larger than `limit` or does not come.
 pub async fn read_body(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    match Limited::new(body, limit).collect().await {
+    let late = |_| ApiError::new(408, "RequestTimeout", "The request's body did not arrive in time");
+    match timeout(BODY_DEADLINE, Limited::new(body, limit).collect()).await.map_err(late)? {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("The request's body is larger than {limit} bytes");

@@ -10,6 +10,7 @@ use axum::extract::ConnectInfo;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
@@ -22,7 +23,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` turns true.
 pub async fn serve(listener: TcpListener, api: Api, mut stop: watch::Receiver<bool>) {
-    let (slots, connections) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), TaskTracker::new());
+    let (slots, connections) = (Arc::new(Semaphore::new(connection_limit())), TaskTracker::new());
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let accepted = tokio::select! {
@@ -52,6 +53,7 @@ pub async fn serve(listener: TcpListener, api: Api, mut stop: watch::Receiver<bo
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_DEADLINE)
+                .max_header_size(64 * 1024)
                 .max_buf_size(1024 * 1024)
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades();
@@ -67,6 +69,14 @@ pub async fn serve(listener: TcpListener, api: Api, mut stop: watch::Receiver<bo
     }
     connections.close();
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.wait()).await;
+}
+
+/// At most half of the files this process may have open, which are raised as far as the system lets us.
+fn connection_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    MAX_CONNECTIONS.min(usize::try_from(files / 2).unwrap_or(MAX_CONNECTIONS))
 }
 
 /// Returns once `stop` is true or nobody can say so any more.

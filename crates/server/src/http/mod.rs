@@ -17,9 +17,10 @@ use axum::extract::{FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use corro_model::arm::{TOKEN_PATH, TokenError};
 use corro_model::names::{NameOf, check_name};
-use corro_model::node::{CONNECT_PATH, JOIN_PATH, JoinRequest, parse_bearer};
+use corro_model::node::{CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, parse_bearer};
+use corro_model::storage::query_pairs;
 use corro_model::{ApiError, Secret};
-use http::{Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 
 use self::answer::{error_response, json_response};
 use self::files::{AddressStyle, FileService};
@@ -31,9 +32,6 @@ pub use listener::serve;
 
 /// The largest body of a resource-manager request.
 const MAX_BODY: usize = 1024 * 1024;
-
-/// First path segments that belong to the resource manager; everything else is a storage account's name.
-const MANAGEMENT: [&str; 5] = ["subscriptions", "providers", "adfs", "corro", "tenants"];
 
 #[derive(Clone)]
 pub struct Api {
@@ -54,9 +52,8 @@ impl Api {
             return self.files.handle(&account, AddressStyle::Host, request).await;
         }
         let first = request.uri().path().split('/').nth(1).unwrap_or_default();
-        if !MANAGEMENT.iter().any(|word| word.eq_ignore_ascii_case(first))
-            && check_name(NameOf::StorageAccount, first).is_ok()
-        {
+        // Words of the resource manager cannot be names of accounts.
+        if check_name(NameOf::StorageAccount, first).is_ok() {
             let account = first.to_owned();
             return self.files.handle(&account, AddressStyle::Path, request).await;
         }
@@ -92,7 +89,7 @@ impl Api {
     /// OAuth2 client credentials. Public: the secret is in the body.
     async fn token(&self, request: Request) -> Result<Response, ApiError> {
         let body = call::read_body(request.into_body(), 16 * 1024).await?;
-        let form: Vec<(String, String)> = call::form_pairs(&String::from_utf8_lossy(&body)).collect();
+        let form: Vec<(String, String)> = query_pairs(&String::from_utf8_lossy(&body)).collect();
         let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
         let refused = |error: &str, description: &str| {
             let body = TokenError { error: error.to_owned(), error_description: description.to_owned() };
@@ -125,7 +122,12 @@ impl Api {
         let credential = authorization
             .and_then(parse_bearer)
             .ok_or_else(|| ApiError::unauthorized("Authentication failed. A node's credential is needed."))?;
-        self.gateway.check_credential(&credential)?;
+        if let Err(error) = self.gateway.check_credential(&credential) {
+            let mut refusal = error_response(&error);
+            let instance = HeaderValue::from_str(&self.app.tenant).expect("a guid can be a header");
+            refusal.headers_mut().insert(INSTANCE_HEADER, instance);
+            return Ok(refusal);
+        }
         let (mut parts, _) = request.into_parts();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
             .await

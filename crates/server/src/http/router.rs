@@ -10,10 +10,11 @@ use axum::response::Response;
 use corro_model::ApiError;
 use corro_model::job_file;
 use corro_model::ops::{NoBody, Operation, match_path};
+use corro_model::storage::query_pairs;
 
 use super::MAX_BODY;
 use super::answer::Answer;
-use super::call::{Call, base_url, form_pairs, read_body};
+use super::call::{Call, base_url, read_body};
 use crate::app::App;
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
@@ -67,7 +68,7 @@ impl Router {
             });
         };
         check_subscription(app, params)?;
-        let query: Vec<_> = form_pairs(parts.uri.query().unwrap_or_default()).collect();
+        let query: Vec<_> = query_pairs(parts.uri.query().unwrap_or_default()).collect();
         if !query.iter().any(|(name, value)| name.eq_ignore_ascii_case("api-version") && !value.is_empty()) {
             let message = "The api-version query parameter (?api-version=) is required for all requests.";
             return Err(ApiError::new(400, "MissingApiVersionParameter", message));

@@ -1,17 +1,18 @@
 //! Decides what may be forgotten: things marked for deletion go when nothing is inside them any more, from the leaves
 //! up; operations end when their goal is true and are forgotten a day later.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use corro_model::Timestamp;
-use corro_store::State;
+use corro_store::{AccountRecord, State};
 
 use super::steps::Step;
-use crate::app::operations::is_reached;
 
 const KEEP_OPERATIONS: Duration = Duration::from_secs(24 * 3600);
 
-pub fn decide(state: &State, now: Timestamp) -> Vec<Step> {
+/// `emptied` names the accounts whose files are gone.
+pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     let ended = state.jobs.iter().filter(|(_, job)| job.provisioning.is_deleting() && job.state().is_terminal());
     steps.extend(ended.map(|(key, _)| Step::RemoveJob(key.clone())));
@@ -23,8 +24,8 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Step> {
     steps.extend(empty.map(|(key, _)| Step::RemoveExperiment(key.clone())));
 
     let empty = state.clusters.iter().filter(|(key, cluster)| {
-        let in_use = state.jobs.values().any(|job| job.cluster == **key && !job.state().is_terminal());
-        cluster.provisioning.is_deleting() && !in_use && state.nodes_of(key).next().is_none()
+        let in_use = || state.jobs.values().any(|job| job.cluster == **key && !job.state().is_terminal());
+        cluster.provisioning.is_deleting() && state.nodes_of(key).next().is_none() && !in_use()
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveCluster(key.clone())));
 
@@ -35,12 +36,8 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Step> {
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveWorkspace(key.clone())));
 
-    // A share may still be written to by jobs of its group: they end first.
-    let idle = state.accounts.iter().filter(|(_, account)| {
-        account.deleting
-            && state.workspaces_of(&account.group).all(|(_, workspace)| !workspace.provisioning.is_deleting())
-    });
-    steps.extend(idle.map(|(name, _)| Step::RemoveAccount(name.clone())));
+    let gone = abandoned_accounts(state).filter(|name| emptied.contains(*name));
+    steps.extend(gone.map(|name| Step::RemoveAccount(name.clone())));
 
     let empty = state.groups.iter().filter(|(key, group)| {
         group.deleting
@@ -50,11 +47,17 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Step> {
     steps.extend(empty.map(|(key, _)| Step::RemoveGroup(key.clone())));
 
     for (id, operation) in &state.operations {
-        match operation.ended {
-            None if is_reached(state, &operation.goal) => steps.push(Step::EndOperation(id.clone())),
-            Some(ended) if now.since(ended) > KEEP_OPERATIONS => steps.push(Step::ForgetOperation(id.clone())),
-            _ => {}
+        if operation.ended.is_some_and(|ended| now.since(ended) > KEEP_OPERATIONS) {
+            steps.push(Step::ForgetOperation(id.clone()));
         }
     }
     steps
+}
+
+/// Accounts whose files may be removed. A share may still be written to by jobs of its group: they end first.
+pub fn abandoned_accounts(state: &State) -> impl Iterator<Item = &String> {
+    let in_use = |account: &AccountRecord| {
+        state.workspaces_of(&account.group).any(|(_, workspace)| workspace.provisioning.is_deleting())
+    };
+    state.accounts.iter().filter(move |(_, account)| account.deleting && !in_use(account)).map(|(name, _)| name)
 }

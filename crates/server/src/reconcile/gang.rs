@@ -4,7 +4,6 @@
 use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
-use corro_sched::Eviction;
 
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
@@ -15,7 +14,8 @@ pub struct Gang<'a> {
     /// The job's nodes in rank order; the first is the master.
     pub members: Vec<Member<'a>>,
     pub terminating: bool,
-    pub eviction: Option<Eviction>,
+    /// It was told to give up its nodes.
+    pub evicted: bool,
     /// Past its wall-clock limit, which is given for the message.
     pub overdue: Option<String>,
     /// Where the ranks meet, when an earlier look found out.
@@ -68,15 +68,20 @@ pub fn address(gang: &Gang) -> Option<GangAddress> {
 pub fn decide(gang: &Gang) -> Step {
     let lost = gang.members.iter().find(|member| member.lost);
     let blame = first_failure(gang);
-    let stopping = gang.terminating || gang.eviction.is_some() || gang.overdue.is_some();
+    let stopping = gang.terminating || gang.evicted || gang.overdue.is_some();
     if lost.is_none() && blame.is_none() && !stopping {
         return go_on(gang);
     }
     let ended = |member: &Member| if member.lost { member.gone } else { member.report.is_some_and(has_ended) };
+    let all_ended = gang.members.iter().all(ended);
+    if all_ended && lost.is_none() && blame.is_none() && !gang.terminating && is_done(gang) {
+        // It was faster than whatever wanted to stop it.
+        return Step::End(Ending::Succeeded);
+    }
     // A failure beside a node that does not answer is often its consequence: wait until the node is heard or declared
     // lost, so that the cause and not the consequence is reported.
     let unsure = blame.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
-    if unsure || !gang.members.iter().all(ended) {
+    if unsure || !all_ended {
         let failed = lost.is_some() || blame.is_some();
         let grace_ms = if failed && !stopping { FAILURE_GRACE_MS } else { POLITE_GRACE_MS };
         return Step::Continue(Goal::Stop { grace_ms });
@@ -85,19 +90,22 @@ pub fn decide(gang: &Gang) -> Step {
         // The state machine reports the user's wish, whatever the ranks said.
         _ if gang.terminating => Ending::Failed { exit_code: None, errors: Vec::new() },
         (Some(member), _) => Ending::NodeLost { node: member.node.clone() },
-        _ if gang.eviction.is_some() => Ending::Interrupted,
+        _ if gang.evicted => Ending::Interrupted,
         (None, Some(blame)) => blame.ending(),
         (None, None) => overdue(gang),
     })
 }
 
+/// Did every rank end well by itself?
+fn is_done(gang: &Gang) -> bool {
+    let exits = gang.members.iter().filter_map(|member| member.report).flat_map(|report| &report.exits);
+    exits.filter(|exit| exit.succeeded() && !exit.stopped).count() >= gang.n_ranks
+}
+
 fn go_on(gang: &Gang) -> Step {
     let phases: Vec<_> = gang.members.iter().map(|member| member.report.map(|report| &report.phase)).collect();
     if phases.iter().all(|phase| matches!(phase, Some(TaskPhase::Ended { .. }))) {
-        let exits = gang.members.iter().filter_map(|member| member.report).flat_map(|report| &report.exits);
-        let done = exits.filter(|exit| exit.succeeded() && !exit.stopped).count();
-        // Stopped for a resize that was taken back, or by a server that is no more: not done.
-        return Step::End(if done >= gang.n_ranks { Ending::Succeeded } else { Ending::Interrupted });
+        return Step::End(if is_done(gang) { Ending::Succeeded } else { Ending::Interrupted });
     }
     let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
     match address(gang) {
@@ -217,7 +225,7 @@ mod tests {
         let mut gang = Gang {
             members: members.collect(),
             terminating: false,
-            eviction: None,
+            evicted: false,
             overdue: None,
             known_address: None,
             n_ranks: 2,
@@ -302,6 +310,15 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_was_done_before_it_was_stopped_has_succeeded() {
+        let done = |rank| Some(ended(vec![exit(rank, 0, 1)]));
+        check([done(0), done(1)], |gang| gang.evicted = true, is(Step::End(Ending::Succeeded)));
+        check([done(0), done(1)], |gang| gang.overdue = Some("PT1S".to_owned()), is(Step::End(Ending::Succeeded)));
+        let failed = Step::End(Ending::Failed { exit_code: None, errors: vec![] });
+        check([done(0), done(1)], |gang| gang.terminating = true, is(failed));
+    }
+
+    #[test]
     fn ranks_that_were_stopped_have_not_succeeded() {
         let stopped = |rank| RankExit { stopped: true, ..exit(rank, 0, 1) };
         let report = |rank| Some(ended(vec![stopped(rank)]));
@@ -323,6 +340,6 @@ mod tests {
             |gang| gang.terminating = true,
             is(Step::End(Ending::Failed { exit_code: None, errors: vec![] })),
         );
-        check([done(), done()], |gang| gang.eviction = Some(Eviction::Requeue), is(Step::End(Ending::Interrupted)));
+        check([done(), done()], |gang| gang.evicted = true, is(Step::End(Ending::Interrupted)));
     }
 }

@@ -6,7 +6,6 @@ use corro_model::batchai::BatchAiError;
 use corro_model::node::{GangAddress, Goal};
 use corro_model::state::{JobEvent, JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
-use corro_sched::{Eviction, Plan};
 use corro_store::{JobRecord, State};
 
 use super::gang::{self, Ending, Gang, Member};
@@ -19,15 +18,14 @@ pub const MAX_LOST_ATTEMPTS: usize = 3;
 pub fn decide(
     state: &State,
     sightings: &BTreeMap<NodeId, Sighting>,
-    plan: &Plan,
     now: Timestamp,
     addresses: &mut HashMap<AttemptId, GangAddress>,
 ) -> (Vec<Step>, HashMap<JobKey, Goal>) {
     let (mut steps, mut goals) = (Vec::new(), HashMap::new());
     let mut seen = HashMap::new();
     for (key, job) in state.jobs.iter().filter(|(_, job)| !job.state().nodes().is_empty()) {
-        let attempt = AttemptId { job: job.guid.clone(), number: job.attempts };
-        let gang = gather(state, sightings, plan, now, key, job, &attempt, addresses.get(&attempt));
+        let attempt = job.attempt();
+        let gang = gather(state, sightings, now, job, &attempt, addresses.get(&attempt));
         if let Some(address) = gang::address(&gang) {
             seen.insert(attempt, address);
         }
@@ -42,13 +40,10 @@ pub fn decide(
     (steps, goals)
 }
 
-#[allow(clippy::too_many_arguments)] // A private step of the function above, cut out for reading.
 fn gather<'a>(
     state: &State,
     sightings: &'a BTreeMap<NodeId, Sighting>,
-    plan: &Plan,
     now: Timestamp,
-    key: &JobKey,
     job: &'a JobRecord,
     attempt: &AttemptId,
     known_address: Option<&GangAddress>,
@@ -72,7 +67,7 @@ fn gather<'a>(
     Gang {
         members: job.state().nodes().iter().map(member).collect(),
         terminating: matches!(job.state(), JobState::Terminating { .. }),
-        eviction: plan.evict.get(key).copied().filter(|eviction| *eviction == Eviction::Requeue),
+        evicted: job.is_evicted(),
         overdue: (now.since(started) > limit.0).then(|| limit.to_string()),
         known_address: known_address.cloned(),
         n_ranks: job.spec.rank_count(),
@@ -86,7 +81,7 @@ fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
             Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code, errors, at: now })
         }
         Ending::Interrupted => {
-            let message = "The job was stopped before it was done, because its nodes were to be taken away";
+            let message = "The job was stopped before it was done, and runs again from its beginning";
             Step::Requeue(key.clone(), BatchAiError::new("JobInterrupted", message))
         }
         Ending::NodeLost { node } => {

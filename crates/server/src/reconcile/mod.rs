@@ -3,29 +3,33 @@
 //! by a timer. Safe to repeat; a restart takes the same path as an ordinary day.
 //!
 //! Reading order: [`steps`] (what can be decided), [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`deletion`] (who
-//! decides), [`orders`] (what nodes are told).
+//! decides), [`orders`] (what nodes are told), [`chores`] and [`starts`] (slow work and its repetition).
 
+mod chores;
 mod deletion;
 pub mod gang;
 mod jobs;
 mod nodes;
 mod orders;
-mod scaling;
+pub mod scaling;
+mod starts;
 mod steps;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corro_model::node::{GangAddress, Goal};
-use corro_model::{ApiError, AttemptId, JobKey, NodeId};
-use corro_sched::Plan;
+use corro_model::{ApiError, AttemptId, JobKey, NodeId, Timestamp};
+use corro_shares::Shares;
 use corro_store::State;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Sighting};
 use crate::provider::Provider;
+use chores::Chores;
+use starts::Starts;
 use steps::Step;
 
 /// Even without news the world is looked at this often: leases and limits run out silently.
@@ -48,14 +52,21 @@ pub struct Reconciler {
     pub config: ReconcileConfig,
     /// Where running gangs meet: told by the master before it runs, needed until the last node runs.
     addresses: HashMap<AttemptId, GangAddress>,
+    /// Removing what is left of nodes and of accounts.
+    leaving: Chores<NodeId>,
+    emptying: Chores<String>,
+    starts: Starts,
+    last_pass: Instant,
 }
 
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
-        Self { app, gateway, provider, config, addresses: HashMap::new() }
+        let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::new(gateway.news.clone()));
+        let (addresses, starts, last_pass) = (HashMap::new(), Starts::default(), Instant::now());
+        Self { app, gateway, provider, config, addresses, leaving, emptying, starts, last_pass }
     }
 
-    /// Runs until `stop` turns true.
+    /// Runs until `stop` turns true; what was heard by then is still written down.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut changes = self.app.store.changes();
         loop {
@@ -63,8 +74,11 @@ impl Reconciler {
             if let Err(error) = self.pass().await {
                 tracing::error!(%error, "a reconcile pass failed; it is repeated");
             }
+            if *stop.borrow() {
+                return;
+            }
             tokio::select! {
-                _ = async { let _ = stop.wait_for(|stop| *stop).await; } => return,
+                _ = async { let _ = stop.wait_for(|stop| *stop).await; } => {}
                 _ = changes.changed() => {}
                 () = self.gateway.news.notified() => {}
                 () = tokio::time::sleep(TICK) => {}
@@ -73,46 +87,58 @@ impl Reconciler {
     }
 
     async fn pass(&mut self) -> Result<(), ApiError> {
+        self.forgive_own_absence();
         let (state, now) = (self.app.snapshot(), self.app.now());
         let sightings = self.gateway.sightings();
         let plan = corro_sched::plan(&scaling::view(&state));
+        let (gone, emptied) = (self.leaving.done().await, self.emptying.done().await);
 
         let uptime = self.gateway.uptime();
         // Asking the provider may look at processes and files.
         let mut steps = tokio::task::block_in_place(|| {
-            nodes::decide(&state, &sightings, uptime, now, &self.config, &*self.provider)
+            nodes::decide(&state, &sightings, uptime, now, &gone, &self.config, &*self.provider)
         });
-        let (job_steps, _) = self.jobs(&state, &sightings, &plan);
+        let (job_steps, _) = self.jobs(&state, &sightings);
         steps.extend(job_steps);
         steps.extend(scaling::decide(&state, &plan));
-        steps.extend(deletion::decide(&state, now));
-        self.remove_files(&steps).await?;
-        if !steps.is_empty() {
-            let commit = self.app.store.commit(move |txn| {
-                steps::apply(txn, steps, now);
-                Ok::<_, ApiError>(())
-            });
-            commit.await?;
-        }
+        steps.extend(deletion::decide(&state, &emptied, now));
+        steps.extend(self.starts.given_up(&state));
+        let committed = self.commit(steps, now).await;
 
-        // What nodes are told follows from the state that was just made durable, never from a wish.
+        // What nodes are told follows from the state that is durable, never from a wish; so it is told even when a
+        // commit failed.
         let state = self.app.snapshot();
         let sightings = self.gateway.sightings();
-        let plan = corro_sched::plan(&scaling::view(&state));
-        let (_, goals) = self.jobs(&state, &sightings, &plan);
+        let (_, goals) = self.jobs(&state, &sightings);
         self.tell_nodes(&state, &goals);
-        self.drive_provider(&state).await;
-        Ok(())
+        self.gateway.forget_tokens(|node| state.nodes.contains_key(node));
+        self.begin_chores(&state, &sightings, now);
+        self.start_agents(&state).await;
+        committed
+    }
+
+    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<(), ApiError> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let commit = self.app.store.commit(move |txn| {
+            steps::apply(txn, steps, now);
+            Ok::<_, ApiError>(())
+        });
+        commit.await
+    }
+
+    /// A server that was stopped or starved for long has heard nobody: that is not the nodes' silence.
+    fn forgive_own_absence(&mut self) {
+        if self.last_pass.elapsed() > self.config.lease / 2 {
+            self.gateway.forgive();
+        }
+        self.last_pass = Instant::now();
     }
 
     /// Steps for running jobs, and the goal of each that goes on.
-    fn jobs(
-        &mut self,
-        state: &State,
-        sightings: &std::collections::BTreeMap<NodeId, crate::gateway::Sighting>,
-        plan: &Plan,
-    ) -> (Vec<Step>, HashMap<JobKey, Goal>) {
-        jobs::decide(state, sightings, plan, self.app.now(), &mut self.addresses)
+    fn jobs(&mut self, state: &State, sightings: &BTreeMap<NodeId, Sighting>) -> (Vec<Step>, HashMap<JobKey, Goal>) {
+        jobs::decide(state, sightings, self.app.now(), &mut self.addresses)
     }
 
     fn tell_nodes(&self, state: &State, goals: &HashMap<JobKey, Goal>) {
@@ -129,48 +155,51 @@ impl Reconciler {
         }
     }
 
-    /// Agents for nodes that wait for one. Starting processes blocks, so it happens on a thread for that.
-    async fn drive_provider(&self, state: &State) {
-        let waiting: Vec<(NodeId, String)> = nodes::waiting_for_agent(state)
-            .filter(|(id, _)| self.provider.is_alive(id) == Some(false))
-            .map(|(id, record)| (id.clone(), record.address.clone()))
-            .collect();
-        for (node, address) in waiting {
-            let token = self.gateway.mint_token(&node);
-            let provider = self.provider.clone();
-            let _ = tokio::task::spawn_blocking(move || provider.start(&node, &address, token)).await;
+    /// Whatever must go is removed in the background; its record goes afterwards, so that a crash in between leads back
+    /// here.
+    fn begin_chores(&mut self, state: &State, sightings: &BTreeMap<NodeId, Sighting>, now: Timestamp) {
+        for (node, polite) in nodes::leaving(state, sightings, now) {
+            let (provider, id) = (self.provider.clone(), node.clone());
+            self.leaving.begin(node.clone(), move || provider.ensure_gone(&id, polite));
+        }
+        for account in deletion::abandoned_accounts(state) {
+            let (shares, name) = (self.app.shares.clone(), account.clone());
+            self.emptying.begin(account.clone(), move || remove_account(&shares, &name));
         }
     }
 
-    /// Files of accounts that are about to be forgotten go first, so that a crash in between leaves a record that leads
-    /// back here.
-    async fn remove_files(&self, steps: &[Step]) -> Result<(), ApiError> {
-        let accounts: Vec<String> = steps
-            .iter()
-            .filter_map(|step| match step {
-                Step::RemoveAccount(name) => Some(name.clone()),
-                _ => None,
-            })
-            .collect();
-        for account in accounts {
-            let shares = self.app.shares.clone();
-            let removed = tokio::task::spawn_blocking(move || shares.delete_account(&account)).await;
-            match removed {
-                Ok(Ok(removed)) => {
-                    if let Some(error) = removed.left_behind {
-                        tracing::warn!(
-                            error = &error as &dyn std::error::Error,
-                            "an account left files behind; the next start removes them"
-                        );
-                    }
+    /// Agents for nodes that wait for one. Starting processes blocks, so it happens on a thread for that.
+    async fn start_agents(&mut self, state: &State) {
+        for (node, record) in self.starts.due(state) {
+            let (provider, address) = (self.provider.clone(), record.address.clone());
+            let (gateway, id) = (self.gateway.clone(), node.clone());
+            let start = move || match provider.is_alive(&id) {
+                Some(false) => {
+                    provider.start(&id, &address, gateway.mint_token(&id));
+                    true
                 }
-                Ok(Err(error)) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "an account's files cannot be removed");
-                    return Err(ApiError::new(500, "InternalError", "An account's files cannot be removed"));
-                }
-                Err(_) => return Err(ApiError::new(500, "InternalError", "Removing an account's files was cut short")),
+                _ => false,
+            };
+            if tokio::task::spawn_blocking(start).await.unwrap_or(false) {
+                self.starts.begun(&node);
             }
         }
-        Ok(())
+    }
+}
+
+fn remove_account(shares: &Shares, name: &str) -> bool {
+    match shares.delete_account(name) {
+        Ok(removed) => {
+            if let Some(error) = removed.left_behind {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(name, error, "an account left files behind; the next start removes them");
+            }
+            true
+        }
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(name, error, "an account's files cannot be removed; it is tried again");
+            false
+        }
     }
 }

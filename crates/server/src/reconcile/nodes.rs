@@ -1,6 +1,6 @@
 //! Decides what happens to nodes from what is seen of them: ready, broken, silent for too long, gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use corro_model::batchai::BatchAiError;
@@ -21,6 +21,7 @@ pub fn decide(
     sightings: &BTreeMap<NodeId, Sighting>,
     uptime: Duration,
     now: Timestamp,
+    gone: &BTreeSet<NodeId>,
     config: &ReconcileConfig,
     provider: &dyn Provider,
 ) -> Vec<Step> {
@@ -31,9 +32,7 @@ pub fn decide(
             // Whoever makes nodes is asked again until one joins.
             NodeState::Allocating | NodeState::Unusable { .. } => {}
             NodeState::Leaving => {
-                let retired = sighting.is_none_or(|s| s.observed.retired || !s.connected);
-                let polite = !retired && now.since(node.since()) < RETIRE_DEADLINE;
-                if provider.ensure_gone(id, polite) {
+                if gone.contains(id) {
                     steps.push(Step::RemoveNode(id.clone()));
                 }
             }
@@ -51,6 +50,19 @@ pub fn decide(
         }
     }
     steps
+}
+
+/// Nodes that must go, and whether their agents may still end by themselves.
+pub fn leaving<'a>(
+    state: &'a State,
+    sightings: &'a BTreeMap<NodeId, Sighting>,
+    now: Timestamp,
+) -> impl Iterator<Item = (&'a NodeId, bool)> {
+    state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Leaving).map(move |(id, node)| {
+        let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
+        let retired = sighting.is_none_or(|s| s.observed.retired || !s.connected);
+        (id, !retired && now.since(node.since()) < RETIRE_DEADLINE)
+    })
 }
 
 /// Nodes that no agent has become yet.

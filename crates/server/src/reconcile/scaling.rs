@@ -3,47 +3,68 @@
 
 use corro_model::batchai::{AllocationState, ProvisioningState};
 use corro_model::state::{NodeEvent, NodeState};
+use corro_model::{ClusterKey, JobKey};
 use corro_sched::{ClusterView, Eviction, JobView, NodeStanding, NodeView, Plan, Snapshot, Target};
-use corro_store::{ClusterRecord, NodeRecord, State};
+use corro_store::{ClusterRecord, JobRecord, NodeRecord, State};
 
 use super::steps::Step;
 
+/// Every cluster with its nodes and unfinished jobs.
 pub fn view(state: &State) -> Snapshot {
-    let mut clusters: Vec<ClusterView> = Vec::with_capacity(state.clusters.len());
-    for (key, cluster) in &state.clusters {
-        let nodes = state.nodes_of(key).map(|(id, node)| NodeView {
-            id: id.clone(),
-            index: node.index,
-            standing: standing(node),
-        });
-        let nodes = nodes.collect();
-        clusters.push(ClusterView { key: key.clone(), target: target(cluster), nodes, jobs: Vec::new() });
-    }
+    let mut clusters: Vec<ClusterView> =
+        state.clusters.iter().map(|(key, cluster)| empty_view(state, key, cluster)).collect();
     for (key, job) in state.jobs.iter().filter(|(_, job)| !job.state().is_terminal()) {
         // Clusters are in key order, as they came from an ordered map.
         if let Ok(i) = clusters.binary_search_by(|cluster| cluster.key.cmp(&job.cluster)) {
-            clusters[i].jobs.push(JobView {
-                key: key.clone(),
-                priority: job.spec.scheduling_priority,
-                sequence: job.sequence,
-                node_count: job.spec.node_count as usize,
-                queued: job.state().nodes().is_empty(),
-            });
+            clusters[i].jobs.push(job_view(key, job));
         }
     }
-    Snapshot { revision: state.revision, clusters }
+    Snapshot { clusters }
+}
+
+/// One cluster, as if there were no others.
+pub fn view_of(state: &State, key: &ClusterKey) -> Snapshot {
+    let Some(cluster) = state.clusters.get(key) else { return Snapshot { clusters: Vec::new() } };
+    let mut view = empty_view(state, key, cluster);
+    let own = state.jobs.iter().filter(|(_, job)| job.cluster == *key && !job.state().is_terminal());
+    view.jobs = own.map(|(key, job)| job_view(key, job)).collect();
+    Snapshot { clusters: vec![view] }
+}
+
+fn empty_view(state: &State, key: &ClusterKey, cluster: &ClusterRecord) -> ClusterView {
+    let nodes =
+        state.nodes_of(key).map(|(id, node)| NodeView { id: id.clone(), index: node.index, standing: standing(node) });
+    ClusterView { key: key.clone(), target: target(cluster), nodes: nodes.collect(), jobs: Vec::new() }
+}
+
+fn job_view(key: &JobKey, job: &JobRecord) -> JobView {
+    JobView {
+        key: key.clone(),
+        priority: job.spec.scheduling_priority,
+        sequence: job.sequence,
+        node_count: job.spec.node_count as usize,
+        queued: job.state().nodes().is_empty(),
+    }
 }
 
 pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
-    steps.extend(plan.allocate.iter().map(|(cluster, count)| Step::Allocate(cluster.clone(), *count)));
+    let target_of = |key: &ClusterKey| state.clusters.get(key).map(|cluster| target(cluster));
+    let allocations = plan.allocate.iter().filter_map(|(key, count)| Some((key, *count, target_of(key)?)));
+    steps.extend(allocations.map(|(key, count, target)| Step::Allocate(key.clone(), count, target)));
     steps.extend(plan.retire.iter().map(|node| Step::Node(node.clone(), NodeEvent::Retired)));
-    steps.extend(plan.placements.iter().map(|p| Step::Place(p.job.clone(), p.nodes.clone())));
-    let terminated = plan.evict.iter().filter(|(key, eviction)| {
-        let asked = state.jobs.get(*key).is_some_and(|job| job.state().name() == "terminating");
-        **eviction == Eviction::Terminate && !asked
+    let placements = plan.placements.iter().filter_map(|placement| {
+        let target = target_of(&state.jobs.get(&placement.job)?.cluster)?;
+        Some(Step::Place(placement.job.clone(), placement.nodes.clone(), target))
     });
-    steps.extend(terminated.map(|(job, _)| Step::Terminate(job.clone())));
+    steps.extend(placements);
+    steps.extend(plan.evict.iter().filter_map(|(key, eviction)| {
+        let job = state.jobs.get(key)?;
+        match eviction {
+            Eviction::Requeue => (!job.is_evicted()).then(|| Step::Evict(key.clone())),
+            Eviction::Terminate => (job.state().name() != "terminating").then(|| Step::Terminate(key.clone())),
+        }
+    }));
     for (key, cluster) in &state.clusters {
         if cluster.provisioning.provisioning_state == ProvisioningState::Creating {
             steps.push(Step::Provisioned(key.clone()));
@@ -61,7 +82,8 @@ pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
     steps
 }
 
-fn target(cluster: &ClusterRecord) -> Target {
+/// How many nodes the cluster is to have now.
+pub fn target(cluster: &ClusterRecord) -> Target {
     if cluster.provisioning.is_deleting() {
         return Target::Deleting;
     }

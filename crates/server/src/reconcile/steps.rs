@@ -4,17 +4,24 @@
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
 use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused};
 use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use corro_sched::Target;
 use corro_store::*;
+
+use super::scaling;
+use crate::app::operations::is_reached;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Node(NodeId, NodeEvent),
     RemoveNode(NodeId),
-    Place(JobKey, Vec<NodeId>),
+    /// On these nodes, as long as the cluster is still to have the size that the plan was made for.
+    Place(JobKey, Vec<NodeId>, Target),
+    /// Give up the nodes and wait again.
+    Evict(JobKey),
     EndAttempt(JobKey, JobEvent),
     Requeue(JobKey, BatchAiError),
     Terminate(JobKey),
-    Allocate(ClusterKey, usize),
+    Allocate(ClusterKey, usize, Target),
     Provisioned(ClusterKey),
     Allocation(ClusterKey, AllocationState),
     RemoveJob(JobKey),
@@ -23,7 +30,6 @@ pub enum Step {
     RemoveWorkspace(WorkspaceKey),
     RemoveAccount(String),
     RemoveGroup(GroupKey),
-    EndOperation(String),
     ForgetOperation(String),
 }
 
@@ -33,6 +39,17 @@ pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
         if let Err(refused) = apply_one(txn, step, now) {
             tracing::debug!(step = words, %refused, "a step no longer fits; it is decided anew");
         }
+    }
+    end_operations(txn, now);
+}
+
+/// In the same commit that makes their goals true: a thing of the same name may be made right afterwards.
+fn end_operations(txn: &mut Txn, now: Timestamp) {
+    let open = txn.state().operations.iter().filter(|(_, operation)| operation.ended.is_none());
+    let reached = open.filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
+    let reached: Vec<String> = reached.map(|(id, _)| id.clone()).collect();
+    for id in reached {
+        txn.update::<OperationRecord>(&id, |operation| operation.ended = Some(now));
     }
 }
 
@@ -46,7 +63,10 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             tracing::info!(node = %id, "node is gone");
             txn.remove::<NodeRecord>(&id);
         }
-        Step::Place(job, nodes) => place(txn, &job, nodes, now)?,
+        Step::Place(job, nodes, target) => place(txn, &job, nodes, target, now)?,
+        Step::Evict(job) => {
+            txn.update::<JobRecord>(&job, |job| job.evicted_attempt = Some(job.attempts));
+        }
         Step::EndAttempt(job, event) => {
             tracing::info!(%job, event = event.name(), "job");
             txn.end_attempt(&job, event, now)?;
@@ -56,7 +76,7 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             txn.requeue(&job, reason, now)?;
         }
         Step::Terminate(job) => txn.job_event(&job, JobEvent::TerminateRequested { at: now }, now)?,
-        Step::Allocate(cluster, count) => allocate(txn, &cluster, count, now),
+        Step::Allocate(cluster, count, target) => allocate(txn, &cluster, count, target, now),
         Step::Provisioned(key) => {
             txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Succeeded, now));
         }
@@ -72,16 +92,17 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
         Step::RemoveWorkspace(key) => txn.remove::<WorkspaceRecord>(&key),
         Step::RemoveAccount(name) => txn.remove::<AccountRecord>(&name),
         Step::RemoveGroup(key) => txn.remove::<GroupRecord>(&key),
-        Step::EndOperation(id) => {
-            txn.update::<OperationRecord>(&id, |operation| operation.ended = Some(now));
-        }
         Step::ForgetOperation(id) => txn.remove::<OperationRecord>(&id),
     }
     Ok(())
 }
 
 /// All or none: every node is checked to be idle before the first is taken.
-fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, now: Timestamp) -> Result<(), Refused> {
+fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, target: Target, now: Timestamp) -> Result<(), Refused> {
+    let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
+    if cluster.is_none_or(|cluster| scaling::target(&cluster) != target) {
+        return Err(Refused { thing: "cluster", state: "resized", event: "placed" });
+    }
     for id in &nodes {
         let state = txn.get::<NodeRecord>(id).map_or("gone", |node| node.state().name());
         if state != NodeState::Idle.name() {
@@ -92,8 +113,10 @@ fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, now: Timestamp) -> Res
     txn.place(job, nodes, now)
 }
 
-fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, now: Timestamp) {
-    let Some(cluster) = txn.get::<ClusterRecord>(key) else { return };
+fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, target: Target, now: Timestamp) {
+    let Some(cluster) = txn.get::<ClusterRecord>(key).filter(|cluster| scaling::target(cluster) == target) else {
+        return;
+    };
     for offset in 0..count as u32 {
         let index = cluster.next_index + offset;
         let id = NodeId::new(cluster.pool, index, now);

@@ -136,6 +136,7 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "ParentNotFound" => (404, "The specified parent path does not exist."),
         "UnsupportedHttpVerb" => (405, "The resource does not support the specified HTTP verb."),
         "OperationTimedOut" => (408, "The body of the request did not arrive in time."),
+        "ServerBusy" => (503, "Too many uploads are under way: try again later."),
         "ShareAlreadyExists" => (409, "The specified share already exists."),
         "ResourceAlreadyExists" => (409, "The specified resource already exists."),
         "ResourceTypeMismatch" => {

@@ -16,6 +16,8 @@ use super::{Context, call::Call, range, refusal::Refusal, reply};
 pub(super) const MAX_RANGE: u64 = 4 << 20;
 /// The longest pause between two pieces of a body.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// For a whole range, also for waiting until there is room for it.
+const MAX_UPLOAD: Duration = Duration::from_secs(120);
 /// Pieces that are kept as they came. A client that sends crumbs must not make us keep one
 /// allocation for each; and the kernel takes no more than this in one write.
 const MAX_PIECES: usize = 1024;
@@ -39,8 +41,11 @@ pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, 
             context.on_disk(move |shares, place| place.open(shares)?.clear_range(&place.path, offset, len)).await
         }
         Change::Update { offset, len, md5 } => {
-            let _room = context.service.uploads.acquire().await.map_err(|_| Refusal::internal())?;
-            let pieces = collect(body, len, MAX_PAUSE).await?;
+            let room = timeout(MAX_UPLOAD, context.service.uploads.acquire()).await;
+            let _room = room.map_err(|_| Refusal::new("ServerBusy"))?.map_err(|_| Refusal::internal())?;
+            // A body that trickles must not keep its room for ever.
+            let pieces = timeout(MAX_UPLOAD, collect(body, len, MAX_PAUSE)).await;
+            let pieces = pieces.map_err(|_| Refusal::new("OperationTimedOut"))??;
             let pieces = match md5 {
                 None => pieces,
                 Some(md5) => {

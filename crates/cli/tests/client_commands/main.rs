@@ -1,129 +1,18 @@
 //! The client commands as a person runs them: real processes, a real server, standard output, standard error and exit
 //! codes. The server listens on a free port and keeps everything in a temporary directory.
 
+mod storage;
+mod talk;
+mod world;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A server with its own home, stopped when dropped.
-struct World {
-    dir: tempfile::TempDir,
-    server: Option<Child>,
-}
-
-impl World {
-    fn new() -> World {
-        World { dir: tempfile::tempdir().expect("temp dir"), server: None }
-    }
-
-    fn start(&mut self, listen: &str) -> String {
-        let mut server =
-            self.command(&["up", "--listen", listen]).stdout(Stdio::piped()).spawn().expect("corro starts");
-        let mut line = String::new();
-        BufReader::new(server.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        self.server = Some(server);
-        let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
-        address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
-    }
-
-    fn kill(&mut self, signal: Signal) {
-        let Some(mut server) = self.server.take() else { return };
-        let pid = Pid::from_child(&server);
-        kill_process(pid, signal).expect("it runs");
-        server.wait().expect("it ends");
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_corro"));
-        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null()).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", self.dir.path()).env("USER", "me").env("CORRO_CONFIG_DIR", self.path("conf"));
-        command
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let args: Vec<&str> = line.split(' ').collect();
-        self.command(&args).output().expect("corro starts")
-    }
-
-    /// Standard output of a command that must succeed.
-    fn out(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    fn json(&self, line: &str) -> Value {
-        let out = self.out(line);
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{line}: {error}\n{out}"))
-    }
-
-    /// A command that must fail: exit code and standard error.
-    fn fails(&self, line: &str, code: i32, expected: &str) {
-        let output = self.run(line);
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{line}");
-        assert_eq!(text(&output.stderr), expected, "{line}");
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.kill(Signal::INT);
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-const PLACE: &str = "-g g -w w -e e";
-
-/// Group, workspace, experiment, a cluster of one node, account and share.
-fn prepare(world: &World) {
-    for line in [
-        "group create -n g -l eastus",
-        "batchai workspace create -g g -n w",
-        "batchai experiment create -g g -w w -n e",
-        "batchai cluster create -g g -w w -n c -s Standard_D1 -t 1 -p secret",
-        "storage account create -g g -n acc --sku Standard_LRS",
-        "storage share create -n myshare --account-name acc",
-    ] {
-        world.out(line);
-    }
-}
-
-fn write_job(path: &Path, command: &str) {
-    let job = json!({"properties": {
-        "nodeCount": 1,
-        "customToolkitSettings": {"commandLine": command},
-        "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare",
-        "mountVolumes": {"azureFileShares": [{
-            "azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare",
-            "relativeMountPath": "myshare"
-        }]}
-    }});
-    fs::write(path, job.to_string()).expect("written");
-}
+use serde_json::json;
+use world::{PLACE, World, prepare, text, wait_until, write_job};
 
 #[test]
 fn without_a_server_the_way_to_one_is_shown() {
@@ -205,32 +94,6 @@ fn resources_are_made_shown_listed_and_deleted() {
     assert_eq!(world.out("group delete -n g --yes"), "");
     assert_eq!(world.out("group exists -n g -o tsv"), "false\n");
     assert_eq!(world.json("storage account list"), json!([]));
-}
-
-#[test]
-fn files_go_up_and_come_down_unchanged() {
-    let mut world = World::new();
-    world.start("127.0.0.1:0");
-    world.out("group create -n g -l eastus");
-    world.out("storage account create -g g -n acc");
-    world.out("storage share create -n myshare --account-name acc");
-    world.out("storage directory create -n cifar -s myshare --account-name acc");
-    let content: Vec<u8> = (0..9_000_000_u32).flat_map(|n| [(n % 251) as u8]).collect();
-    fs::write(world.path("model.h5"), &content).expect("written");
-    assert_eq!(world.out("storage file upload --path cifar -s myshare --source model.h5 --account-name acc"), "");
-    fs::remove_file(world.path("model.h5")).expect("removed");
-    let file = world.json("storage file download --path cifar/model.h5 -s myshare --account-name acc");
-    assert_eq!((&file["name"], &file["properties"]["contentLength"]), (&json!("model.h5"), &json!(9_000_000)));
-    assert!(fs::read(world.path("model.h5")).expect("there") == content);
-    assert_eq!(
-        world.out("storage file list -s myshare --account-name acc -o table"),
-        "Name    Content Length    Type    Last Modified\n------  ----------------  ------  ---------------\ncifar/                    dir\n"
-    );
-    let missing = world.run("storage file upload --path no/x.txt -s myshare --source model.h5 --account-name acc");
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(
-        text(&missing.stderr).ends_with("\nhint: make the directory first with 'corro storage directory create'\n")
-    );
 }
 
 #[test]

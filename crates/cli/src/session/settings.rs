@@ -1,0 +1,100 @@
+//! Values the user keeps outside the command line: `AZURE_{SECTION}_{OPTION}` in the environment, then `[section]` and
+//! `option = value` in the configuration file of `az`. Entered wherever an argument has such a default. Never writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::{fs, io};
+
+use super::env;
+use crate::talk::say;
+
+/// The value of an option, if it is set to something.
+pub fn setting(section: &str, option: &str) -> Option<String> {
+    static FILE: OnceLock<Ini> = OnceLock::new();
+    let from_file = || FILE.get_or_init(read_file).get(section, option);
+    env(&variable(section, option)).or_else(from_file)
+}
+
+fn variable(section: &str, option: &str) -> String {
+    format!("AZURE_{section}_{option}").to_uppercase()
+}
+
+fn read_file() -> Ini {
+    let Some(path) = file_path() else { return Ini::default() };
+    match fs::read(&path) {
+        Ok(text) => Ini::parse(&String::from_utf8_lossy(&text)),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                say(format_args!("warning: {} cannot be read and is ignored: {error}", path.display()));
+            }
+            Ini::default()
+        }
+    }
+}
+
+/// `$AZURE_CONFIG_DIR/config`, or `~/.azure/config`.
+fn file_path() -> Option<PathBuf> {
+    let dir = env("AZURE_CONFIG_DIR").map(PathBuf::from);
+    let dir = dir.or_else(|| env("HOME").map(|home| Path::new(&home).join(".azure")))?;
+    Some(dir.join("config"))
+}
+
+/// An ini file as Python's `configparser` reads it, as far as `az` uses that: no references, no lines that go on.
+#[derive(Debug, Default)]
+struct Ini {
+    /// Section, option, value; the first two in lower case.
+    values: Vec<(String, String, String)>,
+}
+
+impl Ini {
+    fn parse(text: &str) -> Ini {
+        let mut ini = Ini::default();
+        let mut section = String::new();
+        for line in text.trim_start_matches('\u{feff}').lines().map(str::trim) {
+            if line.is_empty() || line.starts_with(['#', ';']) {
+                continue;
+            }
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                section = name.0.trim().to_lowercase();
+            } else if let Some((option, value)) = line.split_once(['=', ':']) {
+                ini.values.push((section.clone(), option.trim().to_lowercase(), value.trim().to_owned()));
+            }
+        }
+        ini
+    }
+
+    fn get(&self, section: &str, option: &str) -> Option<String> {
+        let found = self.values.iter().rfind(|(in_section, name, _)| in_section == section && name == option);
+        found.map(|(_, _, value)| value.clone()).filter(|value| !value.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_found_in_their_section() {
+        let ini = Ini::parse(
+            "# mine\n[batchai]\nstorage_account = acc\nStorage_Key=a2V5PT0=\n\n[ defaults ]\n; no\ngroup: g \nlocation =\n\
+             [storage]\nsas_token = sv=1&sig=x%2B:y\n",
+        );
+        for (section, option, expected) in [
+            ("batchai", "storage_account", Some("acc")),
+            ("batchai", "storage_key", Some("a2V5PT0=")),
+            ("defaults", "group", Some("g")),
+            ("defaults", "location", None),
+            ("storage", "sas_token", Some("sv=1&sig=x%2B:y")),
+            ("storage", "account", None),
+            ("core", "output", None),
+        ] {
+            assert_eq!(ini.get(section, option).as_deref(), expected, "{section} {option}");
+        }
+    }
+
+    #[test]
+    fn variables_are_named_as_az_names_them() {
+        assert_eq!(variable("batchai", "storage_account"), "AZURE_BATCHAI_STORAGE_ACCOUNT");
+        assert_eq!(variable("defaults", "group"), "AZURE_DEFAULTS_GROUP");
+    }
+}

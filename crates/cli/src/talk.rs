@@ -1,0 +1,46 @@
+//! What the program says beside its data. Entered by commands, instead of `println!` and `eprintln!`: those panic when
+//! the stream is closed or its disk is full, and the exit code would no longer be the command's own.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// A line on standard error: notes, warnings, progress in words.
+pub fn say(text: impl Display) {
+    line(&mut io::stderr(), text);
+}
+
+/// A line on standard output, where somebody reads it rather than a program.
+pub fn tell(text: impl Display) {
+    line(&mut io::stdout(), text);
+}
+
+/// In one piece, so that lines of several processes on one terminal stay whole.
+fn line(out: &mut impl Write, text: impl Display) {
+    // Nobody is left to tell when the stream itself is gone.
+    let _ = out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+    }
+
+    #[test]
+    fn a_stream_that_takes_nothing_is_borne() {
+        line(&mut Full, "lost");
+        let mut out = Vec::new();
+        line(&mut out, format_args!("{} {}", 1, 2));
+        assert_eq!(out, b"1 2\n");
+    }
+}

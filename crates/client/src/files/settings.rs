@@ -1,0 +1,55 @@
+//! What a caller may say about a file, a directory or a share besides its content, as request headers. Entered by
+//! `upload` and `tree`.
+
+use std::collections::BTreeMap;
+
+/// Names and values of the caller's own, kept beside what they describe.
+pub type Metadata = BTreeMap<String, String>;
+
+/// How a file describes its content. What is not given is not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContentSettings {
+    /// Guessed from the name when not given.
+    pub content_type: Option<String>,
+    pub encoding: Option<String>,
+    pub language: Option<String>,
+    pub disposition: Option<String>,
+    pub cache_control: Option<String>,
+    pub md5: Option<String>,
+}
+
+/// What an upload says about its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileSettings {
+    pub content: ContentSettings,
+    pub metadata: Metadata,
+}
+
+/// Headers whose names are made at run time.
+pub(super) type Headers = Vec<(String, String)>;
+
+impl FileSettings {
+    pub(super) fn headers(&self) -> Headers {
+        let content = &self.content;
+        let mut headers = metadata_headers(&self.metadata);
+        let given = [
+            ("x-ms-content-type", &content.content_type),
+            ("x-ms-content-encoding", &content.encoding),
+            ("x-ms-content-language", &content.language),
+            ("x-ms-content-disposition", &content.disposition),
+            // The one without "content" in its name.
+            ("x-ms-cache-control", &content.cache_control),
+            ("x-ms-content-md5", &content.md5),
+        ];
+        headers.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))));
+        headers
+    }
+}
+
+pub(super) fn metadata_headers(metadata: &Metadata) -> Headers {
+    metadata.iter().map(|(name, value)| (format!("x-ms-meta-{name}"), value.clone())).collect()
+}
+
+pub(super) fn borrowed(headers: &Headers) -> impl Iterator<Item = (&str, &str)> {
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+}

@@ -1,0 +1,55 @@
+//! How often a node's agent was started in vain: pauses between tries grow, and a node whose agent never comes up is given
+//! up with an error that the cluster shows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use corro_model::NodeId;
+use corro_model::batchai::BatchAiError;
+use corro_model::state::NodeEvent;
+use corro_store::{NodeRecord, State};
+
+use super::nodes::waiting_for_agent;
+use super::steps::Step;
+
+/// After so many starts without a node the cause will not go away by itself.
+const TRIES: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct Starts {
+    tried: HashMap<NodeId, (u32, Instant)>,
+}
+
+impl Starts {
+    /// Nodes without an agent whose turn it is.
+    pub fn due(&mut self, state: &State) -> Vec<(NodeId, Arc<NodeRecord>)> {
+        self.tried.retain(|node, _| state.nodes.contains_key(node));
+        let waiting = waiting_for_agent(state).filter(|(node, _)| match self.tried.get(*node) {
+            None => true,
+            Some((tries, at)) => *tries < TRIES && at.elapsed() >= FIRST_PAUSE * 2u32.pow(tries - 1),
+        });
+        waiting.map(|(node, record)| (node.clone(), Arc::new(record.clone()))).collect()
+    }
+
+    pub fn begun(&mut self, node: &NodeId) {
+        let tries = self.tried.get(node).map_or(0, |(tries, _)| *tries);
+        self.tried.insert(node.clone(), (tries + 1, Instant::now()));
+    }
+
+    /// Nodes whose agents were started often enough.
+    pub fn given_up(&self, state: &State) -> Vec<Step> {
+        let last_pause = FIRST_PAUSE * 2u32.pow(TRIES - 1);
+        let hopeless = waiting_for_agent(state).filter(|(node, _)| {
+            self.tried.get(*node).is_some_and(|(tries, at)| *tries >= TRIES && at.elapsed() >= last_pause)
+        });
+        let give_up = |node: &NodeId| {
+            let message = format!("The agent of node {node} was started {TRIES} times and never joined");
+            let hint = "see agent.log in the node's directory below the server's data directory; resize the cluster to 0 and back when the cause is mended";
+            let error = BatchAiError::new("AgentNotStarted", message).with("Node", node.as_str()).with("Info", hint);
+            Step::Node(node.clone(), NodeEvent::Broken { error, lost: false })
+        };
+        hopeless.map(|(node, _)| give_up(node)).collect()
+    }
+}

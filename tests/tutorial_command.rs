@@ -1,0 +1,119 @@
+//! `corro tutorial` and `corro doctor`, as a newcomer runs them: they work, and leave nothing behind however they end.
+
+mod harness;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use harness::{Site, signal, wait_for};
+use rustix::process::Signal;
+
+/// A directory that everything the tutorial makes must lie in, and be gone from afterwards.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    fn command(&self, word: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_corro"));
+        command.arg(word).stdin(Stdio::null()).env("TMPDIR", self.dir.path()).env("HOME", self.dir.path());
+        command.env("CORRO_CONFIG_DIR", self.dir.path().join("config"));
+        command
+    }
+
+    /// Nothing of it is on the disk, and no process works in it.
+    fn is_clean(&self) -> bool {
+        let files = std::fs::read_dir(self.dir.path()).expect("it is there").count();
+        files == 0 && self.processes().is_empty()
+    }
+
+    fn processes(&self) -> Vec<String> {
+        let marker = self.dir.path().to_str().expect("text").as_bytes();
+        let entries = std::fs::read_dir("/proc").expect("Linux").flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let ours = pids.filter(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.windows(marker.len()).any(|window| window == marker) && harness::is_alive(*pid)
+        });
+        ours.map(|pid| format!("{pid}")).collect()
+    }
+
+    fn begin(&self) -> Child {
+        self.command("tutorial").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts")
+    }
+}
+
+#[test]
+fn the_tutorial_runs_to_its_end_and_cleans_up() {
+    let place = Place::new();
+    let output = place.command("tutorial").arg("--quick").output().expect("it runs");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    for text in ["=== 7.", "$ corro batchai job file stream", "Epoch 1/", "names", "Done in"] {
+        assert!(out.contains(text), "{text:?} in {out}");
+    }
+    let accuracy = out.split("names ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number");
+    assert!(accuracy.parse::<f32>().expect("a number") > 50.0, "far better than chance: {accuracy}");
+    assert!(place.is_clean(), "{:?}", place.processes());
+}
+
+#[test]
+fn a_tutorial_that_is_stopped_leaves_nothing_behind() {
+    for how in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let place = Place::new();
+        let mut tutorial = place.begin();
+        let mut lines = BufReader::new(tutorial.stdout.take().expect("it is piped")).lines();
+        lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("cluster create"))).expect("it gets there").ok();
+        signal(tutorial.id(), how);
+        std::thread::spawn(move || lines.for_each(drop));
+        wait_for("the tutorial's end", || tutorial.try_wait().is_ok_and(|status| status.is_some()));
+        wait_for(&format!("a clean place after {how:?}"), || place.is_clean());
+    }
+}
+
+#[test]
+fn a_reader_who_goes_away_ends_the_tutorial() {
+    let place = Place::new();
+    let mut tutorial = place.begin();
+    let mut lines = BufReader::new(tutorial.stdout.take().expect("it is piped")).lines();
+    lines.next().expect("a first line").expect("text");
+    drop(lines);
+    wait_for("the tutorial's end", || tutorial.try_wait().is_ok_and(|status| status.is_some()));
+    assert_eq!(tutorial.wait().expect("it ended").code(), Some(0));
+    wait_for("a clean place", || place.is_clean());
+}
+
+#[test]
+fn the_doctor_looks_at_the_machine_in_plain_words() {
+    let place = Place::new();
+    let output = place.command("doctor").output().expect("it runs");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{out}");
+    for word in ["cores", "memory", "GPUs", "containers", "disk", "port", "kernel"] {
+        assert!(out.contains(word), "{word} in {out}");
+    }
+}
+
+#[test]
+fn a_second_server_leaves_the_profile_of_the_first_alone() {
+    let site = Site::start();
+    site.corro("group create -n mine -l eastus").ok();
+    let other = site.path().join("other");
+    let mut second = site.command("corro");
+    second.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&other).stdout(Stdio::piped());
+    let mut second = second.spawn().expect("it starts");
+    let mut lines = BufReader::new(second.stdout.take().expect("it is piped")).lines();
+    let told = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("CORRO_CONFIG_DIR")));
+    assert!(told.is_some(), "it says how to reach it");
+    assert_eq!(site.corro("group list --query [].name -o tsv").ok().stdout, "mine\n");
+    let mut there = site.command("corro");
+    let there = there.env("CORRO_CONFIG_DIR", &other).args(["group", "list", "-o", "tsv"]).output().expect("it runs");
+    assert!(there.status.success() && there.stdout.is_empty(), "the other server answers, and has no groups");
+    signal(second.id(), Signal::INT);
+    wait_for("its end", || second.try_wait().is_ok_and(|status| status.is_some()));
+    site.corro("group show -n mine").ok();
+}
