@@ -122,6 +122,8 @@ impl Keeper {
                 Err(_) => End::Lost,
             };
             match end {
+                // Nobody is there to hear a last word.
+                End::Lost if *self.closing.borrow() => return,
                 End::Lost => {}
                 End::Closed => return,
                 End::Fenced(reason) => {

@@ -127,6 +127,18 @@ mod tests {
     }
 
     #[test]
+    fn examples_can_be_pasted_from_a_narrow_terminal() {
+        fn check(command: &Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| line.starts_with("  ")) {
+                assert!(line.chars().count() <= 78, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&command("corro"));
+    }
+
+    #[test]
     fn the_definition_is_sound() {
         command("corro").debug_assert();
     }

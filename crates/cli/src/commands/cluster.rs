@@ -27,19 +27,19 @@ use crate::session::Session;
 pub enum ClusterCommand {
     /// Make a cluster; its nodes come up while you go on
     #[command(
-        after_help = "Examples:\n  corro batchai cluster create -g batchai.horovod -w batchaidev -n nc6cluster \\\n      --vm-size Standard_NC6 --target 4 --generate-ssh-keys\n  corro batchai cluster create -g mygroup -w myspace -n elastic --vm-size Standard_D2_v2 --min 0 --max 4"
+        after_help = "Examples:\n  corro batchai cluster create -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --vm-size Standard_NC6 --target 4 --generate-ssh-keys\n  corro batchai cluster create -g mygroup -w myspace -n elastic \\\n      --vm-size Standard_D2_v2 --min 0 --max 4"
     )]
     Create(Box<CreateArgs>),
     /// Show a cluster: its state and how many nodes are idle, running, preparing
     #[command(
-        after_help = "Example:\n  corro batchai cluster show -g batchai.horovod -w batchaidev -n nc6cluster --output table"
+        after_help = "Example:\n  corro batchai cluster show -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --output table"
     )]
     Show(ShowArgs),
     /// List the clusters of a workspace
     List(ListArgs),
     /// Give a cluster a fixed number of nodes; 0 frees them all
     #[command(
-        after_help = "Example:\n  corro batchai cluster resize -g batchai.horovod -w batchaidev -n nc6cluster --target 0"
+        after_help = "Example:\n  corro batchai cluster resize -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --target 0"
     )]
     Resize(ResizeArgs),
     /// Delete a cluster and its nodes

@@ -22,12 +22,12 @@ use crate::session::Session;
 pub enum JobCommand {
     /// Submit a job described by a JSON file; it starts as soon as enough nodes are free
     #[command(
-        after_help = "Example:\n  corro batchai job create -g batchai.horovod -w batchaidev -e cifar -n cifar_distributed \\\n      --cluster nc6cluster --config-file job.json --storage-account-name mystorageaccount"
+        after_help = "Example:\n  corro batchai job create -g batchai.horovod -w batchaidev -e cifar \\\n      -n cifar_distributed --cluster nc6cluster --config-file job.json \\\n      --storage-account-name mystorageaccount"
     )]
     Create(Box<CreateArgs>),
     /// Show a job: its settings, state and exit code
     #[command(
-        after_help = "Example:\n  corro batchai job show -g batchai.horovod -w batchaidev -e cifar -n cifar_distributed --query executionState"
+        after_help = "Example:\n  corro batchai job show -g batchai.horovod -w batchaidev -e cifar \\\n      -n cifar_distributed --query executionState"
     )]
     Show(ShowArgs),
     /// List the jobs of an experiment

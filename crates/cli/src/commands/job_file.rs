@@ -16,12 +16,12 @@ use crate::session::Session;
 pub enum JobFileCommand {
     /// List the files a job has written, with links to download them
     #[command(
-        after_help = "Example:\n  corro batchai job file list -g batchai.horovod -w batchaidev -e cifar -j cifar_distributed --output table"
+        after_help = "Example:\n  corro batchai job file list -g batchai.horovod -w batchaidev -e cifar \\\n      -j cifar_distributed --output table"
     )]
     List(ListArgs),
     /// Follow a file as the job writes it; ends after the job's last byte
     #[command(
-        after_help = "Example:\n  corro batchai job file stream -g batchai.horovod -w batchaidev -e cifar -j cifar_distributed \\\n      --file-name stdout.txt"
+        after_help = "Example:\n  corro batchai job file stream -g batchai.horovod -w batchaidev -e cifar \\\n      -j cifar_distributed --file-name stdout.txt"
     )]
     Stream(StreamArgs),
 }

@@ -18,7 +18,7 @@ use crate::session::{Session, setting};
 pub enum AccountCommand {
     /// Make a storage account
     #[command(
-        after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount -l eastus --sku Standard_LRS"
+        after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount \\\n      -l eastus --sku Standard_LRS"
     )]
     Create(Box<CreateArgs>),
     /// Show a storage account

@@ -14,7 +14,7 @@ use crate::session::Session;
 pub enum DirectoryCommand {
     /// Make a directory on a share; the one above it must exist
     #[command(
-        after_help = "Example:\n  corro storage directory create --name cifar --share-name myshare --account-name mystorageaccount"
+        after_help = "Example:\n  corro storage directory create --name cifar --share-name myshare \\\n      --account-name mystorageaccount"
     )]
     Create(CreateArgs),
     /// List the directories in a directory of a share

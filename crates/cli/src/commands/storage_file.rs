@@ -21,12 +21,12 @@ const INTERRUPTED: u8 = 130;
 pub enum FileCommand {
     /// Upload a file to a share
     #[command(
-        after_help = "A --path whose last part has no dot names a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar --source train.py --account-name mystorageaccount"
+        after_help = "A --path whose last part has no dot names a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar \\\n      --source train.py --account-name mystorageaccount"
     )]
     Upload(UploadArgs),
     /// Download a file from a share
     #[command(
-        after_help = "Example:\n  corro storage file download --share-name myshare --path cifar/saved_models/model.h5 \\\n      --account-name mystorageaccount"
+        after_help = "Example:\n  corro storage file download --share-name myshare \\\n      --path cifar/saved_models/model.h5 --account-name mystorageaccount"
     )]
     Download(DownloadArgs),
     /// List files and directories
@@ -73,25 +73,32 @@ pub struct UploadArgs {
     transfer: TransferArgs,
 }
 
+/// On each argument: set for the group it would hold for those that follow.
+const CONTENT: &str = "Content Arguments";
+
 /// What an upload says about its file.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Content")]
 struct AboutArgs {
     /// Names and values to send with it: key=value ...
-    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    #[arg(long, help_heading = CONTENT, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     /// MIME type [default: guessed from the name]
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, help_heading = CONTENT, value_name = "TYPE")]
     content_type: Option<String>,
-    #[arg(long, hide_short_help = true, value_name = "ENCODING")]
+    /// Content encoding, such as gzip
+    #[arg(long, help_heading = CONTENT, value_name = "ENCODING")]
     content_encoding: Option<String>,
-    #[arg(long, hide_short_help = true, value_name = "LANGUAGE")]
+    /// Natural language of the content
+    #[arg(long, help_heading = CONTENT, value_name = "LANGUAGE")]
     content_language: Option<String>,
-    #[arg(long, hide_short_help = true, value_name = "TEXT")]
+    /// How programs should show it, such as attachment
+    #[arg(long, help_heading = CONTENT, value_name = "TEXT")]
     content_disposition: Option<String>,
-    #[arg(long, visible_alias = "content-cache", hide_short_help = true, value_name = "TEXT")]
+    /// How long it may be cached
+    #[arg(long, help_heading = CONTENT, alias = "content-cache", value_name = "TEXT")]
     content_cache_control: Option<String>,
-    #[arg(long, hide_short_help = true, value_name = "BASE64")]
+    /// MD5 digest of the content
+    #[arg(long, help_heading = CONTENT, value_name = "BASE64")]
     content_md5: Option<String>,
 }
 
@@ -180,7 +187,14 @@ async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
     let progress = |done, total| bar.update(done, total);
     let connections = args.transfer.max_connections.into();
     let upload = files.upload(&args.share.share_name, &path, &args.source, &settings, connections, &progress);
-    watched(upload, &bar).await.map(drop)
+    match watched(upload, &bar).await {
+        Err(failure) if failure.exit == INTERRUPTED => {
+            let message = format!("the upload was stopped: {path} on the share is incomplete");
+            let hint = "upload it again, or delete it with 'corro storage file delete'";
+            Err(Failure { exit: INTERRUPTED, ..Failure::new(message) }.hint(hint))
+        }
+        other => other.map(drop),
+    }
 }
 
 async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failure> {

@@ -10,23 +10,25 @@ use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
 use crate::failure::Failure;
 use crate::session::{Session, env, setting};
 
+/// On each argument: set for the group it would hold for the command's own arguments too.
+const HEADING: &str = "Storage Account Arguments";
+
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Storage Account Arguments")]
 pub struct AccountArgs {
     /// Name of the storage account [default: AZURE_STORAGE_ACCOUNT]
-    #[arg(long, value_name = "ACCOUNT")]
+    #[arg(long, help_heading = HEADING, value_name = "ACCOUNT")]
     account_name: Option<String>,
     /// Its key; looked up on the server when not given [default: AZURE_STORAGE_KEY]
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, help_heading = HEADING, value_name = "KEY")]
     account_key: Option<String>,
     /// Connection string, instead of name and key [default: AZURE_STORAGE_CONNECTION_STRING]
-    #[arg(long, value_name = "STRING")]
+    #[arg(long, help_heading = HEADING, value_name = "STRING")]
     connection_string: Option<String>,
     /// Shared access signature, instead of a key [default: AZURE_STORAGE_SAS_TOKEN]
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, help_heading = HEADING, value_name = "TOKEN")]
     sas_token: Option<String>,
     /// Accepted for compatibility
-    #[arg(long, value_name = "SECONDS", hide = true)]
+    #[arg(long, help_heading = HEADING, value_name = "SECONDS", hide = true)]
     timeout: Option<u32>,
 }
 

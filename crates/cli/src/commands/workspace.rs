@@ -17,7 +17,7 @@ use crate::session::{Session, setting};
 pub enum WorkspaceCommand {
     /// Make a workspace
     #[command(
-        after_help = "Example:\n  corro batchai workspace create --resource-group batchai.horovod --workspace batchaidev"
+        after_help = "Example:\n  corro batchai workspace create --resource-group batchai.horovod \\\n      --workspace batchaidev"
     )]
     Create(CreateArgs),
     /// Show a workspace

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -18,6 +19,7 @@ use crate::ClientError;
 
 /// The most the service takes in one request.
 const RANGE: u64 = 4 * 1024 * 1024;
+const TIDY_WITHIN: Duration = Duration::from_secs(3);
 
 impl FileService {
     /// Replaces or makes the file `path` with the content of `source`. Its directory must exist.
@@ -41,7 +43,7 @@ impl FileService {
         let done = AtomicU64::new(0);
         progress(0, total);
         let starts = (0..total).step_by(RANGE as usize);
-        stream::iter(starts)
+        let sent = stream::iter(starts)
             .map(|start| {
                 let (file, done) = (file.clone(), &done);
                 async move {
@@ -54,7 +56,12 @@ impl FileService {
             })
             .buffer_unordered(connections.max(1))
             .try_collect::<Vec<()>>()
-            .await?;
+            .await;
+        if let Err(error) = sent {
+            // What is there is neither the old file nor the new one, and would be taken for whole.
+            let _ = tokio::time::timeout(TIDY_WITHIN, self.delete_file(share, path)).await;
+            return Err(error);
+        }
         Ok(total)
     }
 
