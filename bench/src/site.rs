@@ -115,7 +115,7 @@ impl Site {
         let nodes = std::fs::read_dir(self.data().join("nodes")).into_iter().flatten().flatten();
         let mut agents: Vec<_> = nodes
             .filter_map(|node| {
-                let pid = std::fs::read_to_string(node.path().join("agent.pid")).ok()?.trim().parse().ok()?;
+                let pid = std::fs::read_to_string(node.path().join("lock")).ok()?.trim().parse().ok()?;
                 Some((node.file_name().into_string().ok()?, pid))
             })
             .filter(|(_, pid)| is_agent(*pid))
