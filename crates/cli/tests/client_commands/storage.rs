@@ -134,11 +134,13 @@ fn stuck(world: &World, args: &str, head: &str) -> (Child, TcpStream) {
 #[test]
 fn ctrl_c_ends_transfers_and_leaves_nothing() {
     let world = World::new();
-    let interrupted = |mut child: Child| {
+    let interrupted = |mut child: Child, says: &str| {
         kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
         wait_until("the end of the transfer", || child.try_wait().expect("a child").is_some());
         let output = child.wait_with_output().expect("it ended");
-        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(130), ""));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert_eq!(said.lines().next().unwrap_or_default(), says);
     };
     let length = 8 << 20;
     let head = format!(
@@ -150,10 +152,10 @@ fn ctrl_c_ends_transfers_and_leaves_nothing() {
     let written =
         || fs::read_dir(world.dir.path()).expect("listed").flatten().map(|e| e.metadata().expect("there").len());
     wait_until("the first bytes", || written().sum::<u64>() > 0);
-    interrupted(child);
+    interrupted(child, "");
     assert_eq!(written().count(), 0, "the unfinished file is gone");
 
     fs::write(world.path("f.txt"), "content").expect("written");
     let (child, _stream) = stuck(&world, "storage file upload -s s --source f.txt", "");
-    interrupted(child);
+    interrupted(child, "error: the upload was stopped: f.txt on the share is incomplete");
 }
