@@ -47,6 +47,8 @@ fn after_kill_9_of_everything_strays_are_swept_and_the_job_runs_again() {
     let agents: Vec<u32> = site.agents().into_iter().map(|(_, pid)| pid).collect();
     // Agents and guards would clean up after each other, and this is about what is left when nobody could.
     agents.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    // A thread that still runs could see a guard die and sweep after it.
+    wait_for("the agents to stand still", || agents.iter().all(|pid| stands_still(*pid)));
     for pid in [site.up_pid()].into_iter().chain(guards).chain(agents) {
         signal(pid, Signal::KILL);
     }
@@ -87,4 +89,12 @@ fn an_up_that_is_killed_while_it_starts_does_no_harm() {
         site.crash_and_restart();
         assert_eq!(site.corro("group list --query [].name -o tsv").ok().stdout, "first\n", "killed at {file}");
     }
+}
+
+/// Every thread of the process is stopped.
+fn stands_still(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default())
+        .all(|stat| stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T')))
 }
