@@ -20,7 +20,7 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
     crate::logging::init();
     hosting::check(&args.hosting)?;
     let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
-    // A signal during the start ends it; what it had begun goes with the process.
+    // A signal during the start ends it: until the server is there, nothing runs outside this process.
     let stop = hosting::stop_asked();
     tokio::pin!(stop);
     let hosted = tokio::select! {

@@ -145,9 +145,7 @@ impl App {
     }
 
     pub fn cluster_id(&self, state: &State, key: &ClusterKey, name: &str) -> String {
-        let workspace = key.workspace();
-        let workspace_name = state.workspaces.get(&workspace).map_or_else(|| workspace.to_string(), |w| w.name.clone());
-        format!("{}/clusters/{name}", self.workspace_id(state, &workspace, &workspace_name))
+        format!("{}/clusters/{name}", self.parent_id(state, &key.workspace()))
     }
 }
 

@@ -79,9 +79,7 @@ impl App {
     }
 
     pub fn experiment_id(&self, state: &State, key: &ExperimentKey, name: &str) -> String {
-        let workspace = key.workspace();
-        let workspace_name = state.workspaces.get(&workspace).map_or_else(|| workspace.to_string(), |w| w.name.clone());
-        format!("{}/experiments/{name}", self.workspace_id(state, &workspace, &workspace_name))
+        format!("{}/experiments/{name}", self.parent_id(state, &key.workspace()))
     }
 }
 

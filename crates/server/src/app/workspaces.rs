@@ -103,8 +103,14 @@ impl App {
         }
     }
 
+    /// The ARM id of the workspace that something stands in.
+    pub fn parent_id(&self, state: &State, key: &WorkspaceKey) -> String {
+        let name = state.workspaces.get(key).map_or_else(|| key.to_string(), |workspace| workspace.name.clone());
+        self.workspace_id(state, key, &name)
+    }
+
     /// The ARM id of a workspace, with the names as created.
-    pub fn workspace_id(&self, state: &State, key: &WorkspaceKey, name: &str) -> String {
+    fn workspace_id(&self, state: &State, key: &WorkspaceKey, name: &str) -> String {
         let group = group_name(state, &key.group());
         arm::workspace(&self.subscription, &group, name)
     }
