@@ -126,7 +126,25 @@ fn a_job_that_cannot_run_says_why() {
     assert_eq!(job["executionInfo"]["errors"][0]["code"], "AZFMountError", "{job}");
     // The server's own words for this.
     assert!(job["executionInfo"]["errors"].to_string().contains("no share 'gone'"), "{job}");
+    // Whoever follows its output is told why there is none.
+    let streamed = site.stream("noshare", "stdout.txt").ok();
+    for text in ["not found for the completed job", "no share 'gone'"] {
+        assert!(streamed.stderr.contains(text), "{text:?} in {}", streamed.stderr);
+    }
     site.wait_for_nodes(1);
+}
+
+/// It is accepted, as the cluster may grow; but nobody waits without knowing what for.
+#[test]
+fn a_job_larger_than_its_cluster_says_what_it_waits_for() {
+    let site = Site::start();
+    site.prepare(1);
+    let settings = json!({"customToolkitSettings": {"commandLine": "true"}});
+    let submitted = site.submit("big", &site.job_json(8, settings, json!({}))).ok();
+    let why = "needs 8 nodes and cluster nc6cluster has at most 1";
+    assert!(submitted.stderr.contains(why), "{}", submitted.stderr);
+    site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n big --yes")).ok();
+    assert_eq!(site.job("big")["executionState"], "failed");
 }
 
 /// Without permission nothing that asked for a container runs outside of one.
