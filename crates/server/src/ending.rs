@@ -29,8 +29,7 @@ pub fn end_nodes(provider: &dyn Provider, mut left: Vec<NodeId>) -> Vec<NodeId> 
 
 /// With all nodes gone: their jobs wait again, and one that was being terminated has reached its end.
 pub fn put_back(txn: &mut Txn, now: Timestamp) -> usize {
-    let busy = txn.state().jobs.iter().filter(|(_, job)| !job.state().nodes().is_empty());
-    let busy: Vec<_> = busy.map(|(key, _)| key.clone()).collect();
+    let busy: Vec<_> = txn.state().active_jobs().map(|(key, _)| key.clone()).collect();
     let mut requeued = 0;
     for key in &busy {
         let reason = BatchAiError::new("ServerStopped", "The server was stopped while the job ran");
@@ -48,10 +47,7 @@ pub fn put_back(txn: &mut Txn, now: Timestamp) -> usize {
 
 /// Removes the directories that attempts shared and whose attempts are over; their masters could not.
 pub fn clear_shared_temp(dir: &Path, state: &State) {
-    let running = |name: &str| {
-        let busy = state.jobs.values().filter(|job| !job.state().nodes().is_empty());
-        busy.map(|job| job.attempt().to_string()).any(|attempt| attempt == name)
-    };
+    let running = |name: &str| state.active_jobs().any(|(_, job)| job.attempt().to_string() == name);
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| !running(name))
             && let Err(error) = std::fs::remove_dir_all(entry.path())

@@ -4,10 +4,11 @@
 //! This room never decides: rules live in `server::app`, plans in `sched`. It applies what it is given, moves jobs and
 //! nodes only through their state machines, and refuses what they refuse.
 //!
-//! Reading order: [`records`] (what is kept), [`state`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
+//! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
 //! groups), [`db`] (SQLite), [`seal`] (secrets at rest).
 
 mod db;
+mod index;
 pub mod records;
 pub mod seal;
 pub mod state;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Sealed;
+use crate::index::Index;
 use crate::state::{State, Table};
 
 /// A kind of record: where it lies in the snapshot and what its rows are called in the database.
@@ -18,10 +19,12 @@ pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
     fn table(state: &State) -> &Table<Self::Key, Self>;
     fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
+    /// Keeps the index true when the record under `key` changes from `old` to `new`.
+    fn reindex(_index: &mut Index, _key: &Self::Key, _old: Option<&Arc<Self>>, _new: Option<&Arc<Self>>) {}
 }
 
 macro_rules! records {
-    ($($record:ident $kind:literal $key:ty => $table:ident;)*) => {
+    ($($record:ident $kind:literal $key:ty => $table:ident $(indexed by $index:ident)?;)*) => {
         $(impl Record for $record {
             const KIND: &'static str = $kind;
             type Key = $key;
@@ -31,6 +34,9 @@ macro_rules! records {
             fn table_mut(state: &mut State) -> &mut Table<$key, Self> {
                 &mut state.$table
             }
+            $(fn reindex(index: &mut Index, key: &$key, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) {
+                index.$index(key, old, new);
+            })?
         })*
 
         /// Puts one stored row into the snapshot that is being read; `Ok(false)` for a kind nobody knows.
@@ -38,7 +44,7 @@ macro_rules! records {
             match kind {
                 $($kind => {
                     let key = serde_json::from_value(serde_json::Value::String(key.to_owned()))?;
-                    state.$table.insert(key, Arc::new(serde_json::from_str::<$record>(body)?));
+                    state.put(key, Arc::new(serde_json::from_str::<$record>(body)?));
                 })*
                 _ => return Ok(false),
             }
@@ -54,10 +60,10 @@ records! {
     WorkspaceRecord "workspace" WorkspaceKey => workspaces;
     ExperimentRecord "experiment" ExperimentKey => experiments;
     ClusterRecord "cluster" ClusterKey => clusters;
-    NodeRecord "node" NodeId => nodes;
-    JobRecord "job" JobKey => jobs;
+    NodeRecord "node" NodeId => nodes indexed by node;
+    JobRecord "job" JobKey => jobs indexed by job;
     AccountRecord "account" String => accounts;
-    OperationRecord "operation" String => operations;
+    OperationRecord "operation" String => operations indexed by operation;
 }
 
 /// What this installation is; one record, key `self`.
@@ -204,6 +210,11 @@ impl JobRecord {
             attempts, evicted_attempt, lost_attempts, state, since: now,
         };
         record
+    }
+
+    /// When it was submitted; `since` is when it came to its present state.
+    pub fn submitted(&self) -> Timestamp {
+        self.provisioning.creation_time
     }
 
     /// The attempt that was placed last.

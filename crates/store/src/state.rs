@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use corro_model::batchai::NodeStateCounts;
 use corro_model::state::NodeState;
-use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, WorkspaceKey};
+use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use imbl::OrdMap;
 
+use crate::index::Index;
 use crate::records::*;
 
 pub type Table<K, R> = OrdMap<K, Arc<R>>;
@@ -28,6 +29,7 @@ pub struct State {
     pub jobs: Table<JobKey, JobRecord>,
     pub accounts: Table<String, AccountRecord>,
     pub operations: Table<String, OperationRecord>,
+    index: Index,
 }
 
 /// The key of the one instance record.
@@ -38,8 +40,63 @@ impl State {
         self.instance.get(SELF).map(|record| &**record)
     }
 
-    pub fn nodes_of<'a>(&'a self, cluster: &'a ClusterKey) -> impl Iterator<Item = (&'a NodeId, &'a NodeRecord)> {
-        self.nodes.iter().filter(move |(_, node)| node.cluster == *cluster).map(|(id, node)| (id, &**node))
+    /// Puts a record into its table and keeps the index true. Whoever wants it to last uses `Txn::put`.
+    pub fn put<R: Record>(&mut self, key: R::Key, record: Arc<R>) {
+        let old = R::table_mut(self).insert(key.clone(), record.clone());
+        R::reindex(&mut self.index, &key, old.as_ref(), Some(&record));
+    }
+
+    /// Takes a record out of its table; `false` when there is none.
+    pub fn remove<R: Record>(&mut self, key: &R::Key) -> bool {
+        let old = R::table_mut(self).remove(key);
+        R::reindex(&mut self.index, key, old.as_ref(), None);
+        old.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub fn nodes_of<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a NodeId, &'a NodeRecord)> {
+        self.index.nodes(cluster)
+    }
+
+    /// The jobs that wait for a cluster: high priority first, then in order of submission.
+    pub fn queued_jobs<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
+        self.index.queue(cluster)
+    }
+
+    pub fn queue_length(&self, cluster: &ClusterKey) -> usize {
+        self.index.queue_length(cluster)
+    }
+
+    /// The jobs that keep nodes of a cluster busy: running or terminating.
+    pub fn active_jobs_of<'a>(
+        &'a self,
+        cluster: &ClusterKey,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
+        self.index.active_of(cluster)
+    }
+
+    /// The jobs that keep nodes busy, cluster by cluster.
+    pub fn active_jobs(&self) -> impl Iterator<Item = (&JobKey, &Arc<JobRecord>)> {
+        self.index.active()
+    }
+
+    /// Jobs that go once they have ended.
+    pub fn deleting_jobs(&self) -> impl Iterator<Item = (&JobKey, &Arc<JobRecord>)> {
+        self.index.deleting_jobs().filter_map(|key| self.jobs.get_key_value(key))
+    }
+
+    /// Operations whose goal was not seen to be true yet.
+    pub fn open_operations(&self) -> impl Iterator<Item = (&String, &Arc<OperationRecord>)> {
+        self.index.open_operations().filter_map(|id| self.operations.get_key_value(id))
+    }
+
+    /// Operations that have ended and when, the first to end first.
+    pub fn ended_operations(&self) -> impl Iterator<Item = (Timestamp, &String)> {
+        self.index.ended_operations()
     }
 
     pub fn workspaces_of<'a>(
@@ -104,7 +161,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corro_model::Timestamp;
     use corro_model::batchai::{Provisioning, ProvisioningState};
 
     #[test]
@@ -118,7 +174,7 @@ mod tests {
                 tags: Default::default(),
                 provisioning: Provisioning::new(ProvisioningState::Succeeded, now),
             };
-            state.workspaces.insert(GroupKey::new(group).workspace(name), Arc::new(record));
+            state.put(GroupKey::new(group).workspace(name), Arc::new(record));
         };
         put("g", "b");
         put("g", "a");

@@ -36,11 +36,11 @@ impl Txn {
     pub fn put<R: Record>(&mut self, key: R::Key, record: R) {
         let body = serde_json::to_string(&record).expect("records are plain data");
         self.dirty.insert((R::KIND, row_key(&key)), Some(body));
-        R::table_mut(&mut self.state).insert(key, Arc::new(record));
+        self.state.put(key, Arc::new(record));
     }
 
     pub fn remove<R: Record>(&mut self, key: &R::Key) {
-        if R::table_mut(&mut self.state).remove(key).is_some() {
+        if self.state.remove::<R>(key) {
             self.dirty.insert((R::KIND, row_key(key)), None);
         }
     }

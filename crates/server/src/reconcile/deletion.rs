@@ -14,7 +14,7 @@ const KEEP_OPERATIONS: Duration = Duration::from_secs(24 * 3600);
 /// `emptied` names the accounts whose files are gone.
 pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
-    let ended = state.jobs.iter().filter(|(_, job)| job.provisioning.is_deleting() && job.state().is_terminal());
+    let ended = state.deleting_jobs().filter(|(_, job)| job.state().is_terminal());
     steps.extend(ended.map(|(key, _)| Step::RemoveJob(key.clone())));
 
     let empty = state
@@ -24,7 +24,7 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<
     steps.extend(empty.map(|(key, _)| Step::RemoveExperiment(key.clone())));
 
     let empty = state.clusters.iter().filter(|(key, cluster)| {
-        let in_use = || state.jobs.values().any(|job| job.cluster == **key && !job.state().is_terminal());
+        let in_use = || state.queue_length(key) > 0 || state.active_jobs_of(key).next().is_some();
         cluster.provisioning.is_deleting() && state.nodes_of(key).next().is_none() && !in_use()
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveCluster(key.clone())));
@@ -46,11 +46,8 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveGroup(key.clone())));
 
-    for (id, operation) in &state.operations {
-        if operation.ended.is_some_and(|ended| now.since(ended) > KEEP_OPERATIONS) {
-            steps.push(Step::ForgetOperation(id.clone()));
-        }
-    }
+    let old = state.ended_operations().take_while(|(ended, _)| now.since(*ended) > KEEP_OPERATIONS);
+    steps.extend(old.map(|(_, id)| Step::ForgetOperation(id.clone())));
     steps
 }
 

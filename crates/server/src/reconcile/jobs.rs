@@ -23,7 +23,7 @@ pub fn decide(
 ) -> (Vec<Step>, HashMap<JobKey, Goal>) {
     let (mut steps, mut goals) = (Vec::new(), HashMap::new());
     let mut seen = HashMap::new();
-    for (key, job) in state.jobs.iter().filter(|(_, job)| !job.state().nodes().is_empty()) {
+    for (key, job) in state.active_jobs() {
         let attempt = job.attempt();
         let gang = gather(state, sightings, now, job, &attempt, addresses.get(&attempt));
         if let Some(address) = gang::address(&gang) {

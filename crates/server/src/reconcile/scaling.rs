@@ -11,30 +11,20 @@ use super::steps::Step;
 
 /// Every cluster with its nodes and unfinished jobs.
 pub fn view(state: &State) -> Snapshot {
-    let mut clusters: Vec<ClusterView> =
-        state.clusters.iter().map(|(key, cluster)| empty_view(state, key, cluster)).collect();
-    for (key, job) in state.jobs.iter().filter(|(_, job)| !job.state().is_terminal()) {
-        // Clusters are in key order, as they came from an ordered map.
-        if let Ok(i) = clusters.binary_search_by(|cluster| cluster.key.cmp(&job.cluster)) {
-            clusters[i].jobs.push(job_view(key, job));
-        }
-    }
-    Snapshot { clusters }
+    Snapshot { clusters: state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster)).collect() }
 }
 
 /// One cluster, as if there were no others.
 pub fn view_of(state: &State, key: &ClusterKey) -> Snapshot {
     let Some(cluster) = state.clusters.get(key) else { return Snapshot { clusters: Vec::new() } };
-    let mut view = empty_view(state, key, cluster);
-    let own = state.jobs.iter().filter(|(_, job)| job.cluster == *key && !job.state().is_terminal());
-    view.jobs = own.map(|(key, job)| job_view(key, job)).collect();
-    Snapshot { clusters: vec![view] }
+    Snapshot { clusters: vec![cluster_view(state, key, cluster)] }
 }
 
-fn empty_view(state: &State, key: &ClusterKey, cluster: &ClusterRecord) -> ClusterView {
+fn cluster_view(state: &State, key: &ClusterKey, cluster: &ClusterRecord) -> ClusterView {
     let nodes =
         state.nodes_of(key).map(|(id, node)| NodeView { id: id.clone(), index: node.index, standing: standing(node) });
-    ClusterView { key: key.clone(), target: target(cluster), nodes: nodes.collect(), jobs: Vec::new() }
+    let jobs = state.active_jobs_of(key).chain(state.queued_jobs(key)).map(|(key, job)| job_view(key, job));
+    ClusterView { key: key.clone(), target: target(cluster), nodes: nodes.collect(), jobs: jobs.collect() }
 }
 
 fn job_view(key: &JobKey, job: &JobRecord) -> JobView {

@@ -45,8 +45,7 @@ pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
 
 /// In the same commit that makes their goals true: a thing of the same name may be made right afterwards.
 fn end_operations(txn: &mut Txn, now: Timestamp) {
-    let open = txn.state().operations.iter().filter(|(_, operation)| operation.ended.is_none());
-    let reached = open.filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
+    let reached = txn.state().open_operations().filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
     let reached: Vec<String> = reached.map(|(id, _)| id.clone()).collect();
     for id in reached {
         txn.update::<OperationRecord>(&id, |operation| operation.ended = Some(now));

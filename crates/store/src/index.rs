@@ -1,0 +1,176 @@
+//! What a pass of the server asks for again and again, kept ready in every snapshot: the nodes, the queue and the busy jobs of
+//! each cluster, jobs that are to be forgotten, operations by standing. So that nothing costs more because of jobs that
+//! ended long ago.
+//!
+//! Changed only through [`State::put`](crate::State::put) and [`State::remove`](crate::State::remove), together with the
+//! table it describes. Never holds what cannot be made again from the tables: at start it is built from them.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use corro_model::batchai::Priority;
+use corro_model::state::JobState;
+use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
+use imbl::{OrdMap, OrdSet};
+
+use crate::records::{JobRecord, NodeRecord, OperationRecord};
+use crate::state::Table;
+
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    /// Only clusters that have something.
+    clusters: OrdMap<ClusterKey, OfCluster>,
+    deleting_jobs: OrdSet<JobKey>,
+    open_operations: OrdSet<String>,
+    /// Those that ended first come first.
+    ended_operations: OrdSet<(Timestamp, String)>,
+}
+
+/// What belongs to one cluster.
+#[derive(Clone, Debug, Default)]
+struct OfCluster {
+    nodes: Table<NodeId, NodeRecord>,
+    queue: OrdMap<Turn, (JobKey, Arc<JobRecord>)>,
+    active: Table<JobKey, JobRecord>,
+}
+
+/// Where a job stands among the queued ones of its cluster: high priority first, then in order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    priority: Reverse<Priority>,
+    sequence: u64,
+}
+
+impl Index {
+    pub(crate) fn nodes<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a NodeId, &'a NodeRecord)> {
+        let own = self.clusters.get(cluster).into_iter();
+        own.flat_map(|own| own.nodes.iter().map(|(id, node)| (id, &**node)))
+    }
+
+    pub(crate) fn queue<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
+        let own = self.clusters.get(cluster).into_iter();
+        own.flat_map(|own| own.queue.values().map(|(key, job)| (key, job)))
+    }
+
+    pub(crate) fn queue_length(&self, cluster: &ClusterKey) -> usize {
+        self.clusters.get(cluster).map_or(0, |own| own.queue.len())
+    }
+
+    pub(crate) fn active_of<'a>(
+        &'a self,
+        cluster: &ClusterKey,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
+        self.clusters.get(cluster).into_iter().flat_map(|own| own.active.iter())
+    }
+
+    pub(crate) fn active(&self) -> impl Iterator<Item = (&JobKey, &Arc<JobRecord>)> {
+        self.clusters.values().flat_map(|own| own.active.iter())
+    }
+
+    pub(crate) fn deleting_jobs(&self) -> impl Iterator<Item = &JobKey> {
+        self.deleting_jobs.iter()
+    }
+
+    pub(crate) fn open_operations(&self) -> impl Iterator<Item = &String> {
+        self.open_operations.iter()
+    }
+
+    pub(crate) fn ended_operations(&self) -> impl Iterator<Item = (Timestamp, &String)> {
+        self.ended_operations.iter().map(|(ended, id)| (*ended, id))
+    }
+
+    /// A node came, changed or went.
+    pub(crate) fn node(&mut self, id: &NodeId, old: Option<&Arc<NodeRecord>>, new: Option<&Arc<NodeRecord>>) {
+        if let Some(old) = old.filter(|old| new.is_none_or(|new| new.cluster != old.cluster)) {
+            self.within(&old.cluster, |own| _ = own.nodes.remove(id));
+        }
+        if let Some(new) = new {
+            self.within(&new.cluster, |own| _ = own.nodes.insert(id.clone(), new.clone()));
+        }
+    }
+
+    /// A job came, changed or went.
+    pub(crate) fn job(&mut self, key: &JobKey, old: Option<&Arc<JobRecord>>, new: Option<&Arc<JobRecord>>) {
+        let (was, is) = (old.and_then(|job| Place::of(job)), new.and_then(|job| Place::of(job)));
+        if let Some(old) = old
+            && was != is
+        {
+            match was {
+                Some(Place::Queued(_, turn)) => self.within(&old.cluster, |own| _ = own.queue.remove(&turn)),
+                Some(Place::Active(_)) => self.within(&old.cluster, |own| _ = own.active.remove(key)),
+                None => {}
+            }
+        }
+        if let Some(new) = new {
+            match is {
+                Some(Place::Queued(cluster, turn)) => {
+                    self.within(cluster, |own| _ = own.queue.insert(turn, (key.clone(), new.clone())));
+                }
+                Some(Place::Active(cluster)) => {
+                    self.within(cluster, |own| _ = own.active.insert(key.clone(), new.clone()));
+                }
+                None => {}
+            }
+        }
+        let deleting = |job: Option<&Arc<JobRecord>>| job.is_some_and(|job| job.provisioning.is_deleting());
+        match (deleting(old), deleting(new)) {
+            (false, true) => _ = self.deleting_jobs.insert(key.clone()),
+            (true, false) => _ = self.deleting_jobs.remove(key),
+            _ => {}
+        }
+    }
+
+    /// An operation began, ended or was forgotten.
+    pub(crate) fn operation(
+        &mut self,
+        id: &String,
+        old: Option<&Arc<OperationRecord>>,
+        new: Option<&Arc<OperationRecord>>,
+    ) {
+        match old.map(|old| old.ended) {
+            Some(Some(ended)) => _ = self.ended_operations.remove(&(ended, id.clone())),
+            Some(None) => _ = self.open_operations.remove(id),
+            None => {}
+        }
+        match new.map(|new| new.ended) {
+            Some(Some(ended)) => _ = self.ended_operations.insert((ended, id.clone())),
+            Some(None) => _ = self.open_operations.insert(id.clone()),
+            None => {}
+        }
+    }
+
+    /// Changes what one cluster has; a cluster that has nothing left is forgotten.
+    fn within(&mut self, cluster: &ClusterKey, change: impl FnOnce(&mut OfCluster)) {
+        if !self.clusters.contains_key(cluster) {
+            self.clusters.insert(cluster.clone(), OfCluster::default());
+        }
+        let own = self.clusters.get_mut(cluster).expect("it was put there just now");
+        change(own);
+        if own.nodes.is_empty() && own.queue.is_empty() && own.active.is_empty() {
+            self.clusters.remove(cluster);
+        }
+    }
+}
+
+/// Where a job that is not at its end is kept.
+#[derive(PartialEq, Eq)]
+enum Place<'a> {
+    Queued(&'a ClusterKey, Turn),
+    Active(&'a ClusterKey),
+}
+
+impl<'a> Place<'a> {
+    fn of(job: &'a JobRecord) -> Option<Self> {
+        match job.state() {
+            JobState::Queued => {
+                let turn = Turn { priority: Reverse(job.spec.scheduling_priority), sequence: job.sequence };
+                Some(Self::Queued(&job.cluster, turn))
+            }
+            state if state.is_terminal() => None,
+            _ => Some(Self::Active(&job.cluster)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
