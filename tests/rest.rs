@@ -251,6 +251,49 @@ fn clusters() {
 }
 
 #[test]
+fn file_servers() {
+    let site = Site::start();
+    site.arm("PUT", &group(&site, "g"), json!({"location": "eastus"})).is(201);
+    let workspace = format!("{}/providers/Microsoft.BatchAI/workspaces/w", group(&site, "g"));
+    site.arm("PUT", &workspace, json!({"location": "eastus"})).is(200);
+    let path = format!("{workspace}/fileServers/Nfs");
+    let body = |size: i32| {
+        json!({"properties": {
+            "vmSize": "Standard_DS2_v2",
+            "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "hush-hush"}},
+            "dataDisks": {"diskSizeInGB": size, "diskCount": 2, "storageAccountType": "Premium_LRS"}
+        }})
+    };
+    site.arm("GET", &path, NO_BODY).refused(404, "FileServerNotFound");
+    let refused = site.arm("PUT", &path, body(0)).is(400).json();
+    assert_eq!(refused["error"]["target"], "properties.dataDisks.diskSizeInGB");
+    let subscription = site.profile()["subscription"].as_str().expect("text").to_owned();
+    follow(&site, &site.arm("PUT", &path, body(10)), &format!("{subscription}$g$w$Nfs"));
+    let made = site.arm("GET", &path.replace("fileServers/Nfs", "fileservers/nfs"), NO_BODY).is(200).json();
+    assert_eq!(made["id"], json!(path.replace("fileServers", "fileservers")));
+    assert_eq!(made["type"], "Microsoft.BatchAI/workspaces/fileservers");
+    let properties = &made["properties"];
+    assert_eq!(
+        (&properties["provisioningState"], &properties["vmSize"]),
+        (&json!("succeeded"), &json!("STANDARD_DS2_V2"))
+    );
+    assert_eq!(properties["sshConfiguration"], json!({"userAccountSettings": {"adminUserName": "me"}}));
+    assert_eq!(properties["dataDisks"]["cachingType"], "none");
+    assert_eq!(properties["mountSettings"]["mountPoint"], "/data");
+    assert!(properties["subnet"]["id"].as_str().is_some_and(|id| id.ends_with("vnet/subnets/Subnet-1")), "{made}");
+    assert_eq!(site.arm("PUT", &path, body(10)).is(200).json(), made, "the same again is no change");
+    site.arm("PUT", &path, body(20)).refused(409, "FileServerAlreadyExists");
+    assert_eq!(site.arm("GET", &format!("{workspace}/fileServers"), NO_BODY).is(200).json(), json!({"value": [made]}));
+    follow(&site, &site.arm("DELETE", &path, NO_BODY), &format!("{subscription}$g$w$Nfs"));
+    site.arm("DELETE", &path, NO_BODY).is(204);
+    // One that is left goes with its workspace.
+    follow(&site, &site.arm("PUT", &path, body(10)), &format!("{subscription}$g$w$Nfs"));
+    follow(&site, &site.arm("DELETE", &workspace, NO_BODY), &format!("{subscription}$g$w"));
+    site.arm("PUT", &workspace, json!({"location": "eastus"})).is(200);
+    site.arm("GET", &path, NO_BODY).refused(404, "FileServerNotFound");
+}
+
+#[test]
 fn storage_accounts() {
     let site = Site::start();
     site.arm("PUT", &group(&site, "g"), json!({"location": "eastus"})).is(201);

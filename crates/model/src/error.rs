@@ -44,6 +44,10 @@ impl ApiError {
         Self::new(404, "ClusterNotFound", format!("The specified cluster {name} is not found"))
     }
 
+    pub fn file_server_not_found(name: &str) -> Self {
+        Self::new(404, "FileServerNotFound", format!("The specified file server {name} is not found"))
+    }
+
     pub fn experiment_not_found(name: &str) -> Self {
         Self::new(404, "ExperimentNotFound", format!("The specified experiment {name} is not found"))
     }

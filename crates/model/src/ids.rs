@@ -35,6 +35,7 @@ macro_rules! key {
 key!(GroupKey);
 key!(WorkspaceKey);
 key!(ClusterKey);
+key!(FileServerKey);
 key!(ExperimentKey);
 key!(JobKey);
 
@@ -57,12 +58,22 @@ impl WorkspaceKey {
         ClusterKey(format!("{self}/{}", name.to_lowercase()))
     }
 
+    pub fn file_server(&self, name: &str) -> FileServerKey {
+        FileServerKey(format!("{self}/{}", name.to_lowercase()))
+    }
+
     pub fn experiment(&self, name: &str) -> ExperimentKey {
         ExperimentKey(format!("{self}/{}", name.to_lowercase()))
     }
 }
 
 impl ClusterKey {
+    pub fn workspace(&self) -> WorkspaceKey {
+        WorkspaceKey(parent(&self.0).to_owned())
+    }
+}
+
+impl FileServerKey {
     pub fn workspace(&self) -> WorkspaceKey {
         WorkspaceKey(parent(&self.0).to_owned())
     }

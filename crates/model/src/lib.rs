@@ -24,6 +24,6 @@ pub mod validate;
 pub mod vm_size;
 
 pub use error::ApiError;
-pub use ids::{AttemptId, ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, WorkspaceKey};
+pub use ids::{AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, WorkspaceKey};
 pub use secret::Secret;
 pub use time::Timestamp;

@@ -3,7 +3,7 @@
 
 use crate::error::ApiError;
 
-/// The longest name of a workspace, cluster, experiment or job.
+/// The longest name of a workspace, cluster, file server, experiment or job.
 pub const MAX_NAME: usize = 64;
 
 /// Words that stand where a storage account's name stands in a path-style file URL, and so cannot be account names.
@@ -15,6 +15,7 @@ pub enum NameOf {
     Group,
     Workspace,
     Cluster,
+    FileServer,
     Experiment,
     Job,
     StorageAccount,
@@ -27,6 +28,7 @@ impl NameOf {
             NameOf::Group => "resource group",
             NameOf::Workspace => "workspace",
             NameOf::Cluster => "cluster",
+            NameOf::FileServer => "file server",
             NameOf::Experiment => "experiment",
             NameOf::Job => "job",
             NameOf::StorageAccount => "storage account",

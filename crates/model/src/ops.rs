@@ -176,6 +176,14 @@ operations! {
     ClustersList "Clusters_ListByWorkspace" Get ws!("/clusters"), BATCHAI_VERSION, NoBody => Page<Cluster>;
     ClustersDelete "Clusters_Delete" Delete ws!("/clusters/{cluster}"), BATCHAI_VERSION, NoBody => NoBody;
 
+    /// How to log in to each node whose door is known.
+    ClustersListRemoteLogin "Clusters_ListRemoteLoginInformation" Post ws!("/clusters/{cluster}/listRemoteLoginInformation"), BATCHAI_VERSION, NoBody => Page<RemoteLoginInformation>;
+
+    FileServersCreate "FileServers_Create" Put ws!("/fileServers/{fileServer}"), BATCHAI_VERSION, FileServerCreateParameters => FileServer;
+    FileServersGet "FileServers_Get" Get ws!("/fileServers/{fileServer}"), BATCHAI_VERSION, NoBody => FileServer;
+    FileServersList "FileServers_ListByWorkspace" Get ws!("/fileServers"), BATCHAI_VERSION, NoBody => Page<FileServer>;
+    FileServersDelete "FileServers_Delete" Delete ws!("/fileServers/{fileServer}"), BATCHAI_VERSION, NoBody => NoBody;
+
     JobsCreate "Jobs_Create" Put ws!("/experiments/{experiment}/jobs/{job}"), BATCHAI_VERSION, JobCreateParameters => Job;
     JobsGet "Jobs_Get" Get ws!("/experiments/{experiment}/jobs/{job}"), BATCHAI_VERSION, NoBody => Job;
     JobsList "Jobs_ListByExperiment" Get ws!("/experiments/{experiment}/jobs"), BATCHAI_VERSION, NoBody => Page<Job>;
@@ -183,6 +191,12 @@ operations! {
     JobsTerminate "Jobs_Terminate" Post ws!("/experiments/{experiment}/jobs/{job}/terminate"), BATCHAI_VERSION, NoBody => NoBody;
     /// Query: `outputdirectoryid` (required), `directory`, `linkexpiryinminutes`, `maxresults`.
     JobsListOutputFiles "Jobs_ListOutputFiles" Post ws!("/experiments/{experiment}/jobs/{job}/listOutputFiles"), BATCHAI_VERSION, NoBody => Page<OutputFile>;
+
+    /// Nodes that run the job now and whose door is known.
+    JobsListRemoteLogin "Jobs_ListRemoteLoginInformation" Post ws!("/experiments/{experiment}/jobs/{job}/listRemoteLoginInformation"), BATCHAI_VERSION, NoBody => Page<RemoteLoginInformation>;
+
+    OperationsList "Operations_List" Get "/providers/Microsoft.BatchAI/operations", BATCHAI_VERSION, NoBody => Page<ProviderOperation>;
+    UsagesList "Usages_List" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/usages"), BATCHAI_VERSION, NoBody => Page<Usage>;
 
     /// What the `Azure-AsyncOperation` header points at; the service's two names are the reverse of the usual.
     OperationResult "Operations_Result" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationresults/{operation}"), BATCHAI_VERSION, NoBody => AsyncOperation;

@@ -1,7 +1,9 @@
 //! What is refused, in one place: called by the CLI for early hints and by the server for authority. Each refusal names
 //! the field, the cause and the fix.
 
-use crate::batchai::{ClusterSpec, JobSpec, MountVolumes, ScaleSettings, ToolType};
+use crate::batchai::{
+    ClusterSpec, FileServerSpec, JobSpec, MountVolumes, ScaleSettings, ToolType, UserAccountSettings,
+};
 use crate::error::ApiError;
 use crate::vm_size;
 
@@ -19,18 +21,50 @@ pub fn check_cluster(spec: &ClusterSpec) -> Result<(), ApiError> {
         return Err(ApiError::invalid("properties.vmSize", message));
     }
     check_scale(&spec.scale_settings)?;
-    let account = &spec.user_account_settings;
-    if account.admin_user_name.is_empty() {
-        return refuse("properties.userAccountSettings.adminUserName", "the admin user name is empty: give one");
-    }
-    if account.admin_user_ssh_public_key.is_none() && account.admin_user_password.is_none() {
-        return refuse("properties.userAccountSettings", "neither an SSH public key nor a password is given: give one");
-    }
+    check_account("properties.userAccountSettings", &spec.user_account_settings)?;
     if let Some(setup) = &spec.node_setup {
         if setup.setup_task.is_some() {
             return refuse("properties.nodeSetup.setupTask", "setup tasks are not supported yet: leave it out");
         }
         check_volumes("properties.nodeSetup.mountVolumes", setup.mount_volumes.as_ref())?;
+    }
+    Ok(())
+}
+
+/// The most address ranges that may be named.
+const MAX_ADDRESS_RANGES: usize = 400;
+const MAX_DISKS: i32 = 64;
+
+pub fn check_file_server(spec: &FileServerSpec) -> Result<(), ApiError> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if spec.vm_size.is_empty() || !spec.vm_size.chars().all(word) {
+        let message = format!("'{}' is not a VM size: use one such as Standard_D2_v2", spec.vm_size);
+        return Err(ApiError::invalid("properties.vmSize", message));
+    }
+    let ssh = &spec.ssh_configuration;
+    if ssh.public_ips_to_allow.as_ref().is_some_and(|ranges| ranges.len() > MAX_ADDRESS_RANGES) {
+        let message = format!("more than {MAX_ADDRESS_RANGES} address ranges are given: join some of them");
+        return Err(ApiError::invalid("properties.sshConfiguration.publicIPsToAllow", message));
+    }
+    check_account("properties.sshConfiguration.userAccountSettings", &ssh.user_account_settings)?;
+    let disks = &spec.data_disks;
+    if disks.disk_size_in_gb < 1 {
+        let message = format!("diskSizeInGB is {}: use 1 or more", disks.disk_size_in_gb);
+        return Err(ApiError::invalid("properties.dataDisks.diskSizeInGB", message));
+    }
+    if !(1..=MAX_DISKS).contains(&disks.disk_count) {
+        let message = format!("diskCount is {}: use a number from 1 to {MAX_DISKS}", disks.disk_count);
+        return Err(ApiError::invalid("properties.dataDisks.diskCount", message));
+    }
+    Ok(())
+}
+
+fn check_account(field: &str, account: &UserAccountSettings) -> Result<(), ApiError> {
+    if account.admin_user_name.is_empty() {
+        return refuse(&format!("{field}.adminUserName"), "the admin user name is empty: give one");
+    }
+    if account.admin_user_ssh_public_key.is_none() && account.admin_user_password.is_none() {
+        return refuse(field, "neither an SSH public key nor a password is given: give one");
     }
     Ok(())
 }

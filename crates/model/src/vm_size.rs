@@ -67,6 +67,31 @@ pub fn find(name: &str) -> Option<&'static VmSize> {
     VM_SIZES.iter().find(|size| size.name.eq_ignore_ascii_case(name))
 }
 
+/// The families whose cores are counted apart, in the order of the usages list.
+pub const FAMILIES: [&str; 7] = ["D", "Dv2", "NC", "NCv2", "NCv3", "ND", "NV"];
+
+impl VmSize {
+    /// One of [`FAMILIES`], or `None` for a size that counts only in the total.
+    pub fn family(&self) -> Option<&'static str> {
+        let name = self.name.strip_prefix("STANDARD_")?;
+        let (series, version) = match name.rsplit_once("_V") {
+            Some((series, version)) => (series, version),
+            None => (name, "1"),
+        };
+        let letters: String = series.chars().take_while(char::is_ascii_alphabetic).collect();
+        match (letters.as_str(), version) {
+            ("D", "1") => Some("D"),
+            ("D", "2") => Some("Dv2"),
+            ("NC", "1") => Some("NC"),
+            ("NC", "2") => Some("NCv2"),
+            ("NC", "3") => Some("NCv3"),
+            ("ND", "1") => Some("ND"),
+            ("NV", "1") => Some("NV"),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +100,17 @@ mod tests {
     fn the_tutorials_cluster_has_24_cores_and_4_gpus() {
         let nc6 = find("Standard_NC6").expect("the tutorial's size");
         assert_eq!((nc6.cores * 4, nc6.gpus * 4, nc6.name), (24, 4, "STANDARD_NC6"));
+    }
+
+    #[test]
+    fn families_are_told_by_name() {
+        let check = |name: &str, family: Option<&str>| assert_eq!(find(name).expect(name).family(), family, "{name}");
+        check("Standard_NC6", Some("NC"));
+        check("Standard_NC24rs_v3", Some("NCv3"));
+        check("Standard_ND6s", Some("ND"));
+        check("Standard_D1", Some("D"));
+        check("Standard_D2_v2", Some("Dv2"));
+        check("Standard_D2_v3", None);
+        check("Standard_F1", None);
     }
 }

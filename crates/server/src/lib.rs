@@ -87,6 +87,7 @@ impl Server {
             subscription: identity.subscription.clone().into(),
             tenant: identity.tenant.clone().into(),
             token_key: identity.token_key.into(),
+            doors: Default::default(),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, JobSpec, Provisioning, Tags};
+use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
 use corro_model::state::{JobState, NodeState};
-use corro_model::{AttemptId, ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use corro_model::{
+    AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,7 @@ records! {
     WorkspaceRecord "workspace" WorkspaceKey => workspaces;
     ExperimentRecord "experiment" ExperimentKey => experiments;
     ClusterRecord "cluster" ClusterKey => clusters;
+    FileServerRecord "fileServer" FileServerKey => file_servers;
     NodeRecord "node" NodeId => nodes indexed by node;
     JobRecord "job" JobKey => jobs indexed by job;
     AccountRecord "account" String => accounts;
@@ -123,6 +126,16 @@ pub struct ClusterRecord {
     pub provisioning: Provisioning,
     pub allocation: AllocationState,
     pub allocation_since: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileServerRecord {
+    pub name: String,
+    /// As asked for, defaults filled in, secrets dropped.
+    pub spec: FileServerSpec,
+    /// A digest of the request, to tell a repeated PUT from a different one.
+    pub fingerprint: String,
+    pub provisioning: Provisioning,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -268,6 +281,8 @@ pub struct OperationRecord {
 pub enum OperationGoal {
     ClusterCreated(ClusterKey),
     ClusterGone(ClusterKey),
+    FileServerCreated(FileServerKey),
+    FileServerGone(FileServerKey),
     JobCreated(JobKey),
     JobEnded(JobKey),
     JobGone(JobKey),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use corro_model::batchai::NodeStateCounts;
 use corro_model::state::NodeState;
-use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use imbl::OrdMap;
 
 use crate::index::Index;
@@ -25,6 +25,7 @@ pub struct State {
     pub workspaces: Table<WorkspaceKey, WorkspaceRecord>,
     pub experiments: Table<ExperimentKey, ExperimentRecord>,
     pub clusters: Table<ClusterKey, ClusterRecord>,
+    pub file_servers: Table<FileServerKey, FileServerRecord>,
     pub nodes: Table<NodeId, NodeRecord>,
     pub jobs: Table<JobKey, JobRecord>,
     pub accounts: Table<String, AccountRecord>,
@@ -111,6 +112,13 @@ impl State {
         workspace: &WorkspaceKey,
     ) -> impl Iterator<Item = (&'a ClusterKey, &'a ClusterRecord)> {
         within(&self.clusters, workspace.prefix(), ClusterKey::as_str)
+    }
+
+    pub fn file_servers_of<'a>(
+        &'a self,
+        workspace: &WorkspaceKey,
+    ) -> impl Iterator<Item = (&'a FileServerKey, &'a FileServerRecord)> {
+        within(&self.file_servers, workspace.prefix(), FileServerKey::as_str)
     }
 
     pub fn experiments_of<'a>(

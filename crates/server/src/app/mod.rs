@@ -4,13 +4,16 @@
 pub mod accounts;
 pub mod clusters;
 pub mod experiments;
+pub mod file_servers;
 pub mod groups;
 pub mod instance;
 pub mod jobs;
 pub mod operations;
 pub mod output_files;
+pub mod remote_login;
 pub mod secrets;
 pub mod tokens;
+mod usages;
 mod waiting;
 pub mod workspaces;
 
@@ -34,6 +37,8 @@ pub struct App {
     pub subscription: Arc<str>,
     pub tenant: Arc<str>,
     pub token_key: Arc<[u8]>,
+    /// Where nodes can be logged in to, as their agents said.
+    pub doors: remote_login::Doors,
 }
 
 impl App {

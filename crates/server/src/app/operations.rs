@@ -25,6 +25,10 @@ pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
             state.clusters.get(key).is_none_or(|c| c.provisioning.provisioning_state != ProvisioningState::Creating)
         }
         OperationGoal::ClusterGone(key) => !state.clusters.contains_key(key),
+        OperationGoal::FileServerCreated(key) => {
+            state.file_servers.get(key).is_none_or(|f| f.provisioning.provisioning_state != ProvisioningState::Creating)
+        }
+        OperationGoal::FileServerGone(key) => !state.file_servers.contains_key(key),
         OperationGoal::JobCreated(_) => true,
         OperationGoal::JobEnded(key) => state.jobs.get(key).is_none_or(|job| job.state().is_terminal()),
         OperationGoal::JobGone(key) => !state.jobs.contains_key(key),

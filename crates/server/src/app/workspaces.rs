@@ -1,11 +1,11 @@
-//! Workspaces: the shelf that clusters and experiments stand on.
+//! Workspaces: the shelf that clusters, file servers and experiments stand on.
 
 use corro_model::batchai::{
     ProvisioningState, WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters,
 };
 use corro_model::names::{NameOf, check_name};
 use corro_model::{ApiError, GroupKey, Timestamp, WorkspaceKey, ids::arm};
-use corro_store::{ClusterRecord, OperationGoal, State, Txn, WorkspaceRecord};
+use corro_store::{ClusterRecord, FileServerRecord, OperationGoal, State, Txn, WorkspaceRecord};
 
 use super::groups::living_group;
 use super::{App, experiments, operations, refuse_deleting, succeeded};
@@ -147,6 +147,10 @@ pub fn mark_deleting(txn: &mut Txn, key: &WorkspaceKey, now: Timestamp) -> Resul
     let clusters: Vec<_> = txn.state().clusters_of(key).map(|(key, _)| key.clone()).collect();
     for cluster in clusters {
         txn.update::<ClusterRecord>(&cluster, |c| c.provisioning.turn(ProvisioningState::Deleting, now));
+    }
+    let file_servers: Vec<_> = txn.state().file_servers_of(key).map(|(key, _)| key.clone()).collect();
+    for file_server in file_servers {
+        txn.update::<FileServerRecord>(&file_server, |f| f.provisioning.turn(ProvisioningState::Deleting, now));
     }
     Ok(())
 }

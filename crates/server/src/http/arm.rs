@@ -52,12 +52,20 @@ pub fn routes() -> Router {
         .on(ClustersUpdate, update_cluster)
         .on(ClustersList, list_clusters)
         .on(ClustersDelete, delete_cluster)
+        .on(ClustersListRemoteLogin, cluster_logins)
+        .on(FileServersCreate, create_file_server)
+        .on(FileServersGet, get_file_server)
+        .on(FileServersList, list_file_servers)
+        .on(FileServersDelete, delete_file_server)
         .on(JobsCreate, create_job)
         .on(JobsGet, get_job)
         .on(JobsList, list_jobs)
         .on(JobsDelete, delete_job)
         .on(JobsTerminate, terminate_job)
         .on(JobsListOutputFiles, list_output_files)
+        .on(JobsListRemoteLogin, job_logins)
+        .on(OperationsList, provider_actions)
+        .on(UsagesList, list_usages)
         .on(OperationResult, operation_result)
         .on(OperationStatus, operation_status)
 }
@@ -229,6 +237,35 @@ async fn delete_cluster(app: App, call: Call<NoBody>) -> Result<NoBody> {
     Ok(begun_or(&app, &call, begun, Answer::Nothing))
 }
 
+async fn cluster_logins(app: App, call: Call<NoBody>) -> Result<Page<RemoteLoginInformation>> {
+    let logins = app.cluster_logins(&call.param("group"), &call.param("workspace"), &call.param("cluster"))?;
+    Ok(Answer::Ok(Page::whole(logins)))
+}
+
+// File servers
+
+async fn create_file_server(app: App, call: Call<FileServerCreateParameters>) -> Result<FileServer> {
+    let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
+    let base_url = call.base_url;
+    let put = app.create_file_server(group, workspace, name, call.body).await?;
+    Ok(put_answer(&app, &base_url, put))
+}
+
+async fn get_file_server(app: App, call: Call<NoBody>) -> Result<FileServer> {
+    Ok(Answer::Ok(app.file_server(&call.param("group"), &call.param("workspace"), &call.param("fileServer"))?))
+}
+
+async fn list_file_servers(app: App, call: Call<NoBody>) -> Result<Page<FileServer>> {
+    let file_servers = app.file_servers(&call.param("group"), &call.param("workspace"))?;
+    Ok(Answer::Ok(call.page(file_servers, |file_server| &file_server.name)?))
+}
+
+async fn delete_file_server(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
+    let begun = app.delete_file_server(group, workspace, name).await?;
+    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+}
+
 // Jobs
 
 fn job_path<R>(call: &Call<R>) -> JobPath {
@@ -284,6 +321,20 @@ async fn list_output_files(app: App, call: Call<NoBody>) -> Result<Page<OutputFi
     let (value, next) =
         listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was cut short"))??;
     Ok(Answer::Ok(Page { value, next_link: next.map(|name| call.next_link(&name)) }))
+}
+
+async fn job_logins(app: App, call: Call<NoBody>) -> Result<Page<RemoteLoginInformation>> {
+    Ok(Answer::Ok(Page::whole(app.job_logins(&job_path(&call))?)))
+}
+
+// The provider itself
+
+async fn provider_actions(_app: App, _call: Call<NoBody>) -> Result<Page<ProviderOperation>> {
+    Ok(Answer::Ok(Page::whole(provider_operations())))
+}
+
+async fn list_usages(app: App, call: Call<NoBody>) -> Result<Page<Usage>> {
+    Ok(Answer::Ok(Page::whole(app.usages(&call.param("location")))))
 }
 
 // Long-running operations

@@ -29,10 +29,14 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveCluster(key.clone())));
 
+    let leaving = state.file_servers.iter().filter(|(_, file_server)| file_server.provisioning.is_deleting());
+    steps.extend(leaving.map(|(key, _)| Step::RemoveFileServer(key.clone())));
+
     let empty = state.workspaces.iter().filter(|(key, workspace)| {
         workspace.provisioning.is_deleting()
             && state.experiments_of(key).next().is_none()
             && state.clusters_of(key).next().is_none()
+            && state.file_servers_of(key).next().is_none()
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveWorkspace(key.clone())));
 

@@ -1,7 +1,7 @@
 //! Between the state and the planner: makes the planner's view, turns its plan into steps, and keeps the allocation
 //! state of clusters true.
 
-use corro_model::batchai::{AllocationState, ProvisioningState};
+use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
 use corro_model::state::{NodeEvent, NodeState};
 use corro_model::{ClusterKey, JobKey};
 use corro_sched::{ClusterView, Eviction, JobView, NodeStanding, NodeView, Plan, Snapshot, Target};
@@ -69,6 +69,10 @@ pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
             steps.push(Step::Allocation(key.clone(), allocation));
         }
     }
+    // A file server is a record without a machine behind it, so there is nothing to wait for.
+    let creating = |provisioning: &Provisioning| provisioning.provisioning_state == ProvisioningState::Creating;
+    let new = state.file_servers.iter().filter(|(_, file_server)| creating(&file_server.provisioning));
+    steps.extend(new.map(|(key, _)| Step::FileServerProvisioned(key.clone())));
     steps
 }
 

@@ -3,7 +3,7 @@
 
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
 use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused};
-use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
+use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use corro_sched::Target;
 use corro_store::*;
 
@@ -27,6 +27,8 @@ pub enum Step {
     RemoveJob(JobKey),
     RemoveExperiment(ExperimentKey),
     RemoveCluster(ClusterKey),
+    FileServerProvisioned(FileServerKey),
+    RemoveFileServer(FileServerKey),
     RemoveWorkspace(WorkspaceKey),
     RemoveAccount(String),
     RemoveGroup(GroupKey),
@@ -88,6 +90,10 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
         Step::RemoveJob(key) => txn.remove::<JobRecord>(&key),
         Step::RemoveExperiment(key) => txn.remove::<ExperimentRecord>(&key),
         Step::RemoveCluster(key) => txn.remove::<ClusterRecord>(&key),
+        Step::FileServerProvisioned(key) => {
+            txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Succeeded, now));
+        }
+        Step::RemoveFileServer(key) => txn.remove::<FileServerRecord>(&key),
         Step::RemoveWorkspace(key) => txn.remove::<WorkspaceRecord>(&key),
         Step::RemoveAccount(name) => txn.remove::<AccountRecord>(&name),
         Step::RemoveGroup(key) => txn.remove::<GroupRecord>(&key),
