@@ -19,6 +19,10 @@ pub enum ShareError {
     ShareNotFound(String),
     #[error("the share {0:?} already exists")]
     ShareAlreadyExists(String),
+    #[error("the container {0:?} does not exist")]
+    ContainerNotFound(String),
+    #[error("the container {0:?} already exists")]
+    ContainerAlreadyExists(String),
     #[error("{0} does not exist in the share")]
     NotFound(SharePath),
     #[error("the directory that should hold {0} does not exist")]
@@ -53,6 +57,8 @@ impl ShareError {
             Self::Path(_) | Self::Root => "InvalidFileOrDirectoryPathName",
             Self::ShareNotFound(_) => "ShareNotFound",
             Self::ShareAlreadyExists(_) => "ShareAlreadyExists",
+            Self::ContainerNotFound(_) => "ContainerNotFound",
+            Self::ContainerAlreadyExists(_) => "ContainerAlreadyExists",
             // A link that leads out is, seen from inside, nothing.
             Self::NotFound(_) | Self::LeavesShare(_) => "ResourceNotFound",
             Self::ParentNotFound(_) => "ParentNotFound",

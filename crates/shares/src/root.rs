@@ -1,41 +1,32 @@
-//! The root that holds all accounts, and the shares in it: making, finding, listing and deleting
-//! whole shares. Entered by everything that touches a share, for a [`Share`] handle. Must never
-//! follow a symbolic link in place of an account or share.
+//! The root that holds all accounts, and the handle on one share or container. Entered by everything
+//! that touches one, through `trees`. Must never follow a symbolic link in place of an account.
 
 use std::{
     fs::{DirBuilder, File},
     io,
     os::{fd::AsFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use rustix::{
-    fs::{Dir, Mode, OFlags, ResolveFlags, mkdirat, openat2},
+    fs::{Dir, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
 
-use crate::{Kind, ShareError, SharePath, Stat, is_account_name, is_share_name, removal};
+use crate::{Kind, ShareError, SharePath, Stat, is_account_name, removal, trees::CONTAINERS};
 
 /// All share trees of a server.
 #[derive(Debug)]
 pub struct Shares {
-    root: File,
-    path: PathBuf,
+    pub(crate) root: File,
+    pub(crate) path: PathBuf,
     unswept: Vec<ShareError>,
 }
 
-/// A handle on one share; it stays on that tree even if the share is renamed or deleted.
+/// A handle on one share or container; it stays on that tree even if that is renamed or deleted.
 #[derive(Debug)]
 pub struct Share {
     pub(crate) root: File,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShareEntry {
-    pub name: String,
-    pub modified: SystemTime,
-    pub etag: String,
 }
 
 /// A share or account that is gone for every caller.
@@ -65,84 +56,7 @@ impl Shares {
         &self.unswept
     }
 
-    pub fn create_share(&self, account: &str, share: &str) -> Result<Share, ShareError> {
-        check_names(account, share)?;
-        let mode = Mode::from_raw_mode(0o777);
-        match mkdirat(&self.root, account, mode) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(share_io("make the account of", share, errno)),
-        }
-        let account = open_child(&self.root, account).map_err(|errno| share_io("open the account of", share, errno))?;
-        match mkdirat(&account, share, mode) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Err(ShareError::ShareAlreadyExists(share.to_owned())),
-            Err(errno) => return Err(share_io("make", share, errno)),
-        }
-        let root = open_child(&account, share).map_err(|errno| share_io("open", share, errno))?;
-        Ok(Share { root })
-    }
-
-    /// The share, or `ShareNotFound`.
-    pub fn share(&self, account: &str, share: &str) -> Result<Share, ShareError> {
-        check_names(account, share)?;
-        match open_child(&self.root, account).and_then(|account| open_child(account, share)) {
-            Ok(root) => Ok(Share { root }),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(ShareError::ShareNotFound(share.to_owned())),
-            Err(errno) => Err(share_io("open", share, errno)),
-        }
-    }
-
-    pub fn exists(&self, account: &str, share: &str) -> Result<bool, ShareError> {
-        match self.share(account, share) {
-            Ok(_) => Ok(true),
-            Err(ShareError::ShareNotFound(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Where a share lies on this machine, for mounts. Opens nothing.
-    pub fn host_path(&self, account: &str, share: &str) -> Result<PathBuf, ShareError> {
-        check_names(account, share)?;
-        Ok(self.path.join(account).join(share))
-    }
-
-    /// In byte order; empty for an account that never had a share.
-    pub fn list_shares(&self, account: &str) -> Result<Vec<ShareEntry>, ShareError> {
-        check_account(account)?;
-        let failed = |errno| share_io("list the shares beside", account, errno);
-        let account = match open_child(&self.root, account) {
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            opened => opened.map_err(failed)?,
-        };
-        let mut found = Vec::new();
-        for name in names_in(&account).map_err(failed)? {
-            if !is_share_name(&name) {
-                continue;
-            }
-            // Deleted meanwhile, or not a directory: not a share.
-            let Ok(share) = open_child(&account, &name) else { continue };
-            let stat = Stat::of_handle(&share, &SharePath::ROOT)?;
-            found.push(ShareEntry { name, modified: stat.modified, etag: stat.etag });
-        }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(found)
-    }
-
-    /// The share is gone as soon as it is renamed; then its tree is removed.
-    pub fn delete_share(&self, account: &str, share: &str) -> Result<Removed, ShareError> {
-        check_names(account, share)?;
-        let account = match open_child(&self.root, account) {
-            Err(Errno::NOENT) => return Err(ShareError::ShareNotFound(share.to_owned())),
-            opened => opened.map_err(|errno| share_io("open the account of", share, errno))?,
-        };
-        match removal::rename_and_remove(&account, share) {
-            Ok(left) => Ok(removed(share, left)),
-            Err(Errno::NOENT) => Err(ShareError::ShareNotFound(share.to_owned())),
-            Err(errno) => Err(share_io("delete", share, errno)),
-        }
-    }
-
-    /// Deletes every share of an account; one that has none is no error.
+    /// Deletes every share and container of an account; one that has none is no error.
     pub fn delete_account(&self, account: &str) -> Result<Removed, ShareError> {
         check_account(account)?;
         match removal::rename_and_remove(&self.root, account) {
@@ -160,29 +74,24 @@ impl Shares {
                 && let Ok(account) = open_child(&self.root, &name)
             {
                 unswept.extend(removal::sweep(&account).map_err(failed)?);
+                if let Ok(containers) = open_child(&account, CONTAINERS) {
+                    unswept.extend(removal::sweep(&containers).map_err(failed)?);
+                }
             }
         }
         Ok(unswept.into_iter().map(|(name, errno)| share_io("remove", &name, errno)).collect())
     }
 }
 
-fn check_account(account: &str) -> Result<(), ShareError> {
+pub(crate) fn check_account(account: &str) -> Result<(), ShareError> {
     match is_account_name(account) {
         true => Ok(()),
         false => Err(ShareError::AccountName(account.to_owned())),
     }
 }
 
-fn check_names(account: &str, share: &str) -> Result<(), ShareError> {
-    check_account(account)?;
-    match is_share_name(share) {
-        true => Ok(()),
-        false => Err(ShareError::ShareName(share.to_owned())),
-    }
-}
-
 /// Opens a checked name as a directory, not through a link.
-fn open_child(parent: impl AsFd, name: &str) -> Result<File, Errno> {
+pub(crate) fn open_child(parent: impl AsFd, name: &str) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     openat2(parent.as_fd(), name, flags, Mode::empty(), resolve).map(File::from)
@@ -201,11 +110,11 @@ pub(crate) fn names_in(directory: impl AsFd) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-fn removed(name: &str, left: Option<Errno>) -> Removed {
+pub(crate) fn removed(name: &str, left: Option<Errno>) -> Removed {
     Removed { left_behind: left.map(|errno| share_io("remove all of", name, errno)) }
 }
 
-fn share_io(attempt: &'static str, name: &str, errno: Errno) -> ShareError {
+pub(crate) fn share_io(attempt: &'static str, name: &str, errno: Errno) -> ShareError {
     ShareError::ShareIo { attempt, name: name.to_owned(), source: io::Error::from(errno) }
 }
 

@@ -227,3 +227,21 @@ fn a_failure_of_the_disk_names_the_path_and_keeps_its_cause() {
     assert!(source.raw_os_error().is_some());
     assert!(error.to_string().contains("/big"), "{error}");
 }
+
+#[test]
+fn containers_are_trees_in_a_namespace_of_their_own() {
+    let bench = Bench::new();
+    let container = bench.shares.create_container("acc", "myshare").expect("a share may have the same name");
+    assert_eq!(code(bench.shares.create_container("acc", "myshare")), "ContainerAlreadyExists");
+    container.create_dir(&p("d")).expect("made");
+    let host = bench.shares.container_host_path("acc", "myshare").expect("good names");
+    assert!(host.join("d").is_dir() && !bench.host().join("d").exists());
+    assert_eq!(bench.shares.list_containers("acc").expect("listed").len(), 1);
+    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
+    assert_eq!(bench.shares.list_containers("other").expect("listed"), []);
+    assert_eq!(code(bench.shares.container_host_path("acc", "..")), "InvalidResourceName");
+    assert!(bench.shares.delete_container("acc", "myshare").expect("deleted").left_behind.is_none());
+    assert_eq!(code(bench.shares.container("acc", "myshare")), "ContainerNotFound");
+    assert_eq!(code(bench.shares.delete_container("none", "myshare")), "ContainerNotFound");
+    assert!(bench.host().is_dir(), "the share stays");
+}

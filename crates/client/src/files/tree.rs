@@ -24,6 +24,7 @@ pub enum Entry {
 }
 
 const SHARE: (&str, &str) = ("restype", "share");
+const CONTAINER: (&str, &str) = ("restype", "container");
 const DIRECTORY: (&str, &str) = ("restype", "directory");
 const LIST: (&str, &str) = ("comp", "list");
 
@@ -48,6 +49,11 @@ impl FileService {
     pub async fn list_shares(&self) -> Result<Vec<Share>, ClientError> {
         let shares = self.list_all(("", ""), &[LIST], "Shares").await?;
         Ok(shares.iter().filter_map(share).collect())
+    }
+
+    /// False when a container of that name was there already. Containers are made so that jobs can mount them.
+    pub async fn create_container(&self, container: &str) -> Result<bool, ClientError> {
+        created(self.request(Method::PUT, (container, ""), &[CONTAINER], &[], Bytes::new()).await.map(drop))
     }
 
     /// False when the directory was there already.
@@ -111,7 +117,11 @@ fn created(result: Result<(), ClientError>) -> Result<bool, ClientError> {
     match result {
         Ok(()) => Ok(true),
         Err(ClientError::Api(error))
-            if error.status == 409 && matches!(error.code.as_str(), "ShareAlreadyExists" | "ResourceAlreadyExists") =>
+            if error.status == 409
+                && matches!(
+                    error.code.as_str(),
+                    "ShareAlreadyExists" | "ContainerAlreadyExists" | "ResourceAlreadyExists"
+                ) =>
         {
             Ok(false)
         }

@@ -1,7 +1,5 @@
 //! Storage accounts: a name, two keys, and the shares in its directory.
 
-use std::collections::BTreeMap;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_model::arm::*;
@@ -145,7 +143,8 @@ impl App {
                 creation_time: record.created,
                 primary_location: record.location.clone(),
                 status_of_primary: "available".to_owned(),
-                primary_endpoints: BTreeMap::from([("file".to_owned(), format!("{base_url}/{name}/"))]),
+                // One address for both: a request says itself that it is about a container.
+                primary_endpoints: ["blob", "file"].map(|s| (s.to_owned(), format!("{base_url}/{name}/"))).into(),
                 supports_https_traffic_only: record.https_only,
             },
         }

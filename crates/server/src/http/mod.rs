@@ -48,8 +48,8 @@ impl Api {
 
     /// Answers any request there is.
     pub async fn answer(&self, request: Request) -> Response {
-        if let Some(account) = account_in_host(&request) {
-            return self.files.handle(&account, AddressStyle::Host, request).await;
+        if let Some((account, style)) = account_in_host(&request) {
+            return self.files.handle(&account, style, request).await;
         }
         let first = request.uri().path().split('/').nth(1).unwrap_or_default();
         // Words of the resource manager cannot be names of accounts.
@@ -138,9 +138,14 @@ impl Api {
     }
 }
 
-/// `mystorageaccount` of `Host: mystorageaccount.file.some.suffix`.
-fn account_in_host(request: &Request) -> Option<String> {
+/// `mystorageaccount` of `Host: mystorageaccount.file.some.suffix`, or of `.blob.` for its containers.
+fn account_in_host(request: &Request) -> Option<(String, AddressStyle)> {
     let host = request.headers().get(header::HOST)?.to_str().ok()?;
     let (account, rest) = host.split_once('.')?;
-    (rest.starts_with("file.") && check_name(NameOf::StorageAccount, account).is_ok()).then(|| account.to_owned())
+    let style = match rest.split_once('.')?.0 {
+        "file" => AddressStyle::Host,
+        "blob" => AddressStyle::BlobHost,
+        _ => return None,
+    };
+    check_name(NameOf::StorageAccount, account).is_ok().then(|| (account.to_owned(), style))
 }

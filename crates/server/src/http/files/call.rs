@@ -27,6 +27,8 @@ pub(super) struct Call {
     pub endpoint: String,
     pub address: Option<std::net::IpAddr>,
     pub over_tls: bool,
+    /// The host said that the blob service is meant.
+    pub of_blobs: bool,
     parameters: Vec<(String, String)>,
 }
 
@@ -52,7 +54,7 @@ impl Call {
         let host = text_of(&parts.headers, "host").unwrap_or_default();
         let scheme = if over_tls { "https" } else { "http" };
         let endpoint = match style {
-            AddressStyle::Host => format!("{scheme}://{host}/"),
+            AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
             AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
         };
         Call {
@@ -68,6 +70,7 @@ impl Call {
             endpoint,
             address,
             over_tls,
+            of_blobs: style == AddressStyle::BlobHost,
         }
     }
 

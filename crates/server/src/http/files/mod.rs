@@ -1,17 +1,19 @@
 //! The Azure Files REST service over the share trees: what `az storage`, the SDKs, our CLI, remote
 //! mounts and `job file stream` talk to. Entered through [`FileService::handle`] once the caller
-//! has found out which account is meant. Knows nothing of jobs, stores or tokens.
+//! has found out which account is meant. Knows nothing of jobs, stores or tokens. Of the blob
+//! service it has the containers only, which jobs mount: no blob is read or written through it.
 //!
 //! Deny by default: nothing is looked up before the caller has shown a valid Shared Key signature
 //! or shared access signature, and an account that does not exist answers like a wrong key. Paths
 //! are decoded once, here, and from then on are [`corro_shares::SharePath`]s.
 //!
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
-//! (who may), then the rooms that answer: `shares`, `directories`, `content`, `upload`,
-//! `download`; `refusal` and `reply` write every answer.
+//! (who may), then the rooms that answer: `shares`, `containers`, `directories`, `content`,
+//! `upload`, `download`; `refusal` and `reply` write every answer.
 
 mod access;
 mod call;
+mod containers;
 mod content;
 mod directories;
 mod download;
@@ -44,6 +46,8 @@ pub trait AccountKeys: Send + Sync + 'static {
 pub enum AddressStyle {
     /// `http://{account}.file.{suffix}/{share}/…`
     Host,
+    /// `http://{account}.blob.{suffix}/{container}…`: containers only.
+    BlobHost,
     /// `http://{address}/{account}/{share}/…`
     Path,
 }
@@ -100,6 +104,10 @@ impl FileService {
             Operation::ShareProperties => shares::properties(context).await,
             Operation::SetShare => shares::set(context).await,
             Operation::DeleteShare => shares::delete(context).await,
+            Operation::ListContainers => containers::list(context).await,
+            Operation::CreateContainer => containers::create(context).await,
+            Operation::ContainerProperties => containers::properties(context).await,
+            Operation::DeleteContainer => containers::delete(context).await,
             Operation::CreateDirectory => directories::create(context).await,
             Operation::DirectoryProperties => directories::properties(context).await,
             Operation::SetDirectory => directories::properties(context).await,

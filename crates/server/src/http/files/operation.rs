@@ -17,6 +17,10 @@ pub(super) enum Operation {
     ShareProperties,
     SetShare,
     DeleteShare,
+    ListContainers,
+    CreateContainer,
+    ContainerProperties,
+    DeleteContainer,
     CreateDirectory,
     DirectoryProperties,
     SetDirectory,
@@ -57,6 +61,17 @@ impl Operation {
         use Operation as O;
         use Place::{Account, Path, ShareRoot};
         Ok(match row {
+            // In path style `restype` tells containers from shares, as the host does otherwise.
+            (&GET, Account, "container", "list") => O::ListContainers,
+            (&GET, Account, "", "list") if call.of_blobs => O::ListContainers,
+            (&PUT, ShareRoot, "container", "") => O::CreateContainer,
+            (&GET | &HEAD, ShareRoot, "container", "" | "metadata") => O::ContainerProperties,
+            (&DELETE, ShareRoot, "container", "") => O::DeleteContainer,
+            _ if call.of_blobs => {
+                let message = "Of the blob service only containers are kept here, for jobs to mount.";
+                return Err(Refusal::new("InvalidQueryParameterValue").saying(message));
+            }
+
             (&GET, Account, "", "list") => O::ListShares,
 
             (&PUT, ShareRoot, "share", "") => O::CreateShare,
@@ -87,6 +102,9 @@ impl Operation {
         use Permission as P;
         match self {
             Self::ListShares | Self::CreateShare | Self::ShareProperties | Self::SetShare | Self::DeleteShare => {
+                Need::Key
+            }
+            Self::ListContainers | Self::CreateContainer | Self::ContainerProperties | Self::DeleteContainer => {
                 Need::Key
             }
             // Making a directory never replaces one; making a file may, and so is a write.

@@ -100,7 +100,10 @@ impl From<ShareError> for Refusal {
             // Where the cause is the operator's, the message is the code's own.
             ShareError::Io { .. } | ShareError::ShareIo { .. } => return Refusal { cause, ..Self::new(code) },
             // The service's sentence is what tools and people know; ours says the path.
-            ShareError::ShareNotFound(_) | ShareError::ShareAlreadyExists(_) => return Self::new(code),
+            ShareError::ShareNotFound(_)
+            | ShareError::ShareAlreadyExists(_)
+            | ShareError::ContainerNotFound(_)
+            | ShareError::ContainerAlreadyExists(_) => return Self::new(code),
             ShareError::OutOfRange { len, .. } => {
                 return Self::range_beyond(*len).saying(format!("{}.", sentence(&error)));
             }
@@ -132,12 +135,14 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         }
         "InsufficientAccountPermissions" => (403, "The server may not access this resource."),
         "ShareNotFound" => (404, "The specified share does not exist."),
+        "ContainerNotFound" => (404, "The specified container does not exist."),
         "ResourceNotFound" => (404, "The specified resource does not exist."),
         "ParentNotFound" => (404, "The specified parent path does not exist."),
         "UnsupportedHttpVerb" => (405, "The resource does not support the specified HTTP verb."),
         "OperationTimedOut" => (408, "The body of the request did not arrive in time."),
         "ServerBusy" => (503, "Too many uploads are under way: try again later."),
         "ShareAlreadyExists" => (409, "The specified share already exists."),
+        "ContainerAlreadyExists" => (409, "The specified container already exists."),
         "ResourceAlreadyExists" => (409, "The specified resource already exists."),
         "ResourceTypeMismatch" => {
             (409, "The specified resource type does not match the type of the existing resource.")

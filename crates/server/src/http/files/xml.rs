@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use corro_shares::{Entry, Kind, Page, ShareEntry};
+use corro_shares::{Entry, Kind, Page, TreeEntry};
 
 use super::reply::{http_date, smb_time};
 
@@ -17,7 +17,7 @@ pub(super) struct Asked<'a> {
     pub limit: Option<usize>,
 }
 
-pub(super) fn shares(asked: &Asked, shares: &[ShareEntry], quota: u64, next: Option<&str>) -> String {
+pub(super) fn shares(asked: &Asked, shares: &[TreeEntry], quota: u64, next: Option<&str>) -> String {
     let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(asked.endpoint));
     echo(&mut xml, asked);
     xml.push_str("<Shares>");
@@ -32,6 +32,24 @@ pub(super) fn shares(asked: &Asked, shares: &[ShareEntry], quota: u64, next: Opt
         );
     }
     xml.push_str("</Shares>");
+    finish(xml, next)
+}
+
+pub(super) fn containers(asked: &Asked, containers: &[TreeEntry], next: Option<&str>) -> String {
+    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(asked.endpoint));
+    echo(&mut xml, asked);
+    xml.push_str("<Containers>");
+    for container in containers {
+        let _ = write!(
+            xml,
+            "<Container><Name>{}</Name><Properties><Last-Modified>{}</Last-Modified><Etag>{}</Etag>\
+             <LeaseStatus>unlocked</LeaseStatus><LeaseState>available</LeaseState></Properties></Container>",
+            escape(&container.name),
+            http_date(container.modified),
+            escape(&container.etag),
+        );
+    }
+    xml.push_str("</Containers>");
     finish(xml, next)
 }
 
