@@ -1,0 +1,85 @@
+//! The kill campaign: jobs are submitted, followed and resized away while server, agents, ranks and guards are killed at
+//! random; then it is proved that nothing was lost, doubled or orphaned.
+//!
+//! `CORRO_CAMPAIGN_SECONDS` says how long (10 unless given), `CORRO_CAMPAIGN_SEED` repeats the same choices. What the
+//! machine makes of them differs from run to run; the seed is printed all the same, with everything that was done.
+
+mod harness;
+
+#[path = "campaign/desk.rs"]
+mod desk;
+#[path = "campaign/killer.rs"]
+mod killer;
+#[path = "campaign/ledger.rs"]
+mod ledger;
+#[path = "campaign/proof.rs"]
+mod proof;
+#[path = "campaign/work.rs"]
+mod work;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use harness::{Site, wait_for};
+
+/// Nodes the cluster begins with; resizes go from two fewer to one more.
+const NODES: usize = 4;
+
+#[test]
+fn nothing_is_lost_doubled_or_orphaned() {
+    let seconds = setting("CORRO_CAMPAIGN_SECONDS").unwrap_or(10);
+    let seed = setting("CORRO_CAMPAIGN_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    println!("campaign: seed {seed}, {seconds} s");
+
+    let mut site = Site::start_with(&["--no-containers", "--lease", "3"]);
+    site.prepare(NODES);
+    std::fs::create_dir_all(site.share().join("locks")).expect("a directory on the share");
+    let desk = desk::Desk::of(&site);
+    let ledger = Arc::new(ledger::Ledger::default());
+    let over = Arc::new(AtomicBool::new(false));
+    let until = Instant::now() + Duration::from_secs(seconds);
+
+    let workers = work::start(&desk, &ledger, &over, seed);
+    let kills = killer::kill_until(&mut site, &ledger, until, seed);
+    over.store(true, SeqCst);
+    let streams = workers.join();
+
+    // The dust settles: with nobody killing, everything that was acknowledged must end.
+    desk.resize(NODES).expect("the server is there again");
+    wait_for("every acknowledged job to end", || {
+        ledger.look(&desk);
+        ledger.unfinished().is_empty()
+    });
+    let findings = proof::prove(&mut site, &desk, &ledger, &streams);
+    println!("{kills}\n{}", proof::summary(&ledger, &streams));
+    assert!(findings.is_empty(), "seed {seed}:\n{}", findings.join("\n"));
+    assert!(kills.total() > 0 && ledger.ended_well() > 0, "seed {seed}: nothing was tried");
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, not {text:?}")))
+}
+
+/// Choices that a seed repeats (SplitMix64).
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64, who: u64) -> Self {
+        Self(seed ^ who.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() { None } else { from.get(self.roll(from.len() as u64) as usize) }
+    }
+}

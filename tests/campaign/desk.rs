@@ -1,0 +1,156 @@
+//! Where the campaign's workers sit: requests and commands against a server that may be dead at any moment. Everything
+//! here is allowed to get no answer.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::harness::faulty::SHARE;
+use super::harness::{IN_WORKSPACE, Site};
+
+/// Longer than any answer takes, shorter than a campaign.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Clone)]
+pub struct Desk {
+    address: String,
+    token: String,
+    workspace: String,
+    key: String,
+    dir: PathBuf,
+    share: PathBuf,
+}
+
+impl Desk {
+    pub fn of(site: &Site) -> Self {
+        // The link that commands are run by.
+        site.command("corro");
+        Self {
+            address: site.address(),
+            token: site.token(),
+            workspace: site.workspace(),
+            key: site.account_keys().remove(0),
+            dir: site.path().to_owned(),
+            share: site.share(),
+        }
+    }
+
+    /// `true` when the server acknowledged it: from then on the job must not be lost.
+    pub fn submit(&self, name: &str, nodes: usize, steps: u64) -> bool {
+        let job = json!({"properties": {
+            "nodeCount": nodes,
+            "cluster": {"id": format!("{}/clusters/nc6cluster", self.workspace)},
+            "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
+            "mountVolumes": {"azureFileShares": [{
+                "accountName": "mystorageaccount", "relativeMountPath": "myshare",
+                "azureFileUrl": "https://mystorageaccount.file.core.windows.net/myshare",
+                "credentials": {"accountKey": self.key},
+            }]},
+            "customMpiSettings": {"commandLine": rank(name, steps)},
+        }});
+        let path = format!("{}/experiments/cifar/jobs/{name}", self.workspace);
+        matches!(self.ask("PUT", &path, Some(job)), Some((200..300, _)))
+    }
+
+    pub fn terminate(&self, name: &str) -> Option<()> {
+        let path = format!("{}/experiments/cifar/jobs/{name}/terminate", self.workspace);
+        self.ask("POST", &path, None).filter(|(status, _)| *status < 300).map(|_| ())
+    }
+
+    pub fn resize(&self, nodes: usize) -> Option<()> {
+        let scale = json!({"manual": {"targetNodeCount": nodes, "nodeDeallocationOption": "requeue"}});
+        let body = json!({"properties": {"scaleSettings": scale}});
+        let path = format!("{}/clusters/nc6cluster", self.workspace);
+        self.ask("PATCH", &path, Some(body)).filter(|(status, _)| *status == 200).map(|_| ())
+    }
+
+    /// Every job the server knows, page by page; `None` when it did not answer to the end.
+    pub fn jobs(&self) -> Option<Vec<Value>> {
+        let mut jobs = Vec::new();
+        let mut path = format!("{}/experiments/cifar/jobs", self.workspace);
+        loop {
+            let (status, page) = self.ask("GET", &path, None)?;
+            if status != 200 {
+                return None;
+            }
+            jobs.extend(page["value"].as_array()?.iter().cloned());
+            match page["nextLink"].as_str() {
+                Some(next) => path = next.split_once(&self.address)?.1.to_owned(),
+                None => return Some(jobs),
+            }
+        }
+    }
+
+    /// `job file stream` of a job's `stdout.txt`, to its end.
+    pub fn stream(&self, job: &str) -> (Option<i32>, Vec<u8>) {
+        let mut command = Command::new(self.dir.join("corro"));
+        command
+            .args(["batchai", "job", "file", "stream"])
+            .args(IN_WORKSPACE.split(' '))
+            .args(["-e", "cifar", "-j", job, "-f", "stdout.txt"])
+            .current_dir(&self.dir)
+            .env("HOME", self.dir.join("home"))
+            .env("CORRO_CONFIG_DIR", self.dir.join("config"))
+            .stdin(Stdio::null());
+        let output = command.output().expect("the command runs");
+        (output.status.code(), output.stdout)
+    }
+
+    /// A file of the job on the server's disk.
+    pub fn log(&self, job: &Value) -> Vec<u8> {
+        let segment = job["properties"]["jobOutputDirectoryPathSegment"].as_str().expect("text");
+        std::fs::read(self.share.join("cifar").join(segment).join("stdouterr/stdout.txt")).unwrap_or_default()
+    }
+
+    /// What ranks wrote down beside their logs; a line that is being written is none yet.
+    pub fn notes(&self, name: &str) -> Vec<Vec<String>> {
+        let text = std::fs::read_to_string(self.share.join(name)).unwrap_or_default();
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let mark = if path.contains('?') { "" } else { "?api-version=2018-05-01" };
+        let head = format!(
+            "{method} {path}{mark} HTTP/1.0\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.address,
+            self.token,
+            body.len()
+        );
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.write_all((head + &body).as_bytes()).ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&answer[..end]);
+        let status = head.split_whitespace().nth(1)?.parse().ok()?;
+        let whole =
+            head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        // An answer that was cut off is no answer.
+        let body = &answer[end + 4..];
+        if whole.is_some_and(|whole: usize| whole != body.len()) {
+            return None;
+        }
+        Some((status, serde_json::from_slice(body).unwrap_or(Value::Null)))
+    }
+}
+
+/// What every rank does: hold a lock of its own while it lives, count aloud, and write down its beginning and its end.
+/// A lock that is held already is a second rank of the same job in the same place, or an orphan of it.
+fn rank(job: &str, steps: u64) -> String {
+    let me = "$RANK";
+    format!(
+        "exec 9>{SHARE}/locks/{job}-{me}; run=$$-$(date +%s%N); \
+         flock -n 9 || echo \"{job} {me} $HOROVOD_HOSTNAME\" >> {SHARE}/doubled; \
+         echo \"{job} {me} $run $(date +%s%3N)\" >> {SHARE}/begun; \
+         i=0; while [ $i -lt {steps} ]; do echo \"{job} {me} $run $i\"; sleep 0.05; i=$((i+1)); done; \
+         echo \"{job} {me} $run $(date +%s%3N)\" >> {SHARE}/done"
+    )
+}

@@ -1,0 +1,92 @@
+//! What the campaign was promised, and what it saw: every acknowledged job, and the first end that was seen of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use serde_json::Value;
+
+use super::desk::Desk;
+
+#[derive(Default)]
+pub struct Ledger {
+    pages: Mutex<Pages>,
+}
+
+#[derive(Default)]
+struct Pages {
+    /// Name to the number of its numbered lines a rank.
+    acknowledged: BTreeMap<String, u64>,
+    /// The job as it was when it was first seen to have ended.
+    ended: BTreeMap<String, Value>,
+    /// Ends that changed afterwards, jobs that vanished.
+    broken: BTreeSet<String>,
+    /// Every node there ever was.
+    nodes: BTreeSet<String>,
+}
+
+impl Ledger {
+    pub fn acknowledge(&self, name: &str, steps: u64) {
+        self.pages().acknowledged.insert(name.to_owned(), steps);
+    }
+
+    pub fn saw_nodes(&self, nodes: impl IntoIterator<Item = String>) {
+        self.pages().nodes.extend(nodes);
+    }
+
+    /// Compares what the server says now with what was promised and seen before. A server that does not answer says
+    /// nothing. `false` then.
+    pub fn look(&self, desk: &Desk) -> bool {
+        // Taken before the answer: a job acknowledged meanwhile need not be in it.
+        let promised: Vec<String> = self.pages().acknowledged.keys().cloned().collect();
+        let Some(jobs) = desk.jobs() else { return false };
+        let jobs: BTreeMap<&str, &Value> = jobs.iter().filter_map(|job| Some((job["name"].as_str()?, job))).collect();
+        let mut pages = self.pages();
+        for name in promised {
+            let Some(job) = jobs.get(name.as_str()) else {
+                pages.broken.insert(format!("{name} was acknowledged and is not there"));
+                continue;
+            };
+            let state = job["properties"]["executionState"].as_str().unwrap_or_default().to_owned();
+            match pages.ended.get(&name).cloned() {
+                Some(first) if first["properties"]["executionInfo"] != job["properties"]["executionInfo"] => {
+                    let (was, is) = (&first["properties"]["executionInfo"], &job["properties"]["executionInfo"]);
+                    pages.broken.insert(format!("{name} ended twice: {was} and then {is}"));
+                }
+                None if state == "succeeded" || state == "failed" => {
+                    pages.ended.insert(name, (*job).clone());
+                }
+                _ => {}
+            }
+        }
+        true
+    }
+
+    pub fn unfinished(&self) -> Vec<String> {
+        let pages = self.pages();
+        pages.acknowledged.keys().filter(|name| !pages.ended.contains_key(*name)).cloned().collect()
+    }
+
+    pub fn acknowledged(&self) -> BTreeMap<String, u64> {
+        self.pages().acknowledged.clone()
+    }
+
+    pub fn ended(&self) -> BTreeMap<String, Value> {
+        self.pages().ended.clone()
+    }
+
+    pub fn ended_well(&self) -> usize {
+        self.pages().ended.values().filter(|job| job["properties"]["executionState"] == "succeeded").count()
+    }
+
+    pub fn broken(&self) -> Vec<String> {
+        self.pages().broken.iter().cloned().collect()
+    }
+
+    pub fn nodes(&self) -> Vec<String> {
+        self.pages().nodes.iter().cloned().collect()
+    }
+
+    fn pages(&self) -> std::sync::MutexGuard<'_, Pages> {
+        self.pages.lock().expect("no one panics while writing")
+    }
+}

@@ -1,0 +1,142 @@
+//! What must be true afterwards. Each finding is one sentence; none is what we want.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use corro_launch::sweep::processes_with_tag;
+use corro_model::Timestamp;
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::harness::Site;
+use super::ledger::Ledger;
+use super::work::Streamed;
+
+pub fn prove(site: &mut Site, desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String> {
+    let mut findings = ledger.broken();
+    findings.extend(doubled(desk, ledger));
+    findings.extend(torn_logs(desk, ledger));
+    findings.extend(bad_streams(desk, ledger, streams));
+    findings.extend(unreasonable_ends(ledger));
+    ledger.saw_nodes(site.agents().into_iter().map(|(node, _)| node));
+    let address = site.address();
+    let code = site.interrupt_server();
+    if code != Some(0) {
+        findings.push(format!("the server ended with {code:?} after Ctrl-C"));
+    }
+    findings.extend(orphans(site, ledger));
+    // What was true before the last stop is true after it.
+    site.up_at(&address);
+    if !ledger.look(desk) {
+        findings.push("the server does not list its jobs after its last start".to_owned());
+    }
+    findings.extend(ledger.broken());
+    findings
+}
+
+pub fn summary(ledger: &Ledger, streams: &[Streamed]) -> String {
+    let ended = ledger.ended();
+    let mut by_end: BTreeMap<String, usize> = BTreeMap::new();
+    for job in ended.values() {
+        *by_end.entry(end_of(job)).or_default() += 1;
+    }
+    let ends: Vec<String> = by_end.iter().map(|(end, count)| format!("{end} {count}")).collect();
+    let whole = streams.iter().filter(|stream| stream.code == Some(0)).count();
+    let acknowledged = ledger.acknowledged().len();
+    format!(
+        "jobs acknowledged: {acknowledged}, ended: {} ({})\nlogs followed to their end: {whole} of {}\nnodes: {}",
+        ended.len(),
+        ends.join(", "),
+        streams.len(),
+        ledger.nodes().len()
+    )
+}
+
+fn end_of(job: &Value) -> String {
+    let code = job["properties"]["executionInfo"]["errors"][0]["code"].as_str();
+    code.unwrap_or(job["properties"]["executionState"].as_str().unwrap_or("?")).to_owned()
+}
+
+/// Two ranks of one job in one place at once, or a rank that began after its job had ended.
+fn doubled(desk: &Desk, ledger: &Ledger) -> Vec<String> {
+    let at_once = desk.notes("doubled").into_iter().map(|note| format!("ran twice at once: {}", note.join(" ")));
+    let ended = ledger.ended();
+    let late = desk.notes("begun").into_iter().filter_map(move |note| {
+        let [job, rank, _, began] = &note[..] else { return Some(format!("a torn note: {note:?}")) };
+        let end = ended.get(job)?["properties"]["executionInfo"]["endTime"].as_str()?.to_owned();
+        let end = Timestamp::parse(&end).expect("a time");
+        let began = Timestamp::from_millis(began.parse().expect("milliseconds"));
+        (began > end).then(|| format!("{job}: rank {rank} began {:?} after the job had ended", began.since(end)))
+    });
+    at_once.chain(late).collect()
+}
+
+/// A rank that ran to its end has all its lines in the log, each once and whole. Nobody has a line twice.
+fn torn_logs(desk: &Desk, ledger: &Ledger) -> Vec<String> {
+    let mut findings = Vec::new();
+    let (steps, ended) = (ledger.acknowledged(), ledger.ended());
+    let mut done: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+    for note in desk.notes("done") {
+        done.entry(note[0].clone()).or_default().push(note);
+    }
+    for (name, job) in &ended {
+        let log = String::from_utf8_lossy(&desk.log(job)).into_owned();
+        let mut lines = BTreeSet::new();
+        for line in log.lines() {
+            if line.split(' ').count() != 4 || !line.starts_with(&format!("{name} ")) {
+                findings.push(format!("{name}: a torn line in its log: {line:?}"));
+            } else if !lines.insert(line) {
+                findings.push(format!("{name}: twice in its log: {line:?}"));
+            }
+        }
+        if job["properties"]["executionState"] != "succeeded" {
+            continue;
+        }
+        let runs = done.get(name).map(Vec::as_slice).unwrap_or_default();
+        let nodes = job["properties"]["nodeCount"].as_u64().unwrap_or(0);
+        for rank in 0..nodes {
+            // The run that counts is the last.
+            let Some(run) = runs.iter().rev().find(|note| note[1] == rank.to_string()) else {
+                findings.push(format!("{name} succeeded, but its rank {rank} never came to its end"));
+                continue;
+            };
+            for i in 0..steps[name] {
+                if !lines.contains(format!("{name} {rank} {} {i}", run[2]).as_str()) {
+                    findings.push(format!("{name}: line {i} of rank {rank} is not in its log"));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Whoever followed a log to its end has the very bytes that lie on the share.
+fn bad_streams(desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String> {
+    let ended = ledger.ended();
+    let differs = |stream: &&Streamed| {
+        let log = ended.get(&stream.job).map(|job| desk.log(job)).unwrap_or_default();
+        stream.code == Some(0) && stream.bytes != log
+    };
+    let bad = streams.iter().filter(differs);
+    let words =
+        bad.map(|stream| format!("{}: a follower got {} other bytes than the log has", stream.job, stream.bytes.len()));
+    let failed = streams.iter().filter(|stream| stream.code != Some(0));
+    words.chain(failed.map(|stream| format!("{}: its follower ended with {:?}", stream.job, stream.code))).collect()
+}
+
+/// A job may fail because its rank or its node was killed or a user ended it; for no other reason.
+fn unreasonable_ends(ledger: &Ledger) -> Vec<String> {
+    let ended = ledger.ended();
+    let known = ["succeeded", "JobFailed", "JobTerminated", "NodeLost"];
+    let odd = ended.iter().filter(|(_, job)| !known.contains(&end_of(job).as_str()));
+    odd.map(|(name, job)| format!("{name} ended oddly: {}", job["properties"]["executionInfo"])).collect()
+}
+
+/// Nothing of any node there ever was is left.
+fn orphans(site: &Site, ledger: &Ledger) -> Vec<String> {
+    let agents = site.agents().into_iter().map(|(node, pid)| format!("the agent {pid} of {node} is left"));
+    let left = ledger.nodes().into_iter().flat_map(|node| {
+        let pids = processes_with_tag(&format!("{node}/"));
+        pids.into_iter().map(move |pid| format!("process {pid} of node {node} is left"))
+    });
+    agents.chain(left).collect()
+}

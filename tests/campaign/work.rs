@@ -1,0 +1,104 @@
+//! What goes on while things are killed: somebody submits, some follow logs, one resizes and terminates, one looks.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::desk::Desk;
+use super::ledger::Ledger;
+use super::{Dice, NODES};
+
+/// As many jobs as may wait at once: the end must not take longer than the campaign.
+const BACKLOG: usize = 12;
+const FOLLOWERS: u64 = 2;
+
+pub struct Workers {
+    hands: Vec<JoinHandle<()>>,
+    followers: Vec<JoinHandle<Vec<Streamed>>>,
+}
+
+/// What a follower got of one job's log.
+pub struct Streamed {
+    pub job: String,
+    pub code: Option<i32>,
+    pub bytes: Vec<u8>,
+}
+
+pub fn start(desk: &Desk, ledger: &Arc<Ledger>, over: &Arc<AtomicBool>, seed: u64) -> Workers {
+    let hand = |work: fn(&Desk, &Ledger, &AtomicBool, Dice), who: u64| {
+        let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
+        std::thread::spawn(move || work(&desk, &ledger, &over, Dice::new(seed, who)))
+    };
+    let hands = vec![hand(submit, 1), hand(meddle, 2), hand(look, 3)];
+    let followers = (0..FOLLOWERS).map(|i| {
+        let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
+        std::thread::spawn(move || follow(&desk, &ledger, &over, Dice::new(seed, 10 + i)))
+    });
+    Workers { hands, followers: followers.collect() }
+}
+
+impl Workers {
+    pub fn join(self) -> Vec<Streamed> {
+        self.hands.into_iter().for_each(|hand| hand.join().expect("a worker did not panic"));
+        self.followers.into_iter().flat_map(|follower| follower.join().expect("a follower did not panic")).collect()
+    }
+}
+
+fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
+    for i in 0.. {
+        while ledger.unfinished().len() >= BACKLOG && !over.load(SeqCst) {
+            pause(20);
+        }
+        if over.load(SeqCst) {
+            return;
+        }
+        let (name, nodes, steps) = (format!("job{i}"), 1 + dice.roll(3) as usize, 2 + dice.roll(16));
+        // Without an answer nothing was promised; the name is not used again.
+        if desk.submit(&name, nodes, steps) {
+            ledger.acknowledge(&name, steps);
+        } else {
+            pause(50);
+        }
+    }
+}
+
+/// Resizes, and now and then ends somebody's job.
+fn meddle(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
+    while !over.load(SeqCst) {
+        pause(300 + dice.roll(1_500));
+        if dice.roll(4) == 0 {
+            if let Some(name) = dice.pick(&ledger.unfinished()) {
+                desk.terminate(name);
+            }
+        } else {
+            desk.resize(NODES - 2 + dice.roll(4) as usize);
+        }
+    }
+}
+
+fn look(desk: &Desk, ledger: &Ledger, over: &AtomicBool, _: Dice) {
+    while !over.load(SeqCst) {
+        ledger.look(desk);
+        pause(50);
+    }
+}
+
+fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) -> Vec<Streamed> {
+    let mut streamed = Vec::new();
+    while !over.load(SeqCst) {
+        match dice.pick(&ledger.unfinished()) {
+            Some(job) => {
+                let (code, bytes) = desk.stream(job);
+                streamed.push(Streamed { job: job.clone(), code, bytes });
+            }
+            None => pause(50),
+        }
+    }
+    streamed
+}
+
+fn pause(milliseconds: u64) {
+    std::thread::park_timeout(Duration::from_millis(milliseconds));
+}
