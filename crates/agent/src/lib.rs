@@ -23,7 +23,7 @@ mod memory;
 mod mounts;
 mod prepare;
 mod ranks;
-mod reconcile;
+pub mod reconcile;
 mod shell;
 mod task;
 #[cfg(test)]

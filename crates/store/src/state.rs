@@ -10,6 +10,7 @@ use imbl::OrdMap;
 
 use crate::index::Index;
 use crate::records::*;
+use crate::txn::Txn;
 
 pub type Table<K, R> = OrdMap<K, Arc<R>>;
 
@@ -52,6 +53,13 @@ impl State {
         let old = R::table_mut(self).remove(key);
         R::reindex(&mut self.index, key, old.as_ref(), None);
         old.is_some()
+    }
+
+    /// The state that `change` would lead to, written nowhere: what a rehearsal has instead of a store.
+    pub fn after<T>(&self, change: impl FnOnce(&mut Txn) -> T) -> (State, T) {
+        let mut txn = Txn::on(self);
+        let result = change(&mut txn);
+        (txn.into_state(), result)
     }
 
     #[cfg(test)]

@@ -129,6 +129,10 @@ impl Txn {
         Ok(())
     }
 
+    pub(crate) fn into_state(self) -> State {
+        self.finish().0
+    }
+
     pub(crate) fn finish(mut self) -> (State, Dirty) {
         if !self.dirty.is_empty() {
             self.state.revision += 1;

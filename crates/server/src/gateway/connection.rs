@@ -7,6 +7,7 @@ use axum::extract::ws::{Message, WebSocket};
 use corro_model::ApiError;
 use corro_model::node::{FromNode, NodeCredential, ObservedNode, ToNode};
 use corro_model::state::NodeState;
+use corro_store::State;
 use corro_store::seal::digest;
 use tokio::sync::watch;
 
@@ -18,17 +19,20 @@ pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 const SILENCE: Duration = Duration::from_secs(30);
 const SEND_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Does the credential name a node that was not declared lost since it was given?
+pub fn is_living(state: &State, credential: &NodeCredential) -> bool {
+    state.nodes.get(&credential.node).is_some_and(|record| {
+        let lost = matches!(record.state(), NodeState::Unusable { lost: true, .. });
+        let known = record.credential_digest.as_deref() == Some(&digest(credential.secret.expose()));
+        known && !lost && record.epoch == credential.epoch
+    })
+}
+
 impl Gateway {
     /// Is this the living node it claims to be?
     pub fn check_credential(&self, credential: &NodeCredential) -> Result<(), ApiError> {
         let snapshot = self.app.snapshot();
-        let record = snapshot.nodes.get(&credential.node).ok_or_else(not_a_node)?;
-        let lost = matches!(record.state(), NodeState::Unusable { lost: true, .. });
-        let known = record.credential_digest.as_deref() == Some(&digest(credential.secret.expose()));
-        if lost || !known || record.epoch != credential.epoch {
-            return Err(not_a_node());
-        }
-        Ok(())
+        if is_living(&snapshot, credential) { Ok(()) } else { Err(not_a_node()) }
     }
 
     /// Serves the connection of a node whose credential was checked, until it ends.

@@ -3,9 +3,9 @@
 
 use corro_model::node::{JoinRequest, NodeCredential};
 use corro_model::state::{NodeEvent, NodeState};
-use corro_model::{ApiError, NodeId, Secret};
+use corro_model::{ApiError, NodeId, Secret, Timestamp};
 use corro_store::seal::{digest, random};
-use corro_store::{NodeRecord, State};
+use corro_store::{NodeRecord, State, Txn};
 
 use super::{Gateway, not_a_node};
 use crate::app::instance::hex;
@@ -35,19 +35,30 @@ impl Gateway {
         let instance = self.app.tenant.to_string();
         let (credential_digest, now) = (digest(secret.expose()), self.app.now());
         let commit = self.app.store.commit(move |txn| {
-            let Some(id) = node.clone().or_else(|| wanted_node(txn.state())) else { return Ok::<_, ApiError>(None) };
-            txn.node_event(&id, NodeEvent::Joined, now).map_err(|_| not_a_node())?;
-            let mut epoch = 0;
-            txn.update::<NodeRecord>(&id, |record| {
-                record.credential_digest = Some(credential_digest);
-                epoch = record.epoch;
-            });
-            Ok::<_, ApiError>(Some(NodeCredential { node: id, epoch, secret, instance }))
+            let joined = take_place(txn, node, credential_digest, now)?;
+            Ok::<_, ApiError>(joined.map(|(node, epoch)| NodeCredential { node, epoch, secret, instance }))
         });
         let joined = commit.await?;
         self.lock().tokens.remove(&given);
         Ok(joined)
     }
+}
+
+/// Somebody becomes `node`, or whichever is wanted most. `None` when none is.
+pub fn take_place(
+    txn: &mut Txn,
+    node: Option<NodeId>,
+    credential_digest: String,
+    now: Timestamp,
+) -> Result<Option<(NodeId, u64)>, ApiError> {
+    let Some(id) = node.or_else(|| wanted_node(txn.state())) else { return Ok(None) };
+    txn.node_event(&id, NodeEvent::Joined, now).map_err(|_| not_a_node())?;
+    let mut epoch = 0;
+    txn.update::<NodeRecord>(&id, |record| {
+        record.credential_digest = Some(credential_digest);
+        epoch = record.epoch;
+    });
+    Ok(Some((id, epoch)))
 }
 
 /// The oldest node that is asked for and that nobody has become yet.

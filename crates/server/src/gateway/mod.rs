@@ -15,7 +15,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::app::App;
 
-pub use connection::MAX_MESSAGE;
+pub use connection::{MAX_MESSAGE, is_living};
+pub use join::take_place;
 
 #[derive(Clone)]
 pub struct Gateway {

@@ -2,8 +2,8 @@
 //! report, decide steps, commit them, tell nodes and the provider. Woken without data by commits and observations, and
 //! by a timer. Safe to repeat; a restart takes the same path as an ordinary day.
 //!
-//! Reading order: [`steps`] (what can be decided), [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`deletion`] (who
-//! decides), [`orders`] (what nodes are told), [`chores`] and [`starts`] (slow work and its repetition).
+//! Reading order: [`steps`] (what can be decided), [`round`] (a pass without I/O), [`nodes`], [`gang`] and [`jobs`],
+//! [`scaling`], [`deletion`] (who decides), [`orders`] (what nodes are told), [`chores`] and [`starts`] (slow work and its repetition).
 
 mod chores;
 mod deletion;
@@ -11,6 +11,7 @@ pub mod gang;
 mod jobs;
 mod nodes;
 mod orders;
+pub mod round;
 pub mod scaling;
 mod starts;
 mod steps;
@@ -19,8 +20,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corro_model::node::{GangAddress, Goal};
-use corro_model::{ApiError, AttemptId, JobKey, NodeId, Timestamp};
+use corro_model::node::Goal;
+use corro_model::{ApiError, JobKey, NodeId, Timestamp};
 use corro_shares::Shares;
 use corro_store::State;
 use tokio::sync::watch;
@@ -29,6 +30,7 @@ use crate::app::App;
 use crate::gateway::{Gateway, Sighting};
 use crate::provider::Provider;
 use chores::Chores;
+use round::{Addresses, Scene};
 use starts::Starts;
 use steps::Step;
 
@@ -50,8 +52,7 @@ pub struct Reconciler {
     pub gateway: Gateway,
     pub provider: Arc<dyn Provider>,
     pub config: ReconcileConfig,
-    /// Where running gangs meet: told by the master before it runs, needed until the last node runs.
-    addresses: HashMap<AttemptId, GangAddress>,
+    addresses: Addresses,
     /// Removing what is left of nodes and of accounts.
     leaving: Chores<NodeId>,
     emptying: Chores<String>,
@@ -62,7 +63,7 @@ pub struct Reconciler {
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
         let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::new(gateway.news.clone()));
-        let (addresses, starts, last_pass) = (HashMap::new(), Starts::default(), Instant::now());
+        let (addresses, starts, last_pass) = (Addresses::new(), Starts::default(), Instant::now());
         Self { app, gateway, provider, config, addresses, leaving, emptying, starts, last_pass }
     }
 
@@ -90,18 +91,20 @@ impl Reconciler {
         self.forgive_own_absence();
         let (state, now) = (self.app.snapshot(), self.app.now());
         let sightings = self.gateway.sightings();
-        let plan = corro_sched::plan(&scaling::view(&state));
         let (gone, emptied) = (self.leaving.done().await, self.emptying.done().await);
-
         let uptime = self.gateway.uptime();
-        // Asking the provider may look at processes and files.
-        let mut steps = tokio::task::block_in_place(|| {
-            nodes::decide(&state, &sightings, uptime, now, &gone, &self.config, &*self.provider)
-        });
-        let (job_steps, _) = self.jobs(&state, &sightings);
-        steps.extend(job_steps);
-        steps.extend(scaling::decide(&state, &plan));
-        steps.extend(deletion::decide(&state, &emptied, now));
+        let (config, provider) = (&self.config, &*self.provider);
+        let scene = Scene {
+            state: &state,
+            sightings: &sightings,
+            now,
+            uptime,
+            gone: &gone,
+            emptied: &emptied,
+            config,
+            provider,
+        };
+        let mut steps = tokio::task::block_in_place(|| round::decide(&scene, &mut self.addresses));
         steps.extend(self.starts.given_up(&state));
         let committed = self.commit(steps, now).await;
 
@@ -109,7 +112,7 @@ impl Reconciler {
         // commit failed.
         let state = self.app.snapshot();
         let sightings = self.gateway.sightings();
-        let (_, goals) = self.jobs(&state, &sightings);
+        let goals = round::goals(&state, &sightings, self.app.now(), &mut self.addresses);
         self.tell_nodes(&state, &goals);
         self.gateway.forget_tokens(|node| state.nodes.contains_key(node));
         self.begin_chores(&state, &sightings, now);
@@ -134,11 +137,6 @@ impl Reconciler {
             self.gateway.forgive();
         }
         self.last_pass = Instant::now();
-    }
-
-    /// Steps for running jobs, and the goal of each that goes on.
-    fn jobs(&mut self, state: &State, sightings: &BTreeMap<NodeId, Sighting>) -> (Vec<Step>, HashMap<JobKey, Goal>) {
-        jobs::decide(state, sightings, self.app.now(), &mut self.addresses)
     }
 
     fn tell_nodes(&self, state: &State, goals: &HashMap<JobKey, Goal>) {
