@@ -10,6 +10,7 @@
 pub mod arm;
 pub mod batchai;
 pub mod error;
+pub mod history;
 pub mod ids;
 pub mod job_file;
 pub mod mount;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::*;
 use crate::batchai::*;
+use crate::history::HistoryEntry;
 
 pub const BATCHAI_VERSION: &str = "2018-05-01";
 pub const GROUPS_VERSION: &str = "2018-05-01";
@@ -202,6 +203,9 @@ operations! {
     OperationResult "Operations_Result" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationresults/{operation}"), BATCHAI_VERSION, NoBody => AsyncOperation;
     /// What the `Location` header points at: 202 while busy, then 200.
     OperationStatus "Operations_Status" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationstatuses/{operation}"), BATCHAI_VERSION, NoBody => NoBody;
+
+    /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
+    HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;
 }
 
 #[cfg(test)]

@@ -1,29 +1,38 @@
 //! SQLite: opening, forward migration, reading every row at start, writing a group of rows in one transaction.
-//! Rows are `(kind, key, body)`; what the bodies mean is `records`' business.
+//! Rows are `(kind, key, body)`; what the bodies mean is `records`' business, what the history holds is `history`'s.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, params};
+use corro_model::Timestamp;
+use rusqlite::{Connection, OpenFlags, params};
 
 use crate::StoreError;
+use crate::history::{History, HistoryBounds};
 use crate::records::load_row;
 use crate::state::State;
-use crate::txn::Dirty;
+use crate::txn::Changes;
 
 /// Each entry brings the schema from its index to the next number. Never change one that was released; add another.
-const MIGRATIONS: &[&str] = &["CREATE TABLE records (
-    kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, key)
-) WITHOUT ROWID"];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    "CREATE TABLE records (
+        kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, key)
+    ) WITHOUT ROWID",
+    "CREATE TABLE history (
+        seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
+        resource TEXT NOT NULL, detail TEXT NOT NULL
+    )",
+];
 
 pub(crate) struct Db {
     connection: Connection,
+    history: History,
 }
 
 impl Db {
-    pub fn open(path: &Path) -> Result<(Self, State), StoreError> {
+    pub fn open(path: &Path, bounds: HistoryBounds) -> Result<(Self, State), StoreError> {
         let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
         make_private(path)?;
         let mut connection = Connection::open(path).map_err(failed)?;
@@ -33,27 +42,38 @@ impl Db {
             .map_err(failed)?;
         migrate(&mut connection, failed)?;
         let state = load(&connection, failed)?;
-        Ok((Self { connection }, state))
+        let history = History::load(&connection, bounds).map_err(failed)?;
+        Ok((Self { connection, history }, state))
     }
 
-    pub fn write(&mut self, dirty: &Dirty) -> Result<(), StoreError> {
-        self.try_write(dirty).map_err(|error| StoreError::Write(Arc::new(error)))
+    pub fn write(&mut self, changes: &Changes, now: Timestamp) -> Result<(), StoreError> {
+        self.try_write(changes, now).map_err(|error| StoreError::Write(Arc::new(error)))
     }
 
-    fn try_write(&mut self, dirty: &Dirty) -> rusqlite::Result<()> {
+    fn try_write(&mut self, changes: &Changes, now: Timestamp) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
             let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3)")?;
             let mut delete = transaction.prepare_cached("DELETE FROM records WHERE kind = ?1 AND key = ?2")?;
-            for ((kind, key), body) in dirty {
+            for ((kind, key), body) in &changes.rows {
                 match body {
-                    Some(body) => put.execute(params![kind, key, body])?,
+                    Some(body) => put.execute(params![kind, key, body.text()])?,
                     None => delete.execute(params![kind, key])?,
                 };
             }
         }
-        transaction.commit()
+        let history = self.history.write(&transaction, &changes.events, now)?;
+        transaction.commit()?;
+        self.history = history;
+        Ok(())
     }
+}
+
+/// A second connection, for reading while the writer writes.
+pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
+    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .map_err(failed)
 }
 
 /// For its owner alone before the first byte is in it; SQLite gives its other files the same mode.

@@ -5,9 +5,10 @@
 //! nodes only through their state machines, and refuses what they refuse.
 //!
 //! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`db`] (SQLite), [`seal`] (secrets at rest).
+//! groups), [`db`] (SQLite), [`history`] (what happened), [`seal`] (secrets at rest).
 
 mod db;
+pub mod history;
 mod index;
 pub mod records;
 pub mod seal;
@@ -16,11 +17,14 @@ pub mod txn;
 mod writer;
 
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use corro_model::ApiError;
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
+pub use history::HistoryBounds;
 pub use records::*;
 pub use seal::{Sealed, Vault};
 pub use state::State;
@@ -38,6 +42,8 @@ pub enum StoreError {
     Record { kind: String, key: String, source: Arc<serde_json::Error> },
     #[error("cannot write to the database")]
     Write(#[source] Arc<rusqlite::Error>),
+    #[error("cannot read the history")]
+    History(#[source] Arc<rusqlite::Error>),
     #[error("the store has stopped")]
     Stopped,
 }
@@ -58,6 +64,9 @@ impl From<StoreError> for ApiError {
                 "The server's disk is full: nothing was changed. Free some space in the server's data directory and try again.",
             );
         }
+        if matches!(error, StoreError::History(_)) {
+            return ApiError::new(500, "InternalError", "The server could not read its history. See the server's log.");
+        }
         ApiError::new(
             500,
             "InternalError",
@@ -71,21 +80,41 @@ impl From<StoreError> for ApiError {
 pub struct Store {
     shared: Arc<Shared>,
     writer: writer::Inbox,
+    actor: Arc<str>,
 }
 
 /// What readers see without asking the writer.
 struct Shared {
     snapshot: RwLock<Arc<State>>,
     changed: watch::Sender<u64>,
+    reader: Mutex<Connection>,
 }
 
 impl Store {
     /// Opens or creates the database file, reads everything, starts the writer thread. Blocking.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let (db, state) = db::Db::open(path)?;
-        let shared = Arc::new(Shared { snapshot: RwLock::new(Arc::new(state)), changed: watch::channel(0).0 });
+        Self::open_bounded(path, HistoryBounds::USUAL)
+    }
+
+    /// As `open`, with a history as long as `bounds` allow.
+    pub fn open_bounded(path: &Path, bounds: HistoryBounds) -> Result<Self, StoreError> {
+        let (db, state) = db::Db::open(path, bounds)?;
+        let reader = Mutex::new(db::open_reader(path)?);
+        let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
+        let shared = Arc::new(Shared { snapshot, changed, reader });
         let writer = writer::start(db, shared.clone());
-        Ok(Self { shared, writer })
+        Ok(Self { shared, writer, actor: history::SERVER.into() })
+    }
+
+    /// The same store; what is committed through it is noted in the history as done by `actor`.
+    pub fn acting_as(&self, actor: &str) -> Self {
+        Self { actor: actor.into(), ..self.clone() }
+    }
+
+    /// What happened, newest first. Blocking; does not disturb the writer.
+    pub fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryEntry>, StoreError> {
+        let reader = self.shared.reader.lock().expect("no one panics while holding the reader");
+        history::read(&reader, filter).map_err(|error| StoreError::History(Arc::new(error)))
     }
 
     /// The state as of the last commit. Cheap; never blocks on a writer.
@@ -106,7 +135,7 @@ impl Store {
         E: From<StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.writer.send(change, reply);
+        self.writer.send(self.actor.clone(), change, reply);
         answer.await.unwrap_or_else(|_| Err(StoreError::Stopped.into()))
     }
 }

@@ -12,12 +12,17 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Sealed;
+use crate::history::Subject;
 use crate::index::Index;
 use crate::state::{State, Table};
 
 /// A kind of record: where it lies in the snapshot and what its rows are called in the database.
-pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+pub trait Record: Subject + Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     const KIND: &'static str;
+    /// What the history says when one is made.
+    const CAME: &'static str = "created";
+    /// Moved by a state machine, so that the history hears of its changes from there.
+    const MOVES: bool = false;
     type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
     fn table(state: &State) -> &Table<Self::Key, Self>;
     fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
@@ -26,9 +31,11 @@ pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
 }
 
 macro_rules! records {
-    ($($record:ident $kind:literal $key:ty => $table:ident $(indexed by $index:ident)?;)*) => {
+    ($($record:ident $kind:literal $key:ty => $table:ident $(indexed by $index:ident)? $(moving, $came:literal)?;)*) => {
         $(impl Record for $record {
             const KIND: &'static str = $kind;
+            $(const CAME: &'static str = $came;
+            const MOVES: bool = true;)?
             type Key = $key;
             fn table(state: &State) -> &Table<$key, Self> {
                 &state.$table
@@ -63,8 +70,8 @@ records! {
     ExperimentRecord "experiment" ExperimentKey => experiments;
     ClusterRecord "cluster" ClusterKey => clusters;
     FileServerRecord "fileServer" FileServerKey => file_servers;
-    NodeRecord "node" NodeId => nodes indexed by node;
-    JobRecord "job" JobKey => jobs indexed by job;
+    NodeRecord "node" NodeId => nodes indexed by node moving, "allocated";
+    JobRecord "job" JobKey => jobs indexed by job moving, "submitted";
     AccountRecord "account" String => accounts;
     OperationRecord "operation" String => operations indexed by operation;
 }

@@ -57,7 +57,7 @@ impl State {
 
     /// The state that `change` would lead to, written nowhere: what a rehearsal has instead of a store.
     pub fn after<T>(&self, change: impl FnOnce(&mut Txn) -> T) -> (State, T) {
-        let mut txn = Txn::on(self);
+        let mut txn = Txn::on(self, crate::history::SERVER.into());
         let result = change(&mut txn);
         (txn.into_state(), result)
     }

@@ -5,23 +5,44 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corro_model::batchai::BatchAiError;
-use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused, job, node};
+use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Refused, job, node};
 use corro_model::{JobKey, NodeId, Timestamp};
+use serde_json::{Value, json};
 
+use crate::history::{self, Event, SERVER};
 use crate::records::{JobRecord, LostAttempt, NodeRecord, Record};
 use crate::state::State;
 
 /// Rows to write (`Some`) or delete (`None`), by kind and key.
-pub(crate) type Dirty = BTreeMap<(&'static str, String), Option<String>>;
+pub(crate) type Rows = BTreeMap<(&'static str, String), Option<Arc<dyn Body>>>;
+
+/// What a transaction wants to be durable.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub rows: Rows,
+    pub events: Vec<Event>,
+}
+
+/// A record on its way to its row. Turned into text once, by the writer, however often it was changed before.
+pub(crate) trait Body: Send + Sync {
+    fn text(&self) -> String;
+}
+
+impl<R: Record> Body for R {
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("records are plain data")
+    }
+}
 
 pub struct Txn {
     state: State,
-    dirty: Dirty,
+    changes: Changes,
+    actor: Arc<str>,
 }
 
 impl Txn {
-    pub(crate) fn on(state: &State) -> Self {
-        Self { state: state.clone(), dirty: Dirty::new() }
+    pub(crate) fn on(state: &State, actor: Arc<str>) -> Self {
+        Self { state: state.clone(), changes: Changes::default(), actor }
     }
 
     /// The state as changed so far.
@@ -29,19 +50,51 @@ impl Txn {
         &self.state
     }
 
+    /// On whose behalf this is changed.
+    pub fn actor(&self) -> &str {
+        &self.actor
+    }
+
     pub fn get<R: Record>(&self, key: &R::Key) -> Option<Arc<R>> {
         R::table(&self.state).get(key).cloned()
     }
 
+    /// Puts a record in the place of the one under `key`, if any. The history hears of it by itself.
     pub fn put<R: Record>(&mut self, key: R::Key, record: R) {
-        let body = serde_json::to_string(&record).expect("records are plain data");
-        self.dirty.insert((R::KIND, row_key(&key)), Some(body));
-        self.state.put(key, Arc::new(record));
+        let (record, row) = (Arc::new(record), row_key(&key));
+        let old = R::table(&self.state).get(&key);
+        let event = match old {
+            None => Some(R::CAME),
+            Some(old) if record.is_deleting() && !old.is_deleting() => Some("deleting"),
+            // How jobs and nodes move is noted where they are moved; the server's own upkeep of the others is not news.
+            Some(_) if R::MOVES || &*self.actor == SERVER => None,
+            Some(_) => Some("changed"),
+        };
+        if let Some(event) = event {
+            self.record_event::<R>(event, &*record, &row, record.sketch());
+        }
+        self.changes.rows.insert((R::KIND, row), Some(record.clone()));
+        self.state.put(key, record);
     }
 
     pub fn remove<R: Record>(&mut self, key: &R::Key) {
-        if self.state.remove::<R>(key) {
-            self.dirty.insert((R::KIND, row_key(key)), None);
+        let Some(old) = self.get::<R>(key) else { return };
+        let row = row_key(key);
+        self.record_event::<R>("deleted", &*old, &row, Value::Null);
+        self.state.remove::<R>(key);
+        self.changes.rows.insert((R::KIND, row), None);
+    }
+
+    /// Adds a line to the history, in this transaction: for what cannot be seen from the records. `what` is kind and
+    /// event; `detail` is small and holds no secret.
+    pub fn note(&mut self, what: &str, resource: &str, detail: Value) {
+        let (actor, what, resource) = (self.actor.clone(), what.to_owned(), resource.to_owned());
+        self.changes.events.push(Event { actor, what, resource, detail });
+    }
+
+    fn record_event<R: Record>(&mut self, event: &str, record: &R, row: &str, detail: Value) {
+        if let Some(resource) = record.resource(row) {
+            self.note(&format!("{}.{event}", R::KIND), &resource, detail);
         }
     }
 
@@ -62,12 +115,24 @@ impl Txn {
 
     /// Moves a job through its state machine.
     pub fn job_event(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
+        self.move_job(key, event, now, None)
+    }
+
+    fn move_job(
+        &mut self,
+        key: &JobKey,
+        event: JobEvent,
+        now: Timestamp,
+        why: Option<&BatchAiError>,
+    ) -> Result<(), Refused> {
         let missing = Refused { thing: "job", state: "gone", event: event.name() };
         let mut record = (*self.get::<JobRecord>(key).ok_or(missing)?).clone();
         let next = job::next(record.state.clone(), event)?;
         if next != record.state {
             record.state = next;
             record.since = now;
+            let (event, detail) = what_a_job_did(&record, why);
+            self.record_event::<JobRecord>(event, &record, key.as_str(), detail);
             self.put(key.clone(), record);
         }
         Ok(())
@@ -84,6 +149,9 @@ impl Txn {
             record.since = now;
             // Whatever the lost node still does, it does on old orders.
             record.epoch += u64::from(lost);
+            if let Some((event, detail)) = what_a_node_did(&record) {
+                self.record_event::<NodeRecord>(event, &record, id.as_str(), detail);
+            }
             self.put(id.clone(), record);
         }
         Ok(())
@@ -107,8 +175,18 @@ impl Txn {
 
     /// Ends an attempt with `event` and frees the nodes that were busy with it.
     pub fn end_attempt(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
+        self.give_up_nodes(key, event, now, None)
+    }
+
+    fn give_up_nodes(
+        &mut self,
+        key: &JobKey,
+        event: JobEvent,
+        now: Timestamp,
+        why: Option<&BatchAiError>,
+    ) -> Result<(), Refused> {
         let nodes = self.get::<JobRecord>(key).map(|job| job.state().nodes().to_vec()).unwrap_or_default();
-        self.job_event(key, event, now)?;
+        self.move_job(key, event, now, why)?;
         for id in nodes {
             let busy = self
                 .get::<NodeRecord>(&id)
@@ -122,7 +200,7 @@ impl Txn {
 
     /// Sends a job back to the queue because of `reason`, and frees its nodes.
     pub fn requeue(&mut self, key: &JobKey, reason: BatchAiError, now: Timestamp) -> Result<(), Refused> {
-        self.end_attempt(key, JobEvent::Requeued, now)?;
+        self.give_up_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
         self.update::<JobRecord>(key, |job| {
             job.lost_attempts.push(LostAttempt { number: job.attempts, ended: now, reason });
         });
@@ -133,17 +211,63 @@ impl Txn {
         self.finish().0
     }
 
-    pub(crate) fn finish(mut self) -> (State, Dirty) {
-        if !self.dirty.is_empty() {
+    pub(crate) fn finish(mut self) -> (State, Changes) {
+        if !self.changes.is_empty() {
             self.state.revision += 1;
         }
-        (self.state, self.dirty)
+        (self.state, self.changes)
+    }
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.events.is_empty()
+    }
+
+    /// Adds what came later.
+    pub fn extend(&mut self, later: Self) {
+        self.rows.extend(later.rows);
+        self.events.extend(later.events);
+    }
+}
+
+/// The event that brought a job to its present state, in the history's words. Messages of a failure may quote what the
+/// user's program wrote, so only the code is told.
+fn what_a_job_did(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static str, Value) {
+    match &job.state {
+        JobState::Queued => match why {
+            Some(why) => ("requeued", json!({"attempt": job.attempts, "code": why.code, "message": why.message})),
+            None => ("requeued", json!({"attempt": job.attempts})),
+        },
+        JobState::Running { nodes, .. } => {
+            // `place` counts the attempt right after.
+            let attempt = corro_model::AttemptId { number: job.attempts + 1, ..job.attempt() };
+            ("placed", history::placement(&attempt, nodes))
+        }
+        JobState::Terminating { .. } => ("terminating", Value::Null),
+        JobState::Succeeded { .. } => ("succeeded", json!({"attempt": job.attempts})),
+        JobState::Failed { exit_code, errors, .. } => {
+            let code = errors.first().map(|error| &error.code);
+            ("failed", json!({"attempt": job.attempts, "exitCode": exit_code, "code": code}))
+        }
+    }
+}
+
+/// As above, for nodes; that a node takes and gives back jobs is told by the jobs.
+fn what_a_node_did(node: &NodeRecord) -> Option<(&'static str, Value)> {
+    match &node.state {
+        NodeState::Allocating | NodeState::Idle | NodeState::Running { .. } => None,
+        NodeState::Preparing => Some(("joined", Value::Null)),
+        NodeState::Leaving => Some(("retired", Value::Null)),
+        NodeState::Unusable { error, lost } => {
+            Some((if *lost { "lost" } else { "unusable" }, json!({"code": error.code})))
+        }
     }
 }
 
 fn row_key<K: serde::Serialize>(key: &K) -> String {
     match serde_json::to_value(key) {
-        Ok(serde_json::Value::String(text)) => text,
+        Ok(Value::String(text)) => text,
         _ => unreachable!("keys are plain text"),
     }
 }

@@ -4,12 +4,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::SystemTime;
 
 use tokio::sync::oneshot;
 
+use corro_model::Timestamp;
+
 use crate::db::Db;
 use crate::state::State;
-use crate::txn::{Dirty, Txn};
+use crate::txn::{Changes, Txn};
 use crate::{Shared, StoreError};
 
 /// As many changes as share one disk write.
@@ -19,14 +22,14 @@ const GROUP: usize = 512;
 pub(crate) struct Inbox(mpsc::Sender<Box<dyn Change>>);
 
 impl Inbox {
-    pub fn send<T, E, F>(&self, change: F, reply: oneshot::Sender<Result<T, E>>)
+    pub fn send<T, E, F>(&self, actor: Arc<str>, change: F, reply: oneshot::Sender<Result<T, E>>)
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
         F: FnOnce(&mut Txn) -> Result<T, E> + Send + 'static,
     {
         // A closed inbox drops the reply, which the caller sees as `Stopped`.
-        let _ = self.0.send(Box::new(Pending { change: Some(change), result: None, reply: Some(reply) }));
+        let _ = self.0.send(Box::new(Pending { actor, change: Some(change), result: None, reply: Some(reply) }));
     }
 }
 
@@ -44,24 +47,25 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
         let waiting = std::iter::once(first).chain(inbox.try_iter()).take(GROUP);
         let base = shared.snapshot.read().expect("no one panics while holding the snapshot").clone();
         let mut working: State = (*base).clone();
-        let mut dirty = Dirty::new();
-        let mut changes = Vec::new();
+        let mut changes = Changes::default();
+        let mut answered = Vec::new();
         for mut change in waiting {
-            if let Some((state, rows)) = change.apply(&working) {
+            if let Some((state, more)) = change.apply(&working) {
                 working = state;
-                dirty.extend(rows);
+                changes.extend(more);
             }
-            changes.push(change);
+            answered.push(change);
         }
-        let written = if dirty.is_empty() { Ok(()) } else { db.write(&dirty) };
+        let now = Timestamp::from(SystemTime::now());
+        let written = if changes.is_empty() { Ok(()) } else { db.write(&changes, now) };
         match &written {
-            Ok(()) if !dirty.is_empty() => shared.publish(Arc::new(working)),
+            Ok(()) if !changes.is_empty() => shared.publish(Arc::new(working)),
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(error = error as &dyn std::error::Error, "a commit failed; nothing was changed")
             }
         }
-        for change in changes {
+        for change in answered {
             change.answer(&written);
         }
     }
@@ -70,11 +74,12 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
 /// A change of any result type, waiting for its group.
 trait Change: Send {
     /// The state after the change and the rows it touched; `None` when it refused.
-    fn apply(&mut self, state: &State) -> Option<(State, Dirty)>;
+    fn apply(&mut self, state: &State) -> Option<(State, Changes)>;
     fn answer(self: Box<Self>, written: &Result<(), StoreError>);
 }
 
 struct Pending<T, E, F> {
+    actor: Arc<str>,
     change: Option<F>,
     result: Option<Result<T, E>>,
     reply: Option<oneshot::Sender<Result<T, E>>>,
@@ -86,9 +91,9 @@ where
     E: From<StoreError> + Send,
     F: FnOnce(&mut Txn) -> Result<T, E> + Send,
 {
-    fn apply(&mut self, state: &State) -> Option<(State, Dirty)> {
+    fn apply(&mut self, state: &State) -> Option<(State, Changes)> {
         let change = self.change.take()?;
-        let mut txn = Txn::on(state);
+        let mut txn = Txn::on(state, self.actor.clone());
         // A change that panics is a bug of whoever sent it, who gets no answer; the others' changes go on.
         let result = catch_unwind(AssertUnwindSafe(|| change(&mut txn))).ok()?;
         let accepted = result.is_ok();

@@ -6,6 +6,7 @@ pub mod clusters;
 pub mod experiments;
 pub mod file_servers;
 pub mod groups;
+mod history;
 pub mod instance;
 pub mod jobs;
 pub mod operations;

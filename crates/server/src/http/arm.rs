@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use corro_model::ApiError;
 use corro_model::arm::*;
 use corro_model::batchai::*;
+use corro_model::history::{HistoryEntry, HistoryFilter};
 use corro_model::ops::*;
+use corro_model::{ApiError, Timestamp};
 
 use super::answer::{Answer, Poll};
 use super::call::Call;
@@ -68,6 +69,7 @@ pub fn routes() -> Router {
         .on(UsagesList, list_usages)
         .on(OperationResult, operation_result)
         .on(OperationStatus, operation_status)
+        .on(HistoryList, history)
 }
 
 // Groups and subscriptions
@@ -387,4 +389,20 @@ fn begun_or<T>(app: &App, call: &Call<NoBody>, begun: Option<(String, String)>, 
         Some((operation, region)) => Answer::Accepted(poll(app, &call.base_url, &operation, &region)),
         None => otherwise,
     }
+}
+
+async fn history(app: App, call: Call<NoBody>) -> Result<Page<HistoryEntry>> {
+    let limit = call.number("maxresults", 1000, 1..=1000)? as usize;
+    let since = call.query("since").map(|text| {
+        let message = format!("since is '{text}': write a time as 2018-06-07T21:16:21Z");
+        Timestamp::parse(text).ok_or_else(|| ApiError::new(400, "InvalidQueryParameterValue", message).about("since"))
+    });
+    let before = call.number("marker", i64::MAX, 1..=i64::MAX)?;
+    let text = |name: &str| call.query(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    let (resource, kind, actor) = (text("resource"), text("kind"), text("actor"));
+    let filter = HistoryFilter { resource, kind, actor, since: since.transpose()?, before: Some(before as u64), limit };
+    let value = app.history(filter).await?;
+    let more = value.len() == limit;
+    let next_link = value.last().filter(|_| more).map(|last| call.next_link(&last.number.to_string()));
+    Ok(Answer::Ok(Page { value, next_link }))
 }

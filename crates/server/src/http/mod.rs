@@ -79,11 +79,11 @@ impl Api {
             let message = "Authentication failed. The 'Authorization' header is missing.";
             return Err(ApiError::unauthorized(message));
         };
-        if self.app.principal_of(token).is_none() {
+        let Some(principal) = self.app.principal_of(token) else {
             let message = "The access token is not valid or has expired: log in again.";
             return Err(ApiError::new(401, "ExpiredAuthenticationToken", message));
-        }
-        self.router.dispatch(&self.app, request).await
+        };
+        self.router.dispatch(&self.app.acting_as(&principal), request).await
     }
 
     /// OAuth2 client credentials. Public: the secret is in the body.
