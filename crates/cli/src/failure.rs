@@ -2,6 +2,8 @@
 //! shows it. Exit codes: 1 the command failed, 2 the command line is wrong, 3 `show` found nothing,
 //! 130 Ctrl-C.
 
+mod hints;
+
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
@@ -12,6 +14,8 @@ use corro_model::ApiError;
 use crate::output::{OutputError, QueryError, escape_controls};
 use crate::prompt::NotConfirmed;
 use crate::ssh_keys::SshKeyError;
+
+pub use hints::Place;
 
 const HINT_MARK: &str = "\n\nhint: ";
 
@@ -58,6 +62,13 @@ impl Failure {
 
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// The error of a request about something at `place`, which the hint repeats.
+    pub fn at(place: Place<'_>, error: ClientError) -> Failure {
+        let hint = error.api().and_then(|error| hints::hint(&error.code, place));
+        let failure = Failure::from(error);
+        Failure { hint: hint.or(failure.hint), ..failure }
     }
 
     /// `show` has its own exit code for what is not there.
@@ -125,25 +136,11 @@ impl From<ClientError> for Failure {
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Failure {
-        let hint = match error.code.as_str() {
-            "ResourceGroupNotFound" => {
-                Some("list the groups with 'corro group list', or make one with 'corro group create'")
-            }
-            "WorkspaceNotFound" => Some("list the workspaces with 'corro batchai workspace list'"),
-            "ExperimentNotFound" => Some("list the experiments with 'corro batchai experiment list'"),
-            "ClusterNotFound" => Some("list the clusters with 'corro batchai cluster list'"),
-            "JobNotFound" => Some("list the jobs with 'corro batchai job list'"),
-            "ShareNotFound" => {
-                Some("list the shares with 'corro storage share list', or make one with 'corro storage share create'")
-            }
-            "ParentNotFound" => Some("make the directory first with 'corro storage directory create'"),
-            _ => None,
-        };
         let message = match &error.target {
             Some(target) if !error.message.contains(target.as_str()) => format!("{} ({target})", error.message),
             _ => error.message.clone(),
         };
-        Failure { hint: hint.map(str::to_owned), ..Failure::new(message) }
+        Failure { hint: hints::hint(&error.code, Place::default()), ..Failure::new(message) }
     }
 }
 

@@ -19,11 +19,19 @@ pub enum NotConfirmed {
 
 /// Returns when the user agrees.
 pub fn confirm(yes: bool) -> Result<(), NotConfirmed> {
+    confirm_loss(yes, None)
+}
+
+/// Says what will be lost, then asks. Returns when the user agrees.
+pub fn confirm_loss(yes: bool, loss: Option<&str>) -> Result<(), NotConfirmed> {
     if yes {
         return Ok(());
     }
     if !rustix::termios::isatty(io::stdin()) {
         return Err(NotConfirmed::NoTerminal);
+    }
+    if let Some(loss) = loss {
+        writeln!(io::stderr(), "{loss}")?;
     }
     ask(&mut io::stdin().lock(), &mut io::stderr())
 }

@@ -90,20 +90,6 @@ impl Session {
         self.output.print(&shape.apply(&wire), table)
     }
 
-    /// What `show` found: one object for one resource, a list for several ids.
-    pub fn print_found(
-        &self,
-        shape: Shape,
-        table: TableKind,
-        found: &[impl Serialize],
-        n_ids: usize,
-    ) -> Result<(), Failure> {
-        match found {
-            [one] if n_ids < 2 => self.print(shape, Some(table), one),
-            several => self.print(shape, Some(table), &several),
-        }
-    }
-
     /// Prints a value that is no resource.
     pub fn print_value(&self, value: &Value) -> Result<(), Failure> {
         self.output.print(value, None)

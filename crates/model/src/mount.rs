@@ -43,6 +43,11 @@ pub fn find_share<'a>(
     })
 }
 
+/// The names on the way from a mount root to `path`; `None` when it does not begin there.
+pub fn below(path: &str, root: MountRoot) -> Option<Vec<&str>> {
+    strip_variable(path, root.variable()).map(components)
+}
+
 /// What follows `$NAME` or `${NAME}` at the start of `path`, when it ends there or at a slash.
 fn strip_variable<'a>(path: &'a str, name: &str) -> Option<&'a str> {
     let after = path.strip_prefix('$')?;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{cluster, experiment, job, workspace};
+use super::{cluster, experiment, file_server, job, usages, workspace};
 use crate::failure::Failure;
 use crate::session::{GlobalArgs, Session};
 
@@ -28,6 +28,11 @@ enum BatchaiCommand {
     /// Jobs: training runs described by a job.json file
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// File servers: disks that clusters and jobs mount
+    #[command(subcommand)]
+    FileServer(file_server::FileServerCommand),
+    /// Show how much of what is allowed in a region is in use
+    ListUsages(usages::UsagesArgs),
 }
 
 pub async fn run(args: BatchaiArgs) -> Result<(), Failure> {
@@ -37,5 +42,7 @@ pub async fn run(args: BatchaiArgs) -> Result<(), Failure> {
         BatchaiCommand::Experiment(command) => experiment::run(&session, command).await,
         BatchaiCommand::Cluster(command) => cluster::run(&session, command).await,
         BatchaiCommand::Job(command) => job::run(&session, command).await,
+        BatchaiCommand::FileServer(command) => file_server::run(&session, command).await,
+        BatchaiCommand::ListUsages(args) => usages::run(&session, args).await,
     }
 }

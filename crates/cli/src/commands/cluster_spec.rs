@@ -1,13 +1,15 @@
 //! What a new cluster shall be, from the command line and a configuration file; the command line wins. Pure: the key,
 //! the user's name and the file's content are arguments. Entered by `cluster create`.
 
-use corro_model::Secret;
 use corro_model::batchai::{
-    AutoScaleSettings, ClusterSpec, DeallocationOption, ImageReference, ManualScaleSettings, NodeSetup, ResourceId,
-    ScaleSettings, SetupTask, UserAccountSettings, VirtualMachineConfiguration, VmPriority,
+    ClusterSpec, ImageReference, NodeSetup, ResourceId, ScaleSettings, SetupTask, UserAccountSettings,
+    VirtualMachineConfiguration, VmPriority,
 };
 use serde::Deserialize;
 
+use super::admin::FileAccount;
+use super::cluster::{automatic, manual};
+use super::target::is_resource_id;
 use crate::failure::Failure;
 
 /// A cluster file: everything may be missing, since the command line can say it.
@@ -27,14 +29,6 @@ pub struct ClusterFileProperties {
     pub user_account_settings: Option<FileAccount>,
     pub node_setup: Option<NodeSetup>,
     pub subnet: Option<ResourceId>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FileAccount {
-    pub admin_user_name: Option<String>,
-    pub admin_user_ssh_public_key: Option<String>,
-    pub admin_user_password: Option<Secret>,
 }
 
 /// What the command line says.
@@ -60,6 +54,9 @@ pub fn plan(
     let vm_size = wanted.vm_size.clone().or(file.vm_size).ok_or_else(|| {
         Failure::new("Please provide VM size").hint("give --vm-size, for example --vm-size Standard_NC6")
     })?;
+    if wanted.subnet.as_deref().is_some_and(|id| !is_resource_id(id)) {
+        return Err(Failure::new("Ill-formed subnet resource id"));
+    }
     let mut node_setup = file.node_setup;
     if let Some(task) = setup_task(wanted)? {
         node_setup.get_or_insert_default().setup_task = Some(task);
@@ -76,13 +73,6 @@ pub fn plan(
 }
 
 fn scale(wanted: &Wanted, file: Option<ScaleSettings>) -> Result<ScaleSettings, Failure> {
-    let manual = |target| ScaleSettings {
-        manual: Some(ManualScaleSettings {
-            target_node_count: target,
-            node_deallocation_option: DeallocationOption::default(),
-        }),
-        auto_scale: None,
-    };
     match (wanted.target, wanted.min, wanted.max) {
         (None, None, None) => file.ok_or_else(|| {
             Failure::new("Please provide scale setting for the cluster via command line or configuration file")
@@ -90,20 +80,13 @@ fn scale(wanted: &Wanted, file: Option<ScaleSettings>) -> Result<ScaleSettings, 
         }),
         (Some(target), None, None) => Ok(manual(target)),
         (_, Some(_), None) | (_, None, Some(_)) => {
-            Err(Failure::new("You need to either provide both min and max node quantity or not provide any of them"))
+            Err(Failure::new("You need to either provide both min and max node counts or not provide any of them"))
         }
         (_, Some(min), Some(max)) if min > max => {
-            Err(Failure::new("Maximum nodes quantity must be greater or equal to minimum nodes quantity."))
+            Err(Failure::new("Maximum nodes count must be greater or equal to minimum nodes count"))
         }
         (target, Some(min), Some(max)) if min == max && target.is_none_or(|target| target == min) => Ok(manual(min)),
-        (target, Some(min), Some(max)) => Ok(ScaleSettings {
-            manual: None,
-            auto_scale: Some(AutoScaleSettings {
-                minimum_node_count: min,
-                maximum_node_count: max,
-                initial_node_count: target.unwrap_or(0),
-            }),
-        }),
+        (target, Some(min), Some(max)) => Ok(automatic(min, max, target.unwrap_or(0))),
     }
 }
 
@@ -116,6 +99,9 @@ fn image(wanted: &Wanted) -> Result<Option<VirtualMachineConfiguration>, Failure
             None => Ok(None),
         };
     };
+    if wanted.custom_image.as_deref().is_some_and(|id| !is_resource_id(id)) {
+        return Err(Failure::new("Ill-formed custom image resource id"));
+    }
     let mut reference = image_reference(image)?;
     reference.virtual_machine_image_id = wanted.custom_image.clone();
     Ok(Some(VirtualMachineConfiguration { image_reference: reference }))
@@ -137,15 +123,17 @@ fn image_reference(image: &str) -> Result<ImageReference, Failure> {
         _ => {}
     }
     match image.split(':').collect::<Vec<_>>()[..] {
-        [publisher, offer, sku, version] if ![publisher, offer, sku].contains(&"") => {
-            Ok(reference(publisher, offer, sku, Some(version).filter(|version| !version.is_empty())))
+        [publisher, offer, sku, version] => {
+            let parts = [("publisher", publisher), ("offer", offer), ("sku", sku)];
+            match parts.iter().find(|(_, value)| value.is_empty()) {
+                Some((part, _)) => Err(Failure::new(format!("Image {part} must be provided in --image argument"))),
+                None => Ok(reference(publisher, offer, sku, Some(version).filter(|version| !version.is_empty()))),
+            }
         }
         [_] => Err(Failure::new(format!(
-            "Unsupported image alias \"{image}\", supported aliases are UbuntuLTS, UbuntuDSVM."
+            "Unsupported image alias \"{image}\", supported aliases are UbuntuLTS, UbuntuDSVM"
         ))),
-        _ => Err(Failure::new(format!(
-            "--image must have format \"publisher:offer:sku:version\" or \"publisher:offer:sku:\", not \"{image}\""
-        ))),
+        _ => Err(Failure::new("--image must have format \"publisher:offer:sku:version\" or \"publisher:offer:sku:\"")),
     }
 }
 
@@ -158,6 +146,7 @@ fn setup_task(wanted: &Wanted) -> Result<Option<SetupTask>, Failure> {
             environment_variables: Vec::new(),
             secrets: Vec::new(),
             std_out_err_path_prefix: output.clone(),
+            std_out_err_path_suffix: None,
         })),
     }
 }
@@ -227,7 +216,7 @@ mod tests {
         scale_of(None, None, None, Err("Please provide scale setting"));
         scale_of(None, Some(1), None, Err("You need to either provide both min and max"));
         scale_of(None, None, Some(1), Err("You need to either provide both min and max"));
-        scale_of(None, Some(3), Some(1), Err("Maximum nodes quantity"));
+        scale_of(None, Some(3), Some(1), Err("Maximum nodes count must be"));
     }
 
     #[test]
@@ -255,8 +244,15 @@ mod tests {
         with("a:b:c:", Ok(json!({"publisher": "a", "offer": "b", "sku": "c"})));
         with("a:b:c:1", Ok(json!({"publisher": "a", "offer": "b", "sku": "c", "version": "1"})));
         with("a:b", Err("--image must have format"));
+        with("a::c:", Err("Image offer must be provided in --image argument"));
         with("windows", Err("Unsupported image alias"));
         check(json!({}), Wanted { custom_image: Some("id".into()), ..wanted() }, Err("You need to specify --image"));
+        let both = |id: &str| Wanted { custom_image: Some(id.into()), image: Some("ubuntults".into()), ..wanted() };
+        check(json!({}), both("id"), Err("Ill-formed custom image resource id"));
+        let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/images/i";
+        let image = json!({"publisher": "Canonical", "offer": "UbuntuServer", "sku": "16.04-LTS",
+                           "virtualMachineImageId": id});
+        check(json!({}), both(id), Ok(json!({"virtualMachineConfiguration": {"imageReference": image}})));
     }
 
     #[test]

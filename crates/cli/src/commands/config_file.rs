@@ -12,16 +12,31 @@ use crate::failure::Failure;
 use crate::output::{Shape, escape_controls};
 use crate::talk::say;
 
-/// The file's content, and the fields in it that `shape` does not have.
-pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<(T, Vec<String>), Failure> {
+const SCHEMAS: &str = "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01";
+
+/// The file's content. Fields in it that `shape` does not have are said aloud and ignored.
+pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<T, Failure> {
     let text = fs::read(path).map_err(|error| Failure {
         causes: vec![error.to_string()],
         ..Failure::new(format!("cannot read the configuration file {}", path.display()))
     })?;
-    parse(&text, shape).map_err(|problem| {
+    let (content, unknown) = parse(&text, shape).map_err(|problem| {
+        let schema = format!("{SCHEMAS}/{}.json", schema_name(shape));
         Failure::new(format!("cannot use the configuration file {}: {problem}", path.display()))
-            .hint(format!("correct the file and try again; the fields are those of https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01/{}.json", if shape == Shape::Job { "job" } else { "cluster" }))
-    })
+            .hint(format!("correct the file and try again; the fields are those of {schema}"))
+    })?;
+    for field in &unknown {
+        say(unknown_field(path, field));
+    }
+    Ok(content)
+}
+
+fn schema_name(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Job => "job",
+        Shape::FileServer => "nfs",
+        _ => "cluster",
+    }
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<String>), job_file::JsonProblem> {
@@ -32,13 +47,6 @@ fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<Strin
     // Both stand in the service's own examples.
     unknown.retain(|field| field != "$schema" && !(field.contains("outputDirectories") && field.ends_with(".type")));
     Ok((parsed, unknown))
-}
-
-/// Says which fields of the file are ignored.
-pub fn warn_about_unknown_fields(path: &Path, unknown: &[String]) {
-    for field in unknown {
-        say(unknown_field(path, field));
-    }
 }
 
 fn unknown_field(path: &Path, field: &str) -> String {

@@ -1,13 +1,16 @@
 //! `corro batchai experiment`.
 
 use clap::{Args, Subcommand};
+use corro_model::batchai::Experiment;
+use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{ExperimentsCreate, ExperimentsDelete, ExperimentsGet, ExperimentsList, NoBody};
 
-use super::target::{GROUP_FLAG, NAME_FLAG, Name, Target, WORKSPACE_FLAG};
+use super::names::{Chosen, EndArgs, Names, WorkspaceArgs, with};
+use super::resource::{self, Ending, Resource};
+use super::target::{NAME_FLAG, Name};
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
-use crate::prompt;
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -16,105 +19,58 @@ pub enum ExperimentCommand {
     #[command(after_help = "Example:\n  corro batchai experiment create -g batchai.horovod -w batchaidev -n cifar")]
     Create(NameArgs),
     /// Show an experiment
-    Show(ShowArgs),
+    Show(Chosen<NameArgs>),
     /// List the experiments of a workspace
-    List(ListArgs),
+    List(WorkspaceArgs),
     /// Delete an experiment and its jobs; running jobs are stopped
-    Delete(DeleteArgs),
+    Delete(EndArgs<NameArgs>),
 }
 
 #[derive(Args, Debug)]
 pub struct NameArgs {
-    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
-    #[arg(long, short = 'g', value_name = "GROUP")]
-    resource_group: Option<String>,
-    /// Name of the workspace
-    #[arg(long, short = 'w', value_name = "WORKSPACE")]
-    workspace: Option<String>,
+    #[command(flatten)]
+    workspace: WorkspaceArgs,
     /// Name of the experiment
     #[arg(long, short = 'n', value_name = "EXPERIMENT")]
     name: Option<String>,
 }
 
-impl NameArgs {
-    fn names(&self) -> [Name<'_>; 3] {
-        [
-            ("group", GROUP_FLAG, self.resource_group.as_deref()),
-            ("workspace", WORKSPACE_FLAG, self.workspace.as_deref()),
-            ("experiment", NAME_FLAG, self.name.as_deref()),
-        ]
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        with(&self.workspace, ("experiment", NAME_FLAG, self.name.as_deref()))
     }
 }
 
-#[derive(Args, Debug)]
-pub struct ShowArgs {
-    #[command(flatten)]
-    name: NameArgs,
-    /// Full ids, instead of names
-    #[arg(long, num_args = 1.., value_name = "ID")]
-    ids: Vec<String>,
-}
+struct Experiments;
 
-#[derive(Args, Debug)]
-pub struct ListArgs {
-    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
-    #[arg(long, short = 'g', value_name = "GROUP")]
-    resource_group: Option<String>,
-    /// Name of the workspace
-    #[arg(long, short = 'w', value_name = "WORKSPACE")]
-    workspace: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct DeleteArgs {
-    #[command(flatten)]
-    target: ShowArgs,
-    /// Do not wait until everything is gone
-    #[arg(long)]
-    no_wait: bool,
-    /// Do not ask
-    #[arg(long, short = 'y')]
-    yes: bool,
+impl Resource for Experiments {
+    type Item = Experiment;
+    type Get = ExperimentsGet;
+    type List = ExperimentsList;
+    const SHAPE: Shape = Shape::Experiment;
+    const TABLE: TableKind = TableKind::Experiment;
 }
 
 pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Failure> {
+    let deleting = Ending {
+        doing: "Deleting",
+        loss: Some("Its jobs are deleted with it, running ones are stopped. Their output stays on the shares."),
+    };
     match command {
-        ExperimentCommand::Create(args) => {
-            let target = Target::named(&args.names())?;
-            let experiment = session.client()?.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await?;
-            session.print(Shape::Experiment, Some(TableKind::Experiment), &experiment)
+        ExperimentCommand::Create(args) => create(session, args).await,
+        ExperimentCommand::Show(args) => resource::show::<Experiments>(session, &args).await,
+        ExperimentCommand::List(args) => resource::list::<Experiments>(session, &args.target()?).await,
+        ExperimentCommand::Delete(args) => {
+            resource::end::<Experiments, ExperimentsDelete>(session, &args, deleting).await
         }
-        ExperimentCommand::Show(args) => show(session, args).await,
-        ExperimentCommand::List(args) => {
-            let workspace = Target::named(&[
-                ("group", GROUP_FLAG, args.resource_group.as_deref()),
-                ("workspace", WORKSPACE_FLAG, args.workspace.as_deref()),
-            ])?;
-            let experiments = session.client()?.list::<ExperimentsList, _>(&workspace.values(), &[]).await?;
-            session.print(Shape::Experiment, Some(TableKind::Experiment), &experiments)
-        }
-        ExperimentCommand::Delete(args) => delete(session, args).await,
     }
 }
 
-async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
-    let targets = Target::all::<ExperimentsGet>(&args.ids, &args.name.names())?;
-    let mut found = Vec::new();
-    for target in &targets {
-        found.push(session.client()?.get::<ExperimentsGet>(&target.values()).await.map_err(Failure::of_show)?);
-    }
-    session.print_found(Shape::Experiment, TableKind::Experiment, &found, args.ids.len())
-}
-
-async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
-    let targets = Target::all::<ExperimentsGet>(&args.target.ids, &args.target.name.names())?;
-    prompt::confirm(args.yes)?;
-    for target in &targets {
-        let pending = session.client()?.start::<ExperimentsDelete>(&target.values(), &NoBody {}).await?;
-        if !args.no_wait {
-            let _spinner = Spinner::start("Deleting");
-            session.client()?.wait(pending).await?;
-        }
-    }
-    Ok(())
+async fn create(session: &Session, args: NameArgs) -> Result<(), Failure> {
+    let target = args.target()?;
+    check_name(NameOf::Experiment, target.name("experiment"))?;
+    let spinner = Spinner::start("Creating");
+    let experiment = session.client()?.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await;
+    drop(spinner);
+    resource::print::<Experiments>(session, &experiment.map_err(|error| target.failure(error))?)
 }

@@ -114,7 +114,9 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
 }
 
 async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
-    prompt::confirm(args.yes)?;
+    let loss =
+        "Everything in the group is deleted with it: workspaces, clusters, jobs, storage accounts, shares and files.";
+    prompt::confirm_loss(args.yes, Some(loss))?;
     let pending = session.client()?.start::<GroupsDelete>(&[("group", &args.name.name)], &NoBody {}).await?;
     if !args.no_wait {
         let _spinner = Spinner::start("Deleting");

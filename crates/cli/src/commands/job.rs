@@ -1,21 +1,25 @@
-//! `corro batchai job`.
+//! `corro batchai job`. Waiting for one is in `job_wait`, its files in `job_file` and `job_stream`, logging in to its nodes
+//! in `node`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use corro_model::batchai::{JobCreateParameters, ResourceId};
+use corro_client::Client;
+use corro_model::batchai::{Job, JobCreateParameters, RemoteLoginInformation, ResourceId};
 use corro_model::names::{NameOf, check_name};
-use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, JobsTerminate, NoBody};
-use corro_model::{ids, validate};
+use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, JobsListRemoteLogin, JobsTerminate};
+use corro_model::validate;
 
 use super::job_stream::say_waiting;
 use super::mounts::{self, MountArgs};
-use super::target::{EXPERIMENT_FLAG, GROUP_FLAG, NAME_FLAG, Name, Target, WORKSPACE_FLAG};
+use super::names::{Chosen, EndArgs, ExperimentArgs, Names, with};
+use super::node::{self, NodeParent};
+use super::resource::{self, Ending, Resource};
+use super::target::{JOB_FLAG, NAME_FLAG, Name, Target};
 use super::{config_file, job_file, job_wait};
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
-use crate::prompt;
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -29,18 +33,21 @@ pub enum JobCommand {
     #[command(
         after_help = "Example:\n  corro batchai job show -g batchai.horovod -w batchaidev -e cifar \\\n      -n cifar_distributed --query executionState"
     )]
-    Show(ShowArgs),
+    Show(Chosen<NameArgs>),
     /// List the jobs of an experiment
-    List(ListArgs),
+    List(ExperimentArgs),
     /// Wait for the end of a job; exits with the job's exit code
     Wait(WaitArgs),
     /// Stop a job that is queued or running
-    Terminate(EndArgs),
+    Terminate(EndArgs<NameArgs>),
     /// Delete a job; a running one is stopped first. Its output stays on the share
-    Delete(EndArgs),
+    Delete(EndArgs<NameArgs>),
     /// Output files of a job: list and follow them
     #[command(subcommand)]
     File(job_file::JobFileCommand),
+    /// Nodes that a job runs on: how to reach them, and running commands on them
+    #[command(subcommand)]
+    Node(node::NodeCommand<ParentArgs>),
 }
 
 #[derive(Args, Debug)]
@@ -52,35 +59,32 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-/// The experiment a job is in.
-#[derive(Args, Debug)]
-pub struct ExperimentArgs {
-    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
-    #[arg(long, short = 'g', value_name = "GROUP")]
-    resource_group: Option<String>,
-    /// Name of the workspace
-    #[arg(long, short = 'w', value_name = "WORKSPACE")]
-    workspace: Option<String>,
-    /// Name of the experiment
-    #[arg(long, short = 'e', value_name = "EXPERIMENT")]
-    experiment: Option<String>,
-}
-
-impl ExperimentArgs {
-    pub fn names(&self) -> [Name<'_>; 3] {
-        [
-            ("group", GROUP_FLAG, self.resource_group.as_deref()),
-            ("workspace", WORKSPACE_FLAG, self.workspace.as_deref()),
-            ("experiment", EXPERIMENT_FLAG, self.experiment.as_deref()),
-        ]
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        with(&self.experiment, ("job", NAME_FLAG, self.name.as_deref()))
     }
 }
 
-impl NameArgs {
+/// A job, as the parent of files and nodes.
+#[derive(Args, Debug)]
+pub struct ParentArgs {
+    #[command(flatten)]
+    experiment: ExperimentArgs,
+    /// Name of the job
+    #[arg(long, short = 'j', value_name = "JOB")]
+    job: Option<String>,
+}
+
+impl Names for ParentArgs {
     fn names(&self) -> Vec<Name<'_>> {
-        let mut names = self.experiment.names().to_vec();
-        names.push(("job", NAME_FLAG, self.name.as_deref()));
-        names
+        with(&self.experiment, ("job", JOB_FLAG, self.job.as_deref()))
+    }
+}
+
+impl NodeParent for ParentArgs {
+    async fn logins(client: &Client, target: &Target) -> Result<Vec<RemoteLoginInformation>, Failure> {
+        let logins = client.list::<JobsListRemoteLogin, _>(&target.values(), &[]).await;
+        logins.map_err(|error| target.failure(error))
     }
 }
 
@@ -99,79 +103,65 @@ pub struct CreateArgs {
 }
 
 #[derive(Args, Debug)]
-pub struct ShowArgs {
-    #[command(flatten)]
-    name: NameArgs,
-    /// Full ids, instead of names
-    #[arg(long, num_args = 1.., value_name = "ID")]
-    ids: Vec<String>,
-}
-
-#[derive(Args, Debug)]
-pub struct ListArgs {
-    #[command(flatten)]
-    experiment: ExperimentArgs,
-}
-
-#[derive(Args, Debug)]
 pub struct WaitArgs {
     #[command(flatten)]
-    name: NameArgs,
+    job: Chosen<NameArgs>,
     /// Seconds between looks at the job [default: 1 at first, growing to 15]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
 }
 
-#[derive(Args, Debug)]
-pub struct EndArgs {
-    #[command(flatten)]
-    job: ShowArgs,
-    /// Do not wait for the end
-    #[arg(long)]
-    no_wait: bool,
-    /// Do not ask
-    #[arg(long, short = 'y')]
-    yes: bool,
+struct Jobs;
+
+impl Resource for Jobs {
+    type Item = Job;
+    type Get = JobsGet;
+    type List = JobsList;
+    const SHAPE: Shape = Shape::Job;
+    const TABLE: TableKind = TableKind::Job;
 }
 
 pub async fn run(session: &Session, command: JobCommand) -> Result<(), Failure> {
+    let stopping = Ending { doing: "Stopping", loss: None };
+    let deleting = Ending { doing: "Deleting", loss: None };
     match command {
         JobCommand::Create(args) => create(session, *args).await,
-        JobCommand::Show(args) => show(session, args).await,
-        JobCommand::List(args) => {
-            let experiment = Target::named(&args.experiment.names())?;
-            let jobs = session.client()?.list::<JobsList, _>(&experiment.values(), &[]).await?;
-            session.print(Shape::Job, Some(TableKind::Job), &jobs)
+        JobCommand::Show(args) => resource::show::<Jobs>(session, &args).await,
+        JobCommand::List(args) => resource::list::<Jobs>(session, &args.target()?).await,
+        JobCommand::Wait(args) => {
+            for target in resource::targets::<Jobs>(&args.job)? {
+                job_wait::wait(session, &target, args.interval).await?;
+            }
+            Ok(())
         }
-        JobCommand::Wait(args) => job_wait::wait(session, &Target::named(&args.name.names())?, args.interval).await,
-        JobCommand::Terminate(args) => end::<JobsTerminate>(session, args, "Stopping").await,
-        JobCommand::Delete(args) => end::<JobsDelete>(session, args, "Deleting").await,
+        JobCommand::Terminate(args) => resource::end::<Jobs, JobsTerminate>(session, &args, stopping).await,
+        JobCommand::Delete(args) => resource::end::<Jobs, JobsDelete>(session, &args, deleting).await,
         JobCommand::File(command) => job_file::run(session, command).await,
+        JobCommand::Node(command) => node::run(session, command).await,
     }
 }
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    let target = Target::named(&args.name.names())?;
-    let (group, workspace) = (target.name("group"), target.name("workspace"));
+    let target = args.name.target()?;
     check_name(NameOf::Job, target.name("job"))?;
-    let (parameters, unknown) = config_file::read::<JobCreateParameters>(&args.config_file, Shape::Job)?;
-    config_file::warn_about_unknown_fields(&args.config_file, &unknown);
-    let mut spec = parameters.properties;
+    let mut spec = config_file::read::<JobCreateParameters>(&args.config_file, Shape::Job)?.properties;
     // What the file alone shows to be wrong is said before the server is asked.
     validate::check_job(&spec).map_err(|error| about_file(&args.config_file, error))?;
 
-    if session.client()?.find::<JobsGet>(&target.values()).await?.is_some() {
+    let (client, values) = (session.client()?, target.values());
+    if client.find::<JobsGet>(&values).await.map_err(|error| target.failure(error))?.is_some() {
         return Err(Failure::new("A job with given name, experiment, workspace and resource group already exists.")
             .hint("choose another name, or delete it with 'corro batchai job delete'"));
     }
-    spec.cluster = Some(ResourceId { id: cluster_id(session, &args.cluster, group, workspace).await? });
-    spec.mount_volumes = mounts::fill(session.client()?, spec.mount_volumes, &args.mounts, (group, workspace)).await?;
+    spec.cluster = Some(ResourceId { id: cluster_id(client, &args.cluster, &target).await? });
+    spec.mount_volumes = mounts::fill(client, spec.mount_volumes, &args.mounts, &target).await?;
     validate::check_job(&spec).map_err(|error| about_file(&args.config_file, error))?;
 
     let spinner = Spinner::start("Submitting");
-    let job = session.client()?.run::<JobsCreate>(&target.values(), &JobCreateParameters { properties: spec }).await?;
+    let job = client.run::<JobsCreate>(&values, &JobCreateParameters { properties: spec }).await;
     drop(spinner);
-    session.print(Shape::Job, Some(TableKind::Job), &job)?;
+    let job = job.map_err(|error| target.failure(error))?;
+    resource::print::<Jobs>(session, &job)?;
     say_waiting(&job, &mut None);
     Ok(())
 }
@@ -182,40 +172,11 @@ fn about_file(path: &std::path::Path, error: corro_model::ApiError) -> Failure {
 }
 
 /// The cluster's full id as the server knows it; the cluster must exist.
-async fn cluster_id(session: &Session, cluster: &str, group: &str, workspace: &str) -> Result<String, Failure> {
-    let (group, workspace, name) = match cluster.starts_with('/') {
-        true => ids::arm::parse_cluster(cluster).ok_or_else(|| {
-            Failure::usage(format!("argument --cluster/-c: '{cluster}' is not the id of a cluster"))
-                .hint("give the cluster's name, or the 'id' that 'corro batchai cluster show' prints")
-        })?,
-        false => (group, workspace, cluster),
+async fn cluster_id(client: &Client, cluster: &str, job: &Target) -> Result<String, Failure> {
+    let target = match cluster.starts_with('/') {
+        true => Target::of_id::<ClustersGet>("--cluster/-c", cluster)?,
+        false => job.sibling("cluster", cluster),
     };
-    let path = [("group", group), ("workspace", workspace), ("cluster", name)];
-    Ok(session.client()?.get::<ClustersGet>(&path).await?.id)
-}
-
-async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
-    let targets = Target::all::<JobsGet>(&args.ids, &args.name.names())?;
-    let mut found = Vec::new();
-    for target in &targets {
-        found.push(session.client()?.get::<JobsGet>(&target.values()).await.map_err(Failure::of_show)?);
-    }
-    session.print_found(Shape::Job, TableKind::Job, &found, args.ids.len())
-}
-
-/// Delete and terminate are alike but for the request.
-async fn end<O>(session: &Session, args: EndArgs, doing: &str) -> Result<(), Failure>
-where
-    O: corro_model::ops::Operation<Request = NoBody>,
-{
-    let targets = Target::all::<JobsGet>(&args.job.ids, &args.job.name.names())?;
-    prompt::confirm(args.yes)?;
-    for target in &targets {
-        let pending = session.client()?.start::<O>(&target.values(), &NoBody {}).await?;
-        if !args.no_wait {
-            let _spinner = Spinner::start(doing);
-            session.client()?.wait(pending).await?;
-        }
-    }
-    Ok(())
+    let found = client.get::<ClustersGet>(&target.values()).await;
+    Ok(found.map_err(|error| target.failure(error))?.id)
 }

@@ -5,9 +5,10 @@ use corro_client::{Client, ClientError};
 use corro_model::batchai::{OutputFile, STDOUTERR};
 use corro_model::ops::JobsListOutputFiles;
 
-use super::job::ExperimentArgs;
+use super::job::ParentArgs;
 use super::job_stream;
-use super::target::{JOB_FLAG, Target};
+use super::names::Names;
+use super::target::Target;
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::session::Session;
@@ -29,10 +30,7 @@ pub enum JobFileCommand {
 #[derive(Args, Debug)]
 pub struct DirectoryArgs {
     #[command(flatten)]
-    experiment: ExperimentArgs,
-    /// Name of the job
-    #[arg(long, short = 'j', value_name = "JOB")]
-    job: Option<String>,
+    job: ParentArgs,
     /// Output directory: stdouterr for the logs, or an id of the job's outputDirectories
     #[arg(long, short = 'd', value_name = "ID", default_value = STDOUTERR)]
     output_directory_id: String,
@@ -68,13 +66,7 @@ pub struct OutputDirectory {
 
 impl OutputDirectory {
     fn new(args: &DirectoryArgs) -> Result<OutputDirectory, Failure> {
-        let mut names = args.experiment.names().to_vec();
-        names.push(("job", JOB_FLAG, args.job.as_deref()));
-        Ok(OutputDirectory {
-            job: Target::named(&names)?,
-            id: args.output_directory_id.clone(),
-            path: args.path.clone(),
-        })
+        Ok(OutputDirectory { job: args.job.target()?, id: args.output_directory_id.clone(), path: args.path.clone() })
     }
 
     pub async fn list(&self, client: &Client, expiry: u32) -> Result<Vec<OutputFile>, ClientError> {
@@ -92,7 +84,9 @@ impl OutputDirectory {
 pub async fn run(session: &Session, command: JobFileCommand) -> Result<(), Failure> {
     match command {
         JobFileCommand::List(args) => {
-            let files = OutputDirectory::new(&args.directory)?.list(session.client()?, args.expiry).await?;
+            let directory = OutputDirectory::new(&args.directory)?;
+            let files = directory.list(session.client()?, args.expiry).await;
+            let files = files.map_err(|error| directory.job.failure(error))?;
             session.print(Shape::JobFile, Some(TableKind::JobFile), &files)
         }
         JobFileCommand::Stream(args) => {

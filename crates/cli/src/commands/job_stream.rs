@@ -88,7 +88,7 @@ impl Follower<'_> {
         let files = loop {
             match self.directory.list(self.session.client()?, LINK_MINUTES).await {
                 Ok(files) => break files,
-                Err(error) => self.patience.endure(error).await?,
+                Err(error) => self.patience.endure(error, &self.directory.job).await?,
             }
         };
         self.patience.reset();
@@ -107,7 +107,7 @@ impl Follower<'_> {
                     self.patience.reset();
                     return Ok(job);
                 }
-                Err(error) => self.patience.endure(error).await?,
+                Err(error) => self.patience.endure(error, &self.directory.job).await?,
             }
         }
     }
@@ -126,7 +126,7 @@ impl Follower<'_> {
                     *link = fresh;
                     self.patience.endure_refusal(error).await?;
                 }
-                Err(Stop::Client(error)) => self.patience.endure(error).await?,
+                Err(Stop::Client(error)) => self.patience.endure(error, &self.directory.job).await?,
             }
         }
     }

@@ -27,7 +27,7 @@ pub async fn wait(session: &Session, target: &Target, interval: Option<u64>) -> 
         let job = match session.client()?.get::<JobsGet>(&target.values()).await {
             Ok(job) => job,
             Err(error) => {
-                patience.endure(error).await?;
+                patience.endure(error, target).await?;
                 continue;
             }
         };

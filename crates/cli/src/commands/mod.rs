@@ -1,22 +1,29 @@
 //! The commands, one file per group of the command line. `main` hands over parsed arguments; a command talks to the
 //! server through its `Session`, prints one answer and returns, or fails with a `Failure`.
 //!
-//! Sibling files repeat the same shape: an enum of subcommands, their arguments, and `run`.
+//! Sibling files repeat the same shape: an enum of subcommands, their arguments, and `run`. What resources have in common
+//! is in `names` (arguments), `target` (which one) and `resource` (show, list, end).
 
+mod admin;
 pub mod agent;
+mod auto_storage;
 pub mod batchai;
 pub mod cluster;
 mod cluster_spec;
 mod config_file;
 pub mod doctor;
 pub mod experiment;
+pub mod file_server;
 pub mod group;
 pub mod job;
 pub mod job_file;
 mod job_stream;
 mod job_wait;
 mod mounts;
+mod names;
+mod node;
 mod patience;
+mod resource;
 pub mod run;
 pub mod server;
 pub mod storage;
@@ -28,4 +35,5 @@ pub mod storage_share;
 mod target;
 pub mod tutorial;
 pub mod up;
+mod usages;
 pub mod workspace;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use corro_client::{ClientError, PATIENCE};
 
+use super::target::Target;
 use crate::failure::Failure;
 use crate::session::say_that_the_server_is_away;
 
@@ -26,10 +27,10 @@ impl Patience {
         self.refusals = 0;
     }
 
-    /// Pauses when trying again may help, fails when it cannot or has not for a minute.
-    pub async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
+    /// Pauses when trying again may help, fails when it cannot or has not for a minute. `target` is what the request was about.
+    pub async fn endure(&mut self, error: ClientError, target: &Target) -> Result<(), Failure> {
         if !self.answered_before || !error.is_transient() {
-            return Err(error.into());
+            return Err(target.failure(error));
         }
         let since = *self.since.get_or_insert_with(|| {
             say_that_the_server_is_away();

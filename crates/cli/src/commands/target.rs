@@ -1,9 +1,10 @@
 //! Which resource a command is about: by names (`-g`, `-w`, `-n` …) or by full ids (`--ids`). Entered by every command
 //! before its first request; says what is missing the way `az` does.
 
+use corro_client::ClientError;
 use corro_model::ops::{Operation, match_path};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Place};
 use crate::session::setting;
 
 /// Values for the parameters of an operation's path.
@@ -18,6 +19,7 @@ pub const WORKSPACE_FLAG: &str = "--workspace/-w";
 pub const EXPERIMENT_FLAG: &str = "--experiment/-e";
 pub const NAME_FLAG: &str = "--name/-n";
 pub const JOB_FLAG: &str = "--job/-j";
+pub const CLUSTER_FLAG: &str = "--cluster/-c";
 
 impl Target {
     /// The resource with these names. The group may come from `AZURE_DEFAULTS_GROUP`.
@@ -43,13 +45,21 @@ impl Target {
         if ids.is_empty() {
             return Ok(vec![Target::named(names)?]);
         }
-        ids.iter()
-            .map(|id| match match_path(O::PATH, id) {
-                Some(values) => Ok(Target(values)),
-                None => Err(Failure::usage(format!("argument --ids: '{id}' is not the id of such a resource"))
-                    .hint(format!("it looks like {}", O::PATH))),
-            })
-            .collect()
+        ids.iter().map(|id| Target::of_id::<O>("--ids", id)).collect()
+    }
+
+    /// The resource with this full id, which was given with `flag`.
+    pub fn of_id<O: Operation>(flag: &str, id: &str) -> Result<Target, Failure> {
+        match_path(O::PATH, id).map(Target).ok_or_else(|| {
+            Failure::usage(format!("argument {flag}: '{id}' is not the id of such a resource"))
+                .hint(format!("it looks like {}", O::PATH))
+        })
+    }
+
+    /// Something else in the same workspace.
+    pub fn sibling(&self, parameter: &'static str, name: &str) -> Target {
+        let parents = self.0.iter().filter(|(name, _)| ["subscription", "group", "workspace"].contains(name));
+        Target(parents.cloned().chain([(parameter, name.to_owned())]).collect())
     }
 
     pub fn values(&self) -> Vec<(&str, &str)> {
@@ -57,8 +67,38 @@ impl Target {
     }
 
     pub fn name(&self, parameter: &str) -> &str {
-        self.0.iter().find(|(name, _)| *name == parameter).map_or("", |(_, value)| value)
+        self.given(parameter).unwrap_or_default()
     }
+
+    fn given(&self, parameter: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == parameter).map(|(_, value)| value.as_str())
+    }
+
+    /// The failure of a request about this; its hint repeats the names.
+    pub fn failure(&self, error: ClientError) -> Failure {
+        let place = Place {
+            group: self.given("group"),
+            workspace: self.given("workspace"),
+            experiment: self.given("experiment"),
+        };
+        Failure::at(place, error)
+    }
+
+    /// `show` has its own exit code for what is not there.
+    pub fn failure_of_show(&self, error: ClientError) -> Failure {
+        let exit = if error.is_not_found() { 3 } else { 1 };
+        Failure { exit, ..self.failure(error) }
+    }
+}
+
+/// Whether this is the full id of a resource inside a group.
+pub fn is_resource_id(id: &str) -> bool {
+    let parts: Vec<&str> = id.split('/').collect();
+    let fixed = [(1, "subscriptions"), (3, "resourceGroups"), (5, "providers")];
+    parts.len() >= 9
+        && parts[0].is_empty()
+        && !parts[1..].contains(&"")
+        && fixed.iter().all(|(at, word)| parts[*at].eq_ignore_ascii_case(word))
 }
 
 /// `k=v` pairs of `--tags`; a key alone has an empty value, `''` clears.

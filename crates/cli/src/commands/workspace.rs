@@ -2,15 +2,17 @@
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::{Workspace, WorkspaceCreateParameters};
+use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{
-    GroupsGet, NoBody, WorkspacesCreate, WorkspacesDelete, WorkspacesGet, WorkspacesList, WorkspacesListByGroup,
+    GroupsGet, WorkspacesCreate, WorkspacesDelete, WorkspacesGet, WorkspacesList, WorkspacesListByGroup,
 };
 
+use super::names::{Chosen, EndArgs, Names};
+use super::resource::{self, Ending, Resource};
 use super::target::{GROUP_FLAG, Name, Target};
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
-use crate::prompt;
 use crate::session::{Session, setting};
 
 #[derive(Subcommand, Debug)]
@@ -21,15 +23,15 @@ pub enum WorkspaceCommand {
     )]
     Create(CreateArgs),
     /// Show a workspace
-    Show(ShowArgs),
+    Show(Chosen<NameArgs>),
     /// List the workspaces of a group, or all of them
     List(ListArgs),
     /// Delete a workspace with its clusters, experiments and jobs
-    Delete(DeleteArgs),
+    Delete(EndArgs<NameArgs>),
 }
 
 #[derive(Args, Debug)]
-struct NameArgs {
+pub struct NameArgs {
     /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
@@ -38,9 +40,9 @@ struct NameArgs {
     workspace: Option<String>,
 }
 
-impl NameArgs {
-    fn names(&self) -> [Name<'_>; 2] {
-        [
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        vec![
             ("group", GROUP_FLAG, self.resource_group.as_deref()),
             ("workspace", "--workspace/-n", self.workspace.as_deref()),
         ]
@@ -57,79 +59,58 @@ pub struct CreateArgs {
 }
 
 #[derive(Args, Debug)]
-pub struct ShowArgs {
-    #[command(flatten)]
-    name: NameArgs,
-    /// Full ids, instead of names
-    #[arg(long, num_args = 1.., value_name = "ID")]
-    ids: Vec<String>,
-}
-
-#[derive(Args, Debug)]
 pub struct ListArgs {
     /// Only the workspaces of this resource group
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
 }
 
-#[derive(Args, Debug)]
-pub struct DeleteArgs {
-    #[command(flatten)]
-    target: ShowArgs,
-    /// Do not wait until everything is gone
-    #[arg(long)]
-    no_wait: bool,
-    /// Do not ask
-    #[arg(long, short = 'y')]
-    yes: bool,
+struct Workspaces;
+
+impl Resource for Workspaces {
+    type Item = Workspace;
+    type Get = WorkspacesGet;
+    type List = WorkspacesListByGroup;
+    const SHAPE: Shape = Shape::Workspace;
+    const TABLE: TableKind = TableKind::Workspace;
 }
 
 pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Failure> {
+    let deleting = Ending {
+        doing: "Deleting",
+        loss: Some("Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped."),
+    };
     match command {
         WorkspaceCommand::Create(args) => create(session, args).await,
-        WorkspaceCommand::Show(args) => show(session, args).await,
+        WorkspaceCommand::Show(args) => resource::show::<Workspaces>(session, &args).await,
         WorkspaceCommand::List(args) => list(session, args).await,
-        WorkspaceCommand::Delete(args) => delete(session, args).await,
+        WorkspaceCommand::Delete(args) => resource::end::<Workspaces, WorkspacesDelete>(session, &args, deleting).await,
     }
 }
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    let target = Target::named(&args.name.names())?;
+    let target = args.name.target()?;
+    check_name(NameOf::Workspace, target.name("workspace"))?;
     let location = match args.location.or_else(|| setting("defaults", "location")) {
         Some(location) => location,
         None => session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
     };
     let parameters = WorkspaceCreateParameters { location, tags: Default::default() };
-    let workspace = session.client()?.run::<WorkspacesCreate>(&target.values(), &parameters).await?;
-    session.print(Shape::Workspace, Some(TableKind::Workspace), &workspace)
-}
-
-async fn show(session: &Session, args: ShowArgs) -> Result<(), Failure> {
-    let targets = Target::all::<WorkspacesGet>(&args.ids, &args.name.names())?;
-    let mut found = Vec::new();
-    for target in &targets {
-        found.push(session.client()?.get::<WorkspacesGet>(&target.values()).await.map_err(Failure::of_show)?);
-    }
-    session.print_found(Shape::Workspace, TableKind::Workspace, &found, args.ids.len())
+    let spinner = Spinner::start("Creating");
+    let workspace = session.client()?.run::<WorkspacesCreate>(&target.values(), &parameters).await;
+    drop(spinner);
+    resource::print::<Workspaces>(session, &workspace.map_err(|error| target.failure(error))?)
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let workspaces: Vec<Workspace> = match args.resource_group.or_else(|| setting("defaults", "group")) {
-        Some(group) => session.client()?.list::<WorkspacesListByGroup, _>(&[("group", &group)], &[]).await?,
-        None => session.client()?.list::<WorkspacesList, _>(&[], &[]).await?,
-    };
-    session.print(Shape::Workspace, Some(TableKind::Workspace), &workspaces)
-}
-
-async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
-    let targets = Target::all::<WorkspacesGet>(&args.target.ids, &args.target.name.names())?;
-    prompt::confirm(args.yes)?;
-    for target in &targets {
-        let pending = session.client()?.start::<WorkspacesDelete>(&target.values(), &NoBody {}).await?;
-        if !args.no_wait {
-            let _spinner = Spinner::start("Deleting");
-            session.client()?.wait(pending).await?;
+    match args.resource_group.or_else(|| setting("defaults", "group")) {
+        Some(group) => {
+            let parent = Target::named(&[("group", GROUP_FLAG, Some(&group))])?;
+            resource::list::<Workspaces>(session, &parent).await
+        }
+        None => {
+            let workspaces: Vec<Workspace> = session.client()?.list::<WorkspacesList, _>(&[], &[]).await?;
+            session.print(Workspaces::SHAPE, Some(Workspaces::TABLE), &workspaces)
         }
     }
-    Ok(())
 }

@@ -13,8 +13,10 @@ pub enum TableKind {
     Cluster,
     Job,
     JobFile,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the commands that list nodes are not there yet"))]
     RemoteLogin,
+    FileServer,
+    Usage,
+    SetupFile,
     Share,
     ShareEntry,
 }
@@ -62,6 +64,20 @@ fn row(kind: TableKind, item: &Value) -> Row {
             ("IP", item["ipAddress"].clone()),
             ("SSH Port", item["port"].as_f64().map(|port| port as u64).into()),
         ],
+        TableKind::FileServer => file_server(item),
+        TableKind::Usage => vec![
+            ("Value", item["name"]["localizedValue"].clone()),
+            ("Usage", as_text(&item["currentValue"])),
+            ("Limit", as_text(&item["limit"])),
+        ],
+        TableKind::SetupFile => {
+            let is_directory = item["is_directory"] == true;
+            vec![
+                ("Name", item["name"].clone()),
+                ("Is directory", if is_directory { "yes" } else { "no" }.into()),
+                ("Size", if is_directory { "".into() } else { item["size"].clone() }),
+            ]
+        }
         TableKind::Share => vec![
             ("Name", item["name"].clone()),
             ("Quota", item["properties"]["quota"].clone()),
@@ -117,6 +133,26 @@ fn job(item: &Value) -> Vec<(&'static str, Value)> {
     ]
 }
 
+fn file_server(item: &Value) -> Vec<(&'static str, Value)> {
+    let disks = &item["dataDisks"];
+    let mut cells = vec![
+        ("Name", item["name"].clone()),
+        ("Resource Group", item["resourceGroup"].clone()),
+        ("Size", item["vmSize"].clone()),
+        ("Disks", format!("{} x {} Gb", disks["diskCount"], disks["diskSizeInGb"]).into()),
+    ];
+    // A server that is not there yet has no addresses.
+    let mount = &item["mountSettings"];
+    if !mount.is_null() {
+        cells.extend([
+            ("Public IP", mount["fileServerPublicIp"].clone()),
+            ("Internal IP", mount["fileServerInternalIp"].clone()),
+            ("Mount Point", mount["mountPoint"].clone()),
+        ]);
+    }
+    cells
+}
+
 /// `deleting` outranks what the resource was doing.
 fn state(item: &Value, running_state: &str) -> Value {
     if item["provisioningState"] == "deleting" { "deleting".into() } else { item[running_state].clone() }
@@ -126,6 +162,11 @@ fn state(item: &Value, running_state: &str) -> Value {
 fn segment(id: &Value, kind: &str) -> Value {
     let mut parts = id.as_str().unwrap_or_default().split('/');
     parts.find(|part| part.eq_ignore_ascii_case(kind)).and_then(|_| parts.next()).into()
+}
+
+/// A number as text, so that 0 is shown as `0`.
+fn as_text(value: &Value) -> Value {
+    if value.is_null() { value.clone() } else { value.to_string().into() }
 }
 
 fn or_blank(value: &Value) -> Value {

@@ -80,7 +80,7 @@ fn resources_are_made_shown_listed_and_deleted() {
     world.fails(
         "batchai job show -g g -w w -e e -n nope",
         3,
-        "error: The specified job nope is not found\n\nhint: list the jobs with 'corro batchai job list'\n",
+        "error: The specified job nope is not found\n\nhint: list the jobs with 'corro batchai job list -g g -w w -e e'\n",
     );
     world.fails(
         "batchai job list -g g",

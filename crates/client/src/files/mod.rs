@@ -2,10 +2,11 @@
 //! Every request is signed with the account's key or carries a shared access signature; neither is ever shown.
 //!
 //! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download` and its
-//! `draft`, `settings` (metadata and the like).
+//! `draft`, `settings` (metadata and the like), `links`.
 
 mod download;
 mod draft;
+mod links;
 mod settings;
 mod tree;
 mod upload;

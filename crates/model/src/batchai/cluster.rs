@@ -134,6 +134,9 @@ pub struct SetupTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretVariable>,
     pub std_out_err_path_prefix: String,
+    /// Chosen by the service: where below the prefix the output lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub std_out_err_path_suffix: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,0 +1,24 @@
+//! `corro batchai list-usages`.
+
+use clap::Args;
+use corro_model::ops::UsagesList;
+
+use crate::failure::Failure;
+use crate::output::{Shape, TableKind};
+use crate::session::{Session, setting};
+
+#[derive(Args, Debug)]
+pub struct UsagesArgs {
+    /// Region to ask about [default: AZURE_DEFAULTS_LOCATION]
+    #[arg(long, short = 'l', value_name = "LOCATION")]
+    location: Option<String>,
+}
+
+pub async fn run(session: &Session, args: UsagesArgs) -> Result<(), Failure> {
+    let location = args
+        .location
+        .or_else(|| setting("defaults", "location"))
+        .ok_or_else(|| Failure::usage("the following arguments are required: --location/-l"))?;
+    let usages = session.client()?.list::<UsagesList, _>(&[("location", &location)], &[]).await?;
+    session.print(Shape::Usage, Some(TableKind::Usage), &usages)
+}

@@ -1,0 +1,94 @@
+//! The attribute trees of the retired SDK, kept in `shapes.json`, and how wire objects are laid over them. Entered by `shape`.
+//!
+//! A shape has `own` attributes, found at the top of the wire object, and `properties`, which the wire keeps in a wrapper
+//! and the SDK flattens. An attribute is `KIND [WIRE_NAME]`; the kinds are `value`, `time`, `duration`, `float`, `{shape}`
+//! and `[shape]`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::output::python_time;
+
+#[derive(Deserialize)]
+pub struct Attributes {
+    pub own: BTreeMap<String, String>,
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+}
+
+pub static SHAPES: LazyLock<BTreeMap<String, Attributes>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../shapes.json")).expect("the embedded shapes are valid JSON"));
+
+/// What `az` prints for one object.
+pub fn convert(shape: &Attributes, wire: &Value) -> Value {
+    let Value::Object(wire) = wire else { return wire.clone() };
+    let mut printed = Map::new();
+    take(&shape.own, Some(wire), &mut printed);
+    take(&shape.properties, wire.get("properties").and_then(Value::as_object), &mut printed);
+    Value::Object(printed)
+}
+
+fn take(attributes: &BTreeMap<String, String>, wire: Option<&Map<String, Value>>, printed: &mut Map<String, Value>) {
+    for (attribute, rule) in attributes {
+        let (kind, wire_name) = rule.split_once(' ').unwrap_or((rule, attribute));
+        let value = wire.and_then(|object| object.get(wire_name)).unwrap_or(&Value::Null);
+        printed.insert(attribute.clone(), convert_attribute(kind, value));
+    }
+}
+
+fn convert_attribute(kind: &str, value: &Value) -> Value {
+    match (kind, value) {
+        (_, Value::Null) => Value::Null,
+        ("time", Value::String(text)) => python_time::date_time(text).into(),
+        ("duration", Value::String(text)) => python_time::duration(text).into(),
+        ("float", Value::Number(number)) => number.as_f64().into(),
+        ("value", value) => value.clone(),
+        (kind, Value::Object(_)) if kind.starts_with('{') => convert(nested(kind), value),
+        (kind, Value::Array(items)) if kind.starts_with('[') => {
+            items.iter().map(|item| convert(nested(kind), item)).collect()
+        }
+        (_, unexpected) => unexpected.clone(),
+    }
+}
+
+fn nested(kind: &str) -> &'static Attributes {
+    &SHAPES[&kind[1..kind.len() - 1]]
+}
+
+/// Collects the fields of `wire` that `shape` does not have; `at` is the path so far.
+pub fn find_unknown(shape: &Attributes, wire: &Value, at: &str, unknown: &mut Vec<String>) {
+    let Value::Object(object) = wire else { return };
+    for (key, value) in object {
+        if key == "properties" && !shape.properties.is_empty() {
+            if let Value::Object(wrapped) = value {
+                wrapped.iter().for_each(|(key, value)| {
+                    check_field(&shape.properties, key, value, &format!("{at}properties.{key}"), unknown);
+                });
+            }
+        } else {
+            check_field(&shape.own, key, value, &format!("{at}{key}"), unknown);
+        }
+    }
+}
+
+fn check_field(attributes: &BTreeMap<String, String>, key: &str, value: &Value, path: &str, unknown: &mut Vec<String>) {
+    let rule = attributes.iter().find_map(|(attribute, rule)| {
+        let (kind, wire_name) = rule.split_once(' ').unwrap_or((rule, attribute));
+        (wire_name == key).then_some(kind)
+    });
+    match (rule, value) {
+        (None, _) => unknown.push(path.to_owned()),
+        (Some(kind), Value::Object(_)) if kind.starts_with('{') => {
+            find_unknown(nested(kind), value, &format!("{path}."), unknown);
+        }
+        (Some(kind), Value::Array(items)) if kind.starts_with('[') => {
+            for (at, item) in items.iter().enumerate() {
+                find_unknown(nested(kind), item, &format!("{path}[{at}]."), unknown);
+            }
+        }
+        _ => {}
+    }
+}
