@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{agent, batchai, doctor, group, run, server, storage, tutorial, up};
+use crate::commands::{agent, batchai, completion, doctor, group, run, server, storage, tutorial, up};
 use crate::workload::WorkloadArgs;
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -37,6 +37,11 @@ pub enum TopCommand {
     Tutorial(tutorial::TutorialArgs),
     /// Look at this machine and say what Corro will find
     Doctor(doctor::DoctorArgs),
+    /// Print a script that completes commands and options in bash, zsh or fish
+    #[command(
+        after_help = "Examples:\n  source <(corro completion bash)\n  corro completion zsh > ~/.zfunc/_corro\n  corro completion fish > ~/.config/fish/completions/corro.fish"
+    )]
+    Completion(completion::CompletionArgs),
     /// The built-in training of the tutorial; started by its job
     #[command(hide = true)]
     Workload(WorkloadArgs),
@@ -44,7 +49,7 @@ pub enum TopCommand {
 
 const SECTIONS: [(&str, &[&str]); 2] = [
     ("Azure-compatible commands", &["group", "batchai", "storage"]),
-    ("Running Corro", &["up", "server", "agent", "run", "tutorial", "doctor"]),
+    ("Running Corro", &["up", "server", "agent", "run", "tutorial", "doctor", "completion"]),
 ];
 
 const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";
@@ -66,6 +71,22 @@ fn program_name(first: Option<&OsString>) -> &'static str {
     if name.is_some_and(|name| name == "az") { "az" } else { "corro" }
 }
 
+/// The whole command line, for a shell to complete. What is hidden from help is hidden here too.
+pub fn for_completion() -> Command {
+    let name = program_name(std::env::args_os().next().as_ref());
+    visible(&command(name)).bin_name(name).version(env!("CARGO_PKG_VERSION"))
+}
+
+fn visible(command: &Command) -> Command {
+    // Names must outlive the command; they are few, and the process ends when the script is written.
+    let name: &'static str = Box::leak(command.get_name().to_owned().into_boxed_str());
+    let copy = Command::new(name).disable_help_subcommand(true);
+    let about = command.get_about().cloned().unwrap_or_default();
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+    let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    copy.about(about).args(arguments).subcommands(subcommands.map(visible))
+}
+
 fn command(name: &'static str) -> Command {
     let command = Cli::command().name(name).bin_name(name);
     let help = grouped_help(&command).replace("corro COMMAND", &format!("{name} COMMAND"));
@@ -80,7 +101,7 @@ fn grouped_help(command: &Command) -> String {
         let present = names.iter().filter_map(|name| command.find_subcommand(name));
         for subcommand in present {
             let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
-            help.push_str(&format!("  {:<10}{about}\n", subcommand.get_name()));
+            help.push_str(&format!("  {:<12}{about}\n", subcommand.get_name()));
         }
     }
     help.push_str(&format!("\nOptions:\n{{options}}\n\n{CLOSING}\n"));
@@ -223,7 +244,7 @@ mod tests {
             let mut command = command(name);
             let help = command.render_help().to_string();
             for subcommand in Cli::command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
-                let line = format!("\n  {:<10}", subcommand.get_name());
+                let line = format!("\n  {:<12}", subcommand.get_name());
                 assert_eq!(help.matches(&line).count(), 1, "{} in\n{help}", subcommand.get_name());
             }
             assert!(help.contains(&format!("Usage: {name} <COMMAND>")), "{help}");

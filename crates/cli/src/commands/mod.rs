@@ -10,6 +10,7 @@ mod auto_storage;
 pub mod batchai;
 pub mod cluster;
 mod cluster_spec;
+pub mod completion;
 mod config_file;
 pub mod doctor;
 pub mod experiment;
