@@ -7,10 +7,11 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use corro_model::batchai::Priority;
 use corro_model::state::JobState;
-use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
+use corro_model::{ClusterKey, ExperimentKey, JobKey, NodeId, Timestamp};
 use imbl::{OrdMap, OrdSet};
 
 use crate::records::{JobRecord, NodeRecord, OperationRecord};
@@ -21,6 +22,8 @@ pub struct Index {
     /// Only clusters that have something.
     clusters: OrdMap<ClusterKey, OfCluster>,
     deleting_jobs: OrdSet<JobKey>,
+    /// How long the jobs of each experiment took that ended well, by when they ended and their sequence.
+    run_times: OrdMap<ExperimentKey, OrdMap<(Timestamp, u64), Duration>>,
     open_operations: OrdSet<String>,
     /// Those that ended first come first.
     ended_operations: OrdSet<(Timestamp, String)>,
@@ -50,6 +53,20 @@ impl Index {
     pub(crate) fn queue<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
         let own = self.clusters.get(cluster).into_iter();
         own.flat_map(|own| own.queue.values().map(|(key, job)| (key, job)))
+    }
+
+    pub(crate) fn queue_at<'a>(
+        &'a self,
+        cluster: &ClusterKey,
+        priority: Priority,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> + use<'a> {
+        let turn = move |sequence| Turn { priority: Reverse(priority), sequence };
+        let own = self.clusters.get(cluster).into_iter();
+        own.flat_map(move |own| own.queue.range(turn(0)..=turn(u64::MAX)).map(|(_, (key, job))| (key, job)))
+    }
+
+    pub(crate) fn run_times(&self, experiment: &ExperimentKey) -> impl Iterator<Item = Duration> {
+        self.run_times.get(experiment).into_iter().flat_map(|times| times.iter().rev().map(|(_, time)| *time))
     }
 
     pub(crate) fn queue_length(&self, cluster: &ClusterKey) -> usize {
@@ -112,11 +129,28 @@ impl Index {
                 None => {}
             }
         }
+        old.into_iter().for_each(|old| self.run_time(key, old, true));
+        new.into_iter().for_each(|new| self.run_time(key, new, false));
         let deleting = |job: Option<&Arc<JobRecord>>| job.is_some_and(|job| job.provisioning.is_deleting());
         match (deleting(old), deleting(new)) {
             (false, true) => _ = self.deleting_jobs.insert(key.clone()),
             (true, false) => _ = self.deleting_jobs.remove(key),
             _ => {}
+        }
+    }
+
+    /// A job ended well, or was forgotten.
+    fn run_time(&mut self, key: &JobKey, job: &JobRecord, gone: bool) {
+        let JobState::Succeeded { started, ended } = *job.state() else { return };
+        let (experiment, turn) = (key.experiment(), (ended, job.sequence));
+        let times = self.run_times.entry(experiment.clone()).or_default();
+        if !gone {
+            times.insert(turn, ended.since(started));
+            return;
+        }
+        times.remove(&turn);
+        if times.is_empty() {
+            self.run_times.remove(&experiment);
         }
     }
 

@@ -2,8 +2,9 @@
 //! however large it is. Entered by every reader; changed only through `Txn`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use corro_model::batchai::NodeStateCounts;
+use corro_model::batchai::{NodeStateCounts, Priority};
 use corro_model::state::NodeState;
 use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use imbl::OrdMap;
@@ -74,6 +75,20 @@ impl State {
     /// The jobs that wait for a cluster: high priority first, then in order of submission.
     pub fn queued_jobs<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
         self.index.queue(cluster)
+    }
+
+    /// Those of them that were submitted with this priority, in order of submission.
+    pub fn queued_jobs_at<'a>(
+        &'a self,
+        cluster: &ClusterKey,
+        priority: Priority,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> + use<'a> {
+        self.index.queue_at(cluster, priority)
+    }
+
+    /// How long jobs of an experiment took that ended well, the last to end first.
+    pub fn run_times(&self, experiment: &ExperimentKey) -> impl Iterator<Item = Duration> {
+        self.index.run_times(experiment)
     }
 
     pub fn queue_length(&self, cluster: &ClusterKey) -> usize {

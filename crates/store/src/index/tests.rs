@@ -153,6 +153,9 @@ fn check(state: &State) {
             queue.iter().map(|(key, _)| *key).collect::<Vec<_>>()
         );
         assert_eq!(state.queue_length(&cluster), queue.len());
+        let by_priority = [Priority::High, Priority::Normal, Priority::Low].map(|p| state.queued_jobs_at(&cluster, p));
+        let by_priority = by_priority.into_iter().flatten().map(|(key, _)| key);
+        assert_eq!(by_priority.collect::<Vec<_>>(), queue.iter().map(|(key, _)| *key).collect::<Vec<_>>());
         keys(indexed);
         let active = keys(state.active_jobs_of(&cluster).collect());
         assert_eq!(active, scan(&|job| job.cluster == cluster && is_active(job)));
@@ -164,6 +167,17 @@ fn check(state: &State) {
         }
     }
     assert_eq!(keys(state.active_jobs().collect()), scan(&is_active));
+    let mut times: Vec<_> = state
+        .jobs
+        .values()
+        .filter_map(|job| match job.state() {
+            JobState::Succeeded { started, ended } => Some((Reverse((*ended, job.sequence)), ended.since(*started))),
+            _ => None,
+        })
+        .collect();
+    times.sort();
+    let times: Vec<_> = times.into_iter().map(|(_, time)| time).collect();
+    assert_eq!(state.run_times(&job_key(0).experiment()).collect::<Vec<_>>(), times);
     assert_eq!(keys(state.deleting_jobs().collect()), scan(&|job| job.provisioning.is_deleting()));
     let open: Vec<_> =
         state.operations.iter().filter(|(_, operation)| operation.ended.is_none()).map(|(id, _)| id).collect();
