@@ -1,22 +1,32 @@
 //! Decides which nodes a cluster needs and where queued jobs run. Called by the scheduling loop with a snapshot; returns
 //! a plan. Never reads a clock, never talks to a node, never knows how anything is stored.
 //!
-//! Reading order: [`view`] (what is looked at), [`plan`] (the answer), [`scale`] (how many nodes), [`place`] (which jobs).
+//! Reading order: [`view`] (what is looked at), [`policy`], [`plan`] (the answer), [`scale`] (how many nodes), [`order`]
+//! (who comes first), [`forecast`] and [`place`] (which jobs start), [`outlook`] and `future` (why the others wait).
 
+pub mod forecast;
+mod future;
+pub mod order;
+pub mod outlook;
 pub mod place;
 pub mod plan;
+pub mod policy;
 pub mod scale;
 pub mod view;
 
-pub use plan::{Eviction, Placement, Plan, Wait};
-pub use view::{ClusterView, JobView, NodeStanding, NodeView, Snapshot, Target};
+pub use outlook::{Basis, Estimate, Outlook, RunTimes, Unblock};
+pub use place::Wait;
+pub use plan::{Eviction, Placement, Plan};
+pub use policy::Policy;
+pub use view::{ClusterView, NodeStanding, NodeView, Queue, RunningView, Snapshot, Target, Waiting, WaitingView};
 
 /// Plans every cluster of the snapshot. Nodes that leave are taken out before jobs are placed.
-pub fn plan(snapshot: &Snapshot) -> Plan {
+pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Plan {
     let mut plan = Plan::default();
     for cluster in &snapshot.clusters {
-        let leaving = scale::plan_scale(cluster, &mut plan);
-        place::plan_placements(cluster, &leaving, &mut plan);
+        let scaling = scale::plan_scale(cluster, snapshot.now, policy);
+        scaling.add_to(cluster, &mut plan);
+        place::plan_placements(cluster, &scaling, snapshot.now, policy, &mut plan.placements);
     }
     plan
 }

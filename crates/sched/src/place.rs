@@ -1,49 +1,156 @@
-//! Which queued jobs start: highest priority first, first come first served inside one, each gang whole or not at all.
-//! The first gang that does not fit holds back those behind it, so that it is not overtaken for ever; a job that could
-//! never fit holds nobody back.
+//! Which queued jobs start. They are looked at in order, each gang whole or not at all. The first that does not fit gets
+//! a reservation: the earliest time by which enough nodes are free if every running job uses its whole wall-clock limit.
+//! A later one may start before it only if that cannot delay it: it ends by then at the latest, or takes only nodes that
+//! are left over then. A job that is larger than its cluster can become holds nobody back.
+//!
+//! The same [`Line`] answers why a job waits; see `outlook`.
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use corro_model::{JobKey, Timestamp};
 
-use corro_model::NodeId;
+use crate::Policy;
+use crate::forecast::{Forecast, Reservation};
+use crate::order::in_order;
+use crate::plan::Placement;
+use crate::scale::{Scaling, most_nodes};
+use crate::view::{ClusterView, NodeStanding, NodeView, Target, WaitingView};
 
-use crate::plan::{Placement, Plan, Wait};
-use crate::scale::most_nodes;
-use crate::view::{ClusterView, JobView, NodeStanding, NodeView, Target};
-
-pub fn plan_placements(cluster: &ClusterView, leaving: &BTreeSet<NodeId>, plan: &mut Plan) {
+pub fn plan_placements<'a>(
+    cluster: &'a ClusterView<'a>,
+    scaling: &'a Scaling<'a>,
+    now: Timestamp,
+    policy: &'a Policy,
+    placements: &mut Vec<Placement>,
+) {
     if cluster.target == Target::Deleting {
         return;
     }
-    let mut free: Vec<&NodeView> = cluster
-        .nodes
-        .iter()
-        .filter(|node| node.standing == NodeStanding::Idle && !leaving.contains(&node.id))
-        .collect();
-    free.sort_by_key(|node| node.index);
-    let mut free = free.into_iter().map(|node| node.id.clone()).collect::<Vec<_>>();
-
-    let mut queue: Vec<&JobView> = cluster.jobs.iter().filter(|job| job.queued).collect();
-    queue.sort_by_key(|job| (Reverse(job.priority), job.sequence));
-    let most = most_nodes(cluster.target);
-    let mut blocked: Option<(&JobView, usize)> = None;
-    for job in queue {
-        let needs = job.node_count;
-        let wait = match &mut blocked {
-            _ if needs > most => Wait::ClusterTooSmall { needs, most },
-            Some((first, behind)) => {
-                *behind += 1;
-                Wait::Behind { position: *behind, first: first.key.clone() }
-            }
-            None if needs > free.len() => {
-                blocked = Some((job, 0));
-                Wait::NodesBusy { needs, idle: free.len() }
-            }
-            None => {
-                plan.placements.push(Placement { job: job.key.clone(), nodes: free.drain(..needs).collect() });
-                continue;
-            }
-        };
-        plan.waits.insert(job.key.clone(), wait);
+    let mut line = Line::new(cluster, scaling, now, policy);
+    let mut starting = Vec::new();
+    let mut queue = in_order(&*cluster.queue, now, policy);
+    while line.may_start_more()
+        && let Some(job) = queue.next()
+    {
+        if line.consider(&job) == Verdict::Start {
+            starting.push((job.key, job.node_count));
+        }
     }
+    if starting.is_empty() {
+        return;
+    }
+    let mut free: Vec<&NodeView> = idle_nodes(cluster, scaling).collect();
+    free.sort_by_key(|node| node.index);
+    let mut free = free.into_iter().map(|node| node.id.clone());
+    placements.extend(
+        starting.into_iter().map(|(job, n)| Placement { job: job.clone(), nodes: free.by_ref().take(n).collect() }),
+    );
+}
+
+/// How far the queue has been looked at: how many nodes are left, and who is the first that does not fit.
+pub struct Line<'a> {
+    now: Timestamp,
+    most: usize,
+    pub idle: usize,
+    /// What is known before anything starts; made when somebody does not fit, for that is all it is needed for.
+    known: Box<dyn Fn() -> Forecast<'a> + 'a>,
+    /// Jobs that start before the first that does not fit: until when at the latest, and on how many nodes.
+    starting: Vec<(Timestamp, &'a JobKey, usize)>,
+    first: Option<First<'a>>,
+    /// How many more behind the first may be looked at.
+    depth: usize,
+}
+
+/// The first gang that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct First<'a> {
+    pub job: &'a JobKey,
+    pub needs: usize,
+    /// `None` when nothing that is known will ever make it fit.
+    pub reservation: Option<Reservation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    Start,
+    Wait(Wait<'a>),
+}
+
+/// Why a job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait<'a> {
+    /// The cluster will never have that many nodes with its present scale settings.
+    ClusterTooSmall { most: usize },
+    /// The first in line; not enough nodes are free.
+    NodesBusy { idle: usize },
+    /// Others come first, and too few nodes are free to start before them.
+    Behind { first: &'a JobKey },
+    /// There are nodes for it, but it could still run when the first in line is to start.
+    WouldDelay { first: &'a JobKey, first_starts_by: Timestamp },
+}
+
+impl<'a> Line<'a> {
+    pub fn new(cluster: &'a ClusterView<'a>, scaling: &'a Scaling<'a>, now: Timestamp, policy: &'a Policy) -> Self {
+        Self {
+            now,
+            most: most_nodes(cluster.target),
+            idle: idle_nodes(cluster, scaling).count(),
+            known: Box::new(move || Forecast::new(cluster, scaling, now, policy)),
+            starting: Vec::new(),
+            first: None,
+            depth: policy.backfill_depth,
+        }
+    }
+
+    /// Can any job start that has not been looked at?
+    pub fn may_start_more(&self) -> bool {
+        self.idle > 0 && (self.first.is_none() || self.depth > 0)
+    }
+
+    pub fn first(&self) -> Option<First<'a>> {
+        self.first
+    }
+
+    /// Jobs must come in the order of the queue.
+    pub fn consider(&mut self, job: &WaitingView<'a>) -> Verdict<'a> {
+        let needs = job.node_count;
+        if needs > self.most {
+            return Verdict::Wait(Wait::ClusterTooSmall { most: self.most });
+        }
+        let ends_by = self.now.plus(job.limit);
+        let Some(first) = &mut self.first else {
+            if needs <= self.idle {
+                self.idle -= needs;
+                self.starting.push((ends_by, job.key, needs));
+                return Verdict::Start;
+            }
+            let mut forecast = (self.known)();
+            forecast.ends.append(&mut self.starting);
+            let reservation = forecast.reserve(needs, self.idle, self.now);
+            self.first = Some(First { job: job.key, needs, reservation });
+            return Verdict::Wait(Wait::NodesBusy { idle: self.idle });
+        };
+        let behind = Verdict::Wait(Wait::Behind { first: first.job });
+        if self.depth == 0 {
+            return behind;
+        }
+        self.depth -= 1;
+        if needs > self.idle {
+            return behind;
+        }
+        match &mut first.reservation {
+            None => {}
+            Some(reservation) if ends_by <= reservation.at => {}
+            Some(reservation) if needs <= reservation.surplus => reservation.surplus -= needs,
+            Some(reservation) => {
+                let first_starts_by = reservation.at;
+                return Verdict::Wait(Wait::WouldDelay { first: first.job, first_starts_by });
+            }
+        }
+        self.idle -= needs;
+        Verdict::Start
+    }
+}
+
+fn idle_nodes<'a>(cluster: &'a ClusterView<'a>, scaling: &Scaling<'a>) -> impl Iterator<Item = &'a NodeView<'a>> {
+    let idle = |node: &&NodeView| node.standing == NodeStanding::Idle && !scaling.leaving.contains(node.id);
+    cluster.nodes.iter().filter(idle)
 }

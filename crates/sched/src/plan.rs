@@ -10,11 +10,9 @@ pub struct Plan {
     pub allocate: Vec<(ClusterKey, usize)>,
     /// Nodes that must leave now; none of them is busy.
     pub retire: Vec<NodeId>,
-    /// Running jobs that must give up their nodes before those can leave.
+    /// Jobs that must end or give up their nodes.
     pub evict: BTreeMap<JobKey, Eviction>,
     pub placements: Vec<Placement>,
-    /// Why each job that stays queued waits.
-    pub waits: BTreeMap<JobKey, Wait>,
 }
 
 /// A gang that starts whole, on exactly these nodes; the first is the master.
@@ -30,14 +28,4 @@ pub enum Eviction {
     Requeue,
     /// For good.
     Terminate,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// The cluster will never have that many nodes with its present scale settings.
-    ClusterTooSmall { needs: usize, most: usize },
-    /// Next in line; not enough nodes are free.
-    NodesBusy { needs: usize, idle: usize },
-    /// Behind others.
-    Behind { position: usize, first: JobKey },
 }

@@ -1,46 +1,90 @@
-//! How many nodes a cluster needs: which to add, which to let go, and which jobs must give way first.
+//! How many nodes a cluster needs: which to add, which to let go, and which jobs must give way first. A cluster with
+//! autoScale grows with its demand at once, shrinks when nodes were idle for a while, and never takes a node from a job.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::HashSet;
 
-use corro_model::NodeId;
-use corro_model::batchai::DeallocationOption;
+use corro_model::batchai::{DeallocationOption, Priority};
+use corro_model::{NodeId, Timestamp};
 
+use crate::Policy;
 use crate::plan::{Eviction, Plan};
 use crate::view::{ClusterView, NodeStanding, NodeView, Target};
 
-/// Adds the cluster's scaling to `plan`; returns the nodes that no job may be placed on any more.
-pub fn plan_scale(cluster: &ClusterView, plan: &mut Plan) -> BTreeSet<NodeId> {
-    let mut leaving = BTreeSet::new();
-    // A lost node is replaced: it leaves, and does not count.
-    for node in cluster.nodes.iter().filter(|node| node.standing == NodeStanding::Lost) {
-        plan.retire.push(node.id.clone());
-        leaving.insert(node.id.clone());
-    }
-    let mut live: Vec<&NodeView> = cluster
-        .nodes
-        .iter()
-        .filter(|node| !matches!(node.standing, NodeStanding::Leaving | NodeStanding::Lost))
-        .collect();
-    let wanted = wanted_nodes(cluster);
-    if live.len() < wanted {
-        plan.allocate.push((cluster.key.clone(), wanted - live.len()));
-    }
-    // The cheapest to lose first; among equals the youngest.
-    live.sort_by_key(|node| (loss(&node.standing), std::cmp::Reverse(node.index)));
-    for node in live.iter().take(live.len().saturating_sub(wanted)) {
-        leaving.insert(node.id.clone());
-        match (&node.standing, eviction(cluster.target)) {
-            (NodeStanding::Busy(job), Some(how)) => {
-                plan.evict.insert(job.clone(), how);
+/// What becomes of a cluster's nodes.
+#[derive(Default)]
+pub struct Scaling<'a> {
+    /// How many new ones are asked for.
+    pub allocate: usize,
+    /// Nodes that no job may be placed on any more, busy ones included.
+    pub leaving: HashSet<&'a NodeId>,
+    /// Those of them that go now.
+    pub retire: Vec<&'a NodeId>,
+    /// Busy ones whose jobs must give way first.
+    pub evict: Vec<(&'a NodeView<'a>, Eviction)>,
+}
+
+pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Policy) -> Scaling<'a> {
+    let mut scaling = Scaling::default();
+    let mut live: Vec<&NodeView> = Vec::with_capacity(cluster.nodes.len());
+    for node in &cluster.nodes {
+        match node.standing {
+            NodeStanding::Leaving => {}
+            // A lost node is replaced: it leaves, and does not count.
+            NodeStanding::Lost => {
+                scaling.leaving.insert(node.id);
+                scaling.retire.push(node.id);
             }
-            (NodeStanding::Busy(_), None) => {}
-            _ => plan.retire.push(node.id.clone()),
+            _ => live.push(node),
         }
     }
-    if cluster.target == Target::Deleting {
-        plan.evict.extend(cluster.jobs.iter().map(|job| (job.key.clone(), Eviction::Terminate)));
+    let wanted = wanted_nodes(cluster, &live);
+    scaling.allocate = wanted.saturating_sub(live.len());
+    let mut excess = live.len().saturating_sub(wanted);
+    if excess == 0 {
+        return scaling;
     }
-    leaving
+    // What is beyond all bounds goes at once, what is merely not needed only when nobody needed it for a while.
+    let mut at_once = live.len().saturating_sub(most_nodes(cluster.target));
+    // The cheapest to lose first; among equals the youngest.
+    live.sort_by_key(|node| (loss(node.standing), Reverse(node.index)));
+    for node in live {
+        if excess == 0 {
+            break;
+        }
+        if at_once == 0 && !is_unused(node, now, policy) {
+            continue;
+        }
+        excess -= 1;
+        at_once = at_once.saturating_sub(1);
+        scaling.leaving.insert(node.id);
+        match (node.standing, eviction(cluster.target)) {
+            (NodeStanding::Busy(_), Some(how)) => scaling.evict.push((node, how)),
+            (NodeStanding::Busy(_), None) => {}
+            _ => scaling.retire.push(node.id),
+        }
+    }
+    scaling
+}
+
+impl Scaling<'_> {
+    pub fn add_to(&self, cluster: &ClusterView, plan: &mut Plan) {
+        if self.allocate > 0 {
+            plan.allocate.push((cluster.key.clone(), self.allocate));
+        }
+        plan.retire.extend(self.retire.iter().map(|id| (*id).clone()));
+        for (node, how) in &self.evict {
+            if let NodeStanding::Busy(job) = node.standing {
+                plan.evict.insert(job.clone(), *how);
+            }
+        }
+        if cluster.target == Target::Deleting {
+            let all = [Priority::High, Priority::Normal, Priority::Low];
+            let queued = all.into_iter().flat_map(|priority| cluster.queue.waiting(priority)).map(|job| job.key);
+            let jobs = cluster.running.iter().map(|job| job.key).chain(queued);
+            plan.evict.extend(jobs.map(|job| (job.clone(), Eviction::Terminate)));
+        }
+    }
 }
 
 /// The most nodes the cluster can come to have.
@@ -52,14 +96,39 @@ pub fn most_nodes(target: Target) -> usize {
     }
 }
 
-fn wanted_nodes(cluster: &ClusterView) -> usize {
+fn wanted_nodes(cluster: &ClusterView, live: &[&NodeView]) -> usize {
     match cluster.target {
         Target::Manual { count, .. } => count,
-        Target::Auto { min, max } => {
-            let demand: usize = cluster.jobs.iter().map(|job| job.node_count).filter(|n| *n <= max).sum();
-            demand.clamp(min, max)
-        }
+        // Bounds that contradict each other are refused at the door; here the higher one only must not panic.
+        Target::Auto { min, max } => demand(cluster, live, max).max(cluster.initial).max(min).min(max),
         Target::Deleting => 0,
+    }
+}
+
+/// The nodes that running and queued jobs need; not counted further than `max`.
+fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
+    let mut demand = live.iter().filter(|node| matches!(node.standing, NodeStanding::Busy(_))).count();
+    let all = [Priority::High, Priority::Normal, Priority::Low];
+    for job in all.into_iter().flat_map(|priority| cluster.queue.waiting(priority)) {
+        if demand >= max {
+            break;
+        }
+        if job.node_count <= max {
+            demand += job.node_count;
+        }
+    }
+    demand
+}
+
+/// May a node leave that a cluster with autoScale does not need now? One that prepares is let become idle first: a
+/// preparation may take its time.
+fn is_unused(node: &NodeView, now: Timestamp, policy: &Policy) -> bool {
+    let stood = now.since(node.since);
+    match node.standing {
+        NodeStanding::Idle | NodeStanding::Unusable => stood >= policy.idle_before_leaving,
+        NodeStanding::Allocating => stood >= policy.node_patience,
+        NodeStanding::Preparing | NodeStanding::Busy(_) => false,
+        NodeStanding::Leaving | NodeStanding::Lost => true,
     }
 }
 
@@ -71,7 +140,7 @@ fn eviction(target: Target) -> Option<Eviction> {
     }
 }
 
-fn loss(standing: &NodeStanding) -> u8 {
+fn loss(standing: NodeStanding) -> u8 {
     match standing {
         NodeStanding::Unusable => 0,
         NodeStanding::Allocating => 1,

@@ -1,21 +1,25 @@
-//! What the planner looks at: clusters with their nodes and unfinished jobs, nothing else. Made by the server from its
-//! state at one revision.
+//! What the planner looks at: clusters with their nodes, running jobs and queues, nothing else. Made by the server from
+//! its state at one revision and one time; it borrows, so that a queue of any length costs nothing to show.
+
+use std::time::Duration;
 
 use corro_model::batchai::{DeallocationOption, Priority};
-use corro_model::{ClusterKey, JobKey, NodeId};
+use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
 
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    pub clusters: Vec<ClusterView>,
+pub struct Snapshot<'a> {
+    pub now: Timestamp,
+    pub clusters: Vec<ClusterView<'a>>,
 }
 
-#[derive(Clone, Debug)]
-pub struct ClusterView {
-    pub key: ClusterKey,
+pub struct ClusterView<'a> {
+    pub key: &'a ClusterKey,
     pub target: Target,
-    pub nodes: Vec<NodeView>,
-    /// Queued and running jobs, in any order.
-    pub jobs: Vec<JobView>,
+    /// How many nodes a cluster with autoScale begins with; 0 once it has had any.
+    pub initial: usize,
+    pub nodes: Vec<NodeView<'a>>,
+    /// Jobs that hold nodes, in any order.
+    pub running: Vec<RunningView<'a>>,
+    pub queue: Box<dyn Queue + 'a>,
 }
 
 /// How many nodes the cluster should have.
@@ -33,19 +37,21 @@ pub enum Target {
     Deleting,
 }
 
-#[derive(Clone, Debug)]
-pub struct NodeView {
-    pub id: NodeId,
+#[derive(Clone, Copy, Debug)]
+pub struct NodeView<'a> {
+    pub id: &'a NodeId,
     pub index: u32,
-    pub standing: NodeStanding,
+    pub standing: NodeStanding<'a>,
+    /// Since when it stands like this.
+    pub since: Timestamp,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeStanding {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeStanding<'a> {
     Allocating,
     Preparing,
     Idle,
-    Busy(JobKey),
+    Busy(&'a JobKey),
     Leaving,
     /// Its preparation failed: kept, so that a person can see why.
     Unusable,
@@ -53,11 +59,31 @@ pub enum NodeStanding {
     Lost,
 }
 
-#[derive(Clone, Debug)]
-pub struct JobView {
-    pub key: JobKey,
-    pub priority: Priority,
+#[derive(Clone, Copy, Debug)]
+pub struct RunningView<'a> {
+    pub key: &'a JobKey,
+    pub started: Timestamp,
+    /// When its wall-clock limit ends it; now for one that is being stopped.
+    pub ends_by: Timestamp,
+}
+
+/// A job that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingView<'a> {
+    pub key: &'a JobKey,
+    /// Order of submission.
     pub sequence: u64,
+    pub submitted: Timestamp,
+    /// At least one.
     pub node_count: usize,
-    pub queued: bool,
+    /// Its wall-clock limit.
+    pub limit: Duration,
+}
+
+pub type Waiting<'q> = Box<dyn Iterator<Item = WaitingView<'q>> + 'q>;
+
+/// The queue of one cluster, looked at from the front and only as far as needed.
+pub trait Queue {
+    /// The waiting jobs that were submitted with this priority, in the order of submission.
+    fn waiting(&self, priority: Priority) -> Waiting<'_>;
 }

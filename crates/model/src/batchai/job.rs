@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    BatchAiError, CustomMpiSettings, CustomToolkitSettings, EnvironmentVariable, KeyVaultSecretReference, MountVolumes,
-    Provisioning, ResourceId, ScriptSettings, SecretVariable, ToolType,
+    BatchAiError, CustomMpiSettings, CustomToolkitSettings, EnvironmentVariable, KeyVaultSecretReference, LostAttempt,
+    MountVolumes, Provisioning, ResourceId, ScriptSettings, SecretVariable, ToolType, Waiting,
 };
 use crate::time::Span;
 use crate::{Secret, Timestamp};
@@ -209,6 +209,12 @@ pub struct JobStatus {
     /// Ours, not the service's: in plain words, why a queued job waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+    /// Ours as well: where a queued job stands and what would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    /// Ours as well: tries that lost their nodes or gave them up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_attempts: Vec<LostAttempt>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ pub mod provider;
 pub mod toolkit;
 pub mod usage;
 pub mod volume;
+pub mod waiting;
 pub mod workspace;
 
 pub use cluster::*;
@@ -25,4 +26,5 @@ pub use provider::*;
 pub use toolkit::*;
 pub use usage::*;
 pub use volume::*;
+pub use waiting::*;
 pub use workspace::*;

@@ -9,6 +9,7 @@ use corro_store::{JobRecord, NewJob, OperationGoal, State, Txn};
 
 use super::clusters::{Put, find_cluster};
 use super::experiments::find_experiment;
+use super::waiting::Waits;
 use super::workspaces::{find_workspace, group_name};
 use super::{App, guid, operations, refuse_deleting, secrets, succeeded};
 
@@ -48,7 +49,8 @@ impl App {
                     );
                     return Err(ApiError::conflict("JobAlreadyExists", message));
                 }
-                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old))));
+                let waits = Waits::of(txn.state(), now, [(&key, &*old)]);
+                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, &waits))));
             }
             let mut spec = body.properties;
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
@@ -78,13 +80,16 @@ impl App {
     pub fn job(&self, path: &JobPath) -> Result<Job, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_job(&snapshot, path)?;
-        Ok(self.job_answer(&snapshot, &key, &record))
+        let waits = Waits::of(&snapshot, self.now(), [(&key, &record)]);
+        Ok(self.job_answer(&snapshot, &key, &record, &waits))
     }
 
     pub fn jobs(&self, group: &str, workspace: &str, experiment: &str) -> Result<Vec<Job>, ApiError> {
         let snapshot = self.snapshot();
         let (key, _) = find_experiment(&snapshot, group, workspace, experiment)?;
-        Ok(snapshot.jobs_of(&key).map(|(key, record)| self.job_answer(&snapshot, key, record)).collect())
+        // One look at each cluster's queue, however many of the jobs wait in it.
+        let waits = Waits::of(&snapshot, self.now(), snapshot.jobs_of(&key));
+        Ok(snapshot.jobs_of(&key).map(|(key, record)| self.job_answer(&snapshot, key, record, &waits)).collect())
     }
 
     /// The operation's id and location, or `None` when the job had ended already and nothing changes.
@@ -116,7 +121,8 @@ impl App {
         commit.await
     }
 
-    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord) -> Job {
+    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord, waits: &Waits) -> Job {
+        let wait = waits.wait(key);
         let experiment = key.experiment();
         let experiment_name =
             state.experiments.get(&experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
@@ -139,7 +145,9 @@ impl App {
                     execution_state: record.state().execution_state(),
                     execution_state_transition_time: record.since(),
                     execution_info: record.state().execution_info(),
-                    waiting_for: super::waiting::waiting_for(state, key, record),
+                    waiting_for: wait.and_then(|wait| wait.why.clone()),
+                    waiting: wait.map(|wait| wait.standing.clone()),
+                    lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
                 },
             },
         }
@@ -166,6 +174,10 @@ impl App {
         let JobPath { group, workspace, experiment, job } = path;
         format!("{}${group}${workspace}${experiment}${job}", self.subscription)
     }
+}
+
+fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
+    LostAttempt { number: lost.number, end_time: lost.ended, reason: lost.reason.clone() }
 }
 
 pub fn find_job(state: &State, path: &JobPath) -> Result<(JobKey, JobRecord), ApiError> {

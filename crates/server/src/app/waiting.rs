@@ -1,43 +1,200 @@
-//! Why a queued job waits, in plain words, from the same planner that places it.
+//! How queued jobs stand, in plain words, from the same planner that places them. Asked for the jobs of one answer at a
+//! time: each cluster's queue is looked at once, and no further than the last of them.
 
-use corro_model::JobKey;
-use corro_sched::Wait;
-use corro_store::{JobRecord, State};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use corro_model::batchai::{EstimateBasis, WaitReason, Waiting};
+use corro_model::time::Span;
+use corro_model::{ClusterKey, JobKey, Timestamp};
+use corro_sched::outlook::outlooks;
+use corro_sched::scale::plan_scale;
+use corro_sched::{Basis, Outlook, RunTimes, Target, Unblock, Wait};
+use corro_store::{ClusterRecord, JobRecord, State};
 
 use crate::reconcile::scaling;
 
-/// `None` for a job that does not wait, or that is about to start.
-pub fn waiting_for(state: &State, key: &JobKey, job: &JobRecord) -> Option<String> {
-    if job.state().name() != "queued" {
-        return None;
-    }
-    let cluster = state.clusters.get(&job.cluster)?;
-    let plan = corro_sched::plan(&scaling::view_of(state, &job.cluster));
-    Some(words(plan.waits.get(key)?, &cluster.name))
+/// So many of an experiment's last jobs tell how long its jobs usually take.
+const RECENT: usize = 25;
+
+/// How the queued ones of some jobs stand.
+#[derive(Default)]
+pub struct Waits(HashMap<JobKey, Standing>);
+
+pub struct Standing {
+    /// `None` when it is about to start. Without times, so that it stays the same while nothing happens.
+    pub why: Option<String>,
+    pub standing: Waiting,
 }
 
-fn words(wait: &Wait, cluster: &str) -> String {
-    match wait {
-        Wait::ClusterTooSmall { needs, most } => format!(
-            "the job needs {needs} nodes and cluster {cluster} has at most {most}: resize it with 'cluster resize --target {needs}', or delete the job"
-        ),
-        Wait::NodesBusy { needs, idle } => {
-            format!("the job is next and needs {needs} nodes: {idle} of cluster {cluster} are idle now")
+impl Waits {
+    pub fn of<'a>(state: &State, now: Timestamp, jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>) -> Self {
+        let mut by_cluster: HashMap<&ClusterKey, HashSet<&JobKey>> = HashMap::new();
+        let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
+        queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
+        let history = History { state, known: RefCell::default() };
+        let mut waits = Self::default();
+        for (key, wanted) in by_cluster {
+            let Some(cluster) = state.clusters.get(key) else { continue };
+            let view = scaling::cluster_view(state, key, cluster, now);
+            let scaling = plan_scale(&view, now, &scaling::POLICY);
+            let found = outlooks(&view, &scaling, now, &scaling::POLICY, &history, &wanted);
+            let words = Words { state, cluster, target: view.target };
+            let standing = |(key, outlook): (&JobKey, Outlook)| (key.clone(), words.standing(key, &outlook));
+            waits.0.extend(found.into_iter().map(standing));
         }
-        Wait::Behind { position, first } => {
-            let first = first.as_str().rsplit('/').next().unwrap_or_default();
-            format!("{position} jobs of cluster {cluster} come first, the first of them is {first}")
+        waits
+    }
+
+    pub fn wait(&self, job: &JobKey) -> Option<&Standing> {
+        self.0.get(job)
+    }
+}
+
+/// What jobs of an experiment took: the median of its last ones that ended well.
+struct History<'a> {
+    state: &'a State,
+    known: RefCell<HashMap<String, Option<Duration>>>,
+}
+
+impl RunTimes for History<'_> {
+    fn usual(&self, job: &JobKey) -> Option<Duration> {
+        let (experiment, _) = job.as_str().rsplit_once('/')?;
+        if let Some(known) = self.known.borrow().get(experiment) {
+            return *known;
+        }
+        let mut times: Vec<Duration> = self.state.run_times(&job.experiment()).take(RECENT).collect();
+        times.sort();
+        let median = times.get(times.len() / 2).copied();
+        self.known.borrow_mut().insert(experiment.to_owned(), median);
+        median
+    }
+}
+
+struct Words<'a> {
+    state: &'a State,
+    cluster: &'a ClusterRecord,
+    target: Target,
+}
+
+impl Words<'_> {
+    fn standing(&self, job: &JobKey, outlook: &Outlook) -> Standing {
+        let resize_to = outlook.unblock.iter().find_map(|way| match way {
+            Unblock::Resize { to } | Unblock::RaiseMaximum { to } => i32::try_from(*to).ok(),
+            _ => None,
+        });
+        let standing = Waiting {
+            reason: reason(outlook.wait),
+            position: i32::try_from(outlook.position).unwrap_or(i32::MAX),
+            nodes_needed: i32::try_from(outlook.needs).unwrap_or(i32::MAX),
+            estimated_start: outlook.estimate.map(|estimate| estimate.start),
+            estimate_basis: outlook.estimate.map(|estimate| basis(estimate.basis)),
+            unblocked_by: outlook.unblock.iter().filter_map(|way| self.way(job, way)).collect(),
+            resize_to,
+        };
+        Standing { why: outlook.wait.map(|wait| self.why(job, wait, outlook)), standing }
+    }
+
+    fn why(&self, job: &JobKey, wait: Wait, outlook: &Outlook) -> String {
+        let (cluster, needs) = (&self.cluster.name, count(outlook.needs, "node"));
+        match wait {
+            Wait::ClusterTooSmall { most } => {
+                let grow = self.grow(outlook.needs);
+                format!("the job needs {needs} and cluster {cluster} has at most {most}: {grow}, or delete the job")
+            }
+            Wait::NodesBusy { idle } => {
+                format!("the job is next and needs {needs}: {idle} of cluster {cluster} are idle now")
+            }
+            Wait::Behind { first } => {
+                let ahead = match outlook.position.saturating_sub(1) {
+                    1 => format!("1 job of cluster {cluster} comes first:"),
+                    n => format!("{n} jobs of cluster {cluster} come first, and the first that waits is"),
+                };
+                format!("{ahead} {}", self.name(first, job))
+            }
+            Wait::WouldDelay { first, .. } => format!(
+                "cluster {cluster} has idle nodes, but the job could run until its limit and delay {}, which comes first",
+                self.name(first, job)
+            ),
         }
     }
+
+    fn way(&self, job: &JobKey, way: &Unblock) -> Option<String> {
+        let cluster = &self.cluster.name;
+        Some(match way {
+            Unblock::NodesCome { nodes } => format!("{} of cluster {cluster} being ready", count(*nodes, "more node")),
+            Unblock::JobsEnd { nodes, jobs, more } => {
+                let named = jobs.iter().map(|(ends, by)| format!("{} ends by {}", self.name(ends, job), when(*by)));
+                let mut named: Vec<_> = named.collect();
+                if *more > 0 {
+                    named.push(format!("{} must end too", count(*more, "more job")));
+                }
+                format!("{}: {}", count(*nodes, "more idle node"), named.join(", "))
+            }
+            Unblock::FirstStarts { first, by } => {
+                let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", when(by)));
+                format!("{} having started{by}", self.name(first, job))
+            }
+            // Nodes may be there any moment: nothing is short enough.
+            Unblock::ShorterLimit { at_most } if at_most.as_secs() == 0 => return None,
+            Unblock::ShorterLimit { at_most } => {
+                let limit = Span(Duration::from_secs(at_most.as_secs()));
+                format!("a constraints.maxWallClockTime of {limit} or less: submit the job again with that")
+            }
+            Unblock::NodesMended { nodes } => {
+                format!("{} of cluster {cluster} being mended: see 'cluster show'", count(*nodes, "unusable node"))
+            }
+            Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
+                format!("{} for cluster {cluster}: {}", count(*to, "node"), self.grow(*to))
+            }
+        })
+    }
+
+    fn grow(&self, to: usize) -> String {
+        match self.target {
+            Target::Auto { min, .. } => format!("raise its maximum with 'cluster auto-scale --min {min} --max {to}'"),
+            Target::Manual { .. } | Target::Deleting => format!("resize it with 'cluster resize --target {to}'"),
+        }
+    }
+
+    /// A job's name, with its experiment when that is another than that of `beside`.
+    fn name(&self, job: &JobKey, beside: &JobKey) -> String {
+        let name = self.state.jobs.get(job).map_or_else(|| job.to_string(), |job| job.name.clone());
+        let experiment = job.experiment();
+        match self.state.experiments.get(&experiment) {
+            Some(record) if experiment != beside.experiment() => format!("{name} of experiment {}", record.name),
+            _ => name,
+        }
+    }
+}
+
+fn reason(wait: Option<Wait>) -> WaitReason {
+    match wait {
+        None => WaitReason::Starting,
+        Some(Wait::ClusterTooSmall { .. }) => WaitReason::ClusterTooSmall,
+        Some(Wait::NodesBusy { .. }) => WaitReason::NodesBusy,
+        Some(Wait::Behind { .. }) => WaitReason::Behind,
+        Some(Wait::WouldDelay { .. }) => WaitReason::WouldDelay,
+    }
+}
+
+fn basis(basis: Basis) -> EstimateBasis {
+    match basis {
+        Basis::Nodes => EstimateBasis::Nodes,
+        Basis::History => EstimateBasis::History,
+        Basis::Limits => EstimateBasis::Limits,
+        Basis::HistoryAndLimits => EstimateBasis::HistoryAndLimits,
+    }
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn when(time: Timestamp) -> String {
+    time.whole_seconds()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_that_can_never_run_says_what_to_do() {
-        let text = words(&Wait::ClusterTooSmall { needs: 8, most: 4 }, "nc6");
-        assert!(text.contains("needs 8 nodes") && text.contains("cluster resize --target 8"), "{text}");
-    }
-}
+mod tests;

@@ -36,7 +36,7 @@ pub struct Scene<'a> {
 /// What is to be committed.
 pub fn decide(scene: &Scene, addresses: &mut Addresses) -> Vec<Step> {
     let Scene { state, sightings, now, uptime, gone, emptied, config, provider } = *scene;
-    let plan = corro_sched::plan(&scaling::view(state));
+    let plan = corro_sched::plan(&scaling::view(state, now), &scaling::POLICY);
     let mut steps = nodes::decide(state, sightings, uptime, now, gone, config, provider);
     steps.extend(jobs::decide(state, sightings, now, addresses).0);
     steps.extend(scaling::decide(state, &plan));

@@ -1,39 +1,73 @@
 //! Between the state and the planner: makes the planner's view, turns its plan into steps, and keeps the allocation
 //! state of clusters true.
 
-use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
-use corro_model::state::{NodeEvent, NodeState};
-use corro_model::{ClusterKey, JobKey};
-use corro_sched::{ClusterView, Eviction, JobView, NodeStanding, NodeView, Plan, Snapshot, Target};
+use std::collections::HashSet;
+
+use corro_model::batchai::{AllocationState, Priority, ProvisioningState};
+use corro_model::state::{JobState, NodeEvent, NodeState};
+use corro_model::{ClusterKey, JobKey, Timestamp};
+use corro_sched::{
+    ClusterView, Eviction, NodeStanding, NodeView, Plan, Policy, Queue, RunningView, Snapshot, Target, Waiting,
+    WaitingView,
+};
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State};
 
 use super::steps::Step;
 
+/// How long is long, for every cluster of this server.
+pub const POLICY: Policy = Policy::STANDARD;
+
 /// Every cluster with its nodes and unfinished jobs.
-pub fn view(state: &State) -> Snapshot {
-    Snapshot { clusters: state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster)).collect() }
+pub fn view(state: &State, now: Timestamp) -> Snapshot<'_> {
+    let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, now));
+    Snapshot { now, clusters: clusters.collect() }
 }
 
-/// One cluster, as if there were no others.
-pub fn view_of(state: &State, key: &ClusterKey) -> Snapshot {
-    let Some(cluster) = state.clusters.get(key) else { return Snapshot { clusters: Vec::new() } };
-    Snapshot { clusters: vec![cluster_view(state, key, cluster)] }
+/// One cluster. Its queue is not copied, however long it is.
+pub fn cluster_view<'a>(
+    state: &'a State,
+    key: &'a ClusterKey,
+    cluster: &ClusterRecord,
+    now: Timestamp,
+) -> ClusterView<'a> {
+    let node = |(id, node): (&'a _, &'a NodeRecord)| NodeView {
+        id,
+        index: node.index,
+        standing: standing(node),
+        since: node.since(),
+    };
+    let running = state.active_jobs_of(key).map(|(key, job)| running_view(key, job, now));
+    ClusterView {
+        key,
+        target: target(cluster),
+        initial: initial_nodes(cluster),
+        nodes: state.nodes_of(key).map(node).collect(),
+        running: running.collect(),
+        queue: Box::new(QueueOf { state, cluster: key }),
+    }
 }
 
-fn cluster_view(state: &State, key: &ClusterKey, cluster: &ClusterRecord) -> ClusterView {
-    let nodes =
-        state.nodes_of(key).map(|(id, node)| NodeView { id: id.clone(), index: node.index, standing: standing(node) });
-    let jobs = state.active_jobs_of(key).chain(state.queued_jobs(key)).map(|(key, job)| job_view(key, job));
-    ClusterView { key: key.clone(), target: target(cluster), nodes: nodes.collect(), jobs: jobs.collect() }
+fn running_view<'a>(key: &'a JobKey, job: &JobRecord, now: Timestamp) -> RunningView<'a> {
+    let started = job.state().started().unwrap_or(now);
+    let stopping = matches!(job.state(), JobState::Terminating { .. }) || job.is_evicted();
+    let ends_by = if stopping { now } else { started.plus(job.spec.constraints.max_wall_clock_time.0) };
+    RunningView { key, started, ends_by }
 }
 
-fn job_view(key: &JobKey, job: &JobRecord) -> JobView {
-    JobView {
-        key: key.clone(),
-        priority: job.spec.scheduling_priority,
-        sequence: job.sequence,
-        node_count: job.spec.node_count as usize,
-        queued: job.state().nodes().is_empty(),
+struct QueueOf<'a> {
+    state: &'a State,
+    cluster: &'a ClusterKey,
+}
+
+impl Queue for QueueOf<'_> {
+    fn waiting(&self, priority: Priority) -> Waiting<'_> {
+        Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|(key, job)| WaitingView {
+            key,
+            sequence: job.sequence,
+            submitted: job.submitted(),
+            node_count: job.spec.node_count.max(1) as usize,
+            limit: job.spec.constraints.max_wall_clock_time.0,
+        }))
     }
 }
 
@@ -55,25 +89,33 @@ pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
             Eviction::Terminate => (job.state().name() != "terminating").then(|| Step::Terminate(key.clone())),
         }
     }));
+    let moving = moving_clusters(state, plan);
     for (key, cluster) in &state.clusters {
         if cluster.provisioning.provisioning_state == ProvisioningState::Creating {
             steps.push(Step::Provisioned(key.clone()));
         }
-        let moving =
-            state.nodes_of(key).any(|(_, node)| matches!(node.state(), NodeState::Allocating | NodeState::Leaving))
-                || plan.allocate.iter().any(|(cluster, _)| cluster == key)
-                || plan.retire.iter().any(|id| state.nodes.get(id).is_some_and(|node| node.cluster == *key))
-                || plan.evict.keys().any(|job| state.jobs.get(job).is_some_and(|job| job.cluster == *key));
+        let unsettled = |node: &NodeRecord| matches!(node.state(), NodeState::Allocating | NodeState::Leaving);
+        let moving = moving.contains(key) || state.nodes_of(key).any(|(_, node)| unsettled(node));
         let allocation = if moving { AllocationState::Resizing } else { AllocationState::Steady };
         if allocation != cluster.allocation {
             steps.push(Step::Allocation(key.clone(), allocation));
         }
     }
-    // A file server is a record without a machine behind it, so there is nothing to wait for.
-    let creating = |provisioning: &Provisioning| provisioning.provisioning_state == ProvisioningState::Creating;
-    let new = state.file_servers.iter().filter(|(_, file_server)| creating(&file_server.provisioning));
-    steps.extend(new.map(|(key, _)| Step::FileServerProvisioned(key.clone())));
     steps
+}
+
+/// Clusters whose nodes the plan changes.
+fn moving_clusters<'a>(state: &'a State, plan: &'a Plan) -> HashSet<&'a ClusterKey> {
+    let retired = plan.retire.iter().filter_map(|id| state.nodes.get(id)).map(|node| &node.cluster);
+    let evicted = plan.evict.keys().filter_map(|job| state.jobs.get(job)).map(|job| &job.cluster);
+    plan.allocate.iter().map(|(key, _)| key).chain(retired).chain(evicted).collect()
+}
+
+/// How many nodes a cluster with autoScale begins with; 0 once it has had any.
+fn initial_nodes(cluster: &ClusterRecord) -> usize {
+    let new = cluster.provisioning.provisioning_state == ProvisioningState::Creating;
+    let auto = cluster.spec.scale_settings.auto_scale.as_ref().filter(|_| new);
+    auto.map_or(0, |auto| auto.initial_node_count.max(0) as usize)
 }
 
 /// How many nodes the cluster is to have now.
@@ -93,12 +135,12 @@ pub fn target(cluster: &ClusterRecord) -> Target {
     }
 }
 
-fn standing(node: &NodeRecord) -> NodeStanding {
+fn standing(node: &NodeRecord) -> NodeStanding<'_> {
     match node.state() {
         NodeState::Allocating => NodeStanding::Allocating,
         NodeState::Preparing => NodeStanding::Preparing,
         NodeState::Idle => NodeStanding::Idle,
-        NodeState::Running { job, .. } => NodeStanding::Busy(job.clone()),
+        NodeState::Running { job, .. } => NodeStanding::Busy(job),
         NodeState::Leaving => NodeStanding::Leaving,
         NodeState::Unusable { lost: true, .. } => NodeStanding::Lost,
         NodeState::Unusable { lost: false, .. } => NodeStanding::Unusable,

@@ -1,0 +1,85 @@
+//! When a waiting job may start: an estimate, never a promise. Jobs are let start one after another, in the order of the
+//! queue, as nodes become free. A job is taken to run as long as jobs like it usually did (`RunTimes`), a running one
+//! that has taken longer than that already as long again, and one without history for its whole limit. Beyond
+//! `FOLLOWED` jobs only their work is added up. Jobs that may start before their turn are not looked for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use corro_model::Timestamp;
+
+use crate::outlook::{Basis, Cluster, Estimate, RunTimes};
+
+/// So many jobs are followed one by one.
+const FOLLOWED: usize = 2_000;
+
+pub(crate) struct Future {
+    /// From when on how many nodes are free, and what that rests on.
+    free: BTreeMap<(Timestamp, Basis), usize>,
+    nodes: usize,
+    followed: usize,
+    /// When the last job before the next one starts: nobody starts before the one in front.
+    last: Timestamp,
+    basis: Basis,
+    /// Work of jobs that were not followed, in node-milliseconds.
+    work: u128,
+}
+
+impl Future {
+    pub fn new(cluster: &Cluster, times: &dyn RunTimes) -> Self {
+        let now = cluster.now;
+        let mut free = BTreeMap::from([((now, Basis::Nodes), cluster.idle + cluster.forecast.coming)]);
+        let started = cluster.view.running.iter().map(|job| (job.key, job.started));
+        let started: HashMap<_, _> = started.collect();
+        for (ends_by, job, nodes) in &cluster.forecast.ends {
+            let end = times.usual(job).zip(started.get(job)).map(|(usual, started)| {
+                let ran = now.since(*started);
+                let end = if ran < usual { started.plus(usual) } else { now.plus(ran) };
+                (end.min(*ends_by), Basis::History)
+            });
+            *free.entry(end.unwrap_or((*ends_by, Basis::Limits))).or_default() += nodes;
+        }
+        let nodes = free.values().sum();
+        Self { free, nodes, followed: 0, last: now, basis: Basis::Nodes, work: 0 }
+    }
+
+    /// Lets the next job of the queue start; `None` when there will never be so many nodes.
+    pub fn start(&mut self, needs: usize, usual: Option<Duration>, limit: Duration) -> Option<Estimate> {
+        if needs > self.nodes {
+            return None;
+        }
+        let (run, rests_on) = usual.map_or((limit, Basis::Limits), |usual| (usual, Basis::History));
+        if self.followed >= FOLLOWED {
+            let span = u64::try_from(self.work / self.nodes as u128).unwrap_or(u64::MAX);
+            let start = self.last.plus(Duration::from_millis(span));
+            self.work += run.as_millis() * needs as u128;
+            self.basis = both(self.basis, rests_on);
+            return Some(Estimate { start, basis: self.basis });
+        }
+        self.followed += 1;
+        let mut missing = needs;
+        while missing > 0 {
+            let Some(mut soonest) = self.free.first_entry() else { break };
+            let (at, basis) = *soonest.key();
+            self.last = self.last.max(at);
+            self.basis = both(self.basis, basis);
+            let taken = missing.min(*soonest.get());
+            missing -= taken;
+            *soonest.get_mut() -= taken;
+            if *soonest.get() == 0 {
+                soonest.remove();
+            }
+        }
+        *self.free.entry((self.last.plus(run), rests_on)).or_default() += needs;
+        Some(Estimate { start: self.last, basis: self.basis })
+    }
+}
+
+fn both(one: Basis, other: Basis) -> Basis {
+    match (one, other) {
+        (Basis::Nodes, other) => other,
+        (one, Basis::Nodes) => one,
+        (one, other) if one == other => one,
+        _ => Basis::HistoryAndLimits,
+    }
+}

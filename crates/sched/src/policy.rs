@@ -1,0 +1,24 @@
+//! The values a site may choose: how long is long. Handed in with the snapshot; nothing here is read from anywhere.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// A job that has waited so long counts as one priority higher, and after twice as long as two.
+    pub rise_after: Duration,
+    /// A node of a cluster with autoScale that nobody needs leaves when it has been idle for so long.
+    pub idle_before_leaving: Duration,
+    /// A node that was asked for is expected within this; afterwards nobody counts on it until it is there.
+    pub node_patience: Duration,
+    /// So many jobs behind the first that does not fit are looked at for one that may start before it.
+    pub backfill_depth: usize,
+}
+
+impl Policy {
+    pub const STANDARD: Self = Self {
+        rise_after: Duration::from_secs(6 * 3600),
+        idle_before_leaving: Duration::from_secs(60),
+        node_patience: Duration::from_secs(5 * 60),
+        backfill_depth: 1_000,
+    };
+}

@@ -1,0 +1,263 @@
+//! A cluster to plan for, drawn in a few lines or made at random, whose time passes when a test says so. Entered by the
+//! planner's tables and properties.
+//!
+//! Nodes are drawn as words: `.` idle, `+` preparing, `*` allocating, `x` unusable, `!` lost, `-` leaving, a job's name
+//! busy with it. Jobs are drawn as `NAME:NODES@LIMIT`, limits in seconds; `^` before the name is high priority, `_` low.
+
+#![allow(dead_code, reason = "each suite uses its part")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use corro_model::batchai::{DeallocationOption, Priority};
+use corro_model::{ClusterKey, GroupKey, JobKey, NodeId, Timestamp};
+use corro_sched::*;
+
+pub const POLICY: Policy = Policy::STANDARD;
+
+#[derive(Clone, Debug)]
+pub struct World {
+    /// In seconds.
+    pub now: u64,
+    pub target: Target,
+    pub initial: usize,
+    pub nodes: Vec<Node>,
+    pub jobs: Vec<Job>,
+    key: ClusterKey,
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub id: NodeId,
+    pub index: u32,
+    pub kind: Kind,
+    pub since: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Allocating,
+    Preparing,
+    Idle,
+    Busy(JobKey),
+    Leaving,
+    Unusable,
+    Lost,
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub key: JobKey,
+    pub priority: Priority,
+    pub submitted: u64,
+    pub needs: usize,
+    pub limit: u64,
+    /// How long it takes; never longer than its limit.
+    pub takes: u64,
+    pub started: Option<u64>,
+    pub ended: Option<u64>,
+}
+
+pub fn key(name: &str) -> JobKey {
+    GroupKey::new("g").workspace("w").experiment("e").job(name)
+}
+
+pub fn name(key: &JobKey) -> &str {
+    key.as_str().rsplit('/').next().unwrap_or_default()
+}
+
+pub fn node_id(index: u32) -> NodeId {
+    NodeId::parse(&format!("tvm-1_{index}-20180718t174802z-p")).expect("a node id")
+}
+
+pub fn manual(count: usize) -> Target {
+    Target::Manual { count, option: DeallocationOption::Requeue }
+}
+
+pub fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds as i64 * 1000)
+}
+
+impl World {
+    pub fn new(target: Target) -> Self {
+        let key = GroupKey::new("g").workspace("w").cluster("c");
+        // Late enough for anything to have happened long ago.
+        Self { now: 1_000_000, target, initial: 0, nodes: Vec::new(), jobs: Vec::new(), key }
+    }
+
+    /// `nodes` that have stood like this for an hour, the jobs that run on them, and the queue in order of submission.
+    pub fn drawn(target: Target, nodes: &str, running: &str, queue: &str) -> Self {
+        let mut world = Self::new(target);
+        let hour_ago = world.now - 3600;
+        for word in nodes.split_whitespace() {
+            let kind = match word {
+                "." => Kind::Idle,
+                "+" => Kind::Preparing,
+                "*" => Kind::Allocating,
+                "x" => Kind::Unusable,
+                "!" => Kind::Lost,
+                "-" => Kind::Leaving,
+                job => Kind::Busy(key(job)),
+            };
+            let since = if matches!(word, "+" | "*") { world.now } else { hour_ago };
+            world.add_node(kind, since);
+        }
+        for word in running.split_whitespace() {
+            let job = world.read_job(word);
+            world.jobs.push(Job { started: Some(world.now), ..job });
+        }
+        for word in queue.split_whitespace() {
+            let job = world.read_job(word);
+            world.jobs.push(job);
+        }
+        world
+    }
+
+    pub fn add_node(&mut self, kind: Kind, since: u64) {
+        let index = self.nodes.last().map_or(1, |node| node.index + 1);
+        self.nodes.push(Node { id: node_id(index), index, kind, since });
+    }
+
+    pub fn submit(&mut self, priority: Priority, needs: usize, limit: u64, takes: u64) -> JobKey {
+        let key = key(&format!("j{}", self.jobs.len()));
+        let (started, ended, submitted) = (None, None, self.now);
+        let takes = takes.min(limit);
+        self.jobs.push(Job { key: key.clone(), priority, submitted, needs, limit, takes, started, ended });
+        key
+    }
+
+    fn read_job(&self, word: &str) -> Job {
+        let (priority, word) = match word.split_at(1) {
+            ("^", rest) => (Priority::High, rest),
+            ("_", rest) => (Priority::Low, rest),
+            _ => (Priority::Normal, word),
+        };
+        let (name, numbers) = word.split_once(':').expect("NAME:NODES@LIMIT");
+        let (needs, limit) = numbers.split_once('@').unwrap_or((numbers, "3600"));
+        let (needs, limit) = (needs.parse().expect("nodes"), limit.parse().expect("seconds"));
+        let (submitted, started, ended) = (self.now, None, None);
+        Job { key: key(name), priority, submitted, needs, limit, takes: limit, started, ended }
+    }
+
+    pub fn job(&self, key: &JobKey) -> &Job {
+        self.jobs.iter().find(|job| job.key == *key).expect("a job of this world")
+    }
+
+    pub fn busy_nodes(&self, key: &JobKey) -> usize {
+        self.nodes.iter().filter(|node| node.kind == Kind::Busy(key.clone())).count()
+    }
+
+    pub fn view(&self) -> ClusterView<'_> {
+        let node = |node: &'_ Node| -> (u32, Timestamp) { (node.index, at(node.since)) };
+        let nodes = self.nodes.iter().map(|n| {
+            let (index, since) = node(n);
+            let standing = match &n.kind {
+                Kind::Allocating => NodeStanding::Allocating,
+                Kind::Preparing => NodeStanding::Preparing,
+                Kind::Idle => NodeStanding::Idle,
+                Kind::Busy(job) => NodeStanding::Busy(job),
+                Kind::Leaving => NodeStanding::Leaving,
+                Kind::Unusable => NodeStanding::Unusable,
+                Kind::Lost => NodeStanding::Lost,
+            };
+            NodeView { id: &n.id, index, standing, since }
+        });
+        let running = self.jobs.iter().filter(|job| job.ended.is_none()).filter_map(|job| {
+            let started = job.started?;
+            Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit) })
+        });
+        ClusterView {
+            key: &self.key,
+            target: self.target,
+            initial: self.initial,
+            nodes: nodes.collect(),
+            running: running.collect(),
+            queue: Box::new(Line(&self.jobs)),
+        }
+    }
+
+    pub fn plan(&self, policy: &Policy) -> Plan {
+        plan(&Snapshot { now: at(self.now), clusters: vec![self.view()] }, policy)
+    }
+
+    /// Names of the jobs that start, in the order of the plan.
+    pub fn starts(&self, policy: &Policy) -> String {
+        let plan = self.plan(policy);
+        plan.placements.iter().map(|placement| name(&placement.job)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes a plan and does what it says; new nodes are there at once.
+    pub fn follow_plan(&mut self, policy: &Policy) -> Plan {
+        let plan = self.plan(policy);
+        let now = self.now;
+        for placement in &plan.placements {
+            let job = self.jobs.iter_mut().find(|job| job.key == placement.job).expect("a job of this world");
+            assert_eq!(job.started.replace(now), None, "a job starts once");
+            assert_eq!(placement.nodes.len(), job.needs, "a gang starts whole");
+            for id in &placement.nodes {
+                let node = self.nodes.iter_mut().find(|node| node.id == *id).expect("a node of this world");
+                assert_eq!(node.kind, Kind::Idle, "a node runs one job");
+                (node.kind, node.since) = (Kind::Busy(placement.job.clone()), now);
+            }
+        }
+        self.nodes.retain(|node| !plan.retire.contains(&node.id));
+        for _ in 0..plan.allocate.first().map_or(0, |(_, count)| *count) {
+            self.add_node(Kind::Idle, now);
+        }
+        plan
+    }
+
+    /// A second passes: jobs that are done end.
+    pub fn pass_second(&mut self) {
+        self.now += 1;
+        let now = self.now;
+        for job in self.jobs.iter_mut().filter(|job| job.ended.is_none()) {
+            if job.started.is_some_and(|started| started + job.takes <= now) {
+                job.ended = Some(now);
+                for node in self.nodes.iter_mut().filter(|node| node.kind == Kind::Busy(job.key.clone())) {
+                    (node.kind, node.since) = (Kind::Idle, now);
+                }
+            }
+        }
+    }
+
+    /// Outlooks of all queued jobs, by name, for a look with `tell`.
+    pub fn outlooks<T>(
+        &self,
+        policy: &Policy,
+        times: &dyn RunTimes,
+        tell: impl Fn(&Outlook) -> T,
+    ) -> BTreeMap<String, T> {
+        let view = self.view();
+        let scaling = scale::plan_scale(&view, at(self.now), policy);
+        let wanted = self.jobs.iter().map(|job| &job.key).collect();
+        let outlooks = outlook::outlooks(&view, &scaling, at(self.now), policy, times, &wanted);
+        outlooks.into_iter().map(|(key, outlook)| (name(key).to_owned(), tell(&outlook))).collect()
+    }
+}
+
+/// Jobs in order of submission; those without a start are the queue.
+struct Line<'a>(&'a [Job]);
+
+impl Queue for Line<'_> {
+    fn waiting(&self, priority: Priority) -> Waiting<'_> {
+        let queued =
+            self.0.iter().enumerate().filter(move |(_, job)| job.priority == priority && job.started.is_none());
+        Box::new(queued.map(|(i, job)| WaitingView {
+            key: &job.key,
+            sequence: i as u64,
+            submitted: at(job.submitted),
+            node_count: job.needs,
+            limit: Duration::from_secs(job.limit),
+        }))
+    }
+}
+
+/// No job like any other has ever ended.
+pub struct NoHistory;
+
+impl RunTimes for NoHistory {
+    fn usual(&self, _: &JobKey) -> Option<Duration> {
+        None
+    }
+}
