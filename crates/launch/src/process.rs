@@ -5,16 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
@@ -41,6 +44,16 @@ pub struct ProcessSpec {
     pub tag: String,
 }
 
+/// What a process reads. Ranks read nothing; someone who logs in does.
+#[derive(Debug)]
+pub enum Input {
+    Nothing,
+    /// What is written to [`Process::stdin`].
+    Pipe,
+    /// A terminal of its own, by the side that programs use. Its output goes there too.
+    Terminal(OwnedFd),
+}
+
 #[derive(Debug, Error)]
 pub enum SpawnError {
     #[error("cannot start a process: the command is empty")]
@@ -63,6 +76,9 @@ pub enum SpawnError {
 /// A started process, together with its guard and everything it has started itself.
 #[derive(Debug)]
 pub struct Process {
+    /// Only with [`Input::Pipe`]; dropping it is the end of the input.
+    pub stdin: Option<pipe::Sender>,
+    /// Like `stderr`, not with [`Input::Terminal`].
     pub stdout: Option<OutputReader<ChildStdout>>,
     pub stderr: Option<OutputReader<ChildStderr>>,
     pid: u32,
@@ -94,20 +110,24 @@ impl Launcher {
 
     /// Starts the process. A missing program is not an error here: as in a shell, it ends with 127 and says so on stderr.
     pub async fn spawn(&self, spec: ProcessSpec) -> Result<Process, SpawnError> {
+        self.spawn_with(spec, Input::Nothing).await
+    }
+
+    /// The same for a process that reads.
+    pub async fn spawn_with(&self, spec: ProcessSpec, input: Input) -> Result<Process, SpawnError> {
         let program = spec.argv.first().ok_or(SpawnError::EmptyCommand)?.clone();
         ensure_directory(&spec.cwd).await?;
         let guard_error = |source| SpawnError::Guard { guard: self.guard.clone(), program: program.clone(), source };
-        let mut child = Command::new(&self.guard)
-            .arg0("corro")
-            .args(&self.guard_args)
+        let mut command = Command::new(&self.guard);
+        command.arg0("corro").args(&self.guard_args);
+        let stdin = give_input(&mut command, input).map_err(guard_error)?;
+        let mut child = command
             .args(&spec.argv)
             .env_clear()
             .envs(&spec.env)
             .env(TAG_VARIABLE, &spec.tag)
             .current_dir(&spec.cwd)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             // From its first instant, Ctrl-C on our terminal is not the guard's business.
             .process_group(0)
             .spawn()
@@ -116,11 +136,10 @@ impl Launcher {
         let pipe = child.stdin.take().expect("stdin was asked for").into_owned_fd().map_err(guard_error)?;
         let pid = child.id().expect("nobody has waited yet");
         let stopper = Stopper { lifeline: Arc::new(Lifeline::new(pid, pipe).map_err(guard_error)?) };
-        let stdout = child.stdout.take().expect("stdout was asked for");
-        let stderr = child.stderr.take().expect("stderr was asked for");
         Ok(Process {
-            stdout: Some(OutputReader::new(stdout, stopper.clone())),
-            stderr: Some(OutputReader::new(stderr, stopper.clone())),
+            stdin,
+            stdout: child.stdout.take().map(|stdout| OutputReader::new(stdout, stopper.clone())),
+            stderr: child.stderr.take().map(|stderr| OutputReader::new(stderr, stopper.clone())),
             pid,
             tag: spec.tag,
             child,
@@ -167,6 +186,13 @@ impl Stopper {
         }
     }
 
+    /// Sends a signal to the whole tree, as a terminal would. Says nothing about when or whether it ends.
+    pub fn signal(&self, signal: Signal) {
+        if let Ok(number) = u8::try_from(signal.as_raw()) {
+            self.lifeline.order(number);
+        }
+    }
+
     /// Kills the whole tree.
     pub fn kill(&self) {
         self.lifeline.order(guard::KILL);
@@ -198,6 +224,27 @@ impl Lifeline {
 
     fn close(&self) {
         self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Sets up the guard's output, and its input beside the life pipe. Gives the end that is ours.
+fn give_input(command: &mut Command, input: Input) -> io::Result<Option<pipe::Sender>> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    match input {
+        Input::Nothing => Ok(None),
+        Input::Terminal(terminal) => {
+            command.arg(guard::WITH_TERMINAL).stdout(terminal.try_clone()?).stderr(terminal);
+            Ok(None)
+        }
+        Input::Pipe => {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            command.arg(format!("{}{}", guard::WITH_INPUT, reader.as_raw_fd()));
+            // SAFETY: runs between fork and exec and makes one system call, on a descriptor that the closure owns.
+            unsafe {
+                command.pre_exec(move || Ok(fcntl_setfd(&reader, FdFlags::empty())?));
+            }
+            Ok(Some(pipe::Sender::from_owned_fd(writer)?))
+        }
     }
 }
 

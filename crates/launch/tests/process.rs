@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use common::{DEADLINE, alive, example, launcher, shell, tag, to_end, until};
 use corro_launch::exit::Exit;
 use corro_launch::lines::{Mode, pump};
-use corro_launch::process::{Process, ProcessSpec, SpawnError};
+use corro_launch::process::{Input, Process, ProcessSpec, SpawnError};
 use corro_launch::sweep::{processes_with_tag, sweep};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 /// Prints its own id and those of four descendants that try to get away: plain background, new session, double fork
 /// whose middle is gone, and one that ignores SIGTERM and wiped its environment. Then runs `last`.
@@ -276,4 +276,31 @@ async fn much_output_passes_whole() {
     let line = "a line of output, neither long nor short\n".len() as u64;
     let missing_end = u64::from(!BYTES.is_multiple_of(line));
     assert_eq!((n_written, n_lines, torn), (BYTES + missing_end, BYTES.div_ceil(line), 0));
+}
+
+#[tokio::test]
+async fn a_process_can_be_given_input_and_signals() {
+    let plain = launcher().spawn(shell(&tag("plain"), "ls /proc/self/fd | wc -l")).await.expect("it starts");
+    let n_open = to_end(plain).await.stdout;
+    let spec = shell(
+        &tag("input"),
+        "trap 'echo caught; exit 4' USR1; cat; ls /proc/self/fd | wc -l; while :; do sleep 0.02; done",
+    );
+    let mut process = launcher().spawn_with(spec, Input::Pipe).await.expect("it starts");
+    let mut stdin = process.stdin.take().expect("asked for");
+    stdin.write_all(b"typed\n").await.expect("it reads");
+    drop(stdin);
+    let stopper = process.stopper();
+    let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
+    let mut said = Vec::new();
+    while let Some(line) = tokio::time::timeout(DEADLINE, lines.next_line()).await.expect("in time").expect("readable")
+    {
+        said.push(line.trim().to_owned());
+        if said.len() == 2 {
+            stopper.signal(Signal::USR1);
+        }
+    }
+    // It has no more open than a process that reads nothing.
+    assert_eq!(said, ["typed", n_open.trim(), "caught"]);
+    assert_eq!(process.wait().await.expect("it is waited for"), Exit::Code(4));
 }

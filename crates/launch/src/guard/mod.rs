@@ -11,7 +11,7 @@ mod signals;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio, exit};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, set_child_subreaper,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, ioctl_tiocsctty, kill_process, set_child_subreaper,
     set_parent_process_death_signal, setsid, wait,
 };
 
@@ -32,6 +32,11 @@ use crate::sweep::{TAG_VARIABLE, sweep_exactly};
 pub const TERMINATE: u8 = b'T';
 /// On the life pipe: SIGKILL to the whole tree until nothing is left.
 pub const KILL: u8 = b'K';
+
+/// Before the command, with a number behind it: it reads from that descriptor of the guard instead of nothing.
+pub const WITH_INPUT: &str = "--with-input=";
+/// Before the command: the guard's standard output is a terminal, which becomes the command's own.
+pub const WITH_TERMINAL: &str = "--with-terminal";
 
 /// A process in uninterruptible sleep, or one that changed its owner, cannot be killed now; the job must still end.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
@@ -55,7 +60,8 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ! {
         Ok(child_ends) => child_ends,
         Err(error) => refuse(126, &format!("cannot guard a process: {error}")),
     };
-    let mut tree = Tree { main: start(argv), child_ends, main_exit: None };
+    let (input, argv) = input_of(argv);
+    let mut tree = Tree { main: start(argv, input), child_ends, main_exit: None };
     let launcher_alive = tree.watch();
     tree.end();
     match tree.main_exit {
@@ -99,6 +105,8 @@ impl Tree {
                         self.signal(Signal::CONT);
                     }
                     Ok(1) if byte[0] == KILL => return true,
+                    // Any other signal by its number, as someone at a terminal sends it.
+                    Ok(1) if let Some(signal) = Signal::from_named_raw(byte[0].into()) => self.signal(signal),
                     Ok(1) => {}
                     Err(Errno::INTR) => {}
                     Ok(_) | Err(_) => return false,
@@ -164,18 +172,57 @@ fn exit_of(status: WaitStatus) -> Option<Exit> {
     code.or_else(|| status.terminating_signal().map(Exit::Signal))
 }
 
-fn start(argv: &[OsString]) -> Pid {
+/// What the command reads, and the rest of the words.
+fn input_of(argv: &[OsString]) -> (Input, &[OsString]) {
+    let word = argv.first().and_then(|word| word.to_str()).unwrap_or_default();
+    if word == WITH_TERMINAL {
+        return (Input::Terminal, &argv[1..]);
+    }
+    match word.strip_prefix(WITH_INPUT).and_then(|number| number.parse().ok()) {
+        Some(number) => (Input::Pipe(number), &argv[1..]),
+        None => (Input::Nothing, argv),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Input {
+    Nothing,
+    Pipe(i32),
+    Terminal,
+}
+
+impl Input {
+    fn open(self) -> std::io::Result<Stdio> {
+        Ok(match self {
+            Input::Nothing => Stdio::null(),
+            // SAFETY: the launcher left it open for us alone; nobody else in this process knows the number.
+            Input::Pipe(number) => unsafe {
+                let pipe = OwnedFd::from_raw_fd(number);
+                rustix::io::fcntl_setfd(&pipe, rustix::io::FdFlags::CLOEXEC)?;
+                pipe.into()
+            },
+            Input::Terminal => rustix::stdio::stdout().try_clone_to_owned()?.into(),
+        })
+    }
+}
+
+fn start(argv: &[OsString], input: Input) -> Pid {
     let Some((program, arguments)) = argv.split_first() else {
         refuse(126, "cannot start a process: the command is empty");
     };
     let guard = getpid();
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
+    let stdin = input.open().unwrap_or_else(|error| refuse(126, &format!("cannot give a process its input: {error}")));
+    command.args(arguments).stdin(stdin);
     // SAFETY: runs between fork and exec of a single-threaded process and makes system calls only.
     unsafe {
         command.pre_exec(move || {
             // Its own session: no terminal may stop it, signal it or be read by it.
             setsid()?;
+            if input == Input::Terminal {
+                // Unless it was given one.
+                ioctl_tiocsctty(rustix::stdio::stdin())?;
+            }
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // The guard may have been killed before the line above took effect.
             if getppid() != Some(guard) {
