@@ -109,6 +109,17 @@ impl Directories {
         }
     }
 
+    /// The home of those who log in. Not the jobs' one: that is emptied for each.
+    pub fn login_home(&self) -> io::Result<PathBuf> {
+        tree::make_beneath(&self.handle, LOGIN)?;
+        Ok(self.root.join(LOGIN))
+    }
+
+    /// Where cluster volumes appear, as those who log in are told.
+    pub fn mount_root(&self) -> PathBuf {
+        self.root.join(MOUNTS)
+    }
+
     /// Removes everything a job or a mount can have left on this node.
     pub fn clean(&self) -> io::Result<()> {
         self.empty(&[MOUNTS, JOBS, HOME])
@@ -116,7 +127,7 @@ impl Directories {
 
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
-        [MOUNTS, JOBS, HOME].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
+        [MOUNTS, JOBS, HOME, LOGIN].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
     }
 
     fn empty(&self, names: &[&str]) -> io::Result<()> {
@@ -184,6 +195,7 @@ fn hostfile(order: &TaskOrder) -> String {
 const MOUNTS: &str = "mounts";
 const JOBS: &str = "jobs";
 const HOME: &str = "home";
+const LOGIN: &str = "login";
 const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";
 

@@ -11,8 +11,9 @@ use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use corro_model::AttemptId;
-use corro_model::node::{DesiredNode, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume};
+use corro_model::node::{DesiredNode, Login, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume};
 
+use crate::door::{self, Door};
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::memory::Begun;
@@ -32,6 +33,7 @@ pub struct Driver {
     begun: Option<Begun>,
     control: watch::Sender<Control>,
     work: JoinSet<()>,
+    door: Option<Door>,
     observed: watch::Sender<ObservedNode>,
     sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
@@ -54,7 +56,8 @@ impl Driver {
         let local = Local { task: task.map(LocalTask::new), ..Local::default() };
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
-        let driver = Driver { context, desired: None, local, begun, control, work, observed, sender, events };
+        let (desired, door) = (None, None);
+        let driver = Driver { context, desired, local, begun, control, work, door, observed, sender, events };
         driver.publish();
         driver
     }
@@ -83,6 +86,7 @@ impl Driver {
             while let Some(action) = next_action(&desired, &self.local) {
                 match action {
                     Action::MountVolumes(volumes) => self.mount(volumes),
+                    Action::Admit(login) => self.admit(login).await,
                     Action::Begin(order) => self.begin(order),
                     Action::Decline(order, reason) => self.decline(order, reason),
                     Action::Run(gang) => {
@@ -145,6 +149,7 @@ impl Driver {
     }
 
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
+        self.close_door().await;
         self.end_task(Duration::ZERO).await;
         let begun = self.begun.take();
         // The shared directory stays: the job may go on elsewhere.
@@ -157,6 +162,7 @@ impl Driver {
     }
 
     async fn on_shutdown(&mut self) -> AgentEnd {
+        self.close_door().await;
         let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
         self.end_task(UNWANTED_GRACE).await;
         if interrupted && let Some(task) = &mut self.local.task {
@@ -170,7 +176,12 @@ impl Driver {
     }
 
     async fn retire(&mut self) -> AgentEnd {
-        self.on_disk(|context| context.directories.remove()).await;
+        self.close_door().await;
+        self.on_disk(|context| {
+            door::forget_host_key(context.directories.root())?;
+            context.directories.remove()
+        })
+        .await;
         self.observed.send_replace(ObservedNode { retired: true, ..ObservedNode::default() });
         AgentEnd::Retired
     }
@@ -190,6 +201,28 @@ impl Driver {
             Err(error) => Some(self.storage_failure(&error).error),
         };
         self.local.volumes = Some(volumes.to_vec());
+    }
+
+    /// A door that cannot be opened is no reason to refuse jobs.
+    async fn admit(&mut self, login: Option<&Login>) {
+        self.close_door().await;
+        self.local.login = login.cloned();
+        let Some(login) = login else { return };
+        match Door::open(&self.context, login).await {
+            Ok(door) => {
+                tracing::info!(address = door.at.address, port = door.at.port, "the login door is open");
+                self.local.door = Some(door.at.clone());
+                self.door = Some(door);
+            }
+            Err(error) => tracing::warn!(error = failure::chain(&error), "nobody can log in to this node"),
+        }
+    }
+
+    async fn close_door(&mut self) {
+        self.local.door = None;
+        if let Some(door) = self.door.take() {
+            door.close().await;
+        }
     }
 
     fn begin(&mut self, order: &TaskOrder) {

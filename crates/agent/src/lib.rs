@@ -2,7 +2,7 @@
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says); `reconcile` (what to
-//! do: pure) and `driver` (doing it); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
+//! do: pure) and `driver` (doing it); `door` (the administrator's login); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
 //! stands on: `directories`, `tree`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
 //! `failure`; what survives a crash: `memory`, `durable`.
 
@@ -10,6 +10,7 @@ mod config;
 mod connection;
 mod crew;
 mod directories;
+mod door;
 mod driver;
 mod durable;
 mod events;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{
-    DesiredNode, DesiredTask, GangAddress, Goal, ObservedNode, ObservedTask, TaskOrder, TaskPhase, Volume,
+    DesiredNode, DesiredTask, GangAddress, Goal, Login, LoginDoor, ObservedNode, ObservedTask, TaskOrder, TaskPhase,
+    Volume,
 };
 
 /// What is on this node now.
@@ -16,6 +17,10 @@ pub struct Local {
     pub volumes: Option<Vec<Volume>>,
     /// Why they could not be mounted.
     pub problem: Option<BatchAiError>,
+    /// Who may log in, as it was last done or tried.
+    pub login: Option<Login>,
+    /// Where, if the door could be opened.
+    pub door: Option<LoginDoor>,
     pub task: Option<LocalTask>,
     /// The last attempt that ended here and was cleaned up: it must never begin again.
     pub done: Option<AttemptId>,
@@ -35,6 +40,8 @@ pub struct LocalTask {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<'a> {
     MountVolumes(&'a [Volume]),
+    /// Open the login door for this administrator, or close it.
+    Admit(Option<&'a Login>),
     /// Start preparing.
     Begin(&'a TaskOrder),
     /// Report the task as ended without starting anything.
@@ -63,6 +70,9 @@ pub const UNWANTED_GRACE: Duration = Duration::from_secs(1);
 /// state that comes twice changes nothing.
 pub fn next_action<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action<'a>> {
     let wanted = desired.task.as_ref().filter(|_| !desired.retire);
+    if !desired.retire && desired.login != local.login {
+        return Some(Action::Admit(desired.login.as_ref()));
+    }
     if let Some(task) = &local.task {
         return match wanted {
             Some(wanted) if wanted.order.attempt == task.observed.attempt => {
@@ -133,6 +143,7 @@ impl Local {
         ObservedNode {
             ready: self.volumes.is_some() && self.problem.is_none(),
             problem: self.problem.clone(),
+            login: self.door.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
             retired: false,
         }

@@ -19,7 +19,7 @@ fn gang() -> GangAddress {
 
 fn wants(number: u32, goal: Goal) -> DesiredNode {
     let task = Some(DesiredTask { goal, order: order(number) });
-    DesiredNode { retire: false, volumes: Vec::new(), task }
+    DesiredNode { task, ..DesiredNode::default() }
 }
 
 fn nothing() -> DesiredNode {
@@ -31,7 +31,7 @@ fn retire() -> DesiredNode {
 }
 
 fn ready(task: Option<LocalTask>) -> Local {
-    Local { volumes: Some(Vec::new()), problem: None, task, done: None }
+    Local { volumes: Some(Vec::new()), task, ..Local::default() }
 }
 
 fn task(phase: TaskPhase) -> LocalTask {
@@ -131,7 +131,7 @@ fn volumes_come_before_tasks() {
         assert_eq!(next_action(&desired, &local), Some(Action::MountVolumes(&volumes)), "{local:?}");
     }
     let problem = Some(BatchAiError::new("AZFMountError", "no"));
-    let failed = Local { volumes: Some(volumes), problem, task: None, done: None };
+    let failed = Local { volumes: Some(volumes), problem, ..Local::default() };
     assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), Reason::Volumes)));
     assert_eq!((failed.observed().ready, failed.observed().problem.is_some()), (false, true));
     assert!(!Local::default().observed().ready, "not before the server has said which volumes");

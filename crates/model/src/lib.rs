@@ -17,6 +17,7 @@ pub mod mount;
 pub mod names;
 pub mod node;
 pub mod ops;
+pub mod password;
 pub mod secret;
 pub mod state;
 pub mod storage;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::batchai::{BatchAiError, ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
+use crate::password::PasswordVerifier;
 use crate::{AttemptId, NodeId, Secret, Timestamp};
 
 /// How often a node speaks, even when it has nothing new to say.
@@ -79,8 +80,30 @@ pub struct DesiredNode {
     pub retire: bool,
     /// Cluster-level volumes.
     pub volumes: Vec<Volume>,
+    /// Who may log in; nobody without.
+    #[serde(default)]
+    pub login: Option<Login>,
     pub task: Option<DesiredTask>,
 }
+
+/// The administrator of a cluster, who may log in to its nodes. Never holds the password.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Login {
+    pub user: String,
+    /// In OpenSSH's form: `ssh-rsa AAAA…`.
+    pub public_key: Option<String>,
+    pub password: Option<PasswordVerifier>,
+}
+
+/// Where a node's SSH server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginDoor {
+    pub address: String,
+    pub port: u16,
+}
+
+/// Login doors take the first free port from here upwards, as the service's nodes did.
+pub const FIRST_LOGIN_PORT: u16 = 50_000;
 
 /// A share that must appear at `relative` below a mount root.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -185,6 +208,9 @@ pub struct ObservedNode {
     pub ready: bool,
     /// Why the node can never become ready.
     pub problem: Option<BatchAiError>,
+    /// Open when someone may log in.
+    #[serde(default)]
+    pub login: Option<LoginDoor>,
     pub task: Option<ObservedTask>,
     /// The agent is about to exit, as asked.
     pub retired: bool,

@@ -30,6 +30,7 @@ impl App {
         check_name(NameOf::Cluster, &name)?;
         check_cluster(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
+        let admin = secrets::admin_verifier(&body.properties).await;
         let (app, now) = (self.clone(), self.now());
         let pool = u32::from_le_bytes(random::<4>()) % 900_000_000 + 100_000_000;
         let commit = self.store.commit(move |txn| {
@@ -44,7 +45,7 @@ impl App {
                 return Ok(Put::Unchanged(Box::new(app.cluster_answer(txn.state(), &key, &old))));
             }
             let mut spec = with_defaults(body.properties);
-            let secrets = app.seal_bag(secrets::take_from_cluster(&mut spec));
+            let secrets = app.seal_bag(secrets::Bag { admin, ..secrets::take_from_cluster(&mut spec) });
             let record = ClusterRecord {
                 name: name.clone(),
                 guid: guid(),

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use corro_model::batchai::{ClusterSpec, JobSpec, MountVolumes, StorageCredentials};
+use corro_model::password::PasswordVerifier;
 use corro_model::{ApiError, Secret};
 use corro_store::Sealed;
+use corro_store::seal::random;
 use serde::{Deserialize, Serialize};
 
 use super::App;
@@ -21,6 +23,9 @@ pub struct Bag {
     pub variables: BTreeMap<String, Secret>,
     /// The password of the container registry.
     pub registry: Option<Secret>,
+    /// What proves the administrator's password; the password itself is not kept.
+    #[serde(default)]
+    pub admin: Option<PasswordVerifier>,
 }
 
 pub fn take_from_job(spec: &mut JobSpec) -> Bag {
@@ -33,7 +38,7 @@ pub fn take_from_job(spec: &mut JobSpec) -> Bag {
     bag
 }
 
-/// The admin password is dropped for good: nothing here logs in with it.
+/// The admin password is dropped for good: nodes need no more than what proves it.
 pub fn take_from_cluster(spec: &mut ClusterSpec) -> Bag {
     spec.user_account_settings.admin_user_password = None;
     let volumes = spec.node_setup.as_mut().and_then(|setup| setup.mount_volumes.as_mut());
@@ -58,6 +63,12 @@ fn take_mount_keys(volumes: Option<&mut MountVolumes>) -> BTreeMap<String, Secre
         keys.extend(credentials.account_key.take().map(|key| (path.clone(), key)));
     }
     keys
+}
+
+/// What proves the administrator's password, if there is one. Slow on purpose, so on a thread that may block.
+pub async fn admin_verifier(spec: &ClusterSpec) -> Option<PasswordVerifier> {
+    let password = spec.user_account_settings.admin_user_password.clone()?;
+    tokio::task::spawn_blocking(move || PasswordVerifier::new(&password, random())).await.ok()
 }
 
 impl App {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use corro_model::batchai::{AzureFileShareReference, JobSpec, MountVolumes, ToolType};
+use corro_model::batchai::{AzureFileShareReference, JobSpec, MountVolumes, ToolType, UserAccountSettings};
 use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, Secret, vm_size};
@@ -24,11 +24,12 @@ pub fn desired(
 ) -> Option<DesiredNode> {
     let retire = *node.state() == NodeState::Leaving;
     let cluster = state.clusters.get(&node.cluster);
+    let bag = cluster.and_then(|cluster| app.open_bag(cluster.secrets.as_ref()).ok()).unwrap_or_default();
     let volumes = cluster.and_then(|cluster| {
         let volumes = cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref()?;
-        let bag = app.open_bag(cluster.secrets.as_ref()).unwrap_or_default();
         Some(volumes_of(app, Some(volumes), &bag))
     });
+    let login = cluster.and_then(|cluster| login(&cluster.spec.user_account_settings, &bag));
     let task = match node.state() {
         NodeState::Running { job, attempt } => {
             let order =
@@ -37,7 +38,14 @@ pub fn desired(
         }
         _ => None,
     };
-    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), task })
+    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), login, task })
+}
+
+/// `None` where nobody could prove to be the administrator.
+fn login(account: &UserAccountSettings, bag: &Bag) -> Option<Login> {
+    let public_key = account.admin_user_ssh_public_key.clone().filter(|key| !key.trim().is_empty());
+    let login = Login { user: account.admin_user_name.clone(), public_key, password: bag.admin.clone() };
+    (login.public_key.is_some() || login.password.is_some()).then_some(login)
 }
 
 fn order(

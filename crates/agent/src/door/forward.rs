@@ -1,0 +1,21 @@
+//! A connection forwarded through the login door to somewhere the node can reach. Entered by `visitor` only.
+
+use std::time::Duration;
+
+use russh::server::{ChannelOpenHandle, Msg};
+use russh::{Channel, ChannelOpenFailure};
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Connects first: the visitor is told when nobody answers there.
+pub async fn serve(channel: Channel<Msg>, host: &str, port: u16, reply: ChannelOpenHandle) {
+    let Ok(Ok(mut there)) = timeout(CONNECT_WITHIN, TcpStream::connect((host, port))).await else {
+        return reply.reject(ChannelOpenFailure::ConnectFailed).await;
+    };
+    reply.accept().await;
+    // Either side may leave at any time; that is how such a connection ends.
+    let _ = copy_bidirectional(&mut channel.into_stream(), &mut there).await;
+}
