@@ -23,6 +23,12 @@ pub enum ShareError {
     ContainerNotFound(String),
     #[error("the container {0:?} already exists")]
     ContainerAlreadyExists(String),
+    #[error("the share has no snapshot of {0}")]
+    SnapshotNotFound(String),
+    #[error("the copy to {0} was stopped")]
+    CopyStopped(SharePath),
+    #[error("{path} would make the share larger than its quota of {quota} bytes: it holds {used}")]
+    QuotaReached { path: SharePath, used: u64, quota: u64 },
     #[error("{0} does not exist in the share")]
     NotFound(SharePath),
     #[error("the directory that should hold {0} does not exist")]
@@ -66,7 +72,9 @@ impl ShareError {
             Self::DirectoryNotEmpty(_) => "DirectoryNotEmpty",
             Self::WrongKind(_) => "ResourceTypeMismatch",
             Self::OutOfRange { .. } => "InvalidRange",
-            Self::DiskFull { .. } => "ShareSizeLimitReached",
+            Self::SnapshotNotFound(_) => "ShareSnapshotNotFound",
+            Self::CopyStopped(_) => "CopyAborted",
+            Self::DiskFull { .. } | Self::QuotaReached { .. } => "ShareSizeLimitReached",
             Self::PermissionDenied { .. } => "InsufficientAccountPermissions",
             Self::Io { .. } | Self::ShareIo { .. } => "InternalError",
         }

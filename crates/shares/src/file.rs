@@ -8,7 +8,7 @@ use rustix::{
     io::{Errno, pwritev},
 };
 
-use crate::{Share, ShareError, SharePath, Stat, beneath};
+use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
 
 /// More holes than this and the rest of the file counts as data: a listing of ranges may say too
 /// much, and must not grow without bound.
@@ -19,12 +19,18 @@ const MAX_SLICES: usize = 1024;
 impl Share {
     /// Makes a file of `len` zero bytes (without using space for them) or replaces one's content.
     pub fn create_file(&self, path: &SharePath, len: u64) -> Result<Stat, ShareError> {
+        self.create_file_with(path, len, &Properties::default())
+    }
+
+    /// As [`Share::create_file`], keeping `properties` with it and nothing else.
+    pub fn create_file_with(&self, path: &SharePath, len: u64, properties: &Properties) -> Result<Stat, ShareError> {
         let (file, old) =
             beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE).map_err(|error| error.making(path))?;
         if old.len > 0 {
             set_len(&file, path, 0)?;
         }
         set_len(&file, path, len)?;
+        self.keep(&file, path, properties)?;
         Stat::of_handle(&file, path)
     }
 

@@ -7,25 +7,36 @@
 //! path or a symbolic link that leads out of a share is refused and not followed.
 //!
 //! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
-//! inside one: `directory`, `file`, `append`; last `removal`.
+//! inside one: `directory`, `file`, `append`, `copy`; what is kept beside the content: `properties`,
+//! `keeping`, `described`; `walk` with `usage` and `snapshots`; last `removal`.
 
 mod append;
 mod beneath;
+mod copy;
+mod described;
 mod directory;
 mod error;
 mod file;
+mod keeping;
 mod names;
 mod path;
+mod properties;
 mod removal;
 mod root;
+mod snapshots;
 mod stat;
 mod trees;
+mod usage;
+mod walk;
 
 pub use append::Appender;
 pub use directory::{Entry, Page, PageRequest};
 pub use error::ShareError;
+pub use keeping::Keeping;
 pub use names::{is_account_name, is_share_name};
 pub use path::{PathError, SharePath};
+pub use properties::{MAX_PROPERTIES, Properties};
 pub use root::{Removed, Share, Shares};
+pub use snapshots::SnapshotId;
 pub use stat::{Kind, Stat};
 pub use trees::TreeEntry;

@@ -106,16 +106,20 @@ fn move_up(from: &File, name: &CStr, top: &File) -> Result<(), Errno> {
 }
 
 fn move_to_fresh_name(from: &File, name: impl rustix::path::Arg + Copy, to: &File) -> Result<String, Errno> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let fresh = format!("{TRASH}{}-{n}", std::process::id());
+        let fresh = fresh_name();
         match renameat_with(from, name, to, fresh.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(fresh),
             Err(Errno::EXIST) => {} // left by an earlier process with our number
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// A name for what shall not outlive a crash: [`sweep`] removes it.
+pub(crate) fn fresh_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{TRASH}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Opens a directory for emptying and makes it writable for its owner, which read-only package

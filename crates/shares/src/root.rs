@@ -6,6 +6,7 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -13,12 +14,16 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, ShareError, SharePath, Stat, is_account_name, removal, trees::CONTAINERS};
+use crate::{
+    Keeping, Kind, ShareError, SharePath, Stat, is_account_name, removal,
+    trees::{CONTAINERS, SNAPSHOTS},
+    usage::Measured,
+};
 
 /// All share trees of a server.
 #[derive(Debug)]
 pub struct Shares {
-    pub(crate) root: File,
+    pub(crate) common: Arc<Common>,
     pub(crate) path: PathBuf,
     unswept: Vec<ShareError>,
 }
@@ -27,6 +32,16 @@ pub struct Shares {
 #[derive(Debug)]
 pub struct Share {
     pub(crate) root: File,
+    pub(crate) common: Arc<Common>,
+}
+
+/// What all handles share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// The directory that holds the accounts.
+    pub root: File,
+    pub keeping: Keeping,
+    pub measured: Measured,
 }
 
 /// A share or account that is gone for every caller.
@@ -41,12 +56,18 @@ impl Shares {
     /// Opens the root, makes it (mode 0700) if it is not there, and removes what a crash in the
     /// middle of a deletion left.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, ShareError> {
+        Self::open_with(root, Keeping::Attributes)
+    }
+
+    /// As [`Shares::open`], with a choice where properties are kept.
+    pub fn open_with(root: impl AsRef<Path>, keeping: Keeping) -> Result<Self, ShareError> {
         let failed = |attempt| move |source| ShareError::ShareIo { attempt, name: String::new(), source };
         let root = root.as_ref();
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed("make"))?;
         let path = root.canonicalize().map_err(failed("find"))?;
         let handle = File::open(&path).map_err(failed("open"))?;
-        let mut shares = Shares { root: handle, path, unswept: Vec::new() };
+        let common = Arc::new(Common { root: handle, keeping, measured: Measured::default() });
+        let mut shares = Shares { common, path, unswept: Vec::new() };
         shares.unswept = shares.sweep()?;
         Ok(shares)
     }
@@ -59,7 +80,7 @@ impl Shares {
     /// Deletes every share and container of an account; one that has none is no error.
     pub fn delete_account(&self, account: &str) -> Result<Removed, ShareError> {
         check_account(account)?;
-        match removal::rename_and_remove(&self.root, account) {
+        match removal::rename_and_remove(&self.common.root, account) {
             Ok(left) => Ok(removed(account, left)),
             Err(Errno::NOENT) => Ok(Removed { left_behind: None }),
             Err(errno) => Err(share_io("delete the account of", account, errno)),
@@ -68,14 +89,22 @@ impl Shares {
 
     fn sweep(&self) -> Result<Vec<ShareError>, ShareError> {
         let failed = |errno| share_io("list", "", errno);
-        let mut unswept = removal::sweep(&self.root).map_err(failed)?;
-        for name in names_in(&self.root).map_err(failed)? {
+        let mut unswept = removal::sweep(&self.common.root).map_err(failed)?;
+        for name in names_in(&self.common.root).map_err(failed)? {
             if is_account_name(&name)
-                && let Ok(account) = open_child(&self.root, &name)
+                && let Ok(account) = open_child(&self.common.root, &name)
             {
                 unswept.extend(removal::sweep(&account).map_err(failed)?);
                 if let Ok(containers) = open_child(&account, CONTAINERS) {
                     unswept.extend(removal::sweep(&containers).map_err(failed)?);
+                }
+                if let Ok(snapshots) = open_child(&account, SNAPSHOTS) {
+                    unswept.extend(removal::sweep(&snapshots).map_err(failed)?);
+                    for share in names_in(&snapshots).map_err(failed)? {
+                        if let Ok(of_share) = open_child(&snapshots, &share) {
+                            unswept.extend(removal::sweep(&of_share).map_err(failed)?);
+                        }
+                    }
                 }
             }
         }

@@ -11,12 +11,14 @@ use rustix::{
 };
 
 use crate::{
-    Removed, Share, ShareError, SharePath, Shares, Stat, is_share_name, removal,
+    Properties, Removed, Share, ShareError, SharePath, Shares, Stat, is_share_name, keeping, removal,
     root::{check_account, names_in, open_child, removed, share_io},
 };
 
 /// Where an account keeps its containers. No share can have a name with a dot.
 pub(crate) const CONTAINERS: &str = ".containers";
+/// Where it keeps the snapshots of its shares.
+pub(crate) const SNAPSHOTS: &str = ".snapshots";
 
 /// A share or container in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,7 @@ pub struct TreeEntry {
     pub name: String,
     pub modified: SystemTime,
     pub etag: String,
+    pub properties: Properties,
 }
 
 impl Shares {
@@ -95,13 +98,13 @@ impl Shares {
             Err(errno) => return Err(share_io("make", name, errno)),
         }
         let root = open_child(&shelf_dir, name).map_err(|errno| share_io("open", name, errno))?;
-        Ok(Share { root })
+        Ok(Share { root, common: self.common.clone() })
     }
 
     fn tree(&self, shelf: Shelf, account: &str, name: &str) -> Result<Share, ShareError> {
         check_names(account, name)?;
         match self.open_shelf(shelf, account).and_then(|shelf_dir| open_child(shelf_dir, name)) {
-            Ok(root) => Ok(Share { root }),
+            Ok(root) => Ok(Share { root, common: self.common.clone() }),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(shelf.not_found(name)),
             Err(errno) => Err(share_io("open", name, errno)),
         }
@@ -122,7 +125,8 @@ impl Shares {
             // Deleted meanwhile, or not a directory: not a share.
             let Ok(share) = open_child(&shelf_dir, &name) else { continue };
             let stat = Stat::of_handle(&share, &SharePath::ROOT)?;
-            found.push(TreeEntry { name, modified: stat.modified, etag: stat.etag });
+            let properties = keeping::read(&self.common.root, &share, self.common.keeping);
+            found.push(TreeEntry { name, modified: stat.modified, etag: stat.etag, properties });
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
@@ -142,7 +146,7 @@ impl Shares {
     }
 
     fn open_shelf(&self, shelf: Shelf, account: &str) -> Result<File, Errno> {
-        let account = open_child(&self.root, account)?;
+        let account = open_child(&self.common.root, account)?;
         match shelf {
             Shelf::Shares => Ok(account),
             Shelf::Containers => open_child(account, CONTAINERS),
@@ -150,8 +154,8 @@ impl Shares {
     }
 
     fn make_shelf(&self, shelf: Shelf, account: &str) -> Result<File, Errno> {
-        ensure_dir(&self.root, account)?;
-        let account = open_child(&self.root, account)?;
+        ensure_dir(&self.common.root, account)?;
+        let account = open_child(&self.common.root, account)?;
         match shelf {
             Shelf::Shares => Ok(account),
             Shelf::Containers => {
@@ -187,14 +191,14 @@ impl Shelf {
     }
 }
 
-fn ensure_dir(parent: &File, name: &str) -> Result<(), Errno> {
+pub(crate) fn ensure_dir(parent: &File, name: &str) -> Result<(), Errno> {
     match mkdirat(parent, name, MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-fn check_names(account: &str, name: &str) -> Result<(), ShareError> {
+pub(crate) fn check_names(account: &str, name: &str) -> Result<(), ShareError> {
     check_account(account)?;
     match is_share_name(name) {
         true => Ok(()),

@@ -1,0 +1,106 @@
+//! Copying a file inside the server, without its bytes passing through a client. The disk shares the
+//! blocks between the two where it can (a reflink); otherwise the kernel copies, and holes stay holes.
+
+use std::{
+    fs::File,
+    os::unix::fs::{FileExt, MetadataExt},
+};
+
+use rustix::{
+    fs::{OFlags, SeekFrom, copy_file_range, ftruncate, ioctl_ficlone, seek},
+    io::Errno,
+};
+
+use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
+
+/// Between two looks at whether the copy is still wanted.
+const STEP: u64 = 16 << 20;
+
+impl Share {
+    /// Makes `path`, or replaces its content, with that of `source` as it is now. `properties` are
+    /// kept before the first byte is copied. `go_on` is asked now and then; when it says no, an empty
+    /// file stays. When the copy fails the destination is removed: what is there is neither the old
+    /// file nor the new one.
+    pub fn copy_file(
+        &self,
+        path: &SharePath,
+        (source, source_path): (&Share, &SharePath),
+        properties: &Properties,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Stat, ShareError> {
+        let (from, from_stat) = source.open_file(source_path)?;
+        let (to, _) =
+            beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE).map_err(|error| error.making(path))?;
+        self.keep(&to, path, properties)?;
+        if is_same(&from, &to) {
+            return Stat::of_handle(&to, path);
+        }
+        match ftruncate(&to, 0).and_then(|()| copy_bytes(&from, &to, from_stat.len, go_on)) {
+            Ok(()) => Stat::of_handle(&to, path),
+            Err(Errno::CANCELED) => {
+                let _ = ftruncate(&to, 0);
+                Err(ShareError::CopyStopped(path.clone()))
+            }
+            Err(errno) => {
+                let _ = self.delete_file(path);
+                Err(ShareError::at("copy to", path, errno))
+            }
+        }
+    }
+}
+
+/// Fills the empty file `to` with the first `len` bytes of `from`.
+pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, go_on: &dyn Fn() -> bool) -> Result<(), Errno> {
+    if ioctl_ficlone(to, from).is_ok() {
+        return ftruncate(to, len);
+    }
+    let mut position = 0;
+    while position < len {
+        let start = match seek(from, SeekFrom::Data(position)) {
+            Ok(start) => start.min(len),
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno),
+        };
+        let end = match seek(from, SeekFrom::Hole(start)) {
+            Ok(end) => end.min(len),
+            Err(Errno::NXIO) => break, // shrunk meanwhile
+            Err(errno) => return Err(errno),
+        };
+        position = start;
+        while position < end {
+            if !go_on() {
+                return Err(Errno::CANCELED);
+            }
+            match copy_step(from, to, position, STEP.min(end - position))? {
+                0 => return ftruncate(to, len), // shrunk meanwhile: the rest reads as zero
+                n => position += n,
+            }
+        }
+    }
+    ftruncate(to, len)
+}
+
+fn copy_step(from: &File, to: &File, at: u64, len: u64) -> Result<u64, Errno> {
+    let (mut from_at, mut to_at) = (at, at);
+    loop {
+        match copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), len as usize) {
+            Ok(n) => return Ok(n as u64),
+            Err(Errno::INTR) => {}
+            // Between two disks, or on one that cannot.
+            Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    let mut piece = vec![0; (len as usize).min(1 << 20)];
+    let of_io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let n = from.read_at(&mut piece, at).map_err(of_io)?;
+    to.write_all_at(&piece[..n], at).map_err(of_io)?;
+    Ok(n as u64)
+}
+
+fn is_same(a: &File, b: &File) -> bool {
+    match (a.metadata(), b.metadata()) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}

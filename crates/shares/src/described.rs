@@ -1,0 +1,51 @@
+//! Properties of things in a share: read and set through the same door as their content. Setting
+//! them is a modification like any other: time and ETag move on.
+
+use std::{fs::File, time::SystemTime};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::{Properties, Share, ShareError, SharePath, Stat, beneath, keeping};
+
+impl Share {
+    /// What is known of a file or directory, and what was kept with it.
+    pub fn describe(&self, path: &SharePath) -> Result<(Stat, Properties), ShareError> {
+        let thing = self.open_any(path)?;
+        Ok((Stat::of_handle(&thing, path)?, self.properties_of(&thing)))
+    }
+
+    /// What was kept with a file or directory opened from this share.
+    pub fn properties_of(&self, thing: &File) -> Properties {
+        keeping::read(&self.common.root, thing, self.common.keeping)
+    }
+
+    /// Changes what is kept with a file or directory.
+    pub fn change_properties(
+        &self,
+        path: &SharePath,
+        change: impl FnOnce(&mut Properties),
+    ) -> Result<Stat, ShareError> {
+        let thing = self.open_any(path)?;
+        let mut properties = self.properties_of(&thing);
+        change(&mut properties);
+        self.keep(&thing, path, &properties)?;
+        // For a thing that is someone else's and only writable to us this is not allowed; then its
+        // ETag stays, which is the lesser harm.
+        let _ = thing.set_modified(SystemTime::now());
+        Stat::of_handle(&thing, path)
+    }
+
+    /// Replaces what is kept; the thing's times stay.
+    pub(crate) fn keep(&self, thing: &File, path: &SharePath, properties: &Properties) -> Result<(), ShareError> {
+        keeping::write(&self.common.root, thing, properties, self.common.keeping).map_err(|source| ShareError::Io {
+            attempt: "keep the properties of",
+            path: path.clone(),
+            source,
+        })
+    }
+
+    fn open_any(&self, path: &SharePath) -> Result<File, ShareError> {
+        beneath::open(&self.root, path, OFlags::RDONLY, Mode::empty())
+            .map_err(|errno| ShareError::at("open", path, errno))
+    }
+}

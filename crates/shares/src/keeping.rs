@@ -1,0 +1,113 @@
+//! Where properties lie: in an extended attribute of the thing itself, so that they move and vanish
+//! with it whoever moves or deletes it, and nothing can disagree with the directory. Where the disk
+//! has no such attributes, or no room in them, in a file beside the accounts, named after the thing's
+//! inode and birth, so that a thing made later in the same place does not inherit them.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, Mode, OFlags, ResolveFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, mkdirat, openat2,
+        renameat, unlinkat,
+    },
+    io::Errno,
+};
+
+use crate::{Properties, properties::MAX_PROPERTIES, root::open_child};
+
+const ATTRIBUTE: &str = "user.corro.properties";
+/// Beside the accounts, none of which can have a dot in its name.
+const SIDECARS: &str = ".properties";
+
+/// Whether extended attributes may be used at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    Attributes,
+    /// For disks that take attributes and lose them.
+    SidecarsOnly,
+}
+
+/// What was kept with the open file or directory; nothing when that cannot be found out.
+pub(crate) fn read(root: &File, thing: &File, keeping: Keeping) -> Properties {
+    if keeping == Keeping::Attributes {
+        let mut bytes = Vec::with_capacity(MAX_PROPERTIES * 2);
+        if fgetxattr(thing, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)).is_ok() {
+            return Properties::from_bytes(&bytes);
+        }
+    }
+    read_sidecar(root, thing).map(|bytes| Properties::from_bytes(&bytes)).unwrap_or_default()
+}
+
+/// Replaces what was kept with the open file or directory.
+pub(crate) fn write(root: &File, thing: &File, properties: &Properties, keeping: Keeping) -> io::Result<()> {
+    let mut in_attribute = false;
+    if keeping == Keeping::Attributes {
+        in_attribute = match properties.is_empty() {
+            true => {
+                forgive_absence(fremovexattr(thing, ATTRIBUTE))?;
+                true
+            }
+            false => match fsetxattr(thing, ATTRIBUTE, &properties.to_bytes(), XattrFlags::empty()) {
+                Ok(()) => true,
+                // No attributes here, or no room for this one.
+                Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::NOSPC | Errno::RANGE) => {
+                    forgive_absence(fremovexattr(thing, ATTRIBUTE))?;
+                    false
+                }
+                Err(errno) => return Err(errno.into()),
+            },
+        };
+    }
+    let name = sidecar_name(thing)?;
+    match (in_attribute || properties.is_empty(), open_child(root, SIDECARS)) {
+        (true, Ok(sidecars)) => forgive_absence(unlinkat(&sidecars, &name, AtFlags::empty())),
+        (true, Err(_)) => Ok(()),
+        (false, _) => write_sidecar(root, &name, &properties.to_bytes()),
+    }
+}
+
+fn read_sidecar(root: &File, thing: &File) -> io::Result<Vec<u8>> {
+    let sidecars = open_child(root, SIDECARS)?;
+    let file = open_in(&sidecars, &sidecar_name(thing)?, OFlags::RDONLY)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_PROPERTIES as u64 * 2).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn write_sidecar(root: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
+    match mkdirat(root, SIDECARS, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let sidecars = open_child(root, SIDECARS)?;
+    // Two writers of the same thing: the last one wins, as it does with an attribute.
+    let draft = format!("{name}.{:?}", std::thread::current().id());
+    let mut file = open_in(&sidecars, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    file.write_all(bytes)?;
+    Ok(renameat(&sidecars, &draft, &sidecars, name)?)
+}
+
+fn open_in(directory: &File, name: &str, flags: OFlags) -> Result<File, Errno> {
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o600) } else { Mode::empty() };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat2(directory.as_fd(), name, flags | OFlags::CLOEXEC, mode, resolve).map(File::from)
+}
+
+fn sidecar_name(thing: &File) -> io::Result<String> {
+    let metadata = thing.metadata()?;
+    let born = metadata.created().unwrap_or(SystemTime::UNIX_EPOCH);
+    let born = born.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    Ok(format!("{:x}-{:x}-{born:x}", metadata.dev(), metadata.ino()))
+}
+
+fn forgive_absence(result: Result<(), Errno>) -> io::Result<()> {
+    match result {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}

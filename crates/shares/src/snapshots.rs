@@ -1,0 +1,206 @@
+//! Snapshots of shares: whole copies that nobody writes to, in `ROOT/{account}/.snapshots/{share}/`,
+//! named after the moment they were made. Where the disk can share blocks a snapshot costs no space.
+//! A file that is being written is copied as it is at that moment; the share is not held still.
+
+use std::{
+    fs::{File, Permissions},
+    os::unix::fs::PermissionsExt,
+};
+
+use corro_model::Timestamp;
+use rustix::{
+    fs::{OFlags, RenameFlags, readlinkat, renameat_with, symlinkat},
+    io::Errno,
+};
+
+use crate::{
+    Removed, Share, ShareError, SharePath, Shares, Stat, beneath, copy, removal,
+    root::{names_in, open_child, removed, share_io},
+    trees::{SNAPSHOTS, check_names, ensure_dir},
+    walk::Found,
+};
+
+/// The moment a snapshot was made, which is its name: `2018-06-07T22:21:55.0000000Z`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotId(String);
+
+impl SnapshotId {
+    /// None when it is not written as the service writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let shape = |(idx, byte): (usize, u8)| match idx {
+            4 | 7 => byte == b'-',
+            10 => byte == b'T',
+            13 | 16 => byte == b':',
+            19 => byte == b'.',
+            27 => byte == b'Z',
+            _ => byte.is_ascii_digit(),
+        };
+        (text.len() == 28 && text.bytes().enumerate().all(shape)).then(|| SnapshotId(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The `tick`th snapshot of a second.
+    fn at(seconds: i64, tick: u32) -> Self {
+        let whole = Timestamp::from_millis(seconds.saturating_mul(1000)).whole_seconds();
+        SnapshotId(format!("{}.{tick:07}Z", whole.trim_end_matches('Z')))
+    }
+}
+
+impl Shares {
+    /// Copies the share as it is. `now` is in unix seconds.
+    pub fn create_snapshot(&self, account: &str, share: &str, now: i64) -> Result<SnapshotId, ShareError> {
+        let source = self.share(account, share)?;
+        let failed = |errno| share_io("make the snapshot of", share, errno);
+        let shelf = self.make_snapshots(account, share).map_err(failed)?;
+        // Under a name that is swept away should we die before it is complete.
+        let draft = removal::fresh_name();
+        ensure_dir(&shelf, &draft).map_err(failed)?;
+        let root = open_child(&shelf, &draft).map_err(failed)?;
+        let copied = copy_tree(&source, &Share { root, common: self.common.clone() });
+        let named = copied.and_then(|()| {
+            for tick in 0.. {
+                let id = SnapshotId::at(now, tick);
+                match renameat_with(&shelf, &draft, &shelf, id.as_str(), RenameFlags::NOREPLACE) {
+                    Ok(()) => return Ok(id),
+                    Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(failed(errno)),
+                }
+            }
+            Err(failed(Errno::EXIST))
+        });
+        if named.is_err() {
+            let _ = removal::rename_and_remove(&shelf, &draft);
+        }
+        named
+    }
+
+    /// The snapshot, to read from.
+    pub fn snapshot(&self, account: &str, share: &str, id: &SnapshotId) -> Result<Share, ShareError> {
+        check_names(account, share)?;
+        match self.open_snapshots(account, share).and_then(|shelf| open_child(shelf, id.as_str())) {
+            Ok(root) => Ok(Share { root, common: self.common.clone() }),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(not_found(id)),
+            Err(errno) => Err(share_io("open a snapshot of", share, errno)),
+        }
+    }
+
+    /// Oldest first.
+    pub fn list_snapshots(&self, account: &str, share: &str) -> Result<Vec<SnapshotId>, ShareError> {
+        check_names(account, share)?;
+        let failed = |errno| share_io("list the snapshots of", share, errno);
+        let shelf = match self.open_snapshots(account, share) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            opened => opened.map_err(failed)?,
+        };
+        let names = names_in(&shelf).map_err(failed)?;
+        let mut ids: Vec<_> = names.iter().filter_map(|name| SnapshotId::parse(name)).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    pub fn delete_snapshot(&self, account: &str, share: &str, id: &SnapshotId) -> Result<Removed, ShareError> {
+        check_names(account, share)?;
+        let shelf = self.open_snapshots(account, share);
+        match shelf.and_then(|shelf| removal::rename_and_remove(&shelf, id.as_str())) {
+            Ok(left) => Ok(removed(share, left)),
+            Err(Errno::NOENT) => Err(not_found(id)),
+            Err(errno) => Err(share_io("delete a snapshot of", share, errno)),
+        }
+    }
+
+    /// All snapshots of a share; none is no error.
+    pub fn delete_snapshots(&self, account: &str, share: &str) -> Result<Removed, ShareError> {
+        check_names(account, share)?;
+        let shelves = open_child(&self.common.root, account).and_then(|account| open_child(account, SNAPSHOTS));
+        match shelves.and_then(|shelves| removal::rename_and_remove(&shelves, share)) {
+            Ok(left) => Ok(removed(share, left)),
+            Err(Errno::NOENT) => Ok(Removed { left_behind: None }),
+            Err(errno) => Err(share_io("delete the snapshots of", share, errno)),
+        }
+    }
+
+    fn open_snapshots(&self, account: &str, share: &str) -> Result<File, Errno> {
+        open_child(open_child(open_child(&self.common.root, account)?, SNAPSHOTS)?, share)
+    }
+
+    fn make_snapshots(&self, account: &str, share: &str) -> Result<File, Errno> {
+        let account = open_child(&self.common.root, account)?;
+        ensure_dir(&account, SNAPSHOTS)?;
+        let shelves = open_child(account, SNAPSHOTS)?;
+        ensure_dir(&shelves, share)?;
+        open_child(shelves, share)
+    }
+}
+
+/// Copies everything a share shows, with properties and times, and takes the right to write away.
+fn copy_tree(from: &Share, to: &Share) -> Result<(), ShareError> {
+    let mut directories = vec![(SharePath::ROOT, from.stat(&SharePath::ROOT)?)];
+    let copied = from.walk(|path, found| {
+        let copied = match found {
+            Found::Directory(stat) => {
+                directories.push((path.clone(), stat.clone()));
+                to.create_dir(path).map(drop)
+            }
+            Found::File(stat) => copy_entry(from, to, path, stat),
+            Found::Link => copy_link(from, to, path),
+        };
+        match copied {
+            // Deleted since it was listed.
+            Err(ShareError::NotFound(gone)) if gone == *path => Ok(()),
+            other => other,
+        }
+    });
+    copied?;
+    // Last, for each new entry would move the time of its directory; innermost first, for a directory
+    // without the right to write takes no more changes below it.
+    for (path, stat) in directories.iter().rev() {
+        let target = beneath::open_dir(&to.root, path)?;
+        if let Ok((_, properties)) = from.describe(path) {
+            to.keep(&target, path, &properties)?;
+        }
+        finish(&target, path, stat, 0o555)?;
+    }
+    Ok(())
+}
+
+fn copy_entry(from: &Share, to: &Share, path: &SharePath, stat: &Stat) -> Result<(), ShareError> {
+    let (source, _) = from.open_file(path)?;
+    let (target, _) = beneath::open_file(&to.root, path, OFlags::RDWR | OFlags::CREATE)?;
+    copy::copy_bytes(&source, &target, stat.len, &|| true).map_err(|errno| ShareError::at("copy", path, errno))?;
+    to.keep(&target, path, &from.properties_of(&source))?;
+    finish(&target, path, stat, 0o444)
+}
+
+fn copy_link(from: &Share, to: &Share, path: &SharePath) -> Result<(), ShareError> {
+    let (source, name) = beneath::open_parent(&from.root, path)?;
+    let failed = |errno| ShareError::at("copy the link", path, errno);
+    let leads_to = readlinkat(&source, name, Vec::new()).map_err(failed)?;
+    let (target, name) = beneath::open_parent(&to.root, path)?;
+    symlinkat(leads_to.as_c_str(), &target, name).map_err(failed)
+}
+
+fn finish(target: &File, path: &SharePath, stat: &Stat, mode: u32) -> Result<(), ShareError> {
+    let done = target.set_modified(stat.modified).and_then(|()| target.set_permissions(Permissions::from_mode(mode)));
+    done.map_err(|source| ShareError::Io { attempt: "copy the times of", path: path.clone(), source })
+}
+
+fn not_found(id: &SnapshotId) -> ShareError {
+    ShareError::SnapshotNotFound(id.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_named_by_a_moment_and_nothing_else() {
+        assert_eq!(SnapshotId::at(1_528_410_115, 3).as_str(), "2018-06-07T22:21:55.0000003Z");
+        assert!(SnapshotId::parse("2018-06-07T22:21:55.0000003Z").is_some());
+        for text in ["", "..", "2018-06-07T22:21:55Z", "2018-06-07T22:21:55.000000/Z", "2018/06-07T22:21:55.0000003Z"] {
+            assert_eq!(SnapshotId::parse(text), None, "{text}");
+        }
+    }
+}

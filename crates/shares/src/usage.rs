@@ -1,0 +1,61 @@
+//! How much a share holds, and whether more fits into its quota. Entered for statistics and before a
+//! file is made longer through the file service. What jobs write through their mounts is seen when
+//! the share is next measured, so a quota is kept to within that time.
+
+use std::{
+    collections::HashMap,
+    os::unix::fs::MetadataExt,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use crate::{Share, ShareError, SharePath, walk::Found};
+
+/// Walking a large tree for every new file would cost more than a quota is worth.
+const FRESH: Duration = Duration::from_secs(30);
+
+/// Sizes of shares as last measured, by device and inode of their roots.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(Mutex<HashMap<(u64, u64), (Instant, u64)>>);
+
+impl Share {
+    /// Bytes in all files of the share, by their lengths. Links are not followed.
+    pub fn usage(&self) -> Result<u64, ShareError> {
+        let mut bytes = 0u64;
+        self.walk(|_, found| {
+            if let Found::File(stat) = found {
+                bytes = bytes.saturating_add(stat.len);
+            }
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// Refuses what would make the share larger than `quota` bytes, and counts what it lets pass.
+    pub fn reserve(&self, path: &SharePath, more: u64, quota: u64) -> Result<(), ShareError> {
+        if more == 0 {
+            return Ok(());
+        }
+        let root = self.root.metadata().map_err(|source| ShareError::Io {
+            attempt: "measure",
+            path: SharePath::ROOT,
+            source,
+        })?;
+        let key = (root.dev(), root.ino());
+        let known = self.common.measured.0.lock().ok().and_then(|measured| measured.get(&key).copied());
+        let (at, used) = match known {
+            Some((at, used)) if at.elapsed() < FRESH && used.saturating_add(more) <= quota => (at, used),
+            // Too old, or full: files may have been deleted since.
+            _ => (Instant::now(), self.usage()?),
+        };
+        let wanted = used.saturating_add(more);
+        if wanted > quota {
+            return Err(ShareError::QuotaReached { path: path.clone(), used, quota });
+        }
+        if let Ok(mut measured) = self.common.measured.0.lock() {
+            measured.retain(|_, (at, _)| at.elapsed() < FRESH);
+            measured.insert(key, (at, wanted));
+        }
+        Ok(())
+    }
+}

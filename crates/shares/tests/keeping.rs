@@ -1,0 +1,173 @@
+//! What is kept beside content: properties, in attributes and in sidecars; quota; copies and snapshots.
+
+mod common;
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use common::{Bench, code, p};
+use corro_shares::{Keeping, Properties, Share, SharePath, Shares, SnapshotId};
+
+fn properties(pairs: &[(&str, &str)]) -> Properties {
+    let mut properties = Properties::default();
+    pairs.iter().for_each(|(name, value)| assert!(properties.set(name, value)));
+    properties
+}
+
+fn kept(share: &Share, path: &str) -> Vec<(String, String)> {
+    let (_, properties) = share.describe(&p(path)).expect("there");
+    properties.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn read(share: &Share, path: &str) -> Vec<u8> {
+    let (file, stat) = share.open_file(&p(path)).expect("there");
+    let mut content = vec![0; stat.len as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut content, 0).expect("read");
+    content
+}
+
+#[test]
+fn properties_stay_with_their_file_wherever_they_lie() {
+    for keeping in [Keeping::Attributes, Keeping::SidecarsOnly] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let shares = Shares::open_with(dir.path(), keeping).expect("a root");
+        let share = shares.create_share("acc", "myshare").expect("a share");
+        let host = shares.host_path("acc", "myshare").expect("good names");
+        let about = properties(&[("content-type", "text/plain"), ("x-ms-meta-owner", "me")]);
+        let made = share.create_file_with(&p("f"), 3, &about).expect("made");
+        let both = [("content-type".to_owned(), "text/plain".to_owned()), ("x-ms-meta-owner".into(), "me".into())];
+        assert_eq!(kept(&share, "f"), both, "{keeping:?}");
+
+        // They follow a rename behind our back, and a file made in the old place has none.
+        fs::rename(host.join("f"), host.join("g")).expect("renamed");
+        fs::write(host.join("f"), "new").expect("written");
+        assert_eq!((kept(&share, "g").len(), kept(&share, "f").len()), (2, 0), "{keeping:?}");
+
+        // Changing them is a modification; writing content leaves them.
+        let changed = share.change_properties(&p("g"), |about| about.remove("content-type")).expect("changed");
+        assert_ne!(changed.etag, made.etag);
+        share.write_range(&p("g"), 0, b"abc").expect("written");
+        assert_eq!(kept(&share, "g"), [("x-ms-meta-owner".to_owned(), "me".to_owned())]);
+
+        // Another handle on the same disk finds them; making the file anew drops them.
+        let again = Shares::open_with(dir.path(), keeping).expect("a root").share("acc", "myshare").expect("there");
+        assert_eq!(kept(&again, "g").len(), 1);
+        share.create_file(&p("g"), 1).expect("made");
+        assert_eq!(kept(&share, "g"), []);
+
+        // A directory and the share itself have theirs.
+        share.create_dir(&p("d")).expect("made");
+        for path in ["d", ""] {
+            share.change_properties(&p(path), |about| assert!(about.set("x-ms-meta-a", "1"))).expect("changed");
+            assert_eq!(kept(&share, path).len(), 1, "{path}");
+        }
+        assert_eq!(shares.list_shares("acc").expect("listed")[0].properties.get("x-ms-meta-a"), Some("1"));
+    }
+}
+
+#[test]
+fn what_does_not_fit_into_an_attribute_is_kept_all_the_same() {
+    let bench = Bench::new();
+    let long = "x".repeat(7000);
+    let about = properties(&[("x-ms-meta-a", &long), ("x-ms-meta-b", &long)]);
+    bench.share.create_file_with(&p("f"), 0, &about).expect("made");
+    assert_eq!(kept(&bench.share, "f")[1].1.len(), 7000);
+    bench.share.change_properties(&p("f"), |about| about.retain(|_| false)).expect("changed");
+    assert_eq!(kept(&bench.share, "f"), []);
+}
+
+#[test]
+fn a_job_cannot_make_properties_that_break_an_answer() {
+    let bench = Bench::new();
+    fs::write(bench.host().join("f"), "x").expect("written");
+    let file = fs::File::open(bench.host().join("f")).expect("opened");
+    let garbage = b"content-type: a\r\nx: y\n\xff\xfe: z\nContent-Length: 9\nok: 1\n";
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::fsetxattr(&file, "user.corro.properties", garbage, flags).is_ok() {
+        assert_eq!(kept(&bench.share, "f"), [("ok".to_owned(), "1".to_owned()), ("x".to_owned(), "y".to_owned())]);
+    }
+}
+
+#[test]
+fn a_quota_counts_what_is_there() {
+    let bench = Bench::new();
+    let share = &bench.share;
+    share.create_dir(&p("d")).expect("made");
+    share.create_file(&p("d/f"), 600).expect("made");
+    std::os::unix::fs::symlink("f", bench.host().join("d/link")).expect("linked");
+    assert_eq!(share.usage().expect("measured"), 600);
+    assert_eq!(code(share.reserve(&p("x"), 400, 1000)), "ok");
+    // Refused by what the tree holds now, not by what was reserved before and never came.
+    assert_eq!(code(share.reserve(&p("y"), 500, 1000)), "ShareSizeLimitReached");
+    assert_eq!(code(share.reserve(&p("y"), 0, 1)), "ok");
+    share.delete_file(&p("d/f")).expect("deleted");
+    assert_eq!(code(share.reserve(&p("y"), 1000, 1000)), "ok");
+}
+
+#[test]
+fn copies_are_whole_keep_holes_and_spare_the_source() {
+    let bench = Bench::new();
+    let share = &bench.share;
+    share.create_file(&p("a"), 8 << 20).expect("made");
+    share.write_range(&p("a"), 5 << 20, b"middle").expect("written");
+    let about = properties(&[("x-ms-meta-a", "1")]);
+    let copied = share.copy_file(&p("b"), (share, &p("a")), &about, &|| true).expect("copied");
+    assert_eq!(copied.len, 8 << 20);
+    assert!(read(share, "a") == read(share, "b"));
+    assert_eq!(kept(share, "b").len(), 1);
+    assert_eq!(share.data_ranges(&p("b")).expect("ranges").0.len(), 1);
+
+    assert_eq!(code(share.copy_file(&p("a"), (share, &p("a")), &about, &|| true)), "ok");
+    assert_eq!(&read(share, "a")[5 << 20..][..6], b"middle", "a copy onto itself harms nothing");
+    assert_eq!(code(share.copy_file(&p("no/c"), (share, &p("a")), &about, &|| true)), "ParentNotFound");
+    assert_eq!(code(share.copy_file(&p("c"), (share, &p("none")), &about, &|| true)), "ResourceNotFound");
+    assert_eq!(code(share.stat(&p("c"))), "ResourceNotFound", "nothing is made for a source that is not there");
+    // A disk that shares blocks is done before it can be stopped.
+    let stopped = code(share.copy_file(&p("c"), (share, &p("a")), &about, &|| false));
+    assert!(matches!(stopped, "CopyAborted" | "ok"), "{stopped}");
+    assert_eq!(share.stat(&p("c")).expect("there").len, if stopped == "ok" { 8 << 20 } else { 0 });
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let bench = Bench::new();
+    let (shares, share) = (&bench.shares, &bench.share);
+    share.create_dir(&p("d")).expect("made");
+    share.create_file_with(&p("d/f"), 3, &properties(&[("x-ms-meta-a", "1")])).expect("made");
+    share.write_range(&p("d/f"), 0, b"old").expect("written");
+    std::os::unix::fs::symlink("d/f", bench.host().join("link")).expect("linked");
+    let before = share.stat(&p("d/f")).expect("there");
+
+    let first = shares.create_snapshot("acc", "myshare", 1_528_410_115).expect("made");
+    let second = shares.create_snapshot("acc", "myshare", 1_528_410_115).expect("made");
+    assert_eq!(first.as_str(), "2018-06-07T22:21:55.0000000Z");
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), [first.clone(), second.clone()]);
+
+    share.write_range(&p("d/f"), 0, b"new").expect("written");
+    share.create_file(&p("later"), 0).expect("made");
+    let snapshot = shares.snapshot("acc", "myshare", &first).expect("there");
+    assert_eq!(read(&snapshot, "d/f"), b"old");
+    assert_eq!(read(&snapshot, "link"), b"old", "a link leads to the snapshot's file");
+    assert_eq!(kept(&snapshot, "d/f").len(), 1);
+    assert_eq!(snapshot.stat(&p("d/f")).expect("there").modified, before.modified);
+    assert_eq!(code(snapshot.stat(&p("later"))), "ResourceNotFound");
+    let host = bench.dir.path().join("root/acc/.snapshots/myshare").join(first.as_str()).join("d/f");
+    assert_eq!(fs::metadata(host).expect("there").permissions().mode() & 0o222, 0);
+
+    assert!(shares.delete_snapshot("acc", "myshare", &first).expect("deleted").left_behind.is_none());
+    assert_eq!(code(shares.snapshot("acc", "myshare", &first)), "ShareSnapshotNotFound");
+    assert_eq!(code(shares.delete_snapshot("acc", "myshare", &first)), "ShareSnapshotNotFound");
+    assert!(shares.delete_snapshots("acc", "myshare").expect("deleted").left_behind.is_none());
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
+    assert!(shares.list_shares("acc").expect("listed").len() == 1 && share.stat(&SharePath::ROOT).is_ok());
+    assert_eq!(SnapshotId::parse("../../x"), None);
+}
+
+#[test]
+fn half_a_snapshot_is_swept_away() {
+    let bench = Bench::new();
+    let left = bench.dir.path().join("root/acc/.snapshots/myshare/.trash-1-1/d");
+    fs::create_dir_all(&left).expect("made");
+    let shares = Shares::open(bench.dir.path().join("root")).expect("a root");
+    assert!(!left.exists());
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
+}
