@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use crate::{
-    Removed, Share, ShareError, SharePath, Shares, Stat, beneath, copy, removal,
+    Properties, Removed, Share, ShareError, SharePath, Shares, Stat, beneath, copy, removal,
     root::{names_in, open_child, removed, share_io},
     trees::{SNAPSHOTS, check_names, ensure_dir},
     walk::Found,
@@ -50,8 +50,15 @@ impl SnapshotId {
 }
 
 impl Shares {
-    /// Copies the share as it is. `now` is in unix seconds.
-    pub fn create_snapshot(&self, account: &str, share: &str, now: i64) -> Result<SnapshotId, ShareError> {
+    /// Copies the share as it is; `properties` are kept with the snapshot itself. `now` is in unix
+    /// seconds.
+    pub fn create_snapshot(
+        &self,
+        account: &str,
+        share: &str,
+        properties: &Properties,
+        now: i64,
+    ) -> Result<SnapshotId, ShareError> {
         let source = self.share(account, share)?;
         let failed = |errno| share_io("make the snapshot of", share, errno);
         let shelf = self.make_snapshots(account, share).map_err(failed)?;
@@ -59,7 +66,7 @@ impl Shares {
         let draft = removal::fresh_name();
         ensure_dir(&shelf, &draft).map_err(failed)?;
         let root = open_child(&shelf, &draft).map_err(failed)?;
-        let copied = copy_tree(&source, &Share { root, common: self.common.clone() });
+        let copied = copy_tree(&source, &Share { root, common: self.common.clone() }, properties);
         let named = copied.and_then(|()| {
             for tick in 0.. {
                 let id = SnapshotId::at(now, tick);
@@ -136,7 +143,7 @@ impl Shares {
 }
 
 /// Copies everything a share shows, with properties and times, and takes the right to write away.
-fn copy_tree(from: &Share, to: &Share) -> Result<(), ShareError> {
+fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), ShareError> {
     let mut directories = vec![(SharePath::ROOT, from.stat(&SharePath::ROOT)?)];
     let copied = from.walk(|path, found| {
         let copied = match found {
@@ -158,8 +165,10 @@ fn copy_tree(from: &Share, to: &Share) -> Result<(), ShareError> {
     // without the right to write takes no more changes below it.
     for (path, stat) in directories.iter().rev() {
         let target = beneath::open_dir(&to.root, path)?;
-        if let Ok((_, properties)) = from.describe(path) {
-            to.keep(&target, path, &properties)?;
+        match path.is_root() {
+            true => to.keep(&target, path, of_root)?,
+            // Gone by now: what was copied of it stays.
+            false => to.keep(&target, path, &from.describe(path).map(|(_, kept)| kept).unwrap_or_default())?,
         }
         finish(&target, path, stat, 0o555)?;
     }

@@ -102,7 +102,7 @@ fn check_link(call: &Call, sas: &Sas, keys: &[Vec<u8>], known: bool, now: i64) -
     }
 }
 
-fn link_refusal(refused: Refused) -> Refusal {
+pub(super) fn link_refusal(refused: Refused) -> Refusal {
     let refusal = Refusal::authentication();
     match refused {
         Refused::Signature | Refused::Malformed => refusal,

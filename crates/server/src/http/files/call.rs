@@ -6,7 +6,7 @@ use std::{borrow::Cow, net::SocketAddr};
 
 use axum::extract::ConnectInfo;
 use corro_model::storage::query_pairs;
-use corro_shares::{SharePath, is_share_name};
+use corro_shares::{SharePath, SnapshotId, is_share_name};
 use http::{HeaderMap, Method, request::Parts};
 use percent_encoding::percent_decode_str;
 
@@ -37,6 +37,19 @@ pub(super) struct Call {
 pub(super) struct Target {
     pub share: String,
     pub path: SharePath,
+}
+
+/// The snapshot that a query names, if it names one.
+pub(super) fn snapshot_in(query: &str) -> Result<Option<SnapshotId>, Refusal> {
+    let named =
+        query_pairs(query).find(|(name, value)| name.eq_ignore_ascii_case("sharesnapshot") && !value.is_empty());
+    match named {
+        None => Ok(None),
+        Some((_, text)) => SnapshotId::parse(&text).map(Some).ok_or_else(|| {
+            Refusal::new("InvalidQueryParameterValue")
+                .saying("The parameter sharesnapshot is not a time as 2018-06-07T22:21:55.0000000Z.")
+        }),
+    }
 }
 
 /// Spoken to callers that name no version, or none that is one.
@@ -114,7 +127,7 @@ impl Call {
 }
 
 impl Target {
-    fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, Refusal> {
+    pub fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, Refusal> {
         let decoded = percent_decode_str(raw_path).decode_utf8().map_err(|_| Refusal::new("InvalidUri"))?;
         let mut rest = decoded.strip_prefix('/').ok_or(Refusal::new("InvalidUri"))?;
         if style == AddressStyle::Path {

@@ -2,29 +2,30 @@
 //! deleting. Bytes in: `upload`. Bytes out: `download`.
 
 use axum::response::Response;
-use corro_shares::Stat;
+use corro_shares::{Properties, Stat};
 use http::HeaderMap;
 
-use super::{Context, call::Call, directories::parent_id, refusal::Refusal, reply, xml};
+use super::{
+    Context, about, call::Call, conditions, directories::parent_id, refusal::Refusal, reply, shares::reserve, xml,
+};
 
 /// The service's largest file: 4 TiB.
 const MAX_FILE: u64 = 1 << 42;
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
     let call = context.call;
-    if call.headers.contains_key("x-ms-copy-source") {
-        return Err(Refusal::new("UnsupportedHeader").saying("Copying from a URL is not supported."));
-    }
     match call.header("x-ms-type") {
         None => return Err(Refusal::missing_header("x-ms-type")),
         Some(kind) if !kind.eq_ignore_ascii_case("file") => return Err(Refusal::header("x-ms-type")),
         Some(_) => {}
     }
     let len = wanted_length(call)?.ok_or(Refusal::missing_header("x-ms-content-length"))?;
+    let properties = about::of(call)?;
     let (stat, parent) = context
         .on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let stat = share.create_file(&place.path, len)?;
+            reserve(&share, &place.path, len)?;
+            let stat = share.create_file_with(&place.path, len, &properties)?;
             Ok((stat, parent_id(&share, &place.path)))
         })
         .await?;
@@ -36,36 +37,51 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
 }
 
 pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
-    let (stat, parent) = context
+    let found = context
         .on_disk(|shares, place| {
             let share = place.open(shares)?;
-            let stat = share.stat_file(&place.path)?;
-            Ok((stat, parent_id(&share, &place.path)))
+            share.stat_file(&place.path)?;
+            let (stat, properties) = share.describe(&place.path)?;
+            Ok(Described { stat, properties, parent: parent_id(&share, &place.path) })
         })
-        .await
-        .map_err(Refusal::kind_as_missing)?;
+        .await;
+    let mut described = found.map_err(Refusal::kind_as_missing)?;
+    conditions::check(context.call, &described.stat)?;
+    context.service.copies.settle(&mut described.properties);
+    let stat = &described.stat;
     let mut response = reply::empty(200);
-    set_file(response.headers_mut(), context.call, &stat, parent);
+    set_file(response.headers_mut(), context.call, &described);
     if context.call.method == http::Method::HEAD {
         reply::set(response.headers_mut(), "content-length", &stat.len.to_string());
     }
     Ok(response)
 }
 
-/// Resizes if a length is given. Everything else that can be set is accepted and not kept.
+/// `comp=metadata` replaces the metadata. `comp=properties` resizes if a length is given, and replaces all content
+/// settings unless the length is all it says.
 pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
     let call = context.call;
-    let len = match call.parameter("comp").eq_ignore_ascii_case("properties") {
-        true => wanted_length(call)?,
-        false => None,
+    let only_metadata = call.parameter("comp").eq_ignore_ascii_case("metadata");
+    let len = match only_metadata {
+        true => None,
+        false => wanted_length(call)?,
     };
+    let said = about::of(call)?;
+    let only_length = len.is_some() && !about::says_content(call);
     let (stat, parent) = context
         .on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let stat = match len {
-                Some(len) => share.resize(&place.path, len)?,
-                None => share.stat_file(&place.path)?,
-            };
+            let mut stat = share.stat_file(&place.path)?;
+            if let Some(len) = len {
+                reserve(&share, &place.path, len)?;
+                stat = share.resize(&place.path, len)?;
+            }
+            if !only_length {
+                stat = share.change_properties(&place.path, |kept| match only_metadata {
+                    true => about::replace_metadata(kept, &said),
+                    false => about::replace_content(kept, &said),
+                })?;
+            }
             Ok((stat, parent_id(&share, &place.path)))
         })
         .await
@@ -104,11 +120,20 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
     Ok(reply::empty(202))
 }
 
+/// What an answer says about a file.
+pub(super) struct Described {
+    pub stat: Stat,
+    pub properties: Properties,
+    pub parent: u64,
+}
+
 /// The headers that describe a file, for HEAD and GET.
-pub(super) fn set_file(headers: &mut HeaderMap, call: &Call, stat: &Stat, parent: u64) {
+pub(super) fn set_file(headers: &mut HeaderMap, call: &Call, described: &Described) {
+    let Described { stat, properties, parent } = described;
     reply::set_stat(headers, stat);
-    reply::set_smb(headers, call, stat, parent);
+    reply::set_smb(headers, call, stat, *parent);
     reply::set(headers, "content-type", "application/octet-stream");
+    about::set(headers, properties);
     reply::set(headers, "accept-ranges", "bytes");
     reply::set(headers, "x-ms-type", "File");
     reply::set(headers, "x-ms-server-encrypted", "true");

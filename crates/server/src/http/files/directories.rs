@@ -3,29 +3,53 @@
 use axum::response::Response;
 use corro_shares::{PageRequest, Share, ShareError, SharePath, Stat};
 
-use super::{Context, call::Call, refusal::Refusal, reply, xml};
+use super::{Context, about, call::Call, refusal::Refusal, reply, xml};
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
+    let metadata = about::metadata(context.call)?;
     let (stat, parent) = context
-        .on_disk(|shares, place| {
+        .on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let stat = share.create_dir(&place.path)?;
+            let mut stat = share.create_dir(&place.path)?;
+            if !metadata.is_empty() {
+                stat = share.change_properties(&place.path, |kept| *kept = metadata)?;
+            }
             Ok((stat, parent_id(&share, &place.path)))
         })
         .await?;
     Ok(described(context.call, 201, &stat, parent))
 }
 
-/// Also the answer to setting metadata or properties, which are accepted and not kept.
 pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
     let found = context
         .on_disk(|shares, place| {
             let share = place.open(shares)?;
-            let stat = share.stat_dir(&place.path)?;
+            share.stat_dir(&place.path)?;
+            let (stat, properties) = share.describe(&place.path)?;
+            Ok((stat, properties, parent_id(&share, &place.path)))
+        })
+        .await;
+    let (stat, properties, parent) = found.map_err(Refusal::kind_as_missing)?;
+    let mut response = described(context.call, 200, &stat, parent);
+    about::set(response.headers_mut(), &properties);
+    Ok(response)
+}
+
+/// Replaces the metadata. `comp=properties` sets what SMB knows of a directory, which is not kept.
+pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
+    let metadata = about::metadata(context.call)?;
+    let only_metadata = context.call.parameter("comp").eq_ignore_ascii_case("metadata");
+    let changed = context
+        .on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            let mut stat = share.stat_dir(&place.path)?;
+            if only_metadata {
+                stat = share.change_properties(&place.path, |kept| about::replace_metadata(kept, &metadata))?;
+            }
             Ok((stat, parent_id(&share, &place.path)))
         })
         .await;
-    let (stat, parent) = found.map_err(Refusal::kind_as_missing)?;
+    let (stat, parent) = changed.map_err(Refusal::kind_as_missing)?;
     Ok(described(context.call, 200, &stat, parent))
 }
 

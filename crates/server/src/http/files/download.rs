@@ -14,8 +14,8 @@ use rustix::{buffer::spare_capacity, io::Errno, io::pread};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
-    Context,
-    content::set_file,
+    Context, conditions,
+    content::{Described, set_file},
     directories::parent_id,
     range::{self, Part},
     refusal::Refusal,
@@ -30,14 +30,26 @@ const PIECE: u64 = 512 << 10;
 pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) -> Result<Response, Refusal> {
     let call = context.call;
     let asked = range::of_read(call)?;
-    let (file, stat, parent) = context
+    let mut whole_md5 = None;
+    let (file, mut described) = context
         .on_disk(|shares, place| {
             let share = place.open(shares)?;
             let (file, stat) = share.open_file(&place.path)?;
-            Ok((file, stat, parent_id(&share, &place.path)))
+            let properties = share.properties_of(&file);
+            Ok((file, Described { stat, properties, parent: parent_id(&share, &place.path) }))
         })
         .await
         .map_err(Refusal::kind_as_missing)?;
+    conditions::check(call, &described.stat)?;
+    context.service.copies.settle(&mut described.properties);
+    if asked.is_some()
+        && let Some(whole) = described.properties.get("content-md5").map(str::to_owned)
+    {
+        // Of a part, the digest of the whole goes by another name.
+        described.properties.remove("content-md5");
+        whole_md5 = Some(whole);
+    }
+    let stat = &described.stat;
     let part = match asked {
         None => Part { start: 0, end: stat.len },
         Some(asked) => asked.within(stat.len).ok_or(Refusal::range_beyond(stat.len))?,
@@ -52,7 +64,10 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
         false => Response::new(body(file, part)),
     };
     let headers = response.headers_mut();
-    set_file(headers, call, &stat, parent);
+    set_file(headers, call, &described);
+    if let Some(md5) = whole_md5 {
+        reply::set(headers, "x-ms-content-md5", &md5);
+    }
     reply::set(headers, "content-length", &(part.end - part.start).to_string());
     if let Some(overrides) = overrides {
         set_overrides(headers, overrides);

@@ -9,12 +9,15 @@
 //!
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
 //! (who may), then the rooms that answer: `shares`, `containers`, `directories`, `content`,
-//! `upload`, `download`; `refusal` and `reply` write every answer.
+//! `copies`, `upload`, `download`; `about` and `conditions` read and write headers; `refusal` and `reply` write every answer.
 
+mod about;
 mod access;
 mod call;
+mod conditions;
 mod containers;
 mod content;
+mod copies;
 mod directories;
 mod download;
 mod operation;
@@ -30,10 +33,10 @@ mod xml;
 use std::sync::Arc;
 
 use axum::{body::Body, extract::Request, response::Response};
-use corro_shares::{ShareError, Shares};
+use corro_shares::{ShareError, Shares, SnapshotId};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use self::{call::Call, operation::Operation, refusal::Refusal};
+use self::{call::Call, copies::Copies, operation::Operation, refusal::Refusal};
 
 /// Where the keys of storage accounts come from.
 pub trait AccountKeys: Send + Sync + 'static {
@@ -67,6 +70,7 @@ struct Inner {
     keys: Arc<dyn AccountKeys>,
     now: fn() -> i64,
     uploads: Semaphore,
+    copies: Copies,
 }
 
 /// Range writes whose bodies may be in memory at once: 64 × 4 MiB, whatever the number of
@@ -76,7 +80,8 @@ const MAX_UPLOADS: usize = 64;
 impl FileService {
     /// `now` gives unix seconds.
     pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, now: fn() -> i64) -> Self {
-        FileService(Arc::new(Inner { shares, keys, now, uploads: Semaphore::new(MAX_UPLOADS) }))
+        let uploads = Semaphore::new(MAX_UPLOADS);
+        FileService(Arc::new(Inner { shares, keys, now, uploads, copies: Copies::default() }))
     }
 
     /// Answers one request. `account` was found by the caller from the `Host` label or the first
@@ -97,23 +102,32 @@ impl FileService {
         let target = call.target.clone()?;
         let operation = Operation::of(call, &target)?;
         access.allow(operation)?;
-        let context = Context { service: &self.0, call, share: target.share, path: target.path };
+        let snapshot = call::snapshot_in(&call.raw_query)?;
+        if snapshot.is_some() && !operation.is_for_snapshots() {
+            return Err(Refusal::new("ShareSnapshotOperationNotSupported"));
+        }
+        let context = Context { service: &self.0, call, share: target.share, path: target.path, snapshot };
         match operation {
             Operation::ListShares => shares::list(context).await,
             Operation::CreateShare => shares::create(context).await,
             Operation::ShareProperties => shares::properties(context).await,
             Operation::SetShare => shares::set(context).await,
+            Operation::ShareStats => shares::stats(context).await,
+            Operation::CreateSnapshot => shares::snapshot(context).await,
             Operation::DeleteShare => shares::delete(context).await,
             Operation::ListContainers => containers::list(context).await,
             Operation::CreateContainer => containers::create(context).await,
+            Operation::SetContainer => containers::set(context).await,
             Operation::ContainerProperties => containers::properties(context).await,
             Operation::DeleteContainer => containers::delete(context).await,
             Operation::CreateDirectory => directories::create(context).await,
             Operation::DirectoryProperties => directories::properties(context).await,
-            Operation::SetDirectory => directories::properties(context).await,
+            Operation::SetDirectory => directories::set(context).await,
             Operation::ListDirectory => directories::list(context).await,
             Operation::DeleteDirectory => directories::delete(context).await,
             Operation::CreateFile => content::create(context).await,
+            Operation::CopyFile => copies::start(context, &access).await,
+            Operation::AbortCopy => copies::abort(context).await,
             Operation::FileProperties => content::properties(context).await,
             Operation::SetFile => content::set(context).await,
             Operation::ListRanges => content::ranges(context).await,
@@ -126,20 +140,35 @@ impl FileService {
 
 /// What an authorised operation works with.
 struct Context<'a> {
-    service: &'a Inner,
+    service: &'a Arc<Inner>,
     call: &'a Call,
     share: String,
     path: corro_shares::SharePath,
+    snapshot: Option<SnapshotId>,
 }
 
 impl Context<'_> {
+    fn place(&self) -> Place {
+        Place {
+            account: self.call.account.clone(),
+            share: self.share.clone(),
+            path: self.path.clone(),
+            snapshot: self.snapshot.clone(),
+        }
+    }
+
+    /// For work that outlives the answer.
+    fn service_handle(&self) -> Arc<Inner> {
+        self.service.clone()
+    }
+
     /// Runs disk work on a blocking thread, with the account's name, the share's and the path.
     async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shares, &Place) -> Result<T, ShareError> + Send + 'static,
     ) -> Result<T, Refusal> {
         let shares = self.service.shares.clone();
-        let place = Place { account: self.call.account.clone(), share: self.share.clone(), path: self.path.clone() };
+        let place = self.place();
         match spawn_blocking(move || work(&shares, &place)).await {
             Ok(result) => result.map_err(Refusal::from),
             Err(_) => Err(Refusal::internal()), // the work panicked, and the panic was reported
@@ -152,10 +181,14 @@ struct Place {
     account: String,
     share: String,
     path: corro_shares::SharePath,
+    snapshot: Option<SnapshotId>,
 }
 
 impl Place {
     fn open(&self, shares: &Shares) -> Result<corro_shares::Share, ShareError> {
-        shares.share(&self.account, &self.share)
+        match &self.snapshot {
+            None => shares.share(&self.account, &self.share),
+            Some(id) => shares.snapshot(&self.account, &self.share, id),
+        }
     }
 }

@@ -17,9 +17,12 @@ pub(super) enum Operation {
     ShareProperties,
     SetShare,
     DeleteShare,
+    ShareStats,
+    CreateSnapshot,
     ListContainers,
     CreateContainer,
     ContainerProperties,
+    SetContainer,
     DeleteContainer,
     CreateDirectory,
     DirectoryProperties,
@@ -27,6 +30,8 @@ pub(super) enum Operation {
     ListDirectory,
     DeleteDirectory,
     CreateFile,
+    CopyFile,
+    AbortCopy,
     FileProperties,
     SetFile,
     ListRanges,
@@ -48,9 +53,6 @@ pub(super) enum Need {
 
 impl Operation {
     pub fn of(call: &Call, target: &Target) -> Result<Self, Refusal> {
-        if !call.parameter("sharesnapshot").is_empty() {
-            return Err(Refusal::new("UnsupportedQueryParameter"));
-        }
         let restype = call.parameter("restype").to_ascii_lowercase();
         let comp = call.parameter("comp").to_ascii_lowercase();
         let row = (&call.method, place(target), restype.as_str(), comp.as_str());
@@ -66,6 +68,7 @@ impl Operation {
             (&GET, Account, "", "list") if call.of_blobs => O::ListContainers,
             (&PUT, ShareRoot, "container", "") => O::CreateContainer,
             (&GET | &HEAD, ShareRoot, "container", "" | "metadata") => O::ContainerProperties,
+            (&PUT, ShareRoot, "container", "metadata") => O::SetContainer,
             (&DELETE, ShareRoot, "container", "") => O::DeleteContainer,
             _ if call.of_blobs => {
                 let message = "Of the blob service only containers are kept here, for jobs to mount.";
@@ -78,6 +81,8 @@ impl Operation {
             (&GET | &HEAD, ShareRoot, "share", "" | "metadata") => O::ShareProperties,
             (&PUT, ShareRoot, "share", "metadata" | "properties") => O::SetShare,
             (&DELETE, ShareRoot, "share", "") => O::DeleteShare,
+            (&GET, ShareRoot, "share", "stats") => O::ShareStats,
+            (&PUT, ShareRoot, "share", "snapshot") => O::CreateSnapshot,
 
             (&PUT, ShareRoot | Path, "directory", "") => O::CreateDirectory,
             (&GET | &HEAD, ShareRoot | Path, "directory", "" | "metadata") => O::DirectoryProperties,
@@ -85,6 +90,8 @@ impl Operation {
             (&GET, ShareRoot | Path, "directory", "list") => O::ListDirectory,
             (&DELETE, ShareRoot | Path, "directory", "") => O::DeleteDirectory,
 
+            (&PUT, Path, "", "") if call.headers.contains_key("x-ms-copy-source") => O::CopyFile,
+            (&PUT, Path, "", "copy") => O::AbortCopy,
             (&PUT, Path, "", "") => O::CreateFile,
             (&PUT, Path, "", "range") => O::WriteRange,
             (&GET, Path, "", "") => O::ReadFile,
@@ -104,18 +111,36 @@ impl Operation {
             Self::ListShares | Self::CreateShare | Self::ShareProperties | Self::SetShare | Self::DeleteShare => {
                 Need::Key
             }
-            Self::ListContainers | Self::CreateContainer | Self::ContainerProperties | Self::DeleteContainer => {
-                Need::Key
-            }
+            Self::ShareStats | Self::CreateSnapshot | Self::ListContainers | Self::CreateContainer => Need::Key,
+            Self::ContainerProperties | Self::SetContainer | Self::DeleteContainer => Need::Key,
             // Making a directory never replaces one; making a file may, and so is a write.
             Self::CreateDirectory => Need::OnShare(&[P::Create, P::Write]),
             Self::DirectoryProperties => Need::OnShare(&[P::Read]),
             Self::SetDirectory => Need::OnShare(&[P::Write]),
             Self::ListDirectory => Need::OnShare(&[P::List]),
             Self::DeleteDirectory => Need::OnShare(&[P::Delete]),
-            Self::CreateFile | Self::SetFile | Self::WriteRange => Need::OnFile(P::Write),
+            Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::WriteRange => {
+                Need::OnFile(P::Write)
+            }
             Self::FileProperties | Self::ListRanges | Self::ReadFile => Need::OnFile(P::Read),
             Self::DeleteFile => Need::OnFile(P::Delete),
+        }
+    }
+}
+
+impl Operation {
+    /// A snapshot can be read, and deleted whole.
+    pub fn is_for_snapshots(self) -> bool {
+        match self {
+            Self::ShareProperties | Self::ShareStats | Self::DeleteShare => true,
+            Self::DirectoryProperties | Self::ListDirectory => true,
+            Self::FileProperties | Self::ListRanges | Self::ReadFile => true,
+            Self::ListShares | Self::CreateShare | Self::SetShare | Self::CreateSnapshot => false,
+            Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => false,
+            Self::SetContainer | Self::DeleteContainer => false,
+            Self::CreateDirectory | Self::SetDirectory | Self::DeleteDirectory => false,
+            Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile => false,
+            Self::WriteRange | Self::DeleteFile => false,
         }
     }
 }

@@ -63,14 +63,15 @@ impl Refusal {
         if let Some(cause) = &self.cause {
             tracing::error!(request = call.request_id, account = call.account, code = self.code, "{cause}");
         }
-        let mut response = Response::new(match call.method {
-            Method::HEAD => Body::empty(),
-            _ => Body::from(self.document(call, now)),
+        let bodiless = call.method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
+        let mut response = Response::new(match bodiless {
+            true => Body::empty(),
+            false => Body::from(self.document(call, now)),
         });
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert("x-ms-error-code", HeaderValue::from_static(self.code));
-        if call.method != Method::HEAD {
+        if !bodiless {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         }
         if let Some(length) = self.length {
@@ -136,6 +137,8 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "InsufficientAccountPermissions" => (403, "The server may not access this resource."),
         "ShareNotFound" => (404, "The specified share does not exist."),
         "ContainerNotFound" => (404, "The specified container does not exist."),
+        "ShareSnapshotNotFound" => (404, "The specified share snapshot does not exist."),
+        "CannotVerifyCopySource" => (404, "The specified copy source does not exist or may not be read."),
         "ResourceNotFound" => (404, "The specified resource does not exist."),
         "ParentNotFound" => (404, "The specified parent path does not exist."),
         "UnsupportedHttpVerb" => (405, "The resource does not support the specified HTTP verb."),
@@ -147,17 +150,30 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "ResourceTypeMismatch" => {
             (409, "The specified resource type does not match the type of the existing resource.")
         }
+        "ShareHasSnapshots" => (
+            409,
+            "The share has snapshots. Delete them with it (x-ms-delete-snapshots: include), or each by itself first.",
+        ),
+        "ShareSnapshotOperationNotSupported" => (409, "A snapshot of a share can only be read."),
+        "NoPendingCopyOperation" => (409, "There is currently no pending copy operation."),
+        "CopyAborted" => (409, "The copy was stopped."),
         "DirectoryNotEmpty" => (409, "The specified directory is not empty."),
         "ShareSizeLimitReached" => (409, "The share has no space left."),
         "MissingContentLengthHeader" => (411, "The Content-Length header was not specified."),
         "RequestBodyTooLarge" => {
             (413, "The size of the request body exceeds the maximum size permitted, which is 4 MiB for one range.")
         }
+        "NotModified" => (304, "The resource is as the caller knows it."),
+        "ConditionNotMet" => (412, "The condition specified using HTTP conditional header(s) is not met."),
         "InvalidRange" => (416, "The range specified is invalid for the current size of the resource."),
         "InternalError" => (500, "The server encountered an internal error. Please retry the request."),
         "InvalidFileOrDirectoryPathName" => (400, "The specified file or directory path name is invalid."),
         "InvalidHeaderValue" => (400, "The value provided for one of the HTTP headers was not in the correct format."),
         "InvalidInput" => (400, "The body of the request is not as long as its Content-Length says."),
+        "InvalidMetadata" => (400, "The metadata specified is invalid. It has characters that are not permitted."),
+        "MetadataTooLarge" => {
+            (400, "The size of the specified metadata exceeds the maximum size permitted, which is 8 KiB.")
+        }
         "InvalidQueryParameterValue" => (400, "The query parameters name no operation on this resource."),
         "InvalidResourceName" => (400, "The specified resource name is invalid."),
         "InvalidUri" => (400, "The requested URI does not represent any resource on the server."),
@@ -168,8 +184,6 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "OutOfRangeQueryParameterValue" => {
             (400, "A query parameter specified in the request is outside the permissible range.")
         }
-        "UnsupportedHeader" => (400, "One of the headers specified in the request is not supported."),
-        "UnsupportedQueryParameter" => (400, "One of the query parameters in the request is not supported."),
         _ => (500, "The server encountered an internal error. Please retry the request."),
     };
     (StatusCode::from_u16(status).expect("the table holds real statuses"), message)

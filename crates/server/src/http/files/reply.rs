@@ -33,6 +33,8 @@ pub(super) fn stamp(call: &Call, mut response: Response) -> Response {
     headers.insert(header::SERVER, HeaderValue::from_static("Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"));
     // Content comes from jobs: no browser shall take it for a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Nor run it, whatever type its maker gave it: it would run with the rights of this address.
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
     if let Some(id) = call.headers.get("x-ms-client-request-id") {
         headers.insert("x-ms-client-request-id", id.clone());
     }
@@ -79,6 +81,11 @@ pub(super) fn http_date(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let since = Duration::from_secs(since.as_secs().min(END_OF_9999));
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
+}
+
+/// The same of unix seconds.
+pub(super) fn http_date_of(seconds: i64) -> String {
+    http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.max(0) as u64))
 }
 
 /// `2018-06-07T21:16:21.0000000Z`

@@ -1,64 +1,179 @@
 //! Requests about whole shares. Their answers never carry `x-ms-file-*` headers.
 
 use axum::response::Response;
-use corro_shares::{Removed, SharePath, TreeEntry};
+use corro_shares::{Properties, Removed, Share, ShareError, SharePath, SnapshotId, Stat, TreeEntry};
 
-use super::{Context, call::Call, directories::page_limit, refusal::Refusal, reply, xml};
+use super::{Context, about, call::Call, directories::page_limit, refusal::Refusal, reply, xml};
 
-/// What every share says its quota is, in GiB; the disk is the real limit.
-const QUOTA_GIB: u64 = 5120;
+/// The quota of a share that was given none, in GiB. It is only told; the disk is the real limit.
+const DEFAULT_QUOTA_GIB: u64 = 5120;
+/// The service's largest.
+const MAX_QUOTA_GIB: u64 = 102_400;
+/// The request's header, the answer's, and the name it is kept under.
+const QUOTA: &str = "x-ms-share-quota";
 
 pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
-    let shares = context.on_disk(|shares, place| shares.list_shares(&place.account)).await?;
-    let TreePage { asked, trees, next } = page(context.call, shares)?;
-    Ok(reply::document(xml::shares(&asked, &trees, QUOTA_GIB, next.as_deref())))
+    let include = context.call.parameter("include").to_ascii_lowercase();
+    let wants = |what| include.split(',').any(|word| word.trim() == what);
+    let with_snapshots = wants("snapshots");
+    let listed = context
+        .on_disk(move |shares, place| {
+            let mut listed = Vec::new();
+            for share in shares.list_shares(&place.account)? {
+                if with_snapshots {
+                    for id in shares.list_snapshots(&place.account, &share.name)? {
+                        // Deleted since: not listed.
+                        let Ok(snapshot) = shares.snapshot(&place.account, &share.name, &id) else { continue };
+                        let (stat, properties) = snapshot.describe(&SharePath::ROOT)?;
+                        let Stat { modified, etag, .. } = stat;
+                        let share = TreeEntry { name: share.name.clone(), modified, etag, properties };
+                        listed.push(Listed { snapshot: Some(id), share });
+                    }
+                }
+                listed.push(Listed { snapshot: None, share });
+            }
+            Ok(listed)
+        })
+        .await?;
+    let TreePage { asked, trees, next } = page(context.call, listed, |listed| &listed.share.name)?;
+    Ok(reply::document(xml::shares(&asked, &trees, quota_of, wants("metadata"), next.as_deref())))
+}
+
+/// A share in a listing, or one of its snapshots.
+pub(super) struct Listed {
+    pub snapshot: Option<SnapshotId>,
+    pub share: TreeEntry,
 }
 
 /// The part of a listing of shares or containers that was asked for.
-pub(super) struct TreePage<'a> {
+pub(super) struct TreePage<'a, T> {
     pub asked: xml::Asked<'a>,
-    pub trees: Vec<TreeEntry>,
+    pub trees: Vec<T>,
     pub next: Option<String>,
 }
 
-pub(super) fn page(call: &Call, mut trees: Vec<TreeEntry>) -> Result<TreePage<'_>, Refusal> {
+pub(super) fn page<T>(
+    call: &Call,
+    mut trees: Vec<T>,
+    name: impl Fn(&T) -> &String,
+) -> Result<TreePage<'_, T>, Refusal> {
     let (prefix, marker) = (call.parameter("prefix"), call.parameter("marker"));
     let limit = page_limit(call)?;
-    trees.retain(|tree| tree.name.starts_with(prefix) && tree.name.as_str() >= marker);
-    let next = trees.get(limit.effective).map(|tree| tree.name.clone());
-    trees.truncate(limit.effective);
+    trees.retain(|tree| name(tree).starts_with(prefix) && name(tree).as_str() >= marker);
+    // A page ends between two names: snapshots stay with their share.
+    let mut end = limit.effective.min(trees.len());
+    while end < trees.len() && end > 0 && name(&trees[end]) == name(&trees[end - 1]) {
+        end += 1;
+    }
+    let next = trees.get(end).map(|tree| name(tree).clone());
+    trees.truncate(end);
     let asked = xml::Asked { endpoint: &call.endpoint, prefix, marker, limit: limit.asked };
     Ok(TreePage { asked, trees, next })
 }
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
+    let properties = properties_in(context.call)?;
     let stat = context
-        .on_disk(|shares, place| shares.create_share(&place.account, &place.share)?.stat(&SharePath::ROOT))
+        .on_disk(move |shares, place| {
+            let share = shares.create_share(&place.account, &place.share)?;
+            describe_new(&share, properties)
+        })
         .await?;
     let mut response = reply::empty(201);
     reply::set_stat(response.headers_mut(), &stat);
     Ok(response)
 }
 
+/// Keeps what was said about a tree that was just made.
+pub(super) fn describe_new(share: &Share, properties: Properties) -> Result<Stat, ShareError> {
+    match properties.is_empty() {
+        true => share.stat(&SharePath::ROOT),
+        false => share.change_properties(&SharePath::ROOT, |kept| *kept = properties),
+    }
+}
+
 pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
-    let stat = context.on_disk(|shares, place| place.open(shares)?.stat(&SharePath::ROOT)).await?;
+    let (stat, properties) = context.on_disk(|shares, place| place.open(shares)?.describe(&SharePath::ROOT)).await?;
     let mut response = reply::empty(200);
     reply::set_stat(response.headers_mut(), &stat);
-    reply::set(response.headers_mut(), "x-ms-share-quota", &QUOTA_GIB.to_string());
+    about::set(response.headers_mut(), &properties);
+    reply::set(response.headers_mut(), QUOTA, &quota_of(&properties).to_string());
     Ok(response)
 }
 
-/// Metadata and quota are accepted and not kept.
+/// `comp=metadata` replaces the metadata, `comp=properties` the quota.
 pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
-    let stat = context.on_disk(|shares, place| place.open(shares)?.stat(&SharePath::ROOT)).await?;
+    let said = properties_in(context.call)?;
+    let only_metadata = context.call.parameter("comp").eq_ignore_ascii_case("metadata");
+    let stat = context
+        .on_disk(move |shares, place| {
+            place.open(shares)?.change_properties(&SharePath::ROOT, |kept| match said.get(QUOTA) {
+                _ if only_metadata => about::replace_metadata(kept, &said),
+                Some(quota) => assert!(kept.set(QUOTA, quota), "a number can be kept"),
+                None => {}
+            })
+        })
+        .await?;
     let mut response = reply::empty(200);
     reply::set_stat(response.headers_mut(), &stat);
     Ok(response)
 }
 
+pub(super) async fn stats(context: Context<'_>) -> Result<Response, Refusal> {
+    let (bytes, stat) = context
+        .on_disk(|shares, place| {
+            let share = place.open(shares)?;
+            Ok((share.usage()?, share.stat(&SharePath::ROOT)?))
+        })
+        .await?;
+    let mut response = reply::document(xml::share_stats(bytes));
+    reply::set_stat(response.headers_mut(), &stat);
+    Ok(response)
+}
+
+/// A snapshot has the share's metadata, or what the request says instead.
+pub(super) async fn snapshot(context: Context<'_>) -> Result<Response, Refusal> {
+    let metadata = about::metadata(context.call)?;
+    let now = (context.service.now)();
+    let (id, stat) = context
+        .on_disk(move |shares, place| {
+            let (_, mut properties) = place.open(shares)?.describe(&SharePath::ROOT)?;
+            if !metadata.is_empty() {
+                about::replace_metadata(&mut properties, &metadata);
+            }
+            let id = shares.create_snapshot(&place.account, &place.share, &properties, now)?;
+            let stat = shares.snapshot(&place.account, &place.share, &id)?.stat(&SharePath::ROOT)?;
+            Ok((id, stat))
+        })
+        .await?;
+    let mut response = reply::empty(201);
+    reply::set_stat(response.headers_mut(), &stat);
+    reply::set(response.headers_mut(), "x-ms-snapshot", id.as_str());
+    Ok(response)
+}
+
+/// A share with snapshots goes only together with them, and only when the request says so.
 pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
-    let removed = context.on_disk(|shares, place| shares.delete_share(&place.account, &place.share)).await?;
-    report(&context, removed);
+    let include = match context.call.header("x-ms-delete-snapshots") {
+        None => false,
+        Some(value) if value.eq_ignore_ascii_case("include") => true,
+        Some(_) => return Err(Refusal::header("x-ms-delete-snapshots")),
+    };
+    let removed = context
+        .on_disk(move |shares, place| {
+            if let Some(id) = &place.snapshot {
+                return shares.delete_snapshot(&place.account, &place.share, id).map(|removed| Some(vec![removed]));
+            }
+            shares.share(&place.account, &place.share)?;
+            if !include && !shares.list_snapshots(&place.account, &place.share)?.is_empty() {
+                return Ok(None);
+            }
+            let share = shares.delete_share(&place.account, &place.share)?;
+            Ok(Some(vec![share, shares.delete_snapshots(&place.account, &place.share)?]))
+        })
+        .await?;
+    let removed = removed.ok_or(Refusal::new("ShareHasSnapshots"))?;
+    removed.into_iter().for_each(|removed| report(&context, removed));
     Ok(reply::empty(202))
 }
 
@@ -68,4 +183,27 @@ pub(super) fn report(context: &Context<'_>, removed: Removed) {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         tracing::warn!(account = context.call.account, share = context.share, "{error}: {cause}");
     }
+}
+
+/// Refuses what would not fit into the quota of the share, if it was given one: `path` is to have `len` bytes.
+pub(super) fn reserve(share: &Share, path: &SharePath, len: u64) -> Result<(), ShareError> {
+    let (_, properties) = share.describe(&SharePath::ROOT)?;
+    let Some(quota) = properties.get(QUOTA).and_then(|text| text.parse::<u64>().ok()) else { return Ok(()) };
+    let old = share.stat(path).map_or(0, |stat| stat.len);
+    share.reserve(path, len.saturating_sub(old), quota.saturating_mul(1 << 30))
+}
+
+/// Metadata and quota, as the request says them.
+fn properties_in(call: &Call) -> Result<Properties, Refusal> {
+    let mut properties = about::metadata(call)?;
+    match call.number(QUOTA)? {
+        None => {}
+        Some(quota @ 1..=MAX_QUOTA_GIB) => assert!(properties.set(QUOTA, &quota.to_string()), "a number can be kept"),
+        Some(_) => return Err(Refusal::header(QUOTA)),
+    }
+    Ok(properties)
+}
+
+fn quota_of(properties: &Properties) -> u64 {
+    properties.get(QUOTA).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_QUOTA_GIB)
 }

@@ -3,9 +3,13 @@
 
 use std::fmt::Write;
 
-use corro_shares::{Entry, Kind, Page, TreeEntry};
+use corro_shares::{Entry, Kind, Page, Properties, TreeEntry};
 
-use super::reply::{http_date, smb_time};
+use super::{
+    about::metadata_of,
+    reply::{http_date, smb_time},
+    shares::Listed,
+};
 
 pub(super) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
@@ -17,19 +21,36 @@ pub(super) struct Asked<'a> {
     pub limit: Option<usize>,
 }
 
-pub(super) fn shares(asked: &Asked, shares: &[TreeEntry], quota: u64, next: Option<&str>) -> String {
+pub(super) fn shares(
+    asked: &Asked,
+    shares: &[Listed],
+    quota: fn(&Properties) -> u64,
+    with_metadata: bool,
+    next: Option<&str>,
+) -> String {
     let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(asked.endpoint));
     echo(&mut xml, asked);
     xml.push_str("<Shares>");
-    for share in shares {
+    for Listed { snapshot, share } in shares {
+        let _ = write!(xml, "<Share><Name>{}</Name>", escape(&share.name));
+        if let Some(id) = snapshot {
+            let _ = write!(xml, "<Snapshot>{}</Snapshot>", id.as_str());
+        }
         let _ = write!(
             xml,
-            "<Share><Name>{}</Name><Properties><Last-Modified>{}</Last-Modified><Etag>{}</Etag>\
-             <Quota>{quota}</Quota></Properties></Share>",
-            escape(&share.name),
+            "<Properties><Last-Modified>{}</Last-Modified><Etag>{}</Etag><Quota>{}</Quota></Properties>",
             http_date(share.modified),
             escape(&share.etag),
+            quota(&share.properties),
         );
+        if with_metadata {
+            xml.push_str("<Metadata>");
+            for (name, value) in metadata_of(&share.properties) {
+                let _ = write!(xml, "<{name}>{}</{name}>", escape(value));
+            }
+            xml.push_str("</Metadata>");
+        }
+        xml.push_str("</Share>");
     }
     xml.push_str("</Shares>");
     finish(xml, next)
@@ -68,6 +89,14 @@ pub(super) fn directory(asked: &Asked, share: &str, path: &str, page: &Page, det
     }
     xml.push_str("</Entries>");
     finish(xml, page.next.as_deref())
+}
+
+/// The service counts whole GiB; newer clients read bytes.
+pub(super) fn share_stats(bytes: u64) -> String {
+    let gib = bytes.div_ceil(1 << 30);
+    format!(
+        "{DECLARATION}<ShareStats><ShareUsage>{gib}</ShareUsage><ShareUsageBytes>{bytes}</ShareUsageBytes></ShareStats>"
+    )
 }
 
 pub(super) fn ranges(ranges: &[(u64, u64)]) -> String {

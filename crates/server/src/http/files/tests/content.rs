@@ -26,7 +26,7 @@ async fn files() {
             &[("x-ms-type", "file"), ("x-ms-content-length", "9999999999999")],
             (400, "InvalidHeaderValue"),
         ),
-        ("PUT", "/share/x", &[("x-ms-copy-source", "http://localhost/")], (400, "UnsupportedHeader")),
+        ("PUT", "/share/x", &[("x-ms-copy-source", "http://localhost/")], (404, "CannotVerifyCopySource")),
         ("HEAD", "/share/d/f", &[], (200, "ok")),
         ("HEAD", "/share/d", &[], (404, "ResourceNotFound")),
         ("GET", "/share/d", &[], (404, "ResourceNotFound")),

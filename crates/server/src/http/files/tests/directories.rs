@@ -20,7 +20,7 @@ async fn shares() {
         ("HEAD", "/new?restype=share", (404, "ShareNotFound")),
         ("PUT", "/new?restype=share&comp=metadata", (404, "ShareNotFound")),
         ("GET", "/new?restype=share&comp=nonsense", (400, "InvalidQueryParameterValue")),
-        ("GET", "/share?restype=share&sharesnapshot=2018", (400, "UnsupportedQueryParameter")),
+        ("GET", "/share?restype=share&sharesnapshot=2018", (400, "InvalidQueryParameterValue")),
         ("POST", "/share?restype=share", (405, "UnsupportedHttpVerb")),
         ("DELETE", "/?restype=share", (400, "InvalidQueryParameterValue")),
     ] {

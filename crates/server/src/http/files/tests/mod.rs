@@ -4,8 +4,10 @@
 mod access;
 mod containers;
 mod content;
+mod described;
 mod directories;
 mod escapes;
+mod snapshots;
 mod stream;
 
 use std::{path::PathBuf, sync::Arc};
