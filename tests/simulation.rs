@@ -1,0 +1,57 @@
+//! A whole cluster in one thread and in virtual time: the server's pass, its planner and state machines and the agents'
+//! decisions are the real code; disks, wires, clocks and processes are modelled, and fail at random. Thousands of runs,
+//! each from one seed, each checked against the laws in `laws`.
+//!
+//! `CORRO_SIM_RUNS` says how many (a few hundred without optimisation, thousands with), `CORRO_SIM_SEED` runs one seed and
+//! tells its story.
+
+#[path = "simulation/body.rs"]
+mod body;
+#[path = "simulation/dice.rs"]
+mod dice;
+#[path = "simulation/faults.rs"]
+mod faults;
+#[path = "simulation/laws.rs"]
+mod laws;
+#[path = "simulation/people.rs"]
+mod people;
+#[path = "simulation/server.rs"]
+mod server;
+#[path = "simulation/world.rs"]
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use world::{Tally, World};
+
+#[test]
+fn the_laws_hold_whatever_fails() {
+    if let Some(seed) = number("CORRO_SIM_SEED") {
+        println!("{}", World::new(seed, true).run());
+        return;
+    }
+    let runs = number("CORRO_SIM_RUNS").unwrap_or(if cfg!(debug_assertions) { 300 } else { 10_000 });
+    let first = number("CORRO_SIM_FIRST").unwrap_or(1);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let share = |which: u64| (first..first + runs).filter(move |seed| seed % threads == which);
+    let tally = std::thread::scope(|scope| {
+        let hands: Vec<_> = (0..threads).map(|which| scope.spawn(move || run_all(share(which)))).collect();
+        hands.into_iter().map(|hand| hand.join().expect("failures are told")).sum::<Tally>()
+    });
+    println!("{runs} runs: {tally}");
+    // A simulation in which little happens proves little.
+    assert!(tally.succeeded > runs && tally.requeued > runs / 10 && tally.nodes_lost > runs / 10, "{tally}");
+}
+
+fn run_all(seeds: impl Iterator<Item = u64>) -> Tally {
+    let run = |seed| {
+        catch_unwind(AssertUnwindSafe(|| World::new(seed, false).run()))
+            .unwrap_or_else(|_| panic!("a law was broken; the story: CORRO_SIM_SEED={seed} with --nocapture"))
+    };
+    seeds.map(run).sum()
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, not {text:?}")))
+}

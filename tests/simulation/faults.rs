@@ -1,0 +1,80 @@
+//! What goes wrong: servers and agents are killed, agents stand still, wires are cut, ranks are killed.
+
+use super::world::{Event, TROUBLE, World};
+use corro_model::NodeId;
+
+#[derive(Clone, Debug)]
+pub enum Fault {
+    KillServer,
+    KillAgent,
+    KillRank,
+    /// The agent stands still: longer than its lease, or not.
+    Stun,
+    StandUp(NodeId),
+    Cut,
+    Mend(NodeId),
+}
+
+impl World {
+    pub fn plan_faults(&mut self) {
+        // Some runs are quiet: then nothing may be requeued for no reason.
+        let many = self.dice.between(0, 9);
+        for _ in 0..many {
+            let kinds = [
+                Fault::KillServer,
+                Fault::KillAgent,
+                Fault::KillAgent,
+                Fault::KillRank,
+                Fault::Stun,
+                Fault::Cut,
+                Fault::Cut,
+            ];
+            let (fault, at) = (self.dice.pick(kinds).expect("there are some"), self.dice.between(0, TROUBLE));
+            self.after(at, Event::Fault(fault));
+        }
+    }
+
+    pub fn fail(&mut self, fault: Fault) {
+        let living: Vec<NodeId> =
+            self.bodies.iter().filter(|(_, body)| body.lives()).map(|(id, _)| id.clone()).collect();
+        let victim = self.dice.pick(living);
+        self.say(|| format!("{fault:?} ({victim:?})"));
+        match (fault, victim) {
+            (Fault::KillServer, _) => self.server_crashes(),
+            (Fault::StandUp(node), _) => self.stands_up(&node),
+            (Fault::Mend(node), _) => {
+                if let Some(body) = self.bodies.get_mut(&node) {
+                    body.cut_off = false;
+                }
+            }
+            (Fault::KillAgent, Some(node)) => {
+                self.tally.crashes += 1;
+                self.agent_ends(&node);
+            }
+            (Fault::KillRank, _) => {
+                let ranks = self.bodies.values_mut().flat_map(|body| &mut body.ranks).filter(|rank| rank.alive);
+                if let Some(rank) = self.dice.pick(ranks) {
+                    rank.alive = false;
+                }
+            }
+            (Fault::Stun, Some(node)) => {
+                self.bodies.get_mut(&node).expect("it lives").stands_still = true;
+                let long = self.dice.between(10, 8_000);
+                self.after(long, Event::Fault(Fault::StandUp(node)));
+            }
+            (Fault::Cut, Some(node)) => {
+                let body = self.bodies.get_mut(&node).expect("it lives");
+                body.cut_off = true;
+                let wire = body.wire;
+                let (long, here, there) =
+                    (self.dice.between(10, 8_000), self.dice.between(0, 3_000), self.dice.between(0, 3_000));
+                if let Some(wire) = wire {
+                    self.after(here, Event::AgentNotices(node.clone(), wire));
+                    self.after(there, Event::ServerNotices(node.clone(), wire));
+                }
+                self.after(long, Event::Fault(Fault::Mend(node)));
+            }
+            (Fault::KillAgent | Fault::Stun | Fault::Cut, None) => {}
+        }
+    }
+}

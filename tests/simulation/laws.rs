@@ -1,0 +1,166 @@
+//! What must hold at every moment, and at the end. A broken law panics with what was seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use corro_model::state::{JobState, NodeState};
+use corro_model::{AttemptId, JobKey, NodeId};
+use corro_store::{JobRecord, State};
+
+use super::world::{Line, World};
+
+#[derive(Default)]
+pub struct Laws {
+    /// Jobs whose submission was answered: these must end.
+    pub acknowledged: BTreeSet<JobKey>,
+    /// How each ended, the first time.
+    ended: BTreeMap<JobKey, JobState>,
+    /// Nodes that were declared lost.
+    lost: BTreeSet<NodeId>,
+    /// Which nodes have laid the ground for which attempt.
+    prepared: BTreeSet<(AttemptId, NodeId)>,
+    /// How many lines each rank that ended well has written.
+    done: BTreeMap<(AttemptId, usize), u32>,
+}
+
+impl Laws {
+    pub fn prepared(&mut self, attempt: &AttemptId, node: &NodeId) {
+        self.prepared.insert((attempt.clone(), node.clone()));
+    }
+
+    pub fn rank_done(&mut self, attempt: &AttemptId, rank: usize, lines: u32) {
+        self.done.insert((attempt.clone(), rank), lines);
+    }
+}
+
+impl World {
+    /// The only way to the disk.
+    pub fn commit(&mut self, after: State) {
+        let before = std::mem::replace(&mut self.disk, after);
+        self.check_nodes();
+        let jobs: Vec<_> = self.disk.jobs.iter().map(|(key, job)| (key.clone(), job.clone())).collect();
+        for (key, job) in jobs {
+            let old = before.jobs.get(&key).filter(|old| !std::sync::Arc::ptr_eq(old, &job));
+            if let Some(old) = old {
+                self.check_change(&key, old, &job);
+            }
+        }
+        for (id, node) in &self.disk.nodes {
+            if matches!(node.state(), NodeState::Unusable { lost: true, .. }) && self.laws.lost.insert(id.clone()) {
+                self.tally.nodes_lost += 1;
+            }
+        }
+    }
+
+    /// No node is in two jobs, and a gang has all its nodes or none.
+    fn check_nodes(&self) {
+        let mut taken: BTreeMap<&NodeId, &JobKey> = BTreeMap::new();
+        for (key, job) in &self.disk.jobs {
+            let nodes = job.state().nodes();
+            let wanted = job.spec.node_count as usize;
+            assert!(nodes.is_empty() || nodes.len() == wanted, "{key} has {} of {wanted} nodes", nodes.len());
+            for node in nodes {
+                let other = taken.insert(node, key);
+                assert!(other.is_none(), "node {node} is in {key} and in {other:?}");
+            }
+        }
+        for (id, node) in &self.disk.nodes {
+            if let NodeState::Running { job, attempt } = node.state() {
+                let record =
+                    self.disk.jobs.get(job).unwrap_or_else(|| panic!("{id} is busy with {job}, which is gone"));
+                assert!(record.state().nodes().contains(id), "{id} is busy with {job}, which does not know it");
+                assert_eq!(record.attempt(), *attempt, "{id} is busy with another attempt at {job}");
+            }
+        }
+    }
+
+    fn check_change(&mut self, key: &JobKey, old: &JobRecord, new: &JobRecord) {
+        assert!(!old.state().is_terminal() || old.state() == new.state(), "{key} changed after its end");
+        let was_placed = !old.state().nodes().is_empty();
+        if was_placed && new.state().nodes().is_empty() {
+            // The attempt is over: nothing of it may still run, anywhere.
+            let attempt = old.attempt();
+            for (node, body) in &self.bodies {
+                let left = body.ranks.iter().find(|rank| rank.alive && rank.attempt == attempt);
+                assert!(left.is_none(), "{attempt} has ended and still runs on {node}");
+            }
+            self.tally.requeued += u64::from(!new.state().is_terminal());
+        }
+        if new.state().is_terminal() && !old.state().is_terminal() {
+            let state = new.state().clone();
+            if matches!(state, JobState::Succeeded { .. }) {
+                self.tally.succeeded += 1;
+                self.check_whole(key, new);
+            }
+            assert!(self.ended_before(key, state).is_none(), "{key} ended twice");
+        }
+    }
+
+    fn ended_before(&mut self, key: &JobKey, state: JobState) -> Option<JobState> {
+        self.laws.ended.insert(key.clone(), state)
+    }
+
+    /// A job that succeeded: every rank of its last attempt has ended well, with every line in the log.
+    fn check_whole(&self, key: &JobKey, job: &JobRecord) {
+        let attempt = job.attempt();
+        let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
+        for rank in 0..job.spec.node_count as usize {
+            let lines = self.laws.done.get(&(attempt.clone(), rank));
+            let lines = *lines.unwrap_or_else(|| panic!("{key} succeeded, but its rank {rank} did not"));
+            let found = log.iter().filter(|line| line.attempt == attempt.number && line.rank == rank).count();
+            assert_eq!(found, lines as usize, "lines of rank {rank} in the log of {key} when it was declared ended");
+        }
+    }
+
+    /// Before a rank starts: its attempt is the one that counts, the whole gang was prepared, nothing else runs here, and
+    /// no other attempt at this job runs anywhere.
+    pub fn check_start(&self, node: &NodeId, attempt: &AttemptId, rank: usize) {
+        let (key, job) = self
+            .disk
+            .jobs
+            .iter()
+            .find(|(_, job)| job.guid == attempt.job)
+            .unwrap_or_else(|| panic!("{attempt} starts on {node}, but its job is gone"));
+        assert_eq!(job.attempt(), *attempt, "an old attempt at {key} starts on {node}");
+        assert!(!job.state().nodes().is_empty(), "rank {rank} of {key} starts on {node}, but the job holds no nodes");
+        for other in job.state().nodes() {
+            let ready = self.laws.prepared.contains(&(attempt.clone(), other.clone()));
+            assert!(ready, "rank {rank} of {key} starts on {node}, but {other} never was prepared");
+        }
+        for (place, body) in &self.bodies {
+            for running in body.ranks.iter().filter(|running| running.alive) {
+                assert!(place != node, "{attempt} starts on {node}, where {} still runs", running.attempt);
+                let same_job = running.attempt.job == attempt.job;
+                assert!(!same_job || running.attempt == *attempt, "{key} runs twice at once: on {place} and {node}");
+            }
+        }
+    }
+
+    /// A node that was given up is told to end, and nothing else ever again.
+    pub fn check_order(&self, node: &NodeId) {
+        assert!(!self.laws.lost.contains(node), "{node} was declared lost and is given orders");
+    }
+
+    pub fn unfinished(&self) -> Vec<&JobKey> {
+        let ended = |key: &&JobKey| self.disk.jobs.get(*key).is_some_and(|job| job.state().is_terminal());
+        self.laws.acknowledged.iter().filter(|key| !ended(key)).collect()
+    }
+
+    pub fn is_at_rest(&self) -> bool {
+        self.unfinished().is_empty() && self.followers.iter().all(|follower| follower.done)
+    }
+
+    pub fn check_at_rest(&mut self) {
+        assert_eq!(self.unfinished(), Vec::<&JobKey>::new(), "acknowledged, and never ended");
+        for job in self.disk.jobs.values() {
+            let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
+            let distinct: BTreeSet<&Line> = log.iter().collect();
+            assert_eq!(distinct.len(), log.len(), "{} has a line twice", job.name);
+        }
+        for follower in &self.followers {
+            let guid = &self.disk.jobs[&follower.job].guid;
+            let log = self.logs.get(guid).map(Vec::as_slice).unwrap_or_default();
+            assert_eq!(follower.read, log, "who followed {} has other lines than its log", follower.job);
+        }
+        self.tally.jobs = self.laws.acknowledged.len() as u64;
+    }
+}

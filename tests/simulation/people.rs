@@ -1,0 +1,164 @@
+//! People: they submit, resize, terminate and follow logs, through a server that may not answer.
+
+use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
+use corro_model::state::JobEvent;
+use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey};
+use corro_store::{ClusterRecord, JobRecord, NewJob};
+use serde_json::json;
+
+use super::world::{Event, Line, TROUBLE, World};
+
+#[derive(Clone, Debug)]
+pub enum Wish {
+    Submit(u64),
+    Terminate,
+    Resize,
+}
+
+pub struct Follower {
+    pub job: JobKey,
+    pub read: Vec<Line>,
+    pub done: bool,
+}
+
+const MOST_NODES: u64 = 5;
+
+impl World {
+    /// One cluster of a few nodes.
+    pub fn furnish(&mut self) {
+        let nodes = self.dice.between(1, MOST_NODES);
+        let spec = json!({
+            "vmSize": "STANDARD_NC6", "userAccountSettings": {"adminUserName": "me"},
+            "scaleSettings": self.scale(nodes),
+        });
+        let time = self.time();
+        let record = ClusterRecord {
+            name: "c".to_owned(),
+            guid: "c".to_owned(),
+            pool: 1,
+            next_index: 1,
+            spec: serde_json::from_value(spec).expect("a literal"),
+            secrets: None,
+            fingerprint: String::new(),
+            provisioning: Provisioning::new(ProvisioningState::Creating, time),
+            allocation: AllocationState::Steady,
+            allocation_since: time,
+        };
+        (self.disk, _) = self.disk.after(|txn| txn.put(cluster(), record));
+    }
+
+    pub fn plan_wishes(&mut self) {
+        for i in 0..self.dice.between(2, 9) {
+            let at = self.dice.between(0, TROUBLE * 3 / 4);
+            self.after(at, Event::Wish(Wish::Submit(i)));
+        }
+        for _ in 0..self.dice.between(0, 4) {
+            let at = self.dice.between(0, TROUBLE);
+            let wish = if self.dice.once_in(2) { Wish::Terminate } else { Wish::Resize };
+            self.after(at, Event::Wish(wish));
+        }
+        // In the end there is room for everybody.
+        self.after(TROUBLE + 1_000, Event::Wish(Wish::Resize));
+    }
+
+    pub fn wish(&mut self, wish: Wish) {
+        if self.server.is_none() {
+            // The answer is "connection refused"; people try again.
+            let later = self.dice.between(100, 1_000);
+            return self.after(later, Event::Wish(wish));
+        }
+        self.say(|| format!("somebody wishes to {wish:?}"));
+        match wish {
+            Wish::Submit(i) => self.submit(i),
+            Wish::Terminate => {
+                let unfinished: Vec<JobKey> = self.unfinished().into_iter().cloned().collect();
+                let Some(key) = self.dice.pick(unfinished) else { return };
+                let time = self.time();
+                let (after, _) =
+                    self.disk.after(|txn| txn.job_event(&key, JobEvent::TerminateRequested { at: time }, time));
+                self.commit(after);
+            }
+            Wish::Resize => {
+                let nodes = if self.now > TROUBLE { MOST_NODES } else { self.dice.between(0, MOST_NODES + 1) };
+                let scale = self.scale(nodes);
+                let (after, _) = self.disk.after(|txn| {
+                    txn.update::<ClusterRecord>(&cluster(), |cluster| {
+                        cluster.spec.scale_settings = serde_json::from_value(scale).expect("a literal");
+                    })
+                });
+                self.commit(after);
+            }
+        }
+        self.look_soon(5);
+    }
+
+    fn scale(&mut self, nodes: u64) -> serde_json::Value {
+        if self.dice.once_in(4) {
+            return json!({"autoScale": {"minimumNodeCount": 0, "maximumNodeCount": nodes.max(1)}});
+        }
+        let option = self.dice.pick(["requeue", "terminate", "waitforjobcompletion"]).expect("there are three");
+        json!({"manual": {"targetNodeCount": nodes, "nodeDeallocationOption": option}})
+    }
+
+    fn submit(&mut self, i: u64) {
+        let (key, time) = (experiment().job(&format!("j{i}")), self.time());
+        let priority = self.dice.pick(["low", "normal", "high"]).expect("there are three");
+        let limit = if self.dice.once_in(8) { "PT2S" } else { "PT30S" };
+        let spec = json!({
+            "nodeCount": self.dice.between(1, MOST_NODES), "schedulingPriority": priority,
+            "stdOutErrPathPrefix": "x", "customMpiSettings": {"commandLine": "x"},
+            "constraints": {"maxWallClockTime": limit},
+        });
+        let (after, ()) = self.disk.after(|txn| {
+            let job = NewJob {
+                name: format!("j{i}"),
+                guid: format!("guid{i}"),
+                sequence: txn.next_sequence(),
+                cluster: cluster(),
+                spec: serde_json::from_value(spec).expect("a literal"),
+                secrets: None,
+                fingerprint: String::new(),
+                segment: String::new(),
+                provisioning: Provisioning::new(ProvisioningState::Succeeded, time),
+            };
+            txn.put(key.clone(), JobRecord::queued(job, time));
+        });
+        self.commit(after);
+        // Without an answer nobody was promised anything, though the job may well be there.
+        if !self.dice.once_in(10) {
+            self.laws.acknowledged.insert(key.clone());
+            self.followers.push(Follower { job: key, read: Vec::new(), done: false });
+            let i = self.followers.len() - 1;
+            self.after(1, Event::Follow(i));
+        }
+    }
+
+    /// Bytes are addressed by offset: what was read is never asked for again, what was not read is asked for anew. Ends
+    /// after a last read that began when the job was seen to have ended.
+    pub fn follow(&mut self, i: usize) {
+        let later = self.dice.between(50, 900);
+        let answered = self.server.is_some() && !self.dice.once_in(10);
+        if answered {
+            let follower = &self.followers[i];
+            let job = self.disk.jobs[&follower.job].clone();
+            let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
+            let ended = job.state().is_terminal();
+            let new = log[follower.read.len()..].to_vec();
+            let size = if ended { new.len() } else { self.dice.between(0, new.len() as u64 + 1) as usize };
+            let follower = &mut self.followers[i];
+            follower.read.extend_from_slice(&new[..size]);
+            follower.done = ended;
+        }
+        if !self.followers[i].done {
+            self.after(later, Event::Follow(i));
+        }
+    }
+}
+
+fn experiment() -> ExperimentKey {
+    GroupKey::new("g").workspace("w").experiment("e")
+}
+
+fn cluster() -> ClusterKey {
+    GroupKey::new("g").workspace("w").cluster("c")
+}
