@@ -11,3 +11,5 @@ mod doors;
 mod limits;
 #[path = "security/paths.rs"]
 mod paths;
+#[path = "security/tls.rs"]
+mod tls;

@@ -38,7 +38,7 @@ impl Site {
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
-        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+        self.url.trim_start_matches("http://").trim_start_matches("https://").trim_end_matches('/').to_owned()
     }
 
     /// Runs a command line, words split at spaces, with bytes kept as they are.

@@ -39,7 +39,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn from(output: Output) -> Self {
+    pub fn from(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -111,7 +111,7 @@ impl Site {
         let mut first = String::new();
         lines.read_line(&mut first).expect("its output can be read");
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        let url = first.split_whitespace().find(|word| word.starts_with("http://"));
+        let url = first.split_whitespace().find(|word| word.starts_with("http://") || word.starts_with("https://"));
         self.url = url.unwrap_or_else(|| panic!("corro up said {first:?}; its log: {}", self.up_log())).to_owned();
         self.up = Some(child);
     }

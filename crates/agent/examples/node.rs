@@ -14,6 +14,7 @@ fn main() -> anyhow::Result<()> {
     let config = AgentConfig {
         server: text(),
         server_file: None,
+        trust: Default::default(),
         root: text().into(),
         address: text(),
         join_token: Secret::new(text()),

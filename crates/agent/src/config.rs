@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use corro_client::Trust;
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// `http://host:port`
+    /// `http://host:port` or `https://host:port`
     pub server: String,
     /// A file that holds the server's present URL, for servers that may move; looked into before every connection.
     pub server_file: Option<PathBuf>,
+    /// Whose certificates are believed.
+    pub trust: Trust,
     /// The node's own directory; one agent at a time.
     pub root: PathBuf,
     /// Traded for the node's credential when there is none yet.
@@ -26,7 +29,7 @@ pub struct AgentConfig {
 impl AgentConfig {
     pub const HEARTBEAT: Duration = corro_model::node::HEARTBEAT;
 
-    /// `http://host:port` without a slash at the end, joined with a path that begins with one.
+    /// The server's URL without a slash at the end, joined with a path that begins with one.
     pub(crate) fn http_url(&self, path: &str) -> String {
         format!("{}{path}", self.present_server().trim_end_matches('/'))
     }
@@ -37,8 +40,11 @@ impl AgentConfig {
         told.map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).unwrap_or_else(|| self.server.clone())
     }
 
-    /// The same for the WebSocket; `None` when the server's URL is not an `http://` one.
+    /// The same for the WebSocket; `None` when the server's URL is neither an `http://` nor an `https://` one.
     pub(crate) fn ws_url(&self, path: &str) -> Option<String> {
-        self.http_url(path).strip_prefix("http://").map(|rest| format!("ws://{rest}"))
+        let url = self.http_url(path);
+        url.strip_prefix("http")
+            .filter(|rest| rest.starts_with("://") || rest.starts_with("s://"))
+            .map(|rest| format!("ws{rest}"))
     }
 }

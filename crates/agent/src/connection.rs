@@ -6,19 +6,21 @@ use std::time::Duration;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, header::AUTHORIZATION};
 use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{WebSocketStream, client_async};
 
+use corro_client::TrustError;
 use corro_model::node::{CONNECT_PATH, FromNode, INSTANCE_HEADER, NodeCredential, ObservedNode, ToNode, bearer};
 
 use crate::config::AgentConfig;
 use crate::events::Event;
+use crate::line::{self, Line};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -29,8 +31,10 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    #[error("the server's URL '{url}' does not begin with http://: give the one that `corro up` shows")]
+    #[error("the server's URL '{url}' begins with neither http:// nor https://: give the one that `corro up` shows")]
     Url { url: String },
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     #[error("the node's credential cannot be sent: remove the node's directory and join again")]
     Credential,
 }
@@ -55,7 +59,8 @@ impl Connection {
         let heartbeat = config.heartbeat;
         let config = config.clone();
         let instance = credential.instance.clone();
-        let keeper = Keeper { config, instance, authorization, heartbeat, observed, events, closing: is_closing };
+        let tls = line::tls_for(&config)?;
+        let keeper = Keeper { config, tls, instance, authorization, heartbeat, observed, events, closing: is_closing };
         Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
     }
 
@@ -80,6 +85,7 @@ pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
 
 struct Keeper {
     config: AgentConfig,
+    tls: TlsConnector,
     instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
@@ -88,7 +94,7 @@ struct Keeper {
     closing: watch::Receiver<bool>,
 }
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+type Socket = WebSocketStream<Line>;
 
 /// Why a conversation ended.
 enum End {
@@ -116,6 +122,7 @@ impl Keeper {
                     End::Fenced("the server does not know this node any more".to_owned())
                 }
                 Ok(Err(error)) => {
+                    self.say_distrust(&error);
                     tracing::debug!(%error, "cannot connect to the server yet");
                     End::Lost
                 }
@@ -136,11 +143,20 @@ impl Keeper {
         }
     }
 
+    /// A certificate that is not trusted does not mend itself: the operator must hear of it.
+    fn say_distrust(&self, error: &tungstenite::Error) {
+        if let Some(reason) = line::distrust(error) {
+            let server = self.config.present_server();
+            tracing::error!(%reason, server, "the server's certificate is not trusted: give its authority with --ca or --ca-fingerprint; trying again");
+        }
+    }
+
     async fn connect(&self) -> Result<Socket, tungstenite::Error> {
         let url = self.config.ws_url(CONNECT_PATH).unwrap_or_default();
         let mut request = url.as_str().into_client_request()?;
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
-        Ok(connect_async_with_config(request, None, true).await?.0)
+        let line = line::open(request.uri(), &self.tls).await?;
+        Ok(client_async(request, line).await?.0)
     }
 
     async fn converse(&mut self, socket: Socket, pause: &mut Duration) -> End {

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use corro_client::{Trust, TrustError, tls_error};
 use corro_model::NodeId;
 use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential};
 
@@ -37,6 +38,12 @@ pub enum IdentityError {
     NodeId { node: String },
     #[error("cannot prepare requests to the server")]
     Client { source: reqwest::Error },
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(
+        "the certificate of the server at {server} is not trusted: give its authority with --ca FILE or --ca-fingerprint, as `corro server` shows"
+    )]
+    Untrusted { server: String, source: tokio_rustls::rustls::Error },
     #[error("the server refused the join token ({status}): ask its operator for a new one")]
     TokenRefused { status: StatusCode },
     #[error("the server's answer to the join token cannot be understood: is it of another version?")]
@@ -110,7 +117,10 @@ const CREDENTIAL: &str = "credential.json";
 
 async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     // As the WebSocket: straight to the server.
-    let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_WITHIN).build();
+    let https = config.present_server().starts_with("https://");
+    let trust = if https { config.trust.clone() } else { Trust::nobody() };
+    let tls = trust.client_config()?;
+    let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_WITHIN).tls_backend_preconfigured(tls).build();
     let client = client.map_err(|source| IdentityError::Client { source })?;
     let request = JoinRequest { token: config.join_token.clone() };
     let body = serde_json::to_vec(&request).map_err(|source| IdentityError::Answer { source })?;
@@ -145,6 +155,9 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
             Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
             Ok((status, _)) => say_once(Waiting::Server, format!("the server answered {status}: asking again")),
             Err(error) => {
+                if let Some(source) = tls_error(&error) {
+                    return Err(IdentityError::Untrusted { server: config.present_server(), source: source.clone() });
+                }
                 say_once(
                     Waiting::Server,
                     format!("cannot reach {} yet ({error}): asking again", config.present_server()),

@@ -1,8 +1,9 @@
 //! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
-//! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says); `reconcile` (what to
-//! do: pure) and `driver` (doing it); `door` (the administrator's login); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
+//! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`);
+//! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `task` (one attempt)
+//! with `prepare`, `ranks`, `crew` and `meeting`; what a job
 //! stands on: `directories`, `tree`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
 //! `failure`; what survives a crash: `memory`, `durable`.
 
@@ -18,6 +19,7 @@ mod execution_log;
 mod expand;
 mod failure;
 mod identity;
+mod line;
 mod logs;
 mod meeting;
 mod memory;

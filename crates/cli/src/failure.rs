@@ -116,6 +116,10 @@ impl From<ClientError> for Failure {
             ClientError::Broken { .. } => {
                 Some("see whether it still runs with 'corro doctor', or start it with 'corro up'")
             }
+            ClientError::Untrusted { .. } => Some(
+                "trust its certificate authority with CORRO_CA=FILE or 'corro login --ca FILE': 'corro up --tls' shows the file on the server's machine",
+            ),
+            ClientError::NotTls { .. } => Some("write its address with http://, or start it with --tls"),
             ClientError::LoginRefused { .. } => {
                 Some("the login of this machine is kept by 'corro up': run it again on the server's machine")
             }
@@ -123,7 +127,7 @@ impl From<ClientError> for Failure {
                 Some("use the same version of corro for server and client")
             }
             ClientError::NotAPlainFile { .. } => Some("give another file, or a directory, with --dest"),
-            ClientError::InvalidServer { .. } => Some("write it as http://127.0.0.1:8470"),
+            ClientError::InvalidServer { .. } => Some("write it as http://127.0.0.1:8470 or https://gpu-box:8470"),
             ClientError::ChangedDuringDownload { .. } | ClientError::SourceShrank { .. } => {
                 Some("try again when nobody writes to it")
             }

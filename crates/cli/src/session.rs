@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
-use corro_client::{Client, PATIENCE, Profile, profile};
+use corro_client::{Client, PATIENCE, Profile, Trust, profile};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -82,6 +82,12 @@ impl Session {
             client = client.with_subscription(subscription.clone());
         }
         Ok(self.client.get_or_init(|| client))
+    }
+
+    /// Whose certificates are believed: as the profile says, if there is one.
+    pub fn trust(&self) -> Trust {
+        let profile = profile::config_dir().and_then(|dir| Profile::load(&dir));
+        profile.map(|profile| profile.trust()).unwrap_or_default()
     }
 
     /// Prints a resource, or a list of them, as `az` shows it.

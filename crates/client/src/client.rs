@@ -39,7 +39,8 @@ struct Shared {
 
 impl Client {
     pub fn new(profile: &Profile) -> Result<Client, ClientError> {
-        let shared = Shared { transport: Transport::new(&profile.server)?, login: Login::new(profile) };
+        let shared =
+            Shared { transport: Transport::new(&profile.server, &profile.trust())?, login: Login::new(profile) };
         Ok(Client { shared: Arc::new(shared), subscription: profile.subscription.clone(), on_absence: None })
     }
 

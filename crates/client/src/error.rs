@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use corro_model::ApiError;
 use thiserror::Error;
 
+use crate::TrustError;
+
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Nothing was sent: no server listens there.
@@ -14,6 +16,13 @@ pub enum ClientError {
     /// The connection broke or fell silent after it had been made; the request may have been carried out.
     #[error("the connection to the Corro server at {server} broke")]
     Broken { server: String, source: reqwest::Error },
+    /// Nothing was sent: whoever answers there cannot prove to be the server that is meant.
+    #[error("the certificate of the Corro server at {server} is not trusted")]
+    Untrusted { server: String, source: rustls::Error },
+    #[error("the server at {server} does not speak TLS")]
+    NotTls { server: String },
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The server answered with an error of its own.
     #[error(transparent)]
     Api(#[from] ApiError),

@@ -1,7 +1,7 @@
 //! A typed HTTP client for the public API and the file service. The command line and the agent enter here; nothing in
 //! this crate prints, asks or decides what a failure means for the user.
 //!
-//! Reading order: [`Profile`] (which server, which login), [`Client`] (requests of the operation table, paging,
+//! Reading order: [`Profile`] (which server, which login), [`Trust`] (whose certificates), [`Client`] (requests of the operation table, paging,
 //! long-running operations), [`FileService`] (shares, uploads, downloads), [`FileLink`] (following a
 //! file by its link).
 
@@ -13,6 +13,7 @@ mod login;
 mod operation;
 pub mod profile;
 mod transport;
+pub mod trust;
 mod xml;
 
 pub use client::Client;
@@ -21,3 +22,5 @@ pub use files::{Credential, FileService};
 pub use link::FileLink;
 pub use operation::{PATIENCE, Pending};
 pub use profile::{Profile, ProfileError};
+pub use transport::tls_error;
+pub use trust::{Fingerprint, Trust, TrustError};

@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use reqwest::{Method, Response, StatusCode};
 
-use crate::ClientError;
 use crate::files::read;
 use crate::transport::Transport;
+use crate::{ClientError, Trust};
 
 #[derive(Debug)]
 pub struct FileLink {
@@ -35,7 +35,12 @@ impl FileLink {
         let invalid = || ClientError::InvalidServer { value: url.split('?').next().unwrap_or_default().to_owned() };
         let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
         let host = rest.split(['/', '?']).next().unwrap_or_default();
-        Ok(FileLink { transport: Transport::new(&format!("{scheme}://{host}"))?, url: url.to_owned() })
+        Ok(FileLink { transport: Transport::new(&format!("{scheme}://{host}"), &Trust::System)?, url: url.to_owned() })
+    }
+
+    /// The same link, whose server is believed on other grounds than the system's.
+    pub fn trusting(self, trust: &Trust) -> Result<FileLink, ClientError> {
+        Ok(FileLink { transport: Transport::new(self.transport.server(), trust)?, ..self })
     }
 
     pub async fn read_from(&self, offset: u64) -> Result<Reading, ClientError> {

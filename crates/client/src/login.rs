@@ -10,6 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use tokio::sync::Mutex;
 
+use crate::client::accept;
 use crate::transport::{Answer, Transport};
 use crate::{ClientError, Profile};
 
@@ -49,7 +50,7 @@ impl Login {
             return Ok(token.value.clone());
         }
         let answer = self.fetch(transport).await?;
-        let token = parse(transport.server(), &answer)?;
+        let token = parse(transport.server(), answer)?;
         let value = token.value.clone();
         *cached = Some(token);
         Ok(value)
@@ -69,13 +70,12 @@ impl Login {
     }
 }
 
-fn parse(server: &str, answer: &Answer) -> Result<Token, ClientError> {
-    if !answer.status.is_success() {
-        let reason = serde_json::from_slice::<TokenError>(&answer.body)
-            .map(|error| error.error_description)
-            .unwrap_or_else(|_| format!("HTTP status {}", answer.status.as_u16()));
-        return Err(ClientError::LoginRefused { server: server.to_owned(), reason });
+fn parse(server: &str, answer: Answer) -> Result<Token, ClientError> {
+    if let Ok(error) = serde_json::from_slice::<TokenError>(&answer.body) {
+        return Err(ClientError::LoginRefused { server: server.to_owned(), reason: error.error_description });
     }
+    // Anything else that is wrong has nothing to do with who logs in.
+    let answer = accept(answer)?;
     let token: TokenResponse = serde_json::from_slice(&answer.body)
         .map_err(|source| ClientError::UnexpectedAnswer { operation: "login", source })?;
     let life = Duration::from_secs(token.expires_in.parse().unwrap_or(0));

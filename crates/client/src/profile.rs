@@ -10,6 +10,8 @@ use corro_model::Secret;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::{Trust, TrustError};
+
 const FILE_NAME: &str = "profile.json";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +23,9 @@ pub struct Profile {
     pub tenant: String,
     pub client_id: String,
     pub client_secret: Secret,
+    /// Who vouches for the server's certificate (PEM); without it, whom this machine trusts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_authority: Option<String>,
 }
 
 #[derive(Debug, Error)]
@@ -35,10 +40,12 @@ pub enum ProfileError {
     Write { path: PathBuf, source: io::Error },
     #[error("there is no home directory to keep the configuration in: set CORRO_CONFIG_DIR")]
     NoHome,
+    #[error(transparent)]
+    Trust(#[from] TrustError),
 }
 
 impl Profile {
-    /// Reads the profile of `config_dir`. `CORRO_SERVER` overrides its address.
+    /// Reads the profile of `config_dir`. `CORRO_SERVER` overrides its address, `CORRO_CA` (a file) who vouches for it.
     pub fn load(config_dir: &Path) -> Result<Profile, ProfileError> {
         let path = config_dir.join(FILE_NAME);
         let text = fs::read(&path).map_err(|source| match source.kind() {
@@ -50,8 +57,18 @@ impl Profile {
         if let Some(server) = std::env::var("CORRO_SERVER").ok().filter(|server| !server.is_empty()) {
             profile.server = server;
         }
+        if let Some(file) = std::env::var_os("CORRO_CA").filter(|file| !file.is_empty())
+            && let Trust::Pem(text) = Trust::from_file(Path::new(&file))?
+        {
+            profile.certificate_authority = Some(text);
+        }
         profile.server.truncate(profile.server.trim_end_matches('/').len());
         Ok(profile)
+    }
+
+    /// Whose certificates are believed.
+    pub fn trust(&self) -> Trust {
+        self.certificate_authority.clone().map_or(Trust::System, Trust::Pem)
     }
 
     /// Writes the profile so that a reader sees the old one or the new one, and nobody else sees either.
@@ -96,6 +113,7 @@ mod tests {
             tenant: "t".into(),
             client_id: "c".into(),
             client_secret: Secret::new("hush"),
+            certificate_authority: None,
         }
     }
 

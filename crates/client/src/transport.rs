@@ -7,7 +7,7 @@ use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode, redirect};
 
-use crate::ClientError;
+use crate::{ClientError, Trust};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest silence in the middle of an answer.
@@ -35,15 +35,18 @@ impl Answer {
 }
 
 impl Transport {
-    /// `server` is `http://host:port`, with nothing behind it.
-    pub fn new(server: &str) -> Result<Transport, ClientError> {
+    /// `server` is `http://host:port` or `https://host:port`, with nothing behind it.
+    pub fn new(server: &str, trust: &Trust) -> Result<Transport, ClientError> {
         let invalid = || ClientError::InvalidServer { value: server.to_owned() };
         let url = reqwest::Url::parse(server).map_err(|_| invalid())?;
         let host = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")).ok_or_else(invalid)?;
+        // The system's authorities are not even read for a server without TLS: there may be none.
+        let tls = if url.scheme() == "https" { trust.client_config() } else { Trust::nobody().client_config() }?;
         let mut builder = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
+            .tls_backend_preconfigured(tls)
             .user_agent(concat!("corro/", env!("CARGO_PKG_VERSION")));
         if host == "localhost" || host.starts_with("127.") || host == "[::1]" {
             // A proxy from the environment cannot know what this machine's loopback is.
@@ -98,10 +101,33 @@ impl Transport {
         let server = self.server.clone();
         // The address stands in our own message; with a link it would also carry a signature.
         let source = source.without_url();
+        if let Some(reason) = tls_error(&source) {
+            return match reason {
+                rustls::Error::InvalidMessage(_) => ClientError::NotTls { server },
+                reason => ClientError::Untrusted { server, source: reason.clone() },
+            };
+        }
         if source.is_connect() {
             ClientError::Unreachable { server, source }
         } else {
             ClientError::Broken { server, source }
         }
     }
+}
+
+/// What TLS itself had against a connection, somewhere below `error`.
+pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // An I/O error hides the error it carries from `source`.
+        let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = match carried {
+            Some(carried) => Some(carried),
+            None => error.source(),
+        };
+    }
+    None
 }

@@ -56,6 +56,7 @@ fn profile(server: &str) -> Profile {
         subscription: "sub".to_owned(),
         tenant: "t".to_owned(),
         client_id: "me & you".to_owned(),
+        certificate_authority: None,
         client_secret: Secret::new("p+w"),
     }
 }

@@ -9,6 +9,7 @@ pub mod gateway;
 pub mod http;
 mod provider;
 pub mod reconcile;
+pub mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub struct ServerConfig {
     /// Everything the server keeps lies here. The caller holds its lock.
     pub data: PathBuf,
     pub listen: SocketAddr,
+    /// Without it only this machine may reach the server.
+    pub tls: Option<tls::Tls>,
     /// A node that is silent for longer is lost.
     pub lease: Duration,
     /// Container jobs may run on the host.
@@ -65,7 +68,8 @@ impl Server {
         provider: impl FnOnce(SocketAddr) -> Arc<dyn Provider>,
     ) -> anyhow::Result<Self> {
         // The last word on these is here, whoever embeds the server. Without TLS nobody else may reach it.
-        ensure!(config.listen.ip().is_loopback(), "{} is not a loopback address", config.listen);
+        let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
+        ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
         ensure!(config.lease >= MIN_LEASE, "the lease is shorter than {} s", MIN_LEASE.as_secs());
         let listener =
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -100,8 +104,10 @@ impl Server {
             shared_temp: shared_temp.clone(),
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
-        let tasks =
-            vec![tokio::spawn(http::serve(listener, api, stopping.clone())), tokio::spawn(reconciler.run(stopping))];
+        let tasks = vec![
+            tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
+            tokio::spawn(reconciler.run(stopping)),
+        ];
         let (subscription, tenant) = (identity.subscription, identity.tenant);
         Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks })
     }

@@ -309,6 +309,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
     AgentConfig {
         server: server.url.clone(),
         server_file: None,
+        trust: Default::default(),
         root: root.to_owned(),
         join_token: Secret::new(TOKEN),
         guard: Launcher { guard: node_example(), guard_args: vec!["guard".into(), "--".into()] },

@@ -8,14 +8,23 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use corro_agent::{AgentConfig, AgentEnd};
+use corro_client::{Fingerprint, Trust};
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
 #[derive(Args, Debug)]
 pub struct AgentArgs {
-    /// Where the server listens, for example http://127.0.0.1:8470
+    /// Where the server listens, for example https://gpu-box:8470
     #[arg(long, value_name = "URL")]
     server: String,
+
+    /// A file with the certificate authority that vouches for the server (PEM) [default: whom this machine trusts]
+    #[arg(long, value_name = "FILE", conflicts_with = "ca_fingerprint")]
+    ca: Option<PathBuf>,
+
+    /// The SHA-256 fingerprint of that authority, as 'corro server --tls' shows it
+    #[arg(long, value_name = "HEX")]
+    ca_fingerprint: Option<String>,
 
     /// A file that holds the server's present URL; looked into whenever the connection is lost
     #[arg(long, value_name = "FILE")]
@@ -38,6 +47,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
     crate::logging::init();
     let config = AgentConfig {
         join_token: join_token(&args.join_token_file, &args.data)?,
+        trust: trust(args.ca.as_deref(), args.ca_fingerprint.as_deref())?,
         server: args.server,
         server_file: args.server_file,
         root: args.data,
@@ -49,6 +59,14 @@ pub async fn run(args: AgentArgs) -> Result<()> {
     // Whoever read our stderr may be gone, which is no failure of the node.
     let _ = writeln!(io::stderr(), "{}", farewell(&end));
     Ok(())
+}
+
+fn trust(file: Option<&Path>, fingerprint: Option<&str>) -> Result<Trust> {
+    Ok(match (file, fingerprint) {
+        (Some(file), _) => Trust::from_file(file)?,
+        (None, Some(text)) => Trust::Fingerprint(Fingerprint::parse(text)?),
+        (None, None) => Trust::System,
+    })
 }
 
 /// Never from the command line, which every user of the machine can read.

@@ -97,7 +97,7 @@ impl Follower<'_> {
         if self.offset == 0 {
             say(format_args!("File found with URL \"{url}\". Start streaming"));
         }
-        Ok(Some(FileLink::new(&url)?))
+        Ok(Some(FileLink::new(&url)?.trusting(&self.session.trust())?))
     }
 
     async fn job(&mut self) -> Result<Job, Failure> {

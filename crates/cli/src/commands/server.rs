@@ -43,8 +43,9 @@ fn greet(hosted: &Hosted, token_path: &Path) {
     let (version, url) = (env!("CARGO_PKG_VERSION"), hosted.url());
     let _ = writeln!(out, "Corro {version} listens on {url}");
     let _ = writeln!(out, "{}", hosted.describe());
-    let _ =
-        writeln!(out, "\nAdd a node: corro agent --server {url} --data DIR --join-token-file {}", token_path.display());
+    let trust = hosted.vouched.as_ref().map_or_else(String::new, |v| format!(" --ca-fingerprint {}", v.fingerprint));
+    let token_path = token_path.display();
+    let _ = writeln!(out, "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}");
     let _ = out.flush();
 }
 

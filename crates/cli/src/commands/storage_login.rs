@@ -56,7 +56,7 @@ pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, 
         (None, Some(server)) => format!("{}/{account}", server.trim_end_matches('/')),
         (None, None) => format!("{}/{account}", session.client()?.server()),
     };
-    Ok(FileService::new(&endpoint, &account, credential)?)
+    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust())?)
 }
 
 /// The first key of an account, wherever in the subscription it is.

@@ -3,6 +3,7 @@
 //! its directory, not by who started it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -21,13 +22,15 @@ pub struct LocalNodes {
     server: String,
     /// Where agents look for the server after it has moved.
     server_file: PathBuf,
+    /// Who vouches for the server's certificate.
+    ca: Option<PathBuf>,
     /// Agents this process started: they must be waited for.
     children: Mutex<HashMap<NodeId, Child>>,
 }
 
 impl LocalNodes {
-    pub fn new(root: PathBuf, server: String, server_file: PathBuf) -> Self {
-        Self { root, server, server_file, children: Mutex::new(HashMap::new()) }
+    pub fn new(root: PathBuf, server: String, server_file: PathBuf, ca: Option<PathBuf>) -> Self {
+        Self { root, server, server_file, ca, children: Mutex::new(HashMap::new()) }
     }
 
     fn try_start(&self, node: &NodeId, address: &str, token: &Secret) -> io::Result<()> {
@@ -46,6 +49,7 @@ impl LocalNodes {
             .arg(&dir)
             .arg("--join-token-file")
             .arg(&token_file)
+            .args(self.ca.iter().flat_map(|file| [OsStr::new("--ca"), file.as_os_str()]))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

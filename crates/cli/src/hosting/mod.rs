@@ -1,6 +1,7 @@
 //! Running the server inside this program: what `corro up` and `corro server` share. Takes the data directory, starts the
 //! server, tells clients on this machine how to find it, waits for the end.
 
+mod address;
 pub mod data_dir;
 mod local_nodes;
 
@@ -11,14 +12,16 @@ use std::time::Duration;
 
 use corro_client::Profile;
 use corro_model::{NodeId, Secret};
+use corro_server::tls::Tls;
 use corro_server::{AdminCredential, Provider, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
+use address::{AddressArgs, listen_address, local_url, open_tls, public_url};
 use data_dir::DataDir;
 use local_nodes::LocalNodes;
 
-pub const DEFAULT_LISTEN: &str = "127.0.0.1:8470";
+pub use address::DEFAULT_LISTEN;
 
 /// What the two commands let the user choose.
 #[derive(clap::Args, Debug, Clone)]
@@ -27,9 +30,8 @@ pub struct HostingArgs {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// The address to listen on; port 0 picks a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_LISTEN)]
-    listen: String,
+    #[command(flatten)]
+    address: AddressArgs,
 
     /// Run jobs that ask for a container directly on this machine instead
     #[arg(long)]
@@ -53,6 +55,15 @@ pub struct Hosted {
     pub server: Server,
     pub data: DataDir,
     pub access: Access,
+    /// Who vouches for the server's certificate, when it serves TLS.
+    pub vouched: Option<Vouched>,
+    public_url: String,
+}
+
+/// What somebody on another machine needs to believe the server.
+pub struct Vouched {
+    pub file: PathBuf,
+    pub fingerprint: String,
 }
 
 /// How commands on this machine get to the server.
@@ -67,19 +78,26 @@ impl Hosted {
     /// The lines that every start shows.
     pub fn describe(&self) -> String {
         let data = self.data.path().display();
+        let vouched = self.vouched.as_ref().map_or_else(String::new, |vouched| {
+            format!("\n  trust    {} (SHA-256 {})", vouched.file.display(), vouched.fingerprint)
+        });
         match &self.access {
             Access::Default { profile } => {
-                format!("  data     {data}\n  profile  {} (commands on this machine use it)", profile.display())
+                format!(
+                    "  data     {data}\n  profile  {} (commands on this machine use it){vouched}",
+                    profile.display()
+                )
             }
             Access::OnRequest { profile, other } => format!(
-                "  data     {data}\n  profile  {}\n\nCommands on this machine go on using {other}. To use this server: export CORRO_CONFIG_DIR={data}",
+                "  data     {data}\n  profile  {}{vouched}\n\nCommands on this machine go on using {other}. To use this server: export CORRO_CONFIG_DIR={data}",
                 profile.display()
             ),
         }
     }
 
-    pub fn url(&self) -> String {
-        format!("http://{}", self.server.address)
+    /// How others reach the server.
+    pub fn url(&self) -> &str {
+        &self.public_url
     }
 }
 
@@ -93,7 +111,7 @@ pub fn data_path(args: &HostingArgs) -> Result<PathBuf, Failure> {
 
 /// Refuses what cannot work before anything is made.
 pub fn check(args: &HostingArgs) -> Result<(), Failure> {
-    loopback_address(&args.listen)?;
+    listen_address(&args.address)?;
     let least = corro_server::MIN_LEASE.as_secs_f64();
     if !(least..=3600.0).contains(&args.lease) {
         return Err(Failure::usage(format!("--lease is {}: use {least} to 3600 seconds", args.lease)));
@@ -102,7 +120,8 @@ pub fn check(args: &HostingArgs) -> Result<(), Failure> {
 }
 
 pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Hosted, Failure> {
-    let listen = loopback_address(&args.listen)?;
+    let listen = listen_address(&args.address)?;
+    let tls = open_tls(&args.address, data.path())?;
     let config_dir = corro_client::profile::config_dir()?;
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),
@@ -111,6 +130,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let config = ServerConfig {
         data: data.path().to_owned(),
         listen,
+        tls: tls.clone(),
         lease: Duration::from_secs_f64(args.lease),
         containers_on_host: args.no_containers,
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
@@ -121,24 +141,27 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let make_provider = |address: SocketAddr| -> Arc<dyn Provider> {
         match nodes {
             Nodes::Local => {
-                let url = format!("http://{address}");
-                Arc::new(LocalNodes::new(nodes_dir.clone(), url, url_file.clone()))
+                let url = local_url(address, tls.is_some());
+                let ca = tls.as_ref().map(|tls| tls.trusted_file.clone());
+                Arc::new(LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), ca))
             }
             Nodes::Joining(_) => Arc::new(JoinedNodes),
         }
     };
     let server = Server::start(config, make_provider).await.map_err(|error| start_failure(listen, &error))?;
     let profile = Profile {
-        server: format!("http://{}", server.address),
+        server: local_url(server.address, tls.is_some()),
         subscription: server.subscription.clone(),
         tenant: server.tenant.clone(),
         client_id: server.admin.client_id.clone(),
         client_secret: server.admin.client_secret.clone(),
+        certificate_authority: tls.as_ref().map(|tls| tls.trusted.clone()),
     };
     match tell_clients(&profile, &config_dir, &data) {
         Ok(access) => {
             local_nodes::remove_strays(&data.path().join("nodes"), || server.nodes());
-            Ok(Hosted { server, data, access })
+            let public_url = public_url(&args.address, server.address, tls.is_some());
+            Ok(Hosted { server, data, access, vouched: tls.map(vouched), public_url })
         }
         Err(failure) => {
             // A server that nobody can find must not leave nodes behind.
@@ -163,9 +186,13 @@ fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<
     Ok(access)
 }
 
+fn vouched(tls: Tls) -> Vouched {
+    Vouched { file: tls.trusted_file, fingerprint: tls.fingerprint }
+}
+
 /// Does anybody listen there?
 fn answers(server: &str) -> bool {
-    let address = server.strip_prefix("http://").and_then(|address| address.parse().ok());
+    let address = server.split_once("://").and_then(|(_, address)| address.parse().ok());
     address.is_some_and(|address| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())
 }
 
@@ -181,22 +208,6 @@ pub async fn stop_asked() -> Result<(), Failure> {
         _ = hangup.recv() => {}
     }
     Ok(())
-}
-
-/// Without TLS the server must not be reachable from other machines: tokens and files would travel in clear.
-fn loopback_address(text: &str) -> Result<SocketAddr, Failure> {
-    let address: SocketAddr = text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
-        Failure::usage(format!("'{text}' is not an address to listen on"))
-            .hint("write it as 127.0.0.1:8470 or [::1]:8470")
-    })?;
-    if !address.ip().is_loopback() {
-        let message =
-            format!("refusing to listen on {address}: other machines could reach it, and there is no TLS yet");
-        return Err(Failure::new(message).hint(
-            "listen on a loopback address such as 127.0.0.1:8470; from another machine, forward the port with SSH",
-        ));
-    }
-    Ok(address)
 }
 
 /// The credential in the first profile there is; the server says whether it is still good.
@@ -234,23 +245,5 @@ impl Provider for JoinedNodes {
     /// Gone once it has said so or fell silent, which is when politeness ends.
     fn ensure_gone(&self, _node: &NodeId, polite: bool) -> bool {
         !polite
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_addresses_are_listened_on() {
-        let check = |text: &str, ok: bool| assert_eq!(loopback_address(text).is_ok(), ok, "{text}");
-        check("127.0.0.1:8470", true);
-        check("localhost:0", true);
-        check("[::1]:8470", true);
-        check("127.9.9.9:1", true);
-        check("0.0.0.0:8470", false);
-        check("[::]:8470", false);
-        check("192.168.1.4:8470", false);
-        check("8470", false);
     }
 }

@@ -22,7 +22,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Response};
 
 use crate::transport::{Answer, Transport};
-use crate::{ClientError, xml};
+use crate::{ClientError, Trust, xml};
 
 pub use download::{Download, DownloadRange};
 pub use draft::Destination;
@@ -94,11 +94,16 @@ impl FileService {
             Credential::Sas(query) => Signer::Sas(Secret::new(query.expose().trim_start_matches('?'))),
         };
         Ok(FileService {
-            transport: Transport::new(&format!("{scheme}://{host}"))?,
+            transport: Transport::new(&format!("{scheme}://{host}"), &Trust::System)?,
             root: root.to_owned(),
             account: account.to_owned(),
             signer,
         })
+    }
+
+    /// The same service, whose server is believed on other grounds than the system's.
+    pub fn trusting(self, trust: &Trust) -> Result<FileService, ClientError> {
+        Ok(FileService { transport: Transport::new(self.transport.server(), trust)?, ..self })
     }
 
     /// Sends a request about `share` and `path` (both may be empty) and returns a successful answer.

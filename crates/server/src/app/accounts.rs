@@ -28,8 +28,9 @@ impl App {
             let message = format!("'{}' is not a storage SKU: use one of {}", body.sku.name, SKUS.join(", "));
             return Err(ApiError::invalid("sku.name", message));
         }
-        if body.properties.as_ref().is_some_and(|properties| properties.supports_https_traffic_only) {
-            let message = "this server speaks plain http on loopback only: leave supportsHttpsTrafficOnly out";
+        let https_only = body.properties.as_ref().is_some_and(|properties| properties.supports_https_traffic_only);
+        if https_only && !base_url.starts_with("https://") {
+            let message = "this server speaks plain http: leave supportsHttpsTrafficOnly out, or start it with --tls";
             return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
         }
         let (app, now) = (self.clone(), self.now());

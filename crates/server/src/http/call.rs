@@ -5,11 +5,13 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use corro_model::ApiError;
 use corro_model::batchai::Page;
-use http::HeaderMap;
 use http::header::HOST;
+use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
+
+use super::files::OverTls;
 
 /// What a handler of the operation `O` works with.
 pub struct Call<R> {
@@ -65,9 +67,10 @@ impl<R> Call<R> {
     }
 }
 
-pub fn base_url(headers: &HeaderMap) -> String {
-    let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
-    format!("http://{host}")
+pub fn base_url(parts: &Parts) -> String {
+    let host = parts.headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("localhost");
+    let scheme = if parts.extensions.get::<OverTls>().is_some() { "https" } else { "http" };
+    format!("{scheme}://{host}")
 }
 
 /// Bodies here are small; one that takes longer is sent to hold a connection.

@@ -1,28 +1,36 @@
-//! Accepting connections: HTTP/1.1 with limits on how many there are, how large headers may be and how long they may
-//! take. Ends when told to, giving requests in flight a moment.
+//! Accepting connections: HTTP/1.1, over TLS when the server has it, with limits on how many there are, how large headers
+//! may be and how long they may take. Ends when told to, giving requests in flight a moment.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use corro_model::ApiError;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
 use super::Api;
+use super::files::OverTls;
+use crate::tls::Tls;
 
 const MAX_CONNECTIONS: usize = 4096;
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+/// From the first byte to the end of the handshake.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` turns true.
-pub async fn serve(listener: TcpListener, api: Api, mut stop: watch::Receiver<bool>) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, api: Api, mut stop: watch::Receiver<bool>) {
     let (slots, connections) = (Arc::new(Semaphore::new(connection_limit())), TaskTracker::new());
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -40,35 +48,83 @@ pub async fn serve(listener: TcpListener, api: Api, mut stop: watch::Receiver<bo
             }
         };
         let _ = stream.set_nodelay(true);
-        let (api, mut stop) = (api.clone(), stop.clone());
+        let (api, tls, mut stop) = (api.clone(), tls.clone(), stop.clone());
         connections.spawn(async move {
             let _slot = slot;
-            let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-                let api = api.clone();
-                let mut request = request.map(Body::new);
-                // Links that are limited to addresses are checked against it.
-                request.extensions_mut().insert(ConnectInfo(peer));
-                async move { Ok::<_, Infallible>(api.answer(request).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_DEADLINE)
-                .max_header_size(64 * 1024)
-                .max_buf_size(1024 * 1024)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
-            tokio::pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => log_end(ended),
-                () = stopped(&mut stop) => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = tokio::time::timeout(SHUTDOWN_GRACE, connection).await;
-                }
+            let Some(tls) = tls else { return converse(stream, peer, None, api, stop).await };
+            let secured = tokio::select! {
+                secured = tokio::time::timeout(HANDSHAKE_DEADLINE, secure(stream, &tls)) => secured,
+                () = stopped(&mut stop) => return,
+            };
+            if let Ok(Some(stream)) = secured {
+                converse(stream, peer, Some(OverTls), api, stop).await;
             }
         });
     }
     connections.close();
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.wait()).await;
+}
+
+/// Requests and answers on one connection, until either side ends it.
+async fn converse<S>(stream: S, peer: SocketAddr, over_tls: Option<OverTls>, api: Api, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let api = api.clone();
+        let mut request = request.map(Body::new);
+        // Links that are limited to addresses, or to TLS, are checked against these.
+        request.extensions_mut().insert(ConnectInfo(peer));
+        if let Some(over_tls) = over_tls {
+            request.extensions_mut().insert(over_tls);
+        }
+        async move { Ok::<_, Infallible>(api.answer(request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE)
+        .max_header_size(64 * 1024)
+        .max_buf_size(1024 * 1024)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => log_end(ended),
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(SHUTDOWN_GRACE, connection).await;
+        }
+    }
+}
+
+/// The stream inside TLS; `None` when there is none to be had. Somebody who speaks plain HTTP is told what to do.
+async fn secure(mut stream: TcpStream, tls: &Tls) -> Option<TlsStream<TcpStream>> {
+    let mut first = [0; 1];
+    let looks_like_http = stream.peek(&mut first).await.ok()? == 1 && first[0].is_ascii_uppercase();
+    if looks_like_http {
+        let _ = stream.write_all(plain_answer().as_bytes()).await;
+        let _ = stream.shutdown().await;
+        // What was sent is read, so that the answer is not lost to a reset.
+        let _ = tokio::time::timeout(PLAIN_FAREWELL, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
+        return None;
+    }
+    match tls.acceptor().accept(stream).await {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            None
+        }
+    }
+}
+
+/// How long somebody who speaks plain HTTP may go on.
+const PLAIN_FAREWELL: Duration = Duration::from_millis(500);
+
+fn plain_answer() -> String {
+    let error = ApiError::new(400, "HttpsRequired", "This port speaks TLS only: use https:// instead of http://");
+    let body = serde_json::to_string(&error.envelope()).expect("answers are plain data");
+    let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json; charset=utf-8\r\nconnection: close";
+    format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
 /// At most half of the files this process may have open, which are raised as far as the system lets us.

@@ -74,8 +74,7 @@ impl Router {
             return Err(ApiError::new(400, "MissingApiVersionParameter", message));
         }
         let body = read_body(body, MAX_BODY).await?.to_vec();
-        let call =
-            Call { params: params.clone(), query, body, base_url: base_url(&parts.headers), path: path.to_owned() };
+        let call = Call { params: params.clone(), query, body, base_url: base_url(&parts), path: path.to_owned() };
         (route.handler)(app.clone(), call).await
     }
 }

@@ -1,0 +1,87 @@
+//! The bytes below the WebSocket: TCP, and TLS on it when the server's URL says so. Entered by `connection` only. Never
+//! falls back to plain TCP.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsConnector, rustls};
+use tokio_tungstenite::tungstenite::http::Uri;
+
+use corro_client::{Trust, TrustError};
+
+use crate::config::AgentConfig;
+
+pub enum Line {
+    Plain(TcpStream),
+    Secure(Box<TlsStream<TcpStream>>),
+}
+
+/// How to speak TLS with the server. The system's authorities are not read unless they are needed.
+pub fn tls_for(config: &AgentConfig) -> Result<TlsConnector, TrustError> {
+    let plain = config.present_server().starts_with("http://") && config.trust == Trust::System;
+    let trust = if plain { Trust::nobody() } else { config.trust.clone() };
+    Ok(TlsConnector::from(Arc::new(trust.client_config()?)))
+}
+
+pub async fn open(uri: &Uri, tls: &TlsConnector) -> io::Result<Line> {
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let secure = uri.scheme_str() == Some("wss");
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    if !secure {
+        return Ok(Line::Plain(stream));
+    }
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    Ok(Line::Secure(Box::new(tls.connect(name, stream).await?)))
+}
+
+/// What was wrong with the server's certificate, if that was it.
+pub fn distrust(error: &tokio_tungstenite::tungstenite::Error) -> Option<String> {
+    let tokio_tungstenite::tungstenite::Error::Io(error) = error else { return None };
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::InvalidCertificate(reason) => Some(format!("{reason}")),
+        _ => None,
+    }
+}
+
+macro_rules! either {
+    ($line:expr, $stream:ident => $call:expr) => {
+        match $line.get_mut() {
+            Line::Plain($stream) => {
+                let $stream = Pin::new($stream);
+                $call
+            }
+            Line::Secure($stream) => {
+                let $stream = Pin::new(&mut **$stream);
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for Line {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_shutdown(cx))
+    }
+}

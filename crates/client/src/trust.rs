@@ -1,0 +1,209 @@
+//! Whose certificates are believed when a server is reached over TLS. Entered by `transport`, by the agent for its
+//! WebSocket, and by commands that read the user's choice. There is no way to believe everybody.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// Who vouches for the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// The authorities this machine trusts anyway.
+    #[default]
+    System,
+    /// These certificates (PEM): authorities, or the server's own.
+    Pem(String),
+    /// The certificate with this SHA-256 fingerprint: an authority that the server shows, or the server's own.
+    Fingerprint(Fingerprint),
+}
+
+/// SHA-256 of a certificate. Shown in hexadecimal; read with or without colons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+#[derive(Debug, Error)]
+pub enum TrustError {
+    #[error("cannot read the certificates in {file}")]
+    Read { file: String, source: std::io::Error },
+    #[error("there is no certificate in {place}: a PEM file with -----BEGIN CERTIFICATE----- is needed")]
+    NoCertificate { place: &'static str },
+    #[error("'{text}' is not a SHA-256 fingerprint: write its 64 hexadecimal digits, with or without colons")]
+    Fingerprint { text: String },
+    #[error("the certificates to trust cannot be used")]
+    Unusable(#[source] rustls::Error),
+}
+
+impl Trust {
+    pub fn from_file(path: &Path) -> Result<Trust, TrustError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| TrustError::Read { file: path.display().to_string(), source })?;
+        certificates(&text, "the file")?;
+        Ok(Trust::Pem(text))
+    }
+
+    /// Believes no certificate: for connections that are not to use TLS.
+    pub fn nobody() -> Trust {
+        Trust::Fingerprint(Fingerprint([0; 32]))
+    }
+
+    /// How to open TLS connections under this trust.
+    pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(TrustError::Unusable)?;
+        let verifier: Arc<dyn ServerCertVerifier> = match self {
+            Trust::System => Arc::new(rustls_platform_verifier::Verifier::new(provider).map_err(TrustError::Unusable)?),
+            Trust::Pem(text) => {
+                let exact = certificates(text, "the profile")?;
+                Arc::new(Pinned { trusted: Trusted::Certificates(exact), provider })
+            }
+            Trust::Fingerprint(fingerprint) => Arc::new(Pinned { trusted: Trusted::Digest(*fingerprint), provider }),
+        };
+        Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    }
+}
+
+impl Fingerprint {
+    pub fn of(certificate: &[u8]) -> Fingerprint {
+        Fingerprint(Sha256::digest(certificate).into())
+    }
+
+    pub fn parse(text: &str) -> Result<Fingerprint, TrustError> {
+        let wrong = || TrustError::Fingerprint { text: text.to_owned() };
+        let digits = text.trim().trim_start_matches("sha256:").replace(':', "");
+        let mut bytes = [0; 32];
+        if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        for (idx, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * idx..2 * idx + 2], 16).map_err(|_| wrong())?;
+        }
+        Ok(Fingerprint(bytes))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn certificates(text: &str, place: &'static str) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    found.ok().filter(|found| !found.is_empty()).ok_or(TrustError::NoCertificate { place })
+}
+
+#[derive(Debug)]
+enum Trusted {
+    Certificates(Vec<CertificateDer<'static>>),
+    Digest(Fingerprint),
+}
+
+/// Believes a server that shows a trusted certificate as its own, or one that a trusted authority signed for its name.
+#[derive(Debug)]
+struct Pinned {
+    trusted: Trusted,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Pinned {
+    fn is_trusted(&self, certificate: &CertificateDer<'_>) -> bool {
+        match &self.trusted {
+            Trusted::Certificates(known) => known.iter().any(|known| known == certificate),
+            Trusted::Digest(known) => *known == Fingerprint::of(certificate),
+        }
+    }
+
+    fn authorities(&self, shown: &[CertificateDer<'_>]) -> Vec<CertificateDer<'static>> {
+        match &self.trusted {
+            Trusted::Certificates(known) => known.clone(),
+            Trusted::Digest(_) => {
+                shown.iter().filter(|shown| self.is_trusted(shown)).map(|shown| shown.clone().into_owned()).collect()
+            }
+        }
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.is_trusted(end_entity) {
+            // The very certificate was named: a stronger statement than any name inside it.
+            return Ok(ServerCertVerified::assertion());
+        }
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(self.authorities(intermediates));
+        let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+            .build()
+            .map_err(|_| unknown())?;
+        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_read_as_people_write_them() {
+        let plain = "ab".repeat(32);
+        let colons = ["AB"; 32].join(":");
+        let read = |text: &str| Fingerprint::parse(text).map(|found| found.to_string()).ok();
+        assert_eq!(read(&plain).as_deref(), Some(plain.as_str()));
+        assert_eq!(read(&colons).as_deref(), Some(plain.as_str()));
+        assert_eq!(read(&format!("sha256:{plain}\n")).as_deref(), Some(plain.as_str()));
+        for wrong in ["", "ab", &"xy".repeat(32), &"é".repeat(32), &"+1".repeat(32)] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn text_without_a_certificate_is_refused_before_anybody_is_reached() {
+        for text in ["", "nothing", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----"] {
+            assert!(matches!(
+                Trust::Pem(text.into()).client_config(),
+                Err(TrustError::NoCertificate { .. } | TrustError::Unusable(_))
+            ));
+        }
+        Trust::System.client_config().expect("the system's own");
+    }
+}
