@@ -219,7 +219,7 @@ impl World {
                 Action::Decline(order, reason) => {
                     let failure = match reason {
                         Reason::Stopped => None,
-                        Reason::Restarted | Reason::Volumes => Some(failure(self.time())),
+                        Reason::Restarted | Reason::NotReady => Some(failure(self.time())),
                     };
                     let body = self.bodies.get_mut(node).expect("it lives");
                     body.local.task = Some(task(&order.attempt, TaskPhase::Ended { failure }));
@@ -247,7 +247,7 @@ impl World {
                 other => unreachable!("{other:?} is not part of this world"),
             }
         }
-        if let Some(observed) = self.bodies.get(node).filter(|body| body.alive).map(|body| body.local.observed()) {
+        if let Some(observed) = self.bodies.get(node).filter(|body| body.alive).map(|body| body.local.observed(false)) {
             self.report(node, observed);
         }
     }

@@ -18,6 +18,7 @@ use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::memory::Begun;
 use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action};
+use crate::setup::{Progress, Setup};
 use crate::task::{Context, Control, Task};
 use crate::{AgentEnd, failure, mounts};
 
@@ -34,6 +35,7 @@ pub struct Driver {
     control: watch::Sender<Control>,
     work: JoinSet<()>,
     door: Option<Door>,
+    setup: Option<Setup>,
     observed: watch::Sender<ObservedNode>,
     sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
@@ -56,8 +58,8 @@ impl Driver {
         let local = Local { task: task.map(LocalTask::new), ..Local::default() };
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
-        let (desired, door) = (None, None);
-        let driver = Driver { context, desired, local, begun, control, work, door, observed, sender, events };
+        let (desired, door, setup) = (None, None, None);
+        let driver = Driver { context, desired, local, begun, control, work, door, setup, observed, sender, events };
         driver.publish();
         driver
     }
@@ -86,6 +88,10 @@ impl Driver {
             while let Some(action) = next_action(&desired, &self.local) {
                 match action {
                     Action::MountVolumes(volumes) => self.mount(volumes),
+                    Action::SetUp(order) => {
+                        self.local.setup = Progress::Running;
+                        self.setup = Some(Setup::start(&self.context, order, self.sender.clone()));
+                    }
                     Action::Admit(login) => self.admit(login).await,
                     Action::Begin(order) => self.begin(order),
                     Action::Decline(order, reason) => self.decline(order, reason),
@@ -113,6 +119,13 @@ impl Driver {
                 if let Some(task) = self.task_of(&attempt) {
                     task.observed.exits.push(exit);
                 }
+            }
+            Event::SetUp(result) => {
+                self.setup = None;
+                self.local.setup = match result {
+                    Ok(()) => Progress::Done,
+                    Err(error) => Progress::Failed(*error),
+                };
             }
             Event::Cleaned(attempt) => {
                 if self.task_of(&attempt).is_some() {
@@ -149,7 +162,7 @@ impl Driver {
     }
 
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
-        self.close_door().await;
+        self.end_all_beside_the_task().await;
         self.end_task(Duration::ZERO).await;
         let begun = self.begun.take();
         // The shared directory stays: the job may go on elsewhere.
@@ -162,7 +175,7 @@ impl Driver {
     }
 
     async fn on_shutdown(&mut self) -> AgentEnd {
-        self.close_door().await;
+        self.end_all_beside_the_task().await;
         let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
         self.end_task(UNWANTED_GRACE).await;
         if interrupted && let Some(task) = &mut self.local.task {
@@ -176,7 +189,7 @@ impl Driver {
     }
 
     async fn retire(&mut self) -> AgentEnd {
-        self.close_door().await;
+        self.end_all_beside_the_task().await;
         self.on_disk(|context| {
             door::forget_host_key(context.directories.root())?;
             context.directories.remove()
@@ -225,6 +238,14 @@ impl Driver {
         }
     }
 
+    /// Everything but the task, which may need time.
+    async fn end_all_beside_the_task(&mut self) {
+        self.close_door().await;
+        if let Some(setup) = self.setup.take() {
+            setup.cancel().await;
+        }
+    }
+
     fn begin(&mut self, order: &TaskOrder) {
         let begun = Begun::new(order);
         if let Err(error) = begun.save(self.context.directories.root()) {
@@ -251,7 +272,7 @@ impl Driver {
         let failure = match reason {
             Reason::Stopped => None,
             Reason::Restarted => Some(failure::agent_restarted(&self.context.node)),
-            Reason::Volumes => self.local.problem.clone().map(failure::failed),
+            Reason::NotReady => self.local.problem().cloned().map(failure::failed),
         };
         self.take(order, TaskPhase::Ended { failure });
     }
@@ -333,7 +354,8 @@ impl Driver {
     }
 
     fn publish(&self) {
-        let now = self.local.observed();
+        let wants_setup = self.desired.as_ref().is_some_and(|desired| desired.setup.is_some());
+        let now = self.local.observed(wants_setup);
         self.observed.send_if_modified(|said| {
             let changed = *said != now;
             *said = now;

@@ -4,6 +4,7 @@
 use tokio::sync::mpsc;
 
 use corro_model::AttemptId;
+use corro_model::batchai::BatchAiError;
 use corro_model::node::{DesiredNode, RankExit, TaskPhase};
 
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub enum Event {
     Fenced(String),
     Phase(AttemptId, TaskPhase),
     Exited(AttemptId, RankExit),
+    /// The setup task has ended.
+    SetUp(Result<(), Box<BatchAiError>>),
     /// Everything an attempt had on this node is removed.
     Cleaned(AttemptId),
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use corro_launch::exit::Exit;
 use corro_model::batchai::BatchAiError;
-use corro_model::node::TaskFailure;
+use corro_model::node::{TaskFailure, VolumeKind};
 use corro_model::{NodeId, Timestamp};
 
 /// What the service showed where no process had an exit code.
@@ -20,6 +20,30 @@ pub fn now() -> Timestamp {
 pub fn mount(label: &str, at: &Path, why: &str) -> BatchAiError {
     let info = format!("Could not mount Azure File Share {label} at {}: {why}", at.display());
     BatchAiError::new("AZFMountError", "Unable to mount Azure File").with("Info", info)
+}
+
+/// As `mount`, for a blob container.
+pub fn mount_container(info: String) -> BatchAiError {
+    BatchAiError::new("BFSMountError", "unable to mount blob fuse file system").with("Info", info)
+}
+
+/// A job whose volume cannot be mounted, with the exit code that the service gave for this kind.
+pub fn job_mount(kind: VolumeKind, error: BatchAiError) -> TaskFailure {
+    let exit_code = match kind {
+        VolumeKind::FileShare => NO_EXIT_CODE,
+        VolumeKind::Container => 1,
+    };
+    TaskFailure { exit_code: Some(exit_code), ..failed(error) }
+}
+
+pub fn setup(node: &NodeId, exit: Exit, stderr: &[String], logs: &Path) -> TaskFailure {
+    let error = BatchAiError::new("SetupTaskFailed", "Setup task failed with non-zero exit code");
+    let error = ended(error.with("Node", node.as_str()), exit).with("StdErr", stderr.join("\n"));
+    let info = format!(
+        "Its output is in {}. Mend the task or what it needs, then resize the cluster to 0 nodes and back",
+        logs.display()
+    );
+    TaskFailure { exit_code: Some(exit.shell_code()), error: error.with("Info", info), at: now() }
 }
 
 pub fn container(image: &str, node: &NodeId) -> TaskFailure {
@@ -42,11 +66,15 @@ pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
 pub fn preparation(node: &NodeId, exit: Exit, stderr: &[String]) -> TaskFailure {
     let error = BatchAiError::new("JobPreparationFailed", "Job preparation task failed with non-zero exit code")
         .with("Node", node.as_str());
-    let error = match exit {
+    let error = ended(error, exit).with("StdErr", stderr.join("\n"));
+    TaskFailure { exit_code: Some(exit.shell_code()), error, at: now() }
+}
+
+fn ended(error: BatchAiError, exit: Exit) -> BatchAiError {
+    match exit {
         Exit::Code(code) => error.with("ExitCode", code.to_string()),
         Exit::Signal(signal) => error.with("Signal", signal.to_string()),
-    };
-    TaskFailure { exit_code: Some(exit.shell_code()), error: error.with("StdErr", stderr.join("\n")), at: now() }
+    }
 }
 
 /// A process of the job could not be started, or could not be waited for.

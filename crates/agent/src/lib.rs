@@ -2,8 +2,8 @@
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`);
-//! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `task` (one attempt)
-//! with `prepare`, `ranks`, `crew` and `meeting`; what a job
+//! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
+//! job); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
 //! stands on: `directories`, `tree`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
 //! `failure`; what survives a crash: `memory`, `durable`.
 
@@ -27,6 +27,7 @@ mod mounts;
 mod prepare;
 mod ranks;
 pub mod reconcile;
+mod setup;
 mod shell;
 mod task;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The files in a job's `stdouterr` directory: their names, and appending to them from several nodes at once. Entered by
+//! The files in a job's `stdouterr` directory and those of the setup task: their names, and appending to them from several nodes at once. Entered by
 //! `prepare`, `ranks` and `execution_log`. A log that cannot be written never stops the process that writes it: its output
 //! is read on, and the loss is reported when it has ended.
 
@@ -34,6 +34,24 @@ impl LogNames {
             execution: format!("execution{suffix}.log"),
             preparation_stdout: format!("stdout-job_prep{suffix}.txt"),
             preparation_stderr: format!("stderr-job_prep{suffix}.txt"),
+        }
+    }
+}
+
+/// Names of the files that this node's setup task leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupNames {
+    pub execution: String,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl SetupNames {
+    pub fn new(node: &NodeId) -> SetupNames {
+        SetupNames {
+            execution: format!("execution-{node}.log"),
+            stdout: format!("stdout-{node}.txt"),
+            stderr: format!("stderr-{node}.txt"),
         }
     }
 }

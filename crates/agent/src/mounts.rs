@@ -1,5 +1,5 @@
-//! Makes volumes appear at their place below a mount root, and takes them away. Entered by the driver for cluster volumes
-//! and by `prepare` for those of a job. On the server's own machine a mount is a symbolic link to the share's directory.
+//! Makes volumes (shares and containers) appear at their place below a mount root, and takes them away. Entered by the driver for cluster volumes
+//! and by `prepare` for those of a job. On the server's own machine a mount is a symbolic link to the directory of the share or container.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use corro_model::batchai::BatchAiError;
-use corro_model::node::{Volume, VolumeSource};
+use corro_model::node::{Volume, VolumeKind, VolumeSource};
 
 use crate::{failure, tree};
 
@@ -33,7 +33,18 @@ pub fn mount(root: &OwnedFd, root_path: &Path, volume: &Volume) -> Result<PathBu
     let at = root_path.join(volume.relative.trim_matches('/'));
     match link(root, volume) {
         Ok(()) => Ok(at),
-        Err(error) => Err(failure::mount(&volume.label, &at, &failure::chain(&error))),
+        Err(error) => Err(refusal(volume, &at, &error)),
+    }
+}
+
+fn refusal(volume: &Volume, at: &Path, error: &MountError) -> BatchAiError {
+    let why = failure::chain(error);
+    match (volume.kind, error) {
+        (VolumeKind::FileShare, _) => failure::mount(&volume.label, at, &why),
+        (VolumeKind::Container, MountError::Unavailable(why)) => failure::mount_container(why.clone()),
+        (VolumeKind::Container, _) => {
+            failure::mount_container(format!("Could not mount {} at {}: {why}", volume.label, at.display()))
+        }
     }
 }
 
@@ -90,7 +101,8 @@ mod tests {
     use super::*;
 
     fn volume(relative: &str, source: VolumeSource) -> Volume {
-        Volume { relative: relative.into(), label: "//acc.file.core.windows.net/logs".into(), source }
+        let label = "//acc.file.core.windows.net/logs".into();
+        Volume { kind: VolumeKind::FileShare, relative: relative.into(), label, source }
     }
 
     fn info(error: &BatchAiError) -> &str {
@@ -131,6 +143,15 @@ mod tests {
             ),
         );
         check(volume("logs", VolumeSource::LocalDirectory("/nowhere/logs".into())), "/nowhere/logs");
+        let why = "Azure Blob Container 'data' doesn't exist";
+        let missing = volume("data", VolumeSource::Unavailable { why: why.into() });
+        let error =
+            mount(&handle, root.path(), &Volume { kind: VolumeKind::Container, ..missing }).expect_err("missing");
+        assert_eq!(
+            (error.code.as_str(), error.message.as_str()),
+            ("BFSMountError", "unable to mount blob fuse file system")
+        );
+        assert_eq!((error.details[0].name.as_str(), error.details[0].value.as_str()), ("Info", why));
         let here = VolumeSource::LocalDirectory(root.path().to_owned());
         check(volume("../logs", here.clone()), "leads out");
         check(volume("", here.clone()), "empty");

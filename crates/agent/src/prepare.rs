@@ -7,7 +7,7 @@ use std::path::Path;
 use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
 use corro_launch::process::ProcessSpec;
-use corro_model::node::{TaskFailure, TaskOrder, Volume};
+use corro_model::node::{TaskFailure, TaskOrder, Volume, VolumeKind};
 
 use crate::crew::{Crew, Output};
 use crate::directories::JobDirectories;
@@ -113,15 +113,19 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
 }
 
 fn mount_all(directories: &JobDirectories, volumes: &[Volume], log: &ExecutionLog) -> Result<(), TaskFailure> {
-    if !volumes.is_empty() {
-        log.line("Mounting Azure file shares");
-    }
+    let mut said = None;
     for volume in volumes {
+        if said.replace(volume.kind) != Some(volume.kind) {
+            log.line(match volume.kind {
+                VolumeKind::FileShare => "Mounting Azure file shares",
+                VolumeKind::Container => "Mounting blob file systems",
+            });
+        }
         match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume) {
             Ok(at) => log.line(format_args!("Mounted {} at {}", volume.label, at.display())),
             Err(error) => {
                 error.details.iter().for_each(|detail| log.line(&detail.value));
-                return Err(failure::failed(error));
+                return Err(failure::job_mount(volume.kind, error));
             }
         }
     }

@@ -6,9 +6,11 @@ use std::time::Duration;
 use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{
-    DesiredNode, DesiredTask, GangAddress, Goal, Login, LoginDoor, ObservedNode, ObservedTask, TaskOrder, TaskPhase,
-    Volume,
+    DesiredNode, DesiredTask, GangAddress, Goal, Login, LoginDoor, ObservedNode, ObservedTask, SetupOrder, TaskOrder,
+    TaskPhase, Volume,
 };
+
+use crate::setup::Progress;
 
 /// What is on this node now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +19,7 @@ pub struct Local {
     pub volumes: Option<Vec<Volume>>,
     /// Why they could not be mounted.
     pub problem: Option<BatchAiError>,
+    pub setup: Progress,
     /// Who may log in, as it was last done or tried.
     pub login: Option<Login>,
     /// Where, if the door could be opened.
@@ -40,6 +43,8 @@ pub struct LocalTask {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<'a> {
     MountVolumes(&'a [Volume]),
+    /// Run the cluster's setup task.
+    SetUp(&'a SetupOrder),
     /// Open the login door for this administrator, or close it.
     Admit(Option<&'a Login>),
     /// Start preparing.
@@ -59,8 +64,8 @@ pub enum Reason {
     Stopped,
     /// It is to run, but whoever prepared it is gone.
     Restarted,
-    /// The cluster's volumes are not there.
-    Volumes,
+    /// The cluster's volumes are not there, or its setup task failed.
+    NotReady,
 }
 
 /// For a task that is no longer wanted at all.
@@ -84,7 +89,19 @@ pub fn next_action<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action
     if desired.retire {
         return Some(Action::Retire);
     }
-    remount(desired, local).or_else(|| wanted.map(|wanted| begin(wanted, local)))
+    if let Some(action) = remount(desired, local) {
+        return Some(action);
+    }
+    match (&desired.setup, &local.setup) {
+        (Some(setup), Progress::NotBegun) if local.problem.is_none() => return Some(Action::SetUp(setup)),
+        // Jobs wait for it, unless they are not to run anyway.
+        (Some(_), Progress::Running) => {
+            let stopped = wanted.filter(|wanted| matches!(wanted.goal, Goal::Stop { .. }));
+            return stopped.map(|wanted| begin(wanted, local));
+        }
+        _ => {}
+    }
+    wanted.map(|wanted| begin(wanted, local))
 }
 
 fn remount<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action<'a>> {
@@ -99,7 +116,7 @@ fn begin<'a>(wanted: &'a DesiredTask, local: &Local) -> Action<'a> {
         Goal::Prepare if local.done.as_ref() == Some(&wanted.order.attempt) => {
             Action::Decline(&wanted.order, Reason::Restarted)
         }
-        Goal::Prepare if local.problem.is_some() => Action::Decline(&wanted.order, Reason::Volumes),
+        Goal::Prepare if local.problem().is_some() => Action::Decline(&wanted.order, Reason::NotReady),
         Goal::Prepare => Action::Begin(&wanted.order),
     }
 }
@@ -138,11 +155,20 @@ impl LocalTask {
 }
 
 impl Local {
-    /// What the server is told. A task counts until nothing of it is left.
-    pub fn observed(&self) -> ObservedNode {
+    /// Why this node can take no task, and never will.
+    pub fn problem(&self) -> Option<&BatchAiError> {
+        self.problem.as_ref().or(match &self.setup {
+            Progress::Failed(error) => Some(error),
+            _ => None,
+        })
+    }
+
+    /// What the server is told, which wants a setup task or not. A task counts until nothing of it is left.
+    pub fn observed(&self, wants_setup: bool) -> ObservedNode {
+        let set_up = !wants_setup || self.setup == Progress::Done;
         ObservedNode {
-            ready: self.volumes.is_some() && self.problem.is_none(),
-            problem: self.problem.clone(),
+            ready: self.volumes.is_some() && self.problem().is_none() && set_up,
+            problem: self.problem().cloned(),
             login: self.door.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
             retired: false,

@@ -123,8 +123,12 @@ fn what_has_been_said_is_not_said_again() {
 
 #[test]
 fn volumes_come_before_tasks() {
-    let volume =
-        Volume { relative: "a".into(), label: "//a".into(), source: VolumeSource::LocalDirectory("/a".into()) };
+    let volume = Volume {
+        kind: Default::default(),
+        relative: "a".into(),
+        label: "//a".into(),
+        source: VolumeSource::LocalDirectory("/a".into()),
+    };
     let volumes = vec![volume];
     let desired = DesiredNode { volumes: volumes.clone(), ..wants(1, Goal::Prepare) };
     for local in [Local::default(), ready(None), ready(Some(task(TaskPhase::Running)))] {
@@ -132,8 +136,8 @@ fn volumes_come_before_tasks() {
     }
     let problem = Some(BatchAiError::new("AZFMountError", "no"));
     let failed = Local { volumes: Some(volumes), problem, ..Local::default() };
-    assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), Reason::Volumes)));
-    assert_eq!((failed.observed().ready, failed.observed().problem.is_some()), (false, true));
-    assert!(!Local::default().observed().ready, "not before the server has said which volumes");
-    assert!(ready(None).observed().ready);
+    assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), Reason::NotReady)));
+    assert_eq!((failed.observed(false).ready, failed.observed(false).problem.is_some()), (false, true));
+    assert!(!Local::default().observed(false).ready, "not before the server has said which volumes");
+    assert!(ready(None).observed(false).ready);
 }

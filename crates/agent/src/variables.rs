@@ -1,10 +1,11 @@
-//! The environment of a job's processes on this node, and the directories that follow from it. Entered by `prepare` and
-//! `ranks`. Pure: what the node itself has set is handed in. Never prints a value.
+//! The environment of a job's processes on this node, and the directories that follow from it. Entered by `prepare`,
+//! `ranks` and `setup`. Pure: what the node itself has set is handed in. Never prints a value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use corro_model::node::TaskOrder;
+use corro_model::batchai::EnvironmentVariable;
+use corro_model::node::{SetupOrder, TaskOrder, TaskSecret};
 
 use crate::directories::Layout;
 use crate::expand::{Unknown, expand};
@@ -45,17 +46,38 @@ pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &Tas
         variables.insert(format!("AZ_BATCHAI_OUTPUT_{}", output.id), text(&path));
         output_directories.push(path);
     }
-    for variable in &order.environment {
-        let value = expand(&variable.value, &variables, Unknown::Vanishes);
+    add_users(&mut variables, &order.environment, &order.secrets);
+    Environment { variables, log_directory, output_directories }
+}
+
+/// What the setup task sees, and where its logs go.
+pub fn for_setup(
+    inherited: BTreeMap<String, String>,
+    mounts: &Path,
+    home: &Path,
+    order: &SetupOrder,
+) -> (BTreeMap<String, String>, PathBuf) {
+    let mut variables = inherited;
+    variables.insert("AZ_BATCHAI_MOUNT_ROOT".to_owned(), text(mounts));
+    variables.insert("HOME".to_owned(), text(home));
+    let prefix = home.join(expand(&order.std_out_err_path_prefix, &variables, Unknown::Vanishes));
+    let logs = prefix.join(&order.segment);
+    variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), text(&logs));
+    add_users(&mut variables, &order.environment, &order.secrets);
+    (variables, logs)
+}
+
+fn add_users(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVariable], secrets: &[TaskSecret]) {
+    for variable in plain {
+        let value = expand(&variable.value, variables, Unknown::Vanishes);
         variables.insert(variable.name.clone(), value);
     }
-    for secret in &order.secrets {
-        let value = expand(secret.value.expose(), &variables, Unknown::Stays);
+    for secret in secrets {
+        let value = expand(secret.value.expose(), variables, Unknown::Stays);
         variables.insert(secret.name.clone(), value);
     }
     // What no process can be given would keep all of them from starting.
     variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
-    Environment { variables, log_directory, output_directories }
 }
 
 fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
@@ -100,8 +122,7 @@ const BATCH_PORT: u16 = 6000;
 #[cfg(test)]
 mod tests {
     use corro_model::Secret;
-    use corro_model::batchai::{EnvironmentVariable, InputDirectory, OutputDirectory};
-    use corro_model::node::TaskSecret;
+    use corro_model::batchai::{InputDirectory, OutputDirectory};
 
     use super::*;
     use crate::testing;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use corro_model::batchai::{BatchAiError, ContainerSettings, ImageSourceRegistry, OutputDirectory};
-use corro_model::node::{DesiredNode, Goal, TaskOrder, TaskPhase, Volume, VolumeSource};
+use corro_model::node::{DesiredNode, Goal, TaskOrder, TaskPhase, Volume, VolumeKind, VolumeSource};
 
 fn detail<'a>(error: &'a BatchAiError, name: &str) -> &'a str {
     let found = error.details.iter().find(|detail| detail.name == name);
@@ -130,6 +130,7 @@ async fn a_volume_that_cannot_be_mounted_fails_the_job() {
     let world = World::new().await;
     let mut order = world.order("true");
     order.volumes.push(Volume {
+        kind: VolumeKind::FileShare,
         relative: "data".into(),
         label: "//acc.file.core.windows.net/data".into(),
         source: VolumeSource::Unavailable { why: "the share 'data' does not exist".into() },
@@ -147,7 +148,9 @@ async fn a_volume_that_cannot_be_mounted_fails_the_job() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_volumes_make_the_node_ready_or_give_it_a_problem() {
     let world = World::new().await;
-    let volume = |source| Volume { relative: "external".into(), label: "//acc.file.core.windows.net/x".into(), source };
+    let label = "//acc.file.core.windows.net/x".to_owned();
+    let volume =
+        |source| Volume { kind: VolumeKind::FileShare, relative: "external".into(), label: label.clone(), source };
     let good = vec![volume(VolumeSource::LocalDirectory(world.share.clone()))];
     let bad = vec![volume(VolumeSource::LocalDirectory(world.share.join("missing")))];
     world.node.want(DesiredNode { volumes: bad, ..DesiredNode::default() });

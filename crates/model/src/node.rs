@@ -80,6 +80,9 @@ pub struct DesiredNode {
     pub retire: bool,
     /// Cluster-level volumes.
     pub volumes: Vec<Volume>,
+    /// What runs once the volumes are there, before the node is ready.
+    #[serde(default)]
+    pub setup: Option<SetupOrder>,
     /// Who may log in; nobody without.
     #[serde(default)]
     pub login: Option<Login>,
@@ -105,13 +108,34 @@ pub struct LoginDoor {
 /// Login doors take the first free port from here upwards, as the service's nodes did.
 pub const FIRST_LOGIN_PORT: u16 = 50_000;
 
-/// A share that must appear at `relative` below a mount root.
+/// The cluster's setup task, as one node runs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SetupOrder {
+    pub command: String,
+    pub std_out_err_path_prefix: String,
+    /// `{subscription}/{group}/workspaces/{ws}/clusters/{cluster}/{guid}`
+    pub segment: String,
+    pub environment: Vec<EnvironmentVariable>,
+    pub secrets: Vec<TaskSecret>,
+}
+
+/// A share or container that must appear at `relative` below a mount root.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
+    #[serde(default)]
+    pub kind: VolumeKind,
     pub relative: String,
-    /// What people call it: `//account.file.core.windows.net/share`.
+    /// What people call it: `//account.file.core.windows.net/share`, or `name container from account account`.
     pub label: String,
     pub source: VolumeSource,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum VolumeKind {
+    #[default]
+    FileShare,
+    Container,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -204,7 +228,7 @@ pub struct TaskSecret {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObservedNode {
-    /// Cluster-level volumes are mounted and the node can take a task.
+    /// Cluster-level volumes are mounted, the setup task has ended well, and the node can take a task.
     pub ready: bool,
     /// Why the node can never become ready.
     pub problem: Option<BatchAiError>,

@@ -2,7 +2,8 @@
 //! the field, the cause and the fix.
 
 use crate::batchai::{
-    ClusterSpec, FileServerSpec, JobSpec, MountVolumes, ScaleSettings, ToolType, UserAccountSettings,
+    ClusterSpec, EnvironmentVariable, FileServerSpec, JobSpec, MountVolumes, ScaleSettings, SecretVariable, SetupTask,
+    ToolType, UserAccountSettings,
 };
 use crate::error::ApiError;
 use crate::vm_size;
@@ -23,12 +24,25 @@ pub fn check_cluster(spec: &ClusterSpec) -> Result<(), ApiError> {
     check_scale(&spec.scale_settings)?;
     check_account("properties.userAccountSettings", &spec.user_account_settings)?;
     if let Some(setup) = &spec.node_setup {
-        if setup.setup_task.is_some() {
-            return refuse("properties.nodeSetup.setupTask", "setup tasks are not supported yet: leave it out");
+        if let Some(task) = &setup.setup_task {
+            check_setup("properties.nodeSetup.setupTask", task)?;
         }
         check_volumes("properties.nodeSetup.mountVolumes", setup.mount_volumes.as_ref())?;
     }
     Ok(())
+}
+
+fn check_setup(field: &str, task: &SetupTask) -> Result<(), ApiError> {
+    if blank(Some(&task.command_line)) {
+        return refuse(&format!("{field}.commandLine"), "the command line is empty: give one or leave setupTask out");
+    }
+    if blank(Some(&task.std_out_err_path_prefix)) {
+        return refuse(
+            &format!("{field}.stdOutErrPathPrefix"),
+            "the path for logs is empty: give one, such as $AZ_BATCHAI_MOUNT_ROOT/myshare",
+        );
+    }
+    check_variables(field, &task.environment_variables, &task.secrets)
 }
 
 /// The most address ranges that may be named.
@@ -120,7 +134,7 @@ pub fn check_job(spec: &JobSpec) -> Result<(), ApiError> {
         );
     }
     check_directory_ids(spec)?;
-    check_variables(spec)?;
+    check_variables("properties", &spec.environment_variables, &spec.secrets)?;
     check_volumes("properties.mountVolumes", spec.mount_volumes.as_ref())
 }
 
@@ -192,20 +206,20 @@ fn check_directory_ids(spec: &JobSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn check_variables(spec: &JobSpec) -> Result<(), ApiError> {
-    let plain = spec.environment_variables.iter().map(|v| ("properties.environmentVariables", v.name.as_str()));
-    let secret = spec.secrets.iter().map(|v| ("properties.secrets", v.name.as_str()));
+fn check_variables(at: &str, plain: &[EnvironmentVariable], secrets: &[SecretVariable]) -> Result<(), ApiError> {
+    let plain = plain.iter().map(|v| ("environmentVariables", v.name.as_str()));
+    let secret = secrets.iter().map(|v| ("secrets", v.name.as_str()));
     for (field, name) in plain.chain(secret) {
         if !is_variable_name(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
             return refuse(
-                field,
+                &format!("{at}.{field}"),
                 &format!("'{name}' is not a variable name: use letters, digits and '_', not starting with a digit"),
             );
         }
     }
-    if let Some(secret) = spec.secrets.iter().find(|secret| secret.value.is_none()) {
+    if let Some(secret) = secrets.iter().find(|secret| secret.value.is_none()) {
         return refuse(
-            "properties.secrets",
+            &format!("{at}.secrets"),
             &format!("the secret '{}' has no value: give 'value' (key vaults are not supported)", secret.name),
         );
     }
@@ -215,14 +229,16 @@ fn check_variables(spec: &JobSpec) -> Result<(), ApiError> {
 fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), ApiError> {
     let Some(volumes) = volumes else { return Ok(()) };
     let unsupported = [
-        ("azureBlobFileSystems", volumes.azure_blob_file_systems.is_empty()),
         ("fileServers", volumes.file_servers.is_empty()),
         ("unmanagedFileSystems", volumes.unmanaged_file_systems.is_empty()),
     ];
     if let Some((kind, _)) = unsupported.iter().find(|(_, empty)| !empty) {
-        return refuse(&format!("{field}.{kind}"), "volumes of this kind cannot be mounted yet: use azureFileShares");
+        return refuse(
+            &format!("{field}.{kind}"),
+            "volumes of this kind cannot be mounted yet: use azureFileShares or azureBlobFileSystems",
+        );
     }
-    let mut mounted: Vec<Vec<&str>> = Vec::new();
+    let mut places: Vec<(String, &str)> = Vec::new();
     for (i, share) in volumes.azure_file_shares.iter().enumerate() {
         let at = format!("{field}.azureFileShares[{i}]");
         if share.share_name().is_none() {
@@ -234,18 +250,32 @@ fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), ApiE
                 ),
             );
         }
-        let parts: Vec<&str> = share.relative_mount_path.split('/').filter(|p| !p.is_empty()).collect();
-        let escapes = share.relative_mount_path.starts_with('/') || parts.iter().any(|p| matches!(*p, "." | ".."));
-        if parts.is_empty() || escapes || share.relative_mount_path.contains('\0') {
+        places.push((at, &share.relative_mount_path));
+    }
+    for (i, blob) in volumes.azure_blob_file_systems.iter().enumerate() {
+        let at = format!("{field}.azureBlobFileSystems[{i}]");
+        if blank(blob.account_name.as_deref()) {
+            return refuse(&format!("{at}.accountName"), "no storage account is named: give its name");
+        }
+        if blank(Some(&blob.container_name)) {
+            return refuse(&format!("{at}.containerName"), "no container is named: give its name");
+        }
+        places.push((at, &blob.relative_mount_path));
+    }
+    let mut mounted: Vec<Vec<&str>> = Vec::new();
+    for (at, path) in places {
+        let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+        let escapes = path.starts_with('/') || parts.iter().any(|p| matches!(*p, "." | ".."));
+        if parts.is_empty() || escapes || path.contains('\0') {
             return refuse(
                 &format!("{at}.relativeMountPath"),
-                &format!("'{}' is not a relative path below the mount root", share.relative_mount_path),
+                &format!("'{path}' is not a relative path below the mount root"),
             );
         }
         if mounted.iter().any(|other| other.starts_with(&parts) || parts.starts_with(other)) {
             return refuse(
                 &format!("{at}.relativeMountPath"),
-                &format!("'{}' lies on another volume's mount path: give each its own", share.relative_mount_path),
+                &format!("'{path}' lies on another volume's mount path: give each its own"),
             );
         }
         mounted.push(parts);

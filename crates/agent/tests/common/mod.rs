@@ -24,7 +24,8 @@ use corro_launch::process::Launcher;
 use corro_launch::sweep::processes_with_tag;
 use corro_model::node::{
     CONNECT_PATH, DesiredNode, DesiredTask, FromNode, GangAddress, GangHost, Goal, JOIN_PATH, JoinRequest,
-    NodeCredential, ObservedNode, TaskFailure, TaskOrder, TaskPhase, ToNode, Volume, VolumeSource, parse_bearer,
+    NodeCredential, ObservedNode, TaskFailure, TaskOrder, TaskPhase, ToNode, Volume, VolumeKind, VolumeSource,
+    parse_bearer,
 };
 use corro_model::{AttemptId, NodeId, Secret};
 
@@ -384,6 +385,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         ranked: false,
         preparation: None,
         volumes: vec![Volume {
+            kind: VolumeKind::FileShare,
             relative: "logs".into(),
             label: "//acc.file.core.windows.net/logs".into(),
             source: VolumeSource::LocalDirectory(share.to_owned()),

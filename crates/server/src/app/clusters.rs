@@ -4,11 +4,11 @@ use corro_model::batchai::*;
 use corro_model::names::{NameOf, check_name};
 use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
-use corro_model::{ApiError, ClusterKey};
+use corro_model::{ApiError, ClusterKey, GroupKey};
 use corro_store::seal::random;
 use corro_store::{ClusterRecord, OperationGoal, State};
 
-use super::workspaces::{find_workspace, living_workspace};
+use super::workspaces::{find_workspace, group_name, living_workspace};
 use super::{App, guid, operations, refuse_deleting, secrets};
 
 /// What a PUT led to.
@@ -46,9 +46,16 @@ impl App {
             }
             let mut spec = with_defaults(body.properties);
             let secrets = app.seal_bag(secrets::Bag { admin, ..secrets::take_from_cluster(&mut spec) });
+            let guid = guid();
+            if let Some(task) = spec.node_setup.as_mut().and_then(|setup| setup.setup_task.as_mut()) {
+                let group = group_name(txn.state(), &GroupKey::new(&group));
+                let (subscription, workspace) = (&app.subscription, &workspace_record.name);
+                let suffix = format!("{subscription}/{group}/workspaces/{workspace}/clusters/{name}/{guid}");
+                task.std_out_err_path_suffix = Some(suffix);
+            }
             let record = ClusterRecord {
                 name: name.clone(),
-                guid: guid(),
+                guid,
                 pool,
                 next_index: 1,
                 spec,

@@ -89,8 +89,10 @@ impl Gateway {
         if let FromNode::Observed(observed) = message
             && link.observed != observed
         {
+            let door = observed.login.as_ref().map(|door| (door.address.clone(), door.port));
             link.observed = observed;
             drop(links);
+            self.app.doors.set(node, door);
             self.news.notify_one();
         }
         true

@@ -104,6 +104,7 @@ impl Gateway {
 
     /// Cuts off a node that is no longer ours, and forgets it.
     pub fn fence(&self, node: &NodeId, reason: &str) {
+        self.app.doors.set(node, None);
         if let Some(link) = self.lock().nodes.remove(node) {
             link.orders.send_replace(Orders::Fenced(reason.to_owned()));
         }

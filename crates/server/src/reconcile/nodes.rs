@@ -41,10 +41,8 @@ pub fn decide(
                 let chance = uptime.min(now.since(node.since()));
                 if let Some(error) = loss(id, sighting, chance, config, provider) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
-                } else if *node.state() == NodeState::Preparing
-                    && let Some(sighting) = sighting
-                {
-                    steps.extend(readiness(id, sighting));
+                } else if let Some(sighting) = sighting {
+                    steps.extend(readiness(id, node.state(), sighting));
                 }
             }
         }
@@ -71,13 +69,21 @@ pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &NodeR
     state.nodes.iter().map(|(id, node)| (id, &**node)).filter(move |(_, node)| waiting(node))
 }
 
-fn readiness(id: &NodeId, sighting: &Sighting) -> Option<Step> {
+/// Also a node that was fine can come back from a restart with a problem; one that is busy tells it by its task first.
+fn readiness(id: &NodeId, state: &NodeState, sighting: &Sighting) -> Option<Step> {
     let observed = &sighting.observed;
+    if matches!(state, NodeState::Running { .. }) {
+        return None;
+    }
     if let Some(problem) = &observed.problem {
-        let error = problem.clone().with("Node", id.as_str());
+        let mut error = problem.clone();
+        if !error.details.iter().any(|detail| detail.name == "Node") {
+            error = error.with("Node", id.as_str());
+        }
         return Some(Step::Node(id.clone(), NodeEvent::Broken { error, lost: false }));
     }
-    (observed.ready && sighting.connected).then(|| Step::Node(id.clone(), NodeEvent::Ready))
+    (*state == NodeState::Preparing && observed.ready && sighting.connected)
+        .then(|| Step::Node(id.clone(), NodeEvent::Ready))
 }
 
 /// Why the node is lost, if it is.

@@ -3,7 +3,10 @@
 
 use std::collections::HashMap;
 
-use corro_model::batchai::{AzureFileShareReference, JobSpec, MountVolumes, ToolType, UserAccountSettings};
+use corro_model::batchai::{
+    AzureBlobFileSystemReference, AzureFileShareReference, JobSpec, MountVolumes, SecretVariable, SetupTask, ToolType,
+    UserAccountSettings,
+};
 use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, Secret, vm_size};
@@ -38,7 +41,26 @@ pub fn desired(
         }
         _ => None,
     };
-    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), login, task })
+    let setup = cluster.and_then(|cluster| setup(cluster.spec.node_setup.as_ref()?.setup_task.as_ref()?, &bag));
+    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), setup, login, task })
+}
+
+fn setup(task: &SetupTask, bag: &Bag) -> Option<SetupOrder> {
+    Some(SetupOrder {
+        command: task.command_line.clone(),
+        std_out_err_path_prefix: task.std_out_err_path_prefix.clone(),
+        segment: task.std_out_err_path_suffix.clone()?,
+        environment: task.environment_variables.clone(),
+        secrets: secrets_of(&task.secrets, bag),
+    })
+}
+
+fn secrets_of(secrets: &[SecretVariable], bag: &Bag) -> Vec<TaskSecret> {
+    let secret = |variable: &SecretVariable| {
+        let value = bag.variables.get(&variable.name)?.clone();
+        Some(TaskSecret { name: variable.name.clone(), value })
+    };
+    secrets.iter().filter_map(secret).collect()
 }
 
 /// `None` where nobody could prove to be the administrator.
@@ -70,10 +92,6 @@ fn order(
     let experiment_name = state.experiments.get(&experiment).map(|e| e.name.clone())?;
     let workspace_name = state.workspaces.get(&experiment.workspace()).map(|w| w.name.clone())?;
     let vm = state.clusters.get(&job.cluster).and_then(|cluster| vm_size::find(&cluster.spec.vm_size));
-    let secret = |variable: &corro_model::batchai::SecretVariable| {
-        let value = bag.variables.get(&variable.name)?.clone();
-        Some(TaskSecret { name: variable.name.clone(), value })
-    };
     Some(TaskOrder {
         attempt: attempt.clone(),
         workspace: workspace_name,
@@ -90,7 +108,7 @@ fn order(
         input_directories: job.spec.input_directories.clone(),
         output_directories: job.spec.output_directories.clone(),
         environment: job.spec.environment_variables.clone(),
-        secrets: job.spec.secrets.iter().filter_map(secret).collect(),
+        secrets: secrets_of(&job.spec.secrets, &bag),
         shared_temp: config.shared_temp.join(attempt.to_string()),
         container: job.spec.container_settings.clone(),
         containers_on_host: config.containers_on_host,
@@ -121,10 +139,25 @@ fn command(spec: &JobSpec) -> Option<String> {
 
 fn volumes_of(app: &App, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volume> {
     let Some(volumes) = volumes else { return Vec::new() };
-    volumes.azure_file_shares.iter().map(|share| volume(app, share, bag)).collect()
+    let shares = volumes.azure_file_shares.iter().map(|share| share_volume(app, share, bag));
+    let containers = volumes.azure_blob_file_systems.iter().map(|blob| container_volume(app, blob, bag));
+    shares.chain(containers).collect()
 }
 
-fn volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Volume {
+fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -> Volume {
+    let (account, name) = (blob.account_name.as_deref().unwrap_or_default(), &blob.container_name);
+    let source = match check_key(app, account, bag.mounts.get(&blob.relative_mount_path)) {
+        Err(why) => VolumeSource::Unavailable { why },
+        Ok(()) => match app.shares.container_host_path(account, name).ok().filter(|path| path.is_dir()) {
+            Some(path) => VolumeSource::LocalDirectory(path),
+            None => VolumeSource::Unavailable { why: format!("Azure Blob Container '{name}' doesn't exist") },
+        },
+    };
+    let label = format!("{name} container from {account} account");
+    Volume { kind: VolumeKind::Container, relative: blob.relative_mount_path.clone(), label, source }
+}
+
+fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Volume {
     let account = share.account().unwrap_or_default();
     let name = share.share_name().unwrap_or_default();
     let host =
@@ -133,24 +166,29 @@ fn volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Volume {
         Ok(path) => VolumeSource::LocalDirectory(path),
         Err(why) => VolumeSource::Unavailable { why },
     };
-    Volume { relative: share.relative_mount_path.clone(), label: format!("//{host}/{name}"), source }
+    let label = format!("//{host}/{name}");
+    Volume { kind: VolumeKind::FileShare, relative: share.relative_mount_path.clone(), label, source }
 }
 
 /// Where the share lies on this machine, if whoever asked for it has a key of its account.
 fn local_source(app: &App, account: &str, share: &str, key: Option<&Secret>) -> Result<std::path::PathBuf, String> {
+    check_key(app, account, key)?;
+    let missing =
+        || format!("there is no share '{share}' in the account '{account}': create it with 'storage share create'");
+    app.shares.host_path(account, share).ok().filter(|path| path.is_dir()).ok_or_else(missing)
+}
+
+fn check_key(app: &App, account: &str, key: Option<&Secret>) -> Result<(), String> {
     if app.raw_account_keys(account).is_none() {
         return Err(format!("there is no storage account '{account}': create it with 'storage account create'"));
     }
     match key {
-        None => return Err(format!("no account key was given for '{account}': give it in the mount's credentials")),
+        None => Err(format!("no account key was given for '{account}': give it in the mount's credentials")),
         Some(key) if !app.is_account_key(account, key) => {
-            return Err(format!("the account key given for '{account}' is not one of its keys"));
+            Err(format!("the account key given for '{account}' is not one of its keys"))
         }
-        Some(_) => {}
+        Some(_) => Ok(()),
     }
-    let missing =
-        || format!("there is no share '{share}' in the account '{account}': create it with 'storage share create'");
-    app.shares.host_path(account, share).ok().filter(|path| path.is_dir()).ok_or_else(missing)
 }
 
 /// Different for every attempt, the same after a restart of the server.
