@@ -28,6 +28,8 @@ pub struct Site {
     pub url: String,
     up: Option<Child>,
     up_args: Vec<String>,
+    /// The data directory is on a disk of so many megabytes, which only the server sees.
+    small_disk: Option<usize>,
 }
 
 /// How a command ended.
@@ -82,9 +84,29 @@ impl Site {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("a home directory");
         let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        let mut site = Self { dir, url: String::new(), up: None, up_args };
+        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None };
         site.up();
         site
+    }
+
+    /// A server whose data directory is on a disk of its own that is soon full; `None` where this user may not make one.
+    /// What is on it is seen through [`Site::inner_data`] and goes with the server.
+    pub fn start_on_small_disk(megabytes: usize) -> Option<Self> {
+        let possible = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+        if !possible.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
+        let mut site = Self { dir, url: String::new(), up: None, up_args: vec![], small_disk: Some(megabytes) };
+        std::fs::create_dir(site.home()).and_then(|()| std::fs::create_dir(site.data())).expect("directories");
+        site.up();
+        Some(site)
+    }
+
+    /// The data directory as the server sees it.
+    pub fn inner_data(&self) -> PathBuf {
+        let inside = PathBuf::from(format!("/proc/{}/root", self.up_pid()));
+        inside.join(self.data().strip_prefix("/").expect("an absolute path"))
     }
 
     /// Starts `corro up` (again) on the same data directory and waits until it is ready.
@@ -96,8 +118,21 @@ impl Site {
     pub fn up_at(&mut self, listen: &str) {
         assert!(self.up.is_none(), "the server runs already");
         let log = File::options().append(true).create(true).open(self.dir.path().join("up.log")).expect("a log file");
-        let mut child = self
-            .command("corro")
+        let mut command = self.command("corro");
+        if let Some(megabytes) = self.small_disk {
+            let script = format!("mount -t tmpfs -o size={megabytes}m,mode=700 tmpfs \"$1\" && shift && exec \"$@\"");
+            let mut wrapped = Command::new("unshare");
+            wrapped.args(["-rm", "sh", "-c", &script, "sh"]).arg(self.data()).arg(command.get_program());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => wrapped.env(name, value),
+                    None => wrapped.env_remove(name),
+                };
+            }
+            wrapped.current_dir(self.dir.path()).stdin(Stdio::null());
+            command = wrapped;
+        }
+        let mut child = command
             .args(["up", "--listen", listen, "--data"])
             .arg(self.data())
             .args(&self.up_args)

@@ -64,6 +64,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(args).await.map(done),
         TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
+        TopCommand::Admin(args) => commands::upkeep::run(args).await.map(done),
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).map(done),
         TopCommand::Completion(args) => commands::completion::run(args, args::for_completion()).map(done),

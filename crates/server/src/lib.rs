@@ -25,6 +25,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use app::instance::AdminCredential;
+/// Copies of what a server keeps, for `corro admin`.
+pub use corro_store::backup;
 pub use provider::Provider;
 
 use app::{App, instance};
@@ -75,7 +77,8 @@ impl Server {
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
         let data = &config.data;
-        let vault = Vault::open(&data.join("master.key")).context("cannot open the data directory's master key")?;
+        let vault =
+            Vault::open(&data.join(backup::MASTER_KEY)).context("cannot open the data directory's master key")?;
         let store = open_store(data).await?;
         let shares = open_shares(data).await?;
         let shared_temp = data.join("job-shared");
@@ -167,7 +170,7 @@ impl AccountKeys for KeysOf {
 }
 
 async fn open_store(data: &Path) -> anyhow::Result<Store> {
-    let path = data.join("corro.db");
+    let path = data.join(backup::DATABASE);
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
     store.context("cannot open the server's database")
 }

@@ -26,6 +26,9 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     )",
 ];
 
+/// The schema that brought the history.
+pub(crate) const WITH_HISTORY: i64 = 2;
+
 pub(crate) struct Db {
     connection: Connection,
     history: History,
@@ -36,12 +39,14 @@ impl Db {
         let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
         make_private(path)?;
         let mut connection = Connection::open(path).map_err(failed)?;
+        // Before anything else: a database of a newer version is left exactly as it is.
+        schema(&connection)?;
         // FULL: a commit is on the disk before it is acknowledged.
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000;")
             .map_err(failed)?;
-        migrate(&mut connection, failed)?;
-        let state = load(&connection, failed)?;
+        migrate(&mut connection).map_err(failed)?;
+        let state = load(&connection)?;
         let history = History::load(&connection, bounds).map_err(failed)?;
         Ok((Self { connection, history }, state))
     }
@@ -83,25 +88,32 @@ fn make_private(path: &Path) -> Result<(), StoreError> {
     made.map_err(|source| StoreError::File { path: path.display().to_string(), source: Arc::new(source) })
 }
 
-fn migrate(
-    connection: &mut Connection,
-    failed: impl Fn(rusqlite::Error) -> StoreError + Copy,
-) -> Result<(), StoreError> {
+/// The schema a database has, which must be one that is known here.
+pub(crate) fn schema(connection: &Connection) -> Result<i64, StoreError> {
     let known = MIGRATIONS.len() as i64;
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
+    let found = connection.query_row("PRAGMA user_version", [], |row| row.get(0));
+    let found: i64 = found.map_err(|error| open_failed(connection, error))?;
     if found > known {
         return Err(StoreError::Newer { found, known });
     }
+    Ok(found)
+}
+
+/// Each step is whole or not at all, so that a start that was interrupted is simply repeated.
+fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     for (number, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
-        let transaction = connection.transaction().map_err(failed)?;
-        transaction.execute_batch(sql).map_err(failed)?;
-        transaction.pragma_update(None, "user_version", number as i64 + 1).map_err(failed)?;
-        transaction.commit().map_err(failed)?;
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(sql)?;
+        transaction.pragma_update(None, "user_version", number as i64 + 1)?;
+        transaction.commit()?;
     }
     Ok(())
 }
 
-fn load(connection: &Connection, failed: impl Fn(rusqlite::Error) -> StoreError + Copy) -> Result<State, StoreError> {
+/// Every record there is.
+pub(crate) fn load(connection: &Connection) -> Result<State, StoreError> {
+    let failed = |error| open_failed(connection, error);
     let mut state = State::default();
     let mut query = connection.prepare("SELECT kind, key, body FROM records").map_err(failed)?;
     let mut rows = query.query([]).map_err(failed)?;
@@ -115,4 +127,49 @@ fn load(connection: &Connection, failed: impl Fn(rusqlite::Error) -> StoreError 
     }
     state.last_sequence = state.jobs.values().map(|job| job.sequence).max().unwrap_or(0);
     Ok(state)
+}
+
+fn open_failed(connection: &Connection, error: rusqlite::Error) -> StoreError {
+    StoreError::Open { path: connection.path().unwrap_or_default().to_owned(), source: Arc::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupRecord, Txn};
+    use corro_model::GroupKey;
+
+    fn changes(state: &State, names: std::ops::Range<usize>) -> (State, Changes) {
+        let mut txn = Txn::on(state, "test".into());
+        for i in names {
+            let (name, location) = (format!("g{i}"), "x".repeat(1000));
+            let record = GroupRecord { name, location, tags: None, created: Timestamp::default(), deleting: false };
+            txn.put(GroupKey::new(&format!("g{i}")), record);
+        }
+        txn.finish()
+    }
+
+    #[test]
+    fn a_full_disk_refuses_a_group_of_changes_whole_and_takes_it_when_there_is_room() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let path = dir.path().join("corro.db");
+        let (mut db, state) = Db::open(&path, HistoryBounds::USUAL).expect("opens");
+        let (state, first) = changes(&state, 0..10);
+        db.write(&first, Timestamp::default()).expect("there is room");
+        // As much as there is, and a little more: SQLite answers as it does when the disk is full.
+        let pages: i64 = db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("a number");
+        let limit = |db: &Db, pages: i64| {
+            db.connection.pragma_update(None, "max_page_count", pages).expect("a limit");
+        };
+        limit(&db, pages + 3);
+        let (_, more) = changes(&state, 10..60);
+        let error = db.write(&more, Timestamp::default()).expect_err("no room");
+        let answer = corro_model::ApiError::from(error);
+        assert_eq!(answer.status, 507, "{answer:?}");
+        let there = |path: &Path| Db::open(path, HistoryBounds::USUAL).expect("opens").1.groups.len();
+        assert_eq!(there(&path), 10, "nothing of it is there");
+        limit(&db, 1_000_000);
+        db.write(&more, Timestamp::default()).expect("there is room again");
+        assert_eq!(there(&path), 60);
+    }
 }

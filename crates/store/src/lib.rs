@@ -5,8 +5,9 @@
 //! nodes only through their state machines, and refuses what they refuse.
 //!
 //! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`db`] (SQLite), [`history`] (what happened), [`seal`] (secrets at rest).
+//! groups), [`db`] (SQLite), [`history`] (what happened), [`backup`], [`seal`] (secrets at rest).
 
+pub mod backup;
 mod db;
 pub mod history;
 mod index;
@@ -36,7 +37,9 @@ pub enum StoreError {
     Open { path: String, source: Arc<rusqlite::Error> },
     #[error("cannot create the database at {path}")]
     File { path: String, source: Arc<std::io::Error> },
-    #[error("the database was written by a newer version (schema {found}, this version knows {known})")]
+    #[error(
+        "the database was written by a newer version of corro (schema {found}; this one knows {known}) and is left as it is: use that version, or restore a backup"
+    )]
     Newer { found: i64, known: i64 },
     #[error("cannot read the record {kind} {key}")]
     Record { kind: String, key: String, source: Arc<serde_json::Error> },

@@ -36,5 +36,6 @@ pub mod storage_share;
 mod target;
 pub mod tutorial;
 pub mod up;
+pub mod upkeep;
 mod usages;
 pub mod workspace;

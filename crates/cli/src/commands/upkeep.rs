@@ -1,0 +1,191 @@
+//! `corro admin`: what whoever runs a server does with its data: back it up, restore it, check it, read its history. All but
+//! the history work on the data directory itself, on the machine of the server.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use corro_model::Timestamp;
+use corro_model::batchai::Page;
+use corro_model::history::HistoryEntry;
+use corro_model::ops::{HistoryList, NoBody};
+use corro_server::backup::{self, BackupError, Contents};
+
+use crate::failure::Failure;
+use crate::hosting::data_dir::DataDir;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::tell;
+
+#[derive(Args, Debug)]
+pub struct AdminArgs {
+    #[command(subcommand)]
+    command: AdminCommand,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum AdminCommand {
+    /// Copy everything a server knows into one new file, while it runs
+    ///
+    /// The file holds resources, jobs, the history and the key that opens stored secrets: keep it as safe as the server.
+    /// Files on shares are not in it: they lie in shares/ of the data directory; copy them as you copy other files.
+    #[command(after_help = "Example:\n  corro admin backup --to /backups/corro-monday.db")]
+    Backup(BackupArgs),
+    /// Put a backup into a data directory; the server must not run
+    #[command(after_help = "Example:\n  corro admin restore --from /backups/corro-monday.db --data ./data")]
+    Restore(RestoreArgs),
+    /// Look at every record of a data directory or of a backup, and change nothing
+    Check(CheckArgs),
+    /// Show what happened: who changed what, how jobs and nodes fared; newest first
+    #[command(
+        after_help = "Examples:\n  corro admin history --kind job -o table\n  corro admin history --resource batchai.horovod/batchaidev/cifar/j1"
+    )]
+    History(HistoryArgs),
+}
+
+#[derive(Args, Debug)]
+struct DataArgs {
+    /// The server's data directory [default: data/ in the configuration directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct BackupArgs {
+    /// The file to make; it must not be there yet
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+#[derive(Args, Debug)]
+struct RestoreArgs {
+    /// A file made by 'corro admin backup'
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// Where to: an empty or new directory
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Also into a directory that is not empty; a database in it is kept under another name
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// A backup, instead of a data directory
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    backup: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct HistoryArgs {
+    /// Only this resource and what is inside it: GROUP[/WORKSPACE[/NAME[/JOB]]]
+    #[arg(long, value_name = "PATH")]
+    resource: Option<String>,
+    /// Only this kind (job, node, cluster, ...) or this event (job.placed, ...)
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Only what this principal asked for; 'corro' is the server itself
+    #[arg(long, value_name = "WHO")]
+    actor: Option<String>,
+    /// Only what happened since this time, as 2018-06-07T21:16:21Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// As many entries at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    top: u16,
+}
+
+pub async fn run(args: AdminArgs) -> Result<(), Failure> {
+    match args.command {
+        AdminCommand::Backup(own) => back_up(own),
+        AdminCommand::Restore(own) => restore(own),
+        AdminCommand::Check(own) => check(own),
+        AdminCommand::History(own) => history(&Session::open(&args.global)?, own).await,
+    }
+}
+
+fn back_up(args: BackupArgs) -> Result<(), Failure> {
+    let data = args.data.path()?;
+    let contents = backup::back_up(&data, &args.to, Timestamp::from(SystemTime::now())).map_err(failure)?;
+    tell(format_args!("{} holds {}.", args.to.display(), words(&contents)));
+    tell("It also holds the key that opens stored secrets: keep it safe.");
+    tell(format_args!("Not in it: the files of shares. They are in {}.", data.join("shares").display()));
+    Ok(())
+}
+
+fn restore(args: RestoreArgs) -> Result<(), Failure> {
+    // Before the directory is made or locked: a file that is no backup changes nothing.
+    backup::look(&args.from).map_err(failure)?;
+    let occupied = std::fs::read_dir(&args.data).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied && !args.force {
+        let message = format!("{} is not empty", args.data.display());
+        return Err(Failure::new(message)
+            .hint("choose a new directory, or add --force: the database there is then kept under another name"));
+    }
+    let data = DataDir::hold(&args.data)?;
+    let contents = backup::restore(&args.from, data.path()).map_err(failure)?;
+    tell(format_args!("{} now holds {}.", data.path().display(), words(&contents)));
+    if occupied {
+        tell("What was there before is beside it, under names with 'replaced' in them.");
+    }
+    tell(format_args!(
+        "Not restored: the files of shares. Put them into {} before you start the server.",
+        data.path().join("shares").display()
+    ));
+    Ok(())
+}
+
+fn check(args: CheckArgs) -> Result<(), Failure> {
+    let path = match args.backup {
+        Some(file) => file,
+        None => args.data.path()?.join(backup::DATABASE),
+    };
+    let contents = backup::look(&path).map_err(failure)?;
+    tell(format_args!("{} is sound: {}.", path.display(), words(&contents)));
+    Ok(())
+}
+
+async fn history(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+    let top = args.top.to_string();
+    let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
+    let mut query: Vec<(&str, &str)> = vec![("maxresults", &top)];
+    query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+    let page: Page<HistoryEntry> = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?;
+    let entries = serde_json::to_value(page.value).map_err(|error| Failure::of(&error))?;
+    session.print_value(&entries)
+}
+
+impl DataArgs {
+    fn path(&self) -> Result<PathBuf, Failure> {
+        match &self.data {
+            Some(path) => Ok(path.clone()),
+            None => Ok(corro_client::profile::config_dir()?.join("data")),
+        }
+    }
+}
+
+fn words(contents: &Contents) -> String {
+    let Contents { made, records, jobs, unfinished_jobs, history, .. } = contents;
+    let when = made.map_or_else(String::new, |made| format!(", as of {}", made.whole_seconds()));
+    format!(
+        "{records} records ({jobs} jobs, {unfinished_jobs} of them not ended) and {history} entries of history{when}"
+    )
+}
+
+fn failure(error: BackupError) -> Failure {
+    let hint = match &error {
+        BackupError::NoDatabase(_) => "say where the server keeps its data with --data DIR",
+        BackupError::Exists(_) => "choose another name: a backup is never overwritten",
+        BackupError::NotABackup(_) => "give the file that 'corro admin backup' made",
+        BackupError::Damaged { .. } => "do not use it: restore the newest backup that 'corro admin check' finds sound",
+        BackupError::File { .. } | BackupError::Database { .. } => "see whether the disk is full and the file is yours",
+        BackupError::Records { .. } => return Failure::of(&error),
+    };
+    Failure::of(&error).hint(hint)
+}

@@ -1,0 +1,243 @@
+//! Copies of the whole store for bad days: made while the server works, checked before they are used. A backup is one SQLite
+//! file that holds the records, the history, and the small files without which sealed values cannot be opened.
+//!
+//! Entered by `corro admin`. Never overwrites a file, and never leaves half of one behind under its final name.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use corro_model::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::StoreError;
+use crate::db;
+use crate::state::State;
+
+/// The database in a data directory.
+pub const DATABASE: &str = "corro.db";
+/// What lies beside the database and is needed to use it.
+pub const KEPT_FILES: [&str; 1] = [MASTER_KEY];
+pub const MASTER_KEY: &str = "master.key";
+
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error("there is no database in {0}")]
+    NoDatabase(PathBuf),
+    #[error("{0} is there already")]
+    Exists(PathBuf),
+    #[error("{0} is not a backup made by corro")]
+    NotABackup(PathBuf),
+    #[error("the database in {path} is damaged: {first}")]
+    Damaged { path: PathBuf, first: String },
+    #[error("cannot read or write {path}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the database {path} cannot be used")]
+    Database { path: PathBuf, source: rusqlite::Error },
+    #[error("the records in {path} cannot be used")]
+    Records { path: PathBuf, source: StoreError },
+}
+
+/// What a database holds, once it was looked at whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// When the backup was made; `None` for a database in use.
+    pub made: Option<Timestamp>,
+    pub schema: i64,
+    pub records: usize,
+    pub jobs: usize,
+    pub unfinished_jobs: usize,
+    pub history: u64,
+}
+
+/// Writes a consistent copy of what is in the data directory `data` to the new file `to`. The server may go on.
+pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, BackupError> {
+    let source = data.join(DATABASE);
+    if !source.is_file() {
+        return Err(BackupError::NoDatabase(data.to_owned()));
+    }
+    if to.exists() {
+        return Err(BackupError::Exists(to.to_owned()));
+    }
+    let draft = Draft::create(to)?;
+    let failed = |source| BackupError::Database { path: data.join(DATABASE), source };
+    let connection = open(&source)?;
+    // One read transaction: what is committed meanwhile is not in the copy, and nobody waits.
+    let name = draft.path.to_str().ok_or_else(|| BackupError::File {
+        path: to.to_owned(),
+        source: std::io::Error::other("the name is not valid UTF-8"),
+    })?;
+    connection.execute("VACUUM INTO ?1", [name]).map_err(failed)?;
+    drop(connection);
+    put_files(data, &draft.path, now)?;
+    let contents = look(&draft.path)?;
+    draft.keep(to)?;
+    Ok(contents)
+}
+
+/// Puts a backup into the data directory `data`, whose lock the caller holds. A database and a key that are there
+/// already are kept under names with `replaced` in them.
+pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
+    let contents = look(from)?;
+    if contents.made.is_none() {
+        return Err(BackupError::NotABackup(from.to_owned()));
+    }
+    let failed = |source| BackupError::Database { path: from.to_owned(), source };
+    let source = open(from)?;
+    let database = Draft::create(&data.join(DATABASE))?;
+    let name = database.path.to_string_lossy();
+    source.execute("VACUUM INTO ?1", [&*name]).map_err(failed)?;
+    {
+        let copy = Connection::open(&database.path).map_err(failed)?;
+        copy.execute_batch("DROP TABLE backup; DROP TABLE backup_files; VACUUM; PRAGMA journal_mode = DELETE")
+            .map_err(failed)?;
+    }
+    let mut drafts = vec![(database, DATABASE)];
+    for name in KEPT_FILES {
+        let query = source.query_row("SELECT body FROM backup_files WHERE name = ?1", [name], |row| row.get(0));
+        let Some(body): Option<Vec<u8>> = query.optional().map_err(failed)? else { continue };
+        let draft = Draft::create(&data.join(name))?;
+        draft.write(&body)?;
+        drafts.push((draft, name));
+    }
+    set_aside(data, drafts.iter().map(|(_, name)| *name))?;
+    // The key comes before what it opens: a server never makes a new one for an old database.
+    for (draft, name) in drafts.into_iter().rev() {
+        draft.keep(&data.join(name))?;
+    }
+    Ok(contents)
+}
+
+/// Looks at every page and every record of a database or a backup, and changes nothing.
+pub fn look(path: &Path) -> Result<Contents, BackupError> {
+    let failed = |source| BackupError::Database { path: path.to_owned(), source };
+    if !path.is_file() {
+        return Err(BackupError::NoDatabase(path.to_owned()));
+    }
+    let connection = open(path)?;
+    let damaged = |first| BackupError::Damaged { path: path.to_owned(), first };
+    let first: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(|error| damaged(error.to_string()))?;
+    if first != "ok" {
+        return Err(damaged(first));
+    }
+    let records = |source| BackupError::Records { path: path.to_owned(), source };
+    let schema = db::schema(&connection).map_err(records)?;
+    if schema == 0 {
+        return Err(BackupError::NotABackup(path.to_owned()));
+    }
+    let state: State = db::load(&connection).map_err(records)?;
+    let is_backup: bool = connection
+        .query_row("SELECT count(*) FROM sqlite_master WHERE name = 'backup'", [], |row| row.get::<_, i64>(0))
+        .map_err(failed)?
+        == 1;
+    let made = match is_backup {
+        true => Some(connection.query_row("SELECT made FROM backup", [], |row| row.get(0)).map_err(failed)?),
+        false => None,
+    };
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
+    Ok(Contents {
+        made: made.map(Timestamp::from_millis),
+        schema,
+        records: count("SELECT count(*) FROM records")? as usize,
+        jobs: state.jobs.len(),
+        unfinished_jobs: state.jobs.values().filter(|job| !job.state().is_terminal()).count(),
+        history: if schema >= db::WITH_HISTORY { count("SELECT count(*) FROM history")? as u64 } else { 0 },
+    })
+}
+
+/// The small files and the time, into the copy.
+fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError> {
+    let failed = |source| BackupError::Database { path: copy.to_owned(), source };
+    let connection = Connection::open(copy).map_err(failed)?;
+    // No second file beside a draft, whatever happens.
+    connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL").map_err(failed)?;
+    connection
+        .execute_batch(
+            "CREATE TABLE backup (made INTEGER NOT NULL);
+             CREATE TABLE backup_files (name TEXT PRIMARY KEY, body BLOB NOT NULL)",
+        )
+        .map_err(failed)?;
+    connection.execute("INSERT INTO backup VALUES (?1)", [now.millis()]).map_err(failed)?;
+    for name in KEPT_FILES {
+        let path = data.join(name);
+        let body = std::fs::read(&path).map_err(|source| BackupError::File { path, source })?;
+        connection.execute("INSERT INTO backup_files VALUES (?1, ?2)", params![name, body]).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// For reading; a database in use may need its shared memory made, so it is not opened read-only.
+fn open(path: &Path) -> Result<Connection, BackupError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags).map_err(|source| BackupError::Database { path: path.to_owned(), source })
+}
+
+/// Out of the way, but not gone: under a name that was free, with whatever SQLite keeps beside a database.
+fn set_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), BackupError> {
+    let aside = |name: &str, number: u32| data.join(format!("{name}.replaced-{number}"));
+    let taken = |number: &u32| names.clone().any(|name| aside(name, *number).exists());
+    let number = (1..).find(|number| !taken(number)).unwrap_or_default();
+    for name in names.clone() {
+        for beside in ["", "-wal", "-shm"] {
+            let path = data.join(format!("{name}{beside}"));
+            let mut to = aside(name, number).into_os_string();
+            to.push(beside);
+            match std::fs::rename(&path, to) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(BackupError::File { path, source });
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file in the making, beside where it will be; gone when it is not kept. For its owner alone.
+struct Draft {
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Draft {
+    fn create(final_path: &Path) -> Result<Self, BackupError> {
+        let failed = |source| BackupError::File { path: final_path.to_owned(), source };
+        let name =
+            final_path.file_name().ok_or_else(|| failed(std::io::Error::other("it is not the name of a file")))?;
+        let path = final_path.with_file_name(format!(".{}.{}.draft", name.to_string_lossy(), std::process::id()));
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        Ok(Self { path, kept: false })
+    }
+
+    fn write(&self, body: &[u8]) -> Result<(), BackupError> {
+        let failed = |source| BackupError::File { path: self.path.clone(), source };
+        OpenOptions::new().write(true).open(&self.path).and_then(|mut file| file.write_all(body)).map_err(failed)
+    }
+
+    /// On the disk, then under its name, which must be free.
+    fn keep(mut self, final_path: &Path) -> Result<(), BackupError> {
+        let failed = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::AlreadyExists => BackupError::Exists(final_path.to_owned()),
+            _ => BackupError::File { path: final_path.to_owned(), source },
+        };
+        File::open(&self.path).and_then(|file| file.sync_all()).map_err(failed)?;
+        renameat_with(CWD, &self.path, CWD, final_path, RenameFlags::NOREPLACE)
+            .map_err(|errno| failed(errno.into()))?;
+        self.kept = true;
+        let dir = final_path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Nothing more can be done about a draft that stays.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

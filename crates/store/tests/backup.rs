@@ -1,0 +1,127 @@
+//! Backups: consistent while commits go on, never overwritten, never half there, and refused when they are not sound.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use corro_model::{GroupKey, Timestamp};
+use corro_store::backup::{self, BackupError};
+use corro_store::{GroupRecord, Store, StoreError, Vault};
+
+const NOW: Timestamp = Timestamp::from_millis(1_500_000_000_000);
+
+fn group(name: &str) -> GroupRecord {
+    GroupRecord { name: name.to_owned(), location: "x".to_owned(), tags: None, created: NOW, deleting: false }
+}
+
+async fn put_groups(store: &Store, names: Vec<String>) {
+    let commit = store.commit(move |txn| {
+        names.iter().for_each(|name| txn.put(GroupKey::new(name), group(name)));
+        Ok::<_, StoreError>(())
+    });
+    commit.await.expect("commits");
+}
+
+fn data(dir: &Path) -> Store {
+    Vault::open(&dir.join(backup::MASTER_KEY)).expect("a key");
+    Store::open(&dir.join(backup::DATABASE)).expect("opens")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledged() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let store = data(dir.path());
+    let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    // Two at a time: a copy that holds one without the other was not taken between commits.
+    let writer = tokio::spawn({
+        let (store, stop, acknowledged) = (store.clone(), stop.clone(), acknowledged.clone());
+        async move {
+            for i in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                put_groups(&store, vec![format!("a{i}"), format!("b{i}")]).await;
+                acknowledged.store(i + 1, Ordering::SeqCst);
+            }
+        }
+    });
+    for round in 0..5 {
+        let to = dir.path().join(format!("copy{round}"));
+        let enough = acknowledged.load(Ordering::SeqCst) + 20;
+        while acknowledged.load(Ordering::SeqCst) < enough {
+            tokio::task::yield_now().await;
+        }
+        let before = acknowledged.load(Ordering::SeqCst);
+        let (from, file) = (dir.path().to_owned(), to.clone());
+        let made = tokio::task::spawn_blocking(move || backup::back_up(&from, &file, NOW)).await.expect("ends");
+        let contents = made.expect("a backup");
+        assert_eq!(contents.made, Some(NOW));
+        assert_eq!(std::fs::metadata(&to).expect("there").permissions().mode() & 0o777, 0o600);
+
+        let target = tempfile::tempdir().expect("a temp dir");
+        backup::restore(&to, target.path()).expect("restored");
+        let restored = Store::open(&target.path().join(backup::DATABASE)).expect("opens");
+        let state = restored.snapshot();
+        for i in 0..before {
+            assert!(state.groups.contains_key(&GroupKey::new(&format!("a{i}"))), "a{i} was acknowledged before");
+        }
+        let count = |letter: &str| state.groups.keys().filter(|key| key.as_str().starts_with(letter)).count();
+        assert_eq!(count("a"), count("b"));
+        assert_eq!(contents.history as usize, state.groups.len(), "the history fits the records");
+        let keys = [dir.path(), target.path()].map(|dir| std::fs::read(dir.join(backup::MASTER_KEY)).expect("a key"));
+        assert_eq!(keys[0], keys[1]);
+    }
+    stop.store(true, Ordering::Relaxed);
+    writer.await.expect("ends");
+}
+
+#[tokio::test]
+async fn what_is_there_is_neither_overwritten_nor_lost() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let (data_dir, to) = (dir.path().join("data"), dir.path().join("copy"));
+    std::fs::create_dir(&data_dir).expect("a directory");
+    assert!(matches!(backup::back_up(&data_dir, &to, NOW), Err(BackupError::NoDatabase(_))));
+    let store = data(&data_dir);
+    put_groups(&store, vec!["first".to_owned()]).await;
+    backup::back_up(&data_dir, &to, NOW).expect("a backup");
+    let bytes = std::fs::read(&to).expect("bytes");
+    assert!(matches!(backup::back_up(&data_dir, &to, NOW), Err(BackupError::Exists(_))));
+    assert_eq!(std::fs::read(&to).expect("bytes"), bytes);
+    put_groups(&store, vec!["second".to_owned()]).await;
+    drop(store);
+
+    backup::restore(&to, &data_dir).expect("restored");
+    let groups_of = |name: &str| backup::look(&data_dir.join(name)).expect("sound").history;
+    assert_eq!((groups_of("corro.db"), groups_of("corro.db.replaced-1")), (1, 2));
+    backup::restore(&to, &data_dir).expect("restored again");
+    assert_eq!((groups_of("corro.db.replaced-1"), groups_of("corro.db.replaced-2")), (2, 1));
+}
+
+#[tokio::test]
+async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    let store = data(dir.path());
+    let names = (0..2_000).map(|i| format!("group-{i}")).collect();
+    put_groups(&store, names).await;
+    let good = dir.path().join("good");
+    backup::back_up(dir.path(), &good, NOW).expect("a backup");
+    let bytes = std::fs::read(&good).expect("bytes");
+    let check = |name: &str, content: &[u8]| {
+        let (file, target) = (dir.path().join(name), tempfile::tempdir().expect("a temp dir"));
+        std::fs::write(&file, content).expect("a file");
+        backup::restore(&file, target.path()).expect_err(name);
+        assert_eq!(std::fs::read_dir(target.path()).expect("a list").count(), 0, "{name} left something behind");
+    };
+    check("empty", b"");
+    check("text", b"this is no database at all, whatever its name says");
+    check("cut", &bytes[..bytes.len() / 2]);
+    let mut torn = bytes.clone();
+    let middle = torn.len() / 2;
+    torn[middle..middle + 4096].fill(0x5a);
+    check("torn", &torn);
+    // A database in use is no backup: its key may be another one's.
+    assert!(
+        backup::restore(&dir.path().join(backup::DATABASE), tempfile::tempdir().expect("a temp dir").path()).is_err()
+    );
+}
