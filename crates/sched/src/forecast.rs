@@ -28,7 +28,7 @@ pub struct Reservation {
 
 impl<'a> Forecast<'a> {
     pub fn new(cluster: &'a ClusterView<'a>, scaling: &Scaling<'a>, now: Timestamp, policy: &Policy) -> Self {
-        let mut held: HashMap<&JobKey, usize> = HashMap::with_capacity(cluster.running.len());
+        let mut held: HashMap<&JobKey, usize> = HashMap::new();
         let mut coming = scaling.allocate;
         for node in cluster.nodes.iter().filter(|node| !scaling.leaving.contains(node.id)) {
             match node.standing {
@@ -40,7 +40,7 @@ impl<'a> Forecast<'a> {
                 NodeStanding::Idle | NodeStanding::Leaving | NodeStanding::Unusable | NodeStanding::Lost => {}
             }
         }
-        let ends = cluster.running.iter().filter_map(|job| {
+        let ends = cluster.jobs.running().filter_map(|job| {
             let nodes = held.get(job.key)?;
             Some((job.ends_by.max(now), job.key, *nodes))
         });

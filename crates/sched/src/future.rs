@@ -22,14 +22,14 @@ pub(crate) struct Future {
     last: Timestamp,
     basis: Basis,
     /// Work of jobs that were not followed, in node-milliseconds.
-    work: u128,
+    work: u64,
 }
 
 impl Future {
     pub fn new(cluster: &Cluster, times: &dyn RunTimes) -> Self {
         let now = cluster.now;
         let mut free = BTreeMap::from([((now, Basis::Nodes), cluster.idle + cluster.forecast.coming)]);
-        let started = cluster.view.running.iter().map(|job| (job.key, job.started));
+        let started = cluster.view.jobs.running().map(|job| (job.key, job.started));
         let started: HashMap<_, _> = started.collect();
         for (ends_by, job, nodes) in &cluster.forecast.ends {
             let end = times.usual(job).zip(started.get(job)).map(|(usual, started)| {
@@ -50,9 +50,8 @@ impl Future {
         }
         let (run, rests_on) = usual.map_or((limit, Basis::Limits), |usual| (usual, Basis::History));
         if self.followed >= FOLLOWED {
-            let span = u64::try_from(self.work / self.nodes as u128).unwrap_or(u64::MAX);
-            let start = self.last.plus(Duration::from_millis(span));
-            self.work += run.as_millis() * needs as u128;
+            let start = self.last.plus(Duration::from_millis(self.work / self.nodes as u64));
+            self.work = self.work.saturating_add(millis(run).saturating_mul(needs as u64));
             self.basis = both(self.basis, rests_on);
             return Some(Estimate { start, basis: self.basis });
         }
@@ -73,6 +72,11 @@ impl Future {
         *self.free.entry((self.last.plus(run), rests_on)).or_default() += needs;
         Some(Estimate { start: self.last, basis: self.basis })
     }
+}
+
+/// As many as fit: this is asked for every job of a long queue, and wide division is slow.
+fn millis(span: Duration) -> u64 {
+    span.as_secs().saturating_mul(1_000).saturating_add(u64::from(span.subsec_millis()))
 }
 
 fn both(one: Basis, other: Basis) -> Basis {

@@ -18,7 +18,9 @@ pub use outlook::{Basis, Estimate, Outlook, RunTimes, Unblock};
 pub use place::Wait;
 pub use plan::{Eviction, Placement, Plan};
 pub use policy::Policy;
-pub use view::{ClusterView, NodeStanding, NodeView, Queue, RunningView, Snapshot, Target, Waiting, WaitingView};
+pub use view::{
+    ClusterView, Jobs, NodeStanding, NodeView, Running, RunningView, Snapshot, Target, Waiting, WaitingView,
+};
 
 /// Plans every cluster of the snapshot. Nodes that leave are taken out before jobs are placed.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Plan {

@@ -5,23 +5,37 @@
 //! The queue is kept as one list for each priority. Inside a list the older job has the higher level, so the whole order
 //! is a merge of three lists, and looking at its front costs nothing however long it is.
 
-use std::iter::Peekable;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use corro_model::Timestamp;
 use corro_model::batchai::Priority;
 
 use crate::Policy;
-use crate::view::{Queue, Waiting, WaitingView};
+use crate::view::{Jobs, Waiting, WaitingView};
 
 pub struct InOrder<'q> {
-    lists: [(Priority, Peekable<Waiting<'q>>); 3],
+    lists: [List<'q>; 3],
     now: Timestamp,
     rise_after: Duration,
 }
 
-pub fn in_order<'q>(queue: &'q (dyn Queue + 'q), now: Timestamp, policy: &Policy) -> InOrder<'q> {
-    let list = |priority| (priority, queue.waiting(priority).peekable());
+/// The jobs of one priority; the first of them is known with its turn.
+struct List<'q> {
+    priority: Priority,
+    head: Option<(Turn, WaitingView<'q>)>,
+    rest: Waiting<'q>,
+}
+
+/// Smaller comes first.
+type Turn = (Reverse<Priority>, u64);
+
+pub fn in_order<'q>(jobs: &'q (dyn Jobs + 'q), now: Timestamp, policy: &Policy) -> InOrder<'q> {
+    let list = |priority| {
+        let mut list = List { priority, head: None, rest: jobs.waiting(priority) };
+        list.advance(now, policy.rise_after);
+        list
+    };
     InOrder { lists: [Priority::High, Priority::Normal, Priority::Low].map(list), now, rise_after: policy.rise_after }
 }
 
@@ -29,26 +43,32 @@ impl<'q> Iterator for InOrder<'q> {
     type Item = WaitingView<'q>;
 
     fn next(&mut self) -> Option<WaitingView<'q>> {
-        let (now, rise_after) = (self.now, self.rise_after);
-        let heads = self.lists.iter_mut().enumerate().filter_map(|(i, (priority, list))| {
-            let head = list.peek()?;
-            let level = level(*priority, now.since(head.submitted), rise_after);
-            Some((std::cmp::Reverse(level), head.sequence, i))
+        let waiting = self.lists.iter_mut().filter(|list| list.head.is_some());
+        let first = waiting.min_by_key(|list| list.head.map(|(turn, _)| turn))?;
+        let job = first.head.map(|(_, job)| job);
+        first.advance(self.now, self.rise_after);
+        job
+    }
+}
+
+impl List<'_> {
+    fn advance(&mut self, now: Timestamp, rise_after: Duration) {
+        self.head = self.rest.next().map(|job| {
+            let level = level(self.priority, now.since(job.submitted), rise_after);
+            ((Reverse(level), job.sequence), job)
         });
-        let (_, _, first) = heads.min()?;
-        self.lists[first].1.next()
     }
 }
 
 /// The priority that a job has come to count as.
 pub fn level(priority: Priority, waited: Duration, rise_after: Duration) -> Priority {
-    let rises = match rise_after.as_millis() {
-        0 => u128::MAX,
-        step => waited.as_millis() / step,
-    };
-    match (priority, rises) {
-        (Priority::High, _) | (Priority::Normal, 1..) | (Priority::Low, 2..) => Priority::High,
-        (Priority::Normal, 0) | (Priority::Low, 1) => Priority::Normal,
-        (Priority::Low, 0) => Priority::Low,
+    let rises = |times: u32| waited >= rise_after.saturating_mul(times);
+    match priority {
+        Priority::High => Priority::High,
+        Priority::Normal if rises(1) => Priority::High,
+        Priority::Normal => Priority::Normal,
+        Priority::Low if rises(2) => Priority::High,
+        Priority::Low if rises(1) => Priority::Normal,
+        Priority::Low => Priority::Low,
     }
 }

@@ -103,7 +103,7 @@ pub fn outlooks<'a>(
     let mut future = Future::new(&cluster, times);
     // Jobs and nodes that come before the one that is looked at, itself included.
     let (mut position, mut demand) = (0, 0);
-    for job in in_order(&*view.queue, now, policy) {
+    for job in in_order(&*view.jobs, now, policy) {
         if found.len() == wanted.len() {
             break;
         }

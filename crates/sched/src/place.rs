@@ -25,8 +25,11 @@ pub fn plan_placements<'a>(
         return;
     }
     let mut line = Line::new(cluster, scaling, now, policy);
+    if !line.may_start_more() {
+        return;
+    }
     let mut starting = Vec::new();
-    let mut queue = in_order(&*cluster.queue, now, policy);
+    let mut queue = in_order(&*cluster.jobs, now, policy);
     while line.may_start_more()
         && let Some(job) = queue.next()
     {

@@ -80,8 +80,8 @@ impl Scaling<'_> {
         }
         if cluster.target == Target::Deleting {
             let all = [Priority::High, Priority::Normal, Priority::Low];
-            let queued = all.into_iter().flat_map(|priority| cluster.queue.waiting(priority)).map(|job| job.key);
-            let jobs = cluster.running.iter().map(|job| job.key).chain(queued);
+            let queued = all.into_iter().flat_map(|priority| cluster.jobs.waiting(priority)).map(|job| job.key);
+            let jobs = cluster.jobs.running().map(|job| job.key).chain(queued);
             plan.evict.extend(jobs.map(|job| (job.clone(), Eviction::Terminate)));
         }
     }
@@ -109,7 +109,7 @@ fn wanted_nodes(cluster: &ClusterView, live: &[&NodeView]) -> usize {
 fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
     let mut demand = live.iter().filter(|node| matches!(node.standing, NodeStanding::Busy(_))).count();
     let all = [Priority::High, Priority::Normal, Priority::Low];
-    for job in all.into_iter().flat_map(|priority| cluster.queue.waiting(priority)) {
+    for job in all.into_iter().flat_map(|priority| cluster.jobs.waiting(priority)) {
         if demand >= max {
             break;
         }

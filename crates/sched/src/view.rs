@@ -17,9 +17,7 @@ pub struct ClusterView<'a> {
     /// How many nodes a cluster with autoScale begins with; 0 once it has had any.
     pub initial: usize,
     pub nodes: Vec<NodeView<'a>>,
-    /// Jobs that hold nodes, in any order.
-    pub running: Vec<RunningView<'a>>,
-    pub queue: Box<dyn Queue + 'a>,
+    pub jobs: Box<dyn Jobs + 'a>,
 }
 
 /// How many nodes the cluster should have.
@@ -80,10 +78,14 @@ pub struct WaitingView<'a> {
     pub limit: Duration,
 }
 
-pub type Waiting<'q> = Box<dyn Iterator<Item = WaitingView<'q>> + 'q>;
+pub type Waiting<'j> = Box<dyn Iterator<Item = WaitingView<'j>> + 'j>;
+pub type Running<'j> = Box<dyn Iterator<Item = RunningView<'j>> + 'j>;
 
-/// The queue of one cluster, looked at from the front and only as far as needed.
-pub trait Queue {
-    /// The waiting jobs that were submitted with this priority, in the order of submission.
+/// The unfinished jobs of one cluster, looked at only when and as far as needed: most passes start nobody.
+pub trait Jobs {
+    /// Those that wait and were submitted with this priority, in the order of submission.
     fn waiting(&self, priority: Priority) -> Waiting<'_>;
+
+    /// Those that hold nodes, in any order.
+    fn running(&self) -> Running<'_>;
 }

@@ -106,7 +106,7 @@ fn first_blocked(world: &World, policy: &Policy) -> Option<(corro_model::JobKey,
     let view = world.view();
     let scaling = scale::plan_scale(&view, at(world.now), policy);
     let mut line = place::Line::new(&view, &scaling, at(world.now), policy);
-    for job in corro_sched::order::in_order(&*view.queue, at(world.now), policy) {
+    for job in corro_sched::order::in_order(&*view.jobs, at(world.now), policy) {
         line.consider(&job);
     }
     let first = line.first()?;

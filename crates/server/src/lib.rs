@@ -9,6 +9,8 @@ pub mod gateway;
 pub mod http;
 mod provider;
 pub mod reconcile;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 
 use std::net::SocketAddr;

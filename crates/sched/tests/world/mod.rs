@@ -162,17 +162,12 @@ impl World {
             };
             NodeView { id: &n.id, index, standing, since }
         });
-        let running = self.jobs.iter().filter(|job| job.ended.is_none()).filter_map(|job| {
-            let started = job.started?;
-            Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit) })
-        });
         ClusterView {
             key: &self.key,
             target: self.target,
             initial: self.initial,
             nodes: nodes.collect(),
-            running: running.collect(),
-            queue: Box::new(Line(&self.jobs)),
+            jobs: Box::new(Line(&self.jobs)),
         }
     }
 
@@ -239,7 +234,7 @@ impl World {
 /// Jobs in order of submission; those without a start are the queue.
 struct Line<'a>(&'a [Job]);
 
-impl Queue for Line<'_> {
+impl Jobs for Line<'_> {
     fn waiting(&self, priority: Priority) -> Waiting<'_> {
         let queued =
             self.0.iter().enumerate().filter(move |(_, job)| job.priority == priority && job.started.is_none());
@@ -249,6 +244,13 @@ impl Queue for Line<'_> {
             submitted: at(job.submitted),
             node_count: job.needs,
             limit: Duration::from_secs(job.limit),
+        }))
+    }
+
+    fn running(&self) -> Running<'_> {
+        Box::new(self.0.iter().filter(|job| job.ended.is_none()).filter_map(|job| {
+            let started = job.started?;
+            Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit) })
         }))
     }
 }

@@ -7,7 +7,7 @@ use corro_model::batchai::{AllocationState, Priority, ProvisioningState};
 use corro_model::state::{JobState, NodeEvent, NodeState};
 use corro_model::{ClusterKey, JobKey, Timestamp};
 use corro_sched::{
-    ClusterView, Eviction, NodeStanding, NodeView, Plan, Policy, Queue, RunningView, Snapshot, Target, Waiting,
+    ClusterView, Eviction, Jobs, NodeStanding, NodeView, Plan, Policy, Running, RunningView, Snapshot, Target, Waiting,
     WaitingView,
 };
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State};
@@ -23,7 +23,7 @@ pub fn view(state: &State, now: Timestamp) -> Snapshot<'_> {
     Snapshot { now, clusters: clusters.collect() }
 }
 
-/// One cluster. Its queue is not copied, however long it is.
+/// One cluster. Its jobs are not copied, however many wait.
 pub fn cluster_view<'a>(
     state: &'a State,
     key: &'a ClusterKey,
@@ -36,14 +36,12 @@ pub fn cluster_view<'a>(
         standing: standing(node),
         since: node.since(),
     };
-    let running = state.active_jobs_of(key).map(|(key, job)| running_view(key, job, now));
     ClusterView {
         key,
         target: target(cluster),
         initial: initial_nodes(cluster),
         nodes: state.nodes_of(key).map(node).collect(),
-        running: running.collect(),
-        queue: Box::new(QueueOf { state, cluster: key }),
+        jobs: Box::new(JobsOf { state, cluster: key, now }),
     }
 }
 
@@ -54,12 +52,13 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, now: Timestamp) -> Running
     RunningView { key, started, ends_by }
 }
 
-struct QueueOf<'a> {
+struct JobsOf<'a> {
     state: &'a State,
     cluster: &'a ClusterKey,
+    now: Timestamp,
 }
 
-impl Queue for QueueOf<'_> {
+impl Jobs for JobsOf<'_> {
     fn waiting(&self, priority: Priority) -> Waiting<'_> {
         Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|(key, job)| WaitingView {
             key,
@@ -68,6 +67,10 @@ impl Queue for QueueOf<'_> {
             node_count: job.spec.node_count.max(1) as usize,
             limit: job.spec.constraints.max_wall_clock_time.0,
         }))
+    }
+
+    fn running(&self) -> Running<'_> {
+        Box::new(self.state.active_jobs_of(self.cluster).map(|(key, job)| running_view(key, job, self.now)))
     }
 }
 
@@ -146,3 +149,6 @@ fn standing(node: &NodeRecord) -> NodeStanding<'_> {
         NodeState::Unusable { lost: false, .. } => NodeStanding::Unusable,
     }
 }
+
+#[cfg(test)]
+mod tests;

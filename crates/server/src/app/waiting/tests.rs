@@ -1,90 +1,9 @@
 //! What queued jobs say, in a state made by hand.
 
-use std::sync::Arc;
-
-use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
-use corro_model::state::{JobEvent, NodeEvent};
-use corro_model::{GroupKey, NodeId};
-use corro_store::{ExperimentRecord, NewJob, NodeRecord, Txn};
 use serde_json::json;
 
 use super::*;
-
-const NOW: Timestamp = Timestamp::from_millis(1_542_000_000_000);
-
-fn at(seconds: u64) -> Timestamp {
-    NOW.plus(Duration::from_secs(seconds))
-}
-
-fn key(name: &str) -> JobKey {
-    GroupKey::new("g").workspace("w").experiment("cifar").job(name)
-}
-
-fn cluster_key() -> ClusterKey {
-    GroupKey::new("g").workspace("w").cluster("nc6")
-}
-
-/// A cluster of idle nodes and an experiment.
-fn state(scale: serde_json::Value, nodes: u32) -> State {
-    let mut state = State::default();
-    let provisioning = Provisioning::new(ProvisioningState::Succeeded, NOW);
-    let experiment = ExperimentRecord { name: "Cifar".to_owned(), provisioning: provisioning.clone() };
-    state.put(key("x").experiment(), Arc::new(experiment));
-    let spec = json!({"vmSize": "D1", "userAccountSettings": {"adminUserName": "a"}, "scaleSettings": scale});
-    let cluster = ClusterRecord {
-        name: "NC6".to_owned(),
-        guid: String::new(),
-        pool: 1,
-        next_index: 1,
-        spec: serde_json::from_value(spec).expect("a literal"),
-        secrets: None,
-        fingerprint: String::new(),
-        provisioning,
-        allocation: AllocationState::Steady,
-        allocation_since: NOW,
-    };
-    state.put(cluster_key(), Arc::new(cluster));
-    change(&mut state, |txn| {
-        for index in 1..=nodes {
-            let id = NodeId::new(1, index, NOW);
-            txn.put(id.clone(), NodeRecord::allocating(cluster_key(), index, String::new(), NOW));
-            txn.node_event(&id, NodeEvent::Joined, NOW).expect("it was allocating");
-            txn.node_event(&id, NodeEvent::Ready, NOW).expect("it was preparing");
-        }
-    });
-    state
-}
-
-fn manual(count: u32) -> serde_json::Value {
-    json!({"manual": {"targetNodeCount": count}})
-}
-
-fn change(state: &mut State, change: impl FnOnce(&mut Txn)) {
-    *state = state.after(change).0;
-}
-
-fn submit(state: &mut State, name: &str, nodes: i32, limit: &str) {
-    let spec = json!({"nodeCount": nodes, "stdOutErrPathPrefix": "x", "constraints": {"maxWallClockTime": limit}});
-    change(state, |txn| {
-        let job = NewJob {
-            name: name.to_uppercase(),
-            guid: name.to_owned(),
-            sequence: txn.next_sequence(),
-            cluster: cluster_key(),
-            spec: serde_json::from_value(spec).expect("a literal"),
-            secrets: None,
-            fingerprint: String::new(),
-            segment: String::new(),
-            provisioning: Provisioning::new(ProvisioningState::Succeeded, NOW),
-        };
-        txn.put(key(name), JobRecord::queued(job, NOW));
-    });
-}
-
-fn start(state: &mut State, name: &str, nodes: &[u32]) {
-    let nodes = nodes.iter().map(|index| NodeId::new(1, *index, NOW)).collect();
-    change(state, |txn| txn.place(&key(name), nodes, NOW).expect("the nodes are idle"));
-}
+use crate::testing::*;
 
 fn standing(state: &State, name: &str) -> Standing {
     let job = state.jobs[&key(name)].clone();
@@ -104,7 +23,7 @@ fn a_job_that_can_never_run_says_what_to_do() {
         )
     );
     assert_eq!((big.standing.estimated_start, big.standing.resize_to), (None, Some(8)));
-    let mut state = self::state(json!({"autoScale": {"minimumNodeCount": 1, "maximumNodeCount": 4}}), 0);
+    let mut state = crate::testing::state(json!({"autoScale": {"minimumNodeCount": 1, "maximumNodeCount": 4}}), 0);
     submit(&mut state, "big", 8, "PT1H");
     let why = standing(&state, "big").why.unwrap_or_default();
     assert!(why.contains("raise its maximum with 'cluster auto-scale --min 1 --max 8'"), "{why}");
@@ -163,8 +82,7 @@ fn what_jobs_of_the_experiment_took_makes_the_estimate() {
     for (name, took) in [("x", 10), ("y", 300), ("z", 40)] {
         submit(&mut state, name, 1, "PT1H");
         start(&mut state, name, &[1]);
-        let ended = JobEvent::Succeeded { at: at(took) };
-        change(&mut state, |txn| txn.end_attempt(&key(name), ended, at(took)).expect("it ran"));
+        end(&mut state, name, at(took));
     }
     submit(&mut state, "r", 1, "P7D");
     start(&mut state, "r", &[1]);

@@ -1,0 +1,96 @@
+//! From a state to steps: what a pass does about nodes and queues.
+
+use corro_model::NodeId;
+use corro_store::State;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::*;
+
+fn steps(state: &State, now: Timestamp) -> Vec<Step> {
+    decide(state, &corro_sched::plan(&view(state, now), &POLICY))
+}
+
+fn allocated(state: &State) -> usize {
+    let counts = steps(state, NOW).into_iter().filter_map(|step| match step {
+        Step::Allocate(_, count, _) => Some(count),
+        _ => None,
+    });
+    counts.sum()
+}
+
+fn retired(state: &State, now: Timestamp) -> Vec<NodeId> {
+    let nodes = steps(state, now).into_iter().filter_map(|step| match step {
+        Step::Node(id, NodeEvent::Retired) => Some(id),
+        _ => None,
+    });
+    nodes.collect()
+}
+
+fn auto(min: u32, max: u32, initial: u32) -> Value {
+    json!({"autoScale": {"minimumNodeCount": min, "maximumNodeCount": max, "initialNodeCount": initial}})
+}
+
+#[test]
+fn the_initial_node_count_is_for_the_creation_only() {
+    let mut state = state(auto(0, 4, 3), 0);
+    assert_eq!(allocated(&state), 0);
+    change(&mut state, |txn| {
+        txn.update::<ClusterRecord>(&cluster_key(), |c| c.provisioning.turn(ProvisioningState::Creating, NOW));
+    });
+    assert_eq!(allocated(&state), 3);
+}
+
+#[test]
+fn a_node_leaves_an_auto_scaled_cluster_when_it_was_idle_for_a_minute() {
+    let mut state = state(auto(0, 4, 0), 2);
+    submit(&mut state, "a", 1, "PT1H");
+    start(&mut state, "a", &[1]);
+    assert_eq!(retired(&state, at(59)), []);
+    assert_eq!(retired(&state, at(60)), [node_id(2)]);
+    // Its idleness begins when its job ends, not when it came.
+    end(&mut state, "a", at(50));
+    assert_eq!(retired(&state, at(109)), [node_id(2)]);
+    assert_eq!(retired(&state, at(110)), [node_id(2), node_id(1)]);
+}
+
+/// Nodes 1 and 2 run `a` and `b`, and one of them has to go.
+#[test]
+fn a_resize_ends_requeues_or_waits_for_jobs_as_asked() {
+    let check = |option: &str, expected: &[Step]| {
+        let mut state = state(json!({"manual": {"targetNodeCount": 1, "nodeDeallocationOption": option}}), 2);
+        for (name, node) in [("a", 1), ("b", 2)] {
+            submit(&mut state, name, 1, "PT1H");
+            start(&mut state, name, &[node]);
+        }
+        let steps = steps(&state, NOW);
+        let about_jobs = steps.iter().filter(|step| !matches!(step, Step::Allocation(..))).cloned();
+        assert_eq!(about_jobs.collect::<Vec<_>>(), expected, "{option}");
+    };
+    check("requeue", &[Step::Evict(key("b"))]);
+    check("terminate", &[Step::Terminate(key("b"))]);
+    check("waitforjobcompletion", &[]);
+}
+
+#[test]
+fn what_was_told_to_stop_is_not_told_again_and_frees_its_node_soon() {
+    let mut state = state(json!({"manual": {"targetNodeCount": 0, "nodeDeallocationOption": "requeue"}}), 1);
+    submit(&mut state, "a", 1, "P7D");
+    start(&mut state, "a", &[1]);
+    assert!(steps(&state, NOW).contains(&Step::Evict(key("a"))));
+    change(&mut state, |txn| {
+        txn.update::<JobRecord>(&key("a"), |job| job.evicted_attempt = Some(job.attempts));
+    });
+    assert!(!steps(&state, NOW).contains(&Step::Evict(key("a"))));
+    let view = view(&state, at(5));
+    let running = view.clusters[0].jobs.running().next();
+    assert_eq!(running.map(|job| job.ends_by), Some(at(5)));
+}
+
+#[test]
+fn a_gang_is_placed_on_the_nodes_it_needs() {
+    let mut state = state(manual(3), 3);
+    submit(&mut state, "a", 2, "PT1H");
+    let target = Target::Manual { count: 3, option: Default::default() };
+    assert_eq!(steps(&state, NOW), [Step::Place(key("a"), vec![node_id(1), node_id(2)], target)]);
+}
