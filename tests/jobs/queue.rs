@@ -2,7 +2,7 @@
 
 use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A cluster with one node: everybody but the first waits.
 #[test]
@@ -39,6 +39,51 @@ fn first_come_first_served() {
     let time = |name: &str, field: &str| site.job(name)["executionInfo"][field].as_str().expect("a time").to_owned();
     assert!(time("two", "startTime") >= time("one", "endTime"), "one job a node at a time");
     assert!(time("four", "startTime") >= time("two", "endTime"), "one job a node at a time");
+}
+
+/// Two nodes, one of them busy: the first in line waits for both, who could delay it waits too, and who cannot goes first.
+#[test]
+fn a_later_job_starts_first_if_that_delays_nobody_and_all_say_why() {
+    let site = Site::start();
+    site.prepare(2);
+    let submit = |name: &str, nodes: usize, command: &str, limit: &str| {
+        let settings = json!({"customToolkitSettings": {"commandLine": command}});
+        site.submit_with(name, nodes, settings, json!({"constraints": {"maxWallClockTime": limit}}));
+    };
+    let why = |name: &str| site.corro(&format!("job why {name} {IN_WORKSPACE} -e cifar")).ok().stdout;
+    submit("busy", 1, &wait_at("go"), "PT2H");
+    site.wait_for_state("busy", &["running"]);
+    submit("big", 2, "true", "PT1H");
+    submit("long", 1, "true", "PT3H");
+    submit("short", 1, &wait_at("go"), "PT1H");
+    let short = site.wait_for_state("short", &["running"]);
+    assert_eq!(short["waiting"], Value::Null, "{short}");
+
+    let big = site.job("big");
+    let waiting = &big["waiting"];
+    assert_eq!((&waiting["reason"], &waiting["position"]), (&"nodesBusy".into(), &1.into()), "{big}");
+    assert_eq!((&waiting["estimateBasis"], &waiting["resizeTo"]), (&"limits".into(), &4.into()), "{big}");
+    let text = why("big");
+    assert!(text.starts_with("The job \"big\" waits: the job is next and needs 2 nodes"), "{text}");
+    assert!(text.contains("number 1 in the queue of cluster nc6cluster"), "{text}");
+    assert!(
+        text.contains("  - 2 more idle nodes: short ends by ") && text.contains("'cluster resize --target 4'"),
+        "{text}"
+    );
+    let list = site.corro(&format!("batchai job list {IN_WORKSPACE} -e cifar")).json();
+    let positions: Vec<_> =
+        list.as_array().expect("jobs").iter().map(|job| job["waiting"]["position"].clone()).collect();
+    assert_eq!(positions, [json!(1), Value::Null, json!(2), Value::Null], "big, busy, long, short: {list}");
+    assert!(why("busy").starts_with("The job \"busy\" runs on 1 node of cluster nc6cluster"), "{}", why("busy"));
+    site.corro(&format!("job why nobody {IN_WORKSPACE} -e cifar")).fails(3, &["nobody"]);
+
+    site.open_gate("go");
+    for name in ["busy", "short", "big", "long"] {
+        assert_eq!(site.wait_for_end(name)["executionState"], "succeeded");
+    }
+    let start = |name: &str| site.job(name)["executionInfo"]["startTime"].as_str().expect("a time").to_owned();
+    assert!(start("big") <= start("long"), "the first in line was not delayed");
+    assert!(why("big").contains("is done: all its processes ended with exit code 0"), "{}", why("big"));
 }
 
 /// Jobs that end while others begin: each end is noticed, made durable and cleaned up after without the job's ever

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{agent, batchai, completion, doctor, group, run, server, storage, tutorial, up, upkeep};
+use crate::commands::{agent, batchai, completion, doctor, group, job_why, run, server, storage, tutorial, up, upkeep};
 use crate::workload::WorkloadArgs;
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -35,6 +35,8 @@ pub enum TopCommand {
     Run(run::RunArgs),
     /// See the whole tutorial run on this machine, from cluster to trained model
     Tutorial(tutorial::TutorialArgs),
+    /// Ask about a job in plain words
+    Job(job_why::JobArgs),
     /// Back up, restore and check a server's data; read its history
     Admin(upkeep::AdminArgs),
     /// Look at this machine and say what Corro will find
@@ -51,7 +53,7 @@ pub enum TopCommand {
 
 const SECTIONS: [(&str, &[&str]); 2] = [
     ("Azure-compatible commands", &["group", "batchai", "storage"]),
-    ("Running Corro", &["up", "server", "agent", "run", "admin", "tutorial", "doctor", "completion"]),
+    ("Running Corro", &["up", "server", "agent", "run", "job", "admin", "tutorial", "doctor", "completion"]),
 ];
 
 const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";

@@ -66,6 +66,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
         TopCommand::Admin(args) => commands::upkeep::run(args).await.map(done),
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
+        TopCommand::Job(args) => commands::job_why::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).map(done),
         TopCommand::Completion(args) => commands::completion::run(args, args::for_completion()).map(done),
         TopCommand::Workload(args) => Ok(workload::run(&args).map(done)?),

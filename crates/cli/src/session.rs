@@ -19,7 +19,7 @@ use crate::talk::say;
 pub use settings::setting;
 
 /// The arguments every command of the Azure-compatible groups takes.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global Arguments")]
 pub struct GlobalArgs {
     /// How to print the answer: json, jsonc, table, tsv, yaml or none [default: AZURE_CORE_OUTPUT, or json]

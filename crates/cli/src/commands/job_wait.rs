@@ -90,7 +90,7 @@ impl Seen {
     }
 }
 
-fn failure_lines(info: Option<&ExecutionInfo>) -> Vec<String> {
+pub fn failure_lines(info: Option<&ExecutionInfo>) -> Vec<String> {
     let Some(info) = info else { return Vec::new() };
     let code = info.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
     let end = end_words(Some(info)).map_or_else(String::new, |end| format!(" {end}"));

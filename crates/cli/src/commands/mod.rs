@@ -20,6 +20,7 @@ pub mod job;
 pub mod job_file;
 mod job_stream;
 mod job_wait;
+pub mod job_why;
 mod mounts;
 mod names;
 mod node;

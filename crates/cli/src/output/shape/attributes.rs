@@ -2,7 +2,8 @@
 //!
 //! A shape has `own` attributes, found at the top of the wire object, and `properties`, which the wire keeps in a wrapper
 //! and the SDK flattens. An attribute is `KIND [WIRE_NAME]`; the kinds are `value`, `time`, `duration`, `float`, `{shape}`
-//! and `[shape]`.
+//! and `[shape]`. A `?` before the kind marks what is ours and not the service's: it is printed only when it is there, so
+//! that everything else looks as `az` prints it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -35,6 +36,10 @@ fn take(attributes: &BTreeMap<String, String>, wire: Option<&Map<String, Value>>
     for (attribute, rule) in attributes {
         let (kind, wire_name) = rule.split_once(' ').unwrap_or((rule, attribute));
         let value = wire.and_then(|object| object.get(wire_name)).unwrap_or(&Value::Null);
+        let kind = match kind.strip_prefix('?') {
+            Some(_) if value.is_null() => continue,
+            ours => ours.unwrap_or(kind),
+        };
         printed.insert(attribute.clone(), convert_attribute(kind, value));
     }
 }
@@ -77,7 +82,7 @@ pub fn find_unknown(shape: &Attributes, wire: &Value, at: &str, unknown: &mut Ve
 fn check_field(attributes: &BTreeMap<String, String>, key: &str, value: &Value, path: &str, unknown: &mut Vec<String>) {
     let rule = attributes.iter().find_map(|(attribute, rule)| {
         let (kind, wire_name) = rule.split_once(' ').unwrap_or((rule, attribute));
-        (wire_name == key).then_some(kind)
+        (wire_name == key).then_some(kind.trim_start_matches('?'))
     });
     match (rule, value) {
         (None, _) => unknown.push(path.to_owned()),

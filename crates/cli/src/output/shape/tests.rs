@@ -10,7 +10,7 @@ const CLUSTER_ID: &str = "/subscriptions/0/resourceGroups/demo_resource_group/pr
 fn every_nested_shape_exists() {
     for (name, shape) in SHAPES.iter() {
         for (attribute, rule) in shape.own.iter().chain(&shape.properties) {
-            let kind = rule.split(' ').next().unwrap_or_default();
+            let kind = rule.split(' ').next().unwrap_or_default().trim_start_matches('?');
             match kind {
                 "value" | "time" | "duration" | "float" => {}
                 nested => assert!(
@@ -103,6 +103,13 @@ fn job_of_the_swagger_example() {
     );
     assert_eq!(printed["inputDirectories"], json!([{"id": "INPUT", "path": "$AZ_BATCHAI_MOUNT_ROOT/azfiles/input"}]));
     assert_eq!(printed["horovodSettings"], Value::Null);
+    let mut queued = wire.clone();
+    queued["properties"]["waitingFor"] = "nodes".into();
+    queued["properties"]["waiting"] =
+        json!({"reason": "behind", "position": 2, "estimatedStart": "2017-09-27T23:36:54Z"});
+    let queued = Shape::Job.apply(&queued);
+    assert_eq!((&queued["waitingFor"], &queued["waiting"]["position"]), (&json!("nodes"), &json!(2)));
+    assert_eq!(queued["waiting"]["estimatedStart"], "2017-09-27T23:36:54+00:00");
     assert_eq!(printed.as_object().map(Map::len), Some(33), "32 attributes and resourceGroup");
 }
 
