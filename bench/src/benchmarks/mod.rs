@@ -2,6 +2,7 @@
 
 mod binary;
 mod idle;
+mod plan;
 mod submit;
 mod transfer;
 mod up;
@@ -41,6 +42,7 @@ pub struct Verdict {
 pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "binary", promise: binary::PROMISE, run: binary::run },
     Benchmark { name: "idle", promise: idle::PROMISE, run: idle::run },
+    Benchmark { name: "plan", promise: plan::PROMISE, run: plan::run },
     Benchmark { name: "submit", promise: submit::PROMISE, run: submit::run },
     Benchmark { name: "transfer", promise: transfer::PROMISE, run: transfer::run },
     Benchmark { name: "up", promise: up::PROMISE, run: up::run },
