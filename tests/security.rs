@@ -11,5 +11,7 @@ mod doors;
 mod limits;
 #[path = "security/paths.rs"]
 mod paths;
+#[path = "security/roles.rs"]
+mod roles;
 #[path = "security/tls.rs"]
 mod tls;

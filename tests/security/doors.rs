@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use corro_model::ops::ALL;
 use corro_model::storage::hmac_base64;
+use corro_store::seal::digest;
 use corro_store::{Store, Vault};
 use serde_json::{Value, json};
 
@@ -28,6 +29,8 @@ fn paths(site: &Site) -> BTreeSet<String> {
             .replace("{account}", "mystorageaccount")
             .replace("{location}", "eastus")
             .replace("{job}", "job1")
+            .replace("{principal}", "administrator")
+            .replace("{fileServer}", "server1")
             .replace("{operation}", "7a0b2c3d-0000-0000-0000-000000000000")
     };
     ALL.iter().map(|(_, _, path)| fill(path)).collect()
@@ -38,16 +41,18 @@ fn bad_tokens(site: &mut Site) -> Vec<String> {
     let good = site.token();
     let profile = site.profile();
     site.kill_server();
-    let key = {
+    let (key, cred) = {
         let store = Store::open(&site.data().join("corro.db")).expect("the database opens");
         let vault = Vault::open(&site.data().join("master.key")).expect("the key opens");
         let sealed = store.snapshot().this().expect("it has started once").token_key.clone();
-        vault.open_sealed("token key", &sealed).expect("they fit").expose().to_owned()
+        let secret = digest(profile["clientSecret"].as_str().expect("text"));
+        let cred = digest(&secret)[..16].to_owned();
+        (vault.open_sealed("token key", &sealed).expect("they fit").expose().to_owned(), cred)
     };
     site.up_at(&site.address());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
     let token = |header: &str, key: &str, appid: &Value, exp: i64| {
-        let claims = json!({"appid": appid, "tid": profile["tenant"], "iat": now - 7200, "exp": exp});
+        let claims = json!({"appid": appid, "tid": profile["tenant"], "cred": cred, "iat": now - 7200, "exp": exp});
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims.to_string()));
         let signature = hmac_base64(key.as_bytes(), &signed);
         format!("{signed}.{}", signature.trim_end_matches('=').replace('+', "-").replace('/', "_"))

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{agent, batchai, completion, doctor, group, job_why, run, server, storage, tutorial, up, upkeep};
+use crate::commands::{
+    ad, agent, batchai, completion, doctor, group, job_why, login, run, server, storage, tutorial, up, upkeep,
+};
 use crate::workload::WorkloadArgs;
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -25,6 +27,14 @@ pub enum TopCommand {
     Batchai(batchai::BatchaiArgs),
     /// Storage accounts, file shares, directories and files
     Storage(storage::StorageArgs),
+    /// Who else may use the server, and as what
+    Ad(ad::AdArgs),
+    /// Log in to a server
+    Login(login::LoginArgs),
+    /// Forget the login of this user on this machine
+    Logout,
+    /// The subscription in use, and who uses it
+    Account(login::AccountArgs),
     /// Start a server and its nodes on this machine: all you need to begin
     Up(up::UpArgs),
     /// Start a server whose nodes are machines that join it
@@ -52,7 +62,7 @@ pub enum TopCommand {
 }
 
 const SECTIONS: [(&str, &[&str]); 2] = [
-    ("Azure-compatible commands", &["group", "batchai", "storage"]),
+    ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account"]),
     ("Running Corro", &["up", "server", "agent", "run", "job", "admin", "tutorial", "doctor", "completion"]),
 ];
 

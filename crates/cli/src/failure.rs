@@ -120,9 +120,9 @@ impl From<ClientError> for Failure {
                 "trust its certificate authority with CORRO_CA=FILE or 'corro login --ca FILE': 'corro up --tls' shows the file on the server's machine",
             ),
             ClientError::NotTls { .. } => Some("write its address with http://, or start it with --tls"),
-            ClientError::LoginRefused { .. } => {
-                Some("the login of this machine is kept by 'corro up': run it again on the server's machine")
-            }
+            ClientError::LoginRefused { .. } => Some(
+                "log in again with 'corro login', or run 'corro up' again on the server's machine, where the administrator's login is kept",
+            ),
             ClientError::UnexpectedAnswer { .. } | ClientError::UnexpectedFileAnswer { .. } => {
                 Some("use the same version of corro for server and client")
             }

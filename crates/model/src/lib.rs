@@ -4,7 +4,7 @@
 //! It never does I/O and never reads a clock: time, randomness and bytes are arguments.
 //!
 //! Reading order: [`names`] and [`ids`] (what things are called), [`batchai`] and [`arm`] (what travels),
-//! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`validate`] (what is refused),
+//! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`rights`] (who may), [`validate`] (what is refused),
 //! [`node`] (what server and agent tell each other), [`storage`] (how file requests are signed).
 
 pub mod arm;
@@ -18,6 +18,7 @@ pub mod names;
 pub mod node;
 pub mod ops;
 pub mod password;
+pub mod rights;
 pub mod secret;
 pub mod state;
 pub mod storage;

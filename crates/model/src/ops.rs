@@ -204,6 +204,13 @@ operations! {
     /// What the `Location` header points at: 202 while busy, then 200.
     OperationStatus "Operations_Status" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationstatuses/{operation}"), BATCHAI_VERSION, NoBody => NoBody;
 
+    /// Ours: who may call. The password is in the answer, once.
+    PrincipalsCreate "Corro_Principals_Create" Post sub!("/providers/Corro/principals"), BATCHAI_VERSION, PrincipalCreateParameters => PrincipalCredential;
+    PrincipalsList "Corro_Principals_List" Get sub!("/providers/Corro/principals"), BATCHAI_VERSION, NoBody => Page<Principal>;
+    PrincipalsGet "Corro_Principals_Get" Get sub!("/providers/Corro/principals/{principal}"), BATCHAI_VERSION, NoBody => Principal;
+    PrincipalsDelete "Corro_Principals_Delete" Delete sub!("/providers/Corro/principals/{principal}"), BATCHAI_VERSION, NoBody => NoBody;
+    PrincipalsReset "Corro_Principals_ResetCredentials" Post sub!("/providers/Corro/principals/{principal}/resetCredentials"), BATCHAI_VERSION, NoBody => PrincipalCredential;
+
     /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;
 }

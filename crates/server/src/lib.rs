@@ -96,6 +96,7 @@ impl Server {
             subscription: identity.subscription.clone().into(),
             tenant: identity.tenant.clone().into(),
             token_key: identity.token_key.into(),
+            caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
         };
         let (stop, stopping) = watch::channel(false);

@@ -30,6 +30,38 @@ impl HistoryBounds {
 /// Who acts when nobody asked: the server's own loops.
 pub const SERVER: &str = "corro";
 
+/// On whose behalf a transaction is made, and from where they asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    pub name: Arc<str>,
+    from: Option<Arc<str>>,
+}
+
+impl From<&str> for Actor {
+    fn from(name: &str) -> Self {
+        Self::new(name, None)
+    }
+}
+
+impl Actor {
+    pub fn new(name: &str, from: Option<&str>) -> Self {
+        Self { name: name.into(), from: from.map(Arc::from) }
+    }
+
+    /// The detail of an event, with the address it was asked from.
+    pub fn located(&self, detail: Value) -> Value {
+        match (&self.from, detail) {
+            (None, detail) => detail,
+            (Some(from), Value::Object(mut fields)) => {
+                fields.insert("from".to_owned(), json!(**from));
+                Value::Object(fields)
+            }
+            (Some(from), Value::Null) => json!({ "from": **from }),
+            (Some(from), other) => json!({"from": **from, "detail": other}),
+        }
+    }
+}
+
 /// Something that happened in a transaction; its time is that of the commit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Event {
@@ -70,7 +102,7 @@ impl Subject for OperationRecord {
 
 impl Subject for PrincipalRecord {
     fn sketch(&self) -> Value {
-        json!({"name": self.name})
+        json!({"name": self.name, "assignments": self.assignments})
     }
 }
 

@@ -25,7 +25,8 @@ use corro_model::history::{HistoryEntry, HistoryFilter};
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
-pub use history::HistoryBounds;
+use history::Actor;
+pub use history::{HistoryBounds, SERVER};
 pub use records::*;
 pub use seal::{Sealed, Vault};
 pub use state::State;
@@ -83,7 +84,7 @@ impl From<StoreError> for ApiError {
 pub struct Store {
     shared: Arc<Shared>,
     writer: writer::Inbox,
-    actor: Arc<str>,
+    actor: Actor,
 }
 
 /// What readers see without asking the writer.
@@ -106,12 +107,17 @@ impl Store {
         let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
         let shared = Arc::new(Shared { snapshot, changed, reader });
         let writer = writer::start(db, shared.clone());
-        Ok(Self { shared, writer, actor: history::SERVER.into() })
+        Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
     }
 
     /// The same store; what is committed through it is noted in the history as done by `actor`.
     pub fn acting_as(&self, actor: &str) -> Self {
-        Self { actor: actor.into(), ..self.clone() }
+        Self { actor: Actor::new(actor, None), ..self.clone() }
+    }
+
+    /// As above, and from which address the actor asked.
+    pub fn acting_from(&self, actor: &str, address: &str) -> Self {
+        Self { actor: Actor::new(actor, Some(address)), ..self.clone() }
     }
 
     /// What happened, newest first. Blocking; does not disturb the writer.

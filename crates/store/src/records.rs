@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
+use corro_model::rights::Assignment;
 use corro_model::state::{JobState, NodeState};
 use corro_model::{
     AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey,
@@ -91,6 +92,9 @@ pub struct PrincipalRecord {
     pub name: String,
     pub secret_digest: String,
     pub created: Timestamp,
+    /// What it may do, and where.
+    #[serde(default)]
+    pub assignments: Vec<Assignment>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

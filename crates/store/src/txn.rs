@@ -9,7 +9,7 @@ use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Refused, job,
 use corro_model::{JobKey, NodeId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::history::{self, Event, SERVER};
+use crate::history::{self, Actor, Event, SERVER};
 use crate::records::{JobRecord, LostAttempt, NodeRecord, Record};
 use crate::state::State;
 
@@ -37,11 +37,11 @@ impl<R: Record> Body for R {
 pub struct Txn {
     state: State,
     changes: Changes,
-    actor: Arc<str>,
+    actor: Actor,
 }
 
 impl Txn {
-    pub(crate) fn on(state: &State, actor: Arc<str>) -> Self {
+    pub(crate) fn on(state: &State, actor: Actor) -> Self {
         Self { state: state.clone(), changes: Changes::default(), actor }
     }
 
@@ -52,7 +52,7 @@ impl Txn {
 
     /// On whose behalf this is changed.
     pub fn actor(&self) -> &str {
-        &self.actor
+        &self.actor.name
     }
 
     pub fn get<R: Record>(&self, key: &R::Key) -> Option<Arc<R>> {
@@ -67,7 +67,7 @@ impl Txn {
             None => Some(R::CAME),
             Some(old) if record.is_deleting() && !old.is_deleting() => Some("deleting"),
             // How jobs and nodes move is noted where they are moved; the server's own upkeep of the others is not news.
-            Some(_) if R::MOVES || &*self.actor == SERVER => None,
+            Some(_) if R::MOVES || &*self.actor.name == SERVER => None,
             Some(_) => Some("changed"),
         };
         if let Some(event) = event {
@@ -88,7 +88,8 @@ impl Txn {
     /// Adds a line to the history, in this transaction: for what cannot be seen from the records. `what` is kind and
     /// event; `detail` is small and holds no secret.
     pub fn note(&mut self, what: &str, resource: &str, detail: Value) {
-        let (actor, what, resource) = (self.actor.clone(), what.to_owned(), resource.to_owned());
+        let (actor, what, resource) = (self.actor.name.clone(), what.to_owned(), resource.to_owned());
+        let detail = self.actor.located(detail);
         self.changes.events.push(Event { actor, what, resource, detail });
     }
 

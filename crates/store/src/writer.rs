@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use corro_model::Timestamp;
 
 use crate::db::Db;
+use crate::history::Actor;
 use crate::state::State;
 use crate::txn::{Changes, Txn};
 use crate::{Shared, StoreError};
@@ -22,7 +23,7 @@ const GROUP: usize = 512;
 pub(crate) struct Inbox(mpsc::Sender<Box<dyn Change>>);
 
 impl Inbox {
-    pub fn send<T, E, F>(&self, actor: Arc<str>, change: F, reply: oneshot::Sender<Result<T, E>>)
+    pub fn send<T, E, F>(&self, actor: Actor, change: F, reply: oneshot::Sender<Result<T, E>>)
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -79,7 +80,7 @@ trait Change: Send {
 }
 
 struct Pending<T, E, F> {
-    actor: Arc<str>,
+    actor: Actor,
     change: Option<F>,
     result: Option<Result<T, E>>,
     reply: Option<oneshot::Sender<Result<T, E>>>,

@@ -4,6 +4,7 @@
 //! Sibling files repeat the same shape: an enum of subcommands, their arguments, and `run`. What resources have in common
 //! is in `names` (arguments), `target` (which one) and `resource` (show, list, end).
 
+pub mod ad;
 mod admin;
 pub mod agent;
 mod auto_storage;
@@ -21,6 +22,7 @@ pub mod job_file;
 mod job_stream;
 mod job_wait;
 pub mod job_why;
+pub mod login;
 mod mounts;
 mod names;
 mod node;

@@ -25,6 +25,8 @@ pub fn hint(code: &str, place: Place<'_>) -> Option<String> {
         "ClusterNotFound" => see("clusters", format!("batchai cluster list {in_workspace}")),
         "FileServerNotFound" => see("file servers", format!("batchai file-server list {in_workspace}")),
         "JobNotFound" => see("jobs", format!("batchai job list {in_experiment}")),
+        "AuthorizationFailed" => Some("ask an owner for a role: 'corro account show' says who you are".to_owned()),
+        "PrincipalNotFound" => Some("list the principals with 'corro ad sp list'".to_owned()),
         "ShareNotFound" => Some(
             "list the shares with 'corro storage share list', or make one with 'corro storage share create'".to_owned(),
         ),

@@ -1,9 +1,11 @@
 //! The Azure resources around Batch AI that its users need: resource groups, storage accounts, subscriptions, tokens.
 
 pub mod group;
+pub mod principal;
 pub mod storage_account;
 pub mod token;
 
 pub use group::*;
+pub use principal::*;
 pub use storage_account::*;
 pub use token::*;

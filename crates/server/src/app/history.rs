@@ -4,11 +4,12 @@ use corro_model::ApiError;
 use corro_model::history::{HistoryEntry, HistoryFilter};
 
 use super::App;
+use super::principals::Caller;
 
 impl App {
-    /// The same rules, applied on behalf of `actor`: what is changed through it is noted as theirs.
-    pub fn acting_as(&self, actor: &str) -> Self {
-        Self { store: self.store.acting_as(actor), ..self.clone() }
+    /// The same rules, applied on behalf of `caller`: what is changed through it is noted as theirs.
+    pub fn acting_as(&self, caller: Caller, address: &str) -> Self {
+        Self { store: self.store.acting_from(&caller.id, address), caller: caller.into(), ..self.clone() }
     }
 
     /// What happened, newest first.

@@ -5,10 +5,11 @@ use corro_store::seal::{digest, random};
 use corro_store::{InstanceRecord, PrincipalRecord, Store, Vault};
 
 use super::guid;
+use super::principals::everything;
 
 const TOKEN_KEY: &str = "token key";
 /// The name of the principal that the first start creates.
-const ADMINISTRATOR: &str = "administrator";
+pub const ADMINISTRATOR: &str = "administrator";
 
 /// How the administrator proves who they are.
 pub struct AdminCredential {
@@ -57,19 +58,35 @@ pub async fn ensure_administrator(
     now: Timestamp,
 ) -> Result<AdminCredential, ApiError> {
     let snapshot = store.snapshot();
-    if let Some(known) = known
-        && verify(&snapshot, &known.client_id, &known.client_secret)
-    {
-        return Ok(known);
+    let present = snapshot.principals.iter().find(|(_, principal)| principal.name == ADMINISTRATOR);
+    let is_whole = present.is_some_and(|(_, record)| !record.assignments.is_empty());
+    // The profile on this machine may be somebody else's by now.
+    let known = known.filter(|known| {
+        let is_administrator = present.is_some_and(|(id, _)| *id == known.client_id);
+        is_administrator && verify(&snapshot, &known.client_id, &known.client_secret)
+    });
+    if let Some(known) = known {
+        if is_whole {
+            return Ok(known);
+        }
+        return put_administrator(store, known, now).await;
     }
-    let client_id = snapshot
-        .principals
-        .iter()
-        .find(|(_, principal)| principal.name == ADMINISTRATOR)
-        .map_or_else(guid, |(id, _)| id.clone());
-    let client_secret = Secret::new(hex(&random::<32>()));
-    let record =
-        PrincipalRecord { name: ADMINISTRATOR.to_owned(), secret_digest: digest(client_secret.expose()), created: now };
+    let client_id = present.map_or_else(guid, |(id, _)| id.clone());
+    put_administrator(store, AdminCredential { client_id, client_secret: Secret::new(hex(&random::<32>())) }, now).await
+}
+
+async fn put_administrator(
+    store: &Store,
+    credential: AdminCredential,
+    now: Timestamp,
+) -> Result<AdminCredential, ApiError> {
+    let AdminCredential { client_id, client_secret } = credential;
+    let record = PrincipalRecord {
+        name: ADMINISTRATOR.to_owned(),
+        secret_digest: digest(client_secret.expose()),
+        created: now,
+        assignments: vec![everything()],
+    };
     let id = client_id.clone();
     let put = store.commit(move |txn| {
         txn.put(id, record);

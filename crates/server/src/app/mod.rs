@@ -11,6 +11,7 @@ pub mod instance;
 pub mod jobs;
 pub mod operations;
 pub mod output_files;
+pub mod principals;
 pub mod remote_login;
 pub mod secrets;
 pub mod tokens;
@@ -38,6 +39,8 @@ pub struct App {
     pub subscription: Arc<str>,
     pub tenant: Arc<str>,
     pub token_key: Arc<[u8]>,
+    /// On whose behalf the rules are applied.
+    pub caller: Arc<principals::Caller>,
     /// Where nodes can be logged in to, as their agents said.
     pub doors: remote_login::Doors,
 }

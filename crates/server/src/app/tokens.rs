@@ -7,10 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use corro_model::arm::TokenResponse;
 use corro_model::{Secret, Timestamp};
+use corro_store::PrincipalRecord;
+use corro_store::seal::digest;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use super::principals::Caller;
 use super::{App, instance};
 
 pub const LIFETIME_S: i64 = 3600;
@@ -21,6 +24,9 @@ struct Claims {
     /// The client id.
     appid: String,
     tid: String,
+    /// Which of the principal's passwords it was got with: a new password ends the tokens of the old one.
+    #[serde(default)]
+    cred: String,
     iat: i64,
     exp: i64,
 }
@@ -28,12 +34,14 @@ struct Claims {
 impl App {
     /// A token for the principal, or `None` when id and secret do not fit.
     pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Option<TokenResponse> {
-        if !instance::verify(&self.snapshot(), client_id, secret) {
+        let snapshot = self.snapshot();
+        if !instance::verify(&snapshot, client_id, secret) {
             return None;
         }
+        let cred = password_mark(snapshot.principals.get(client_id)?);
         let now = self.now().seconds();
         let claims =
-            Claims { appid: client_id.to_owned(), tid: self.tenant.to_string(), iat: now, exp: now + LIFETIME_S };
+            Claims { appid: client_id.to_owned(), tid: self.tenant.to_string(), cred, iat: now, exp: now + LIFETIME_S };
         Some(TokenResponse {
             token_type: "Bearer".to_owned(),
             expires_in: LIFETIME_S.to_string(),
@@ -44,11 +52,19 @@ impl App {
         })
     }
 
-    /// The principal a token stands for; `None` when it is forged, expired or its principal is gone.
-    pub fn principal_of(&self, token: &str) -> Option<String> {
+    /// Whom a token stands for; `None` when it is forged or expired, or its principal is gone or has a new password.
+    pub fn caller_of(&self, token: &str) -> Option<Caller> {
         let claims = decode(&self.token_key, token, self.now())?;
-        self.snapshot().principals.contains_key(&claims.appid).then_some(claims.appid)
+        let snapshot = self.snapshot();
+        let record = snapshot.principals.get(&claims.appid)?;
+        let current = password_mark(record) == claims.cred;
+        current.then(|| Caller { id: claims.appid, assignments: record.assignments.clone() })
     }
+}
+
+/// Tells one password of a principal from the next, and nothing about either.
+fn password_mark(record: &PrincipalRecord) -> String {
+    digest(&record.secret_digest)[..16].to_owned()
 }
 
 fn encode(key: &[u8], claims: &Claims) -> String {
@@ -82,7 +98,7 @@ mod tests {
 
     #[test]
     fn tokens_hold_until_they_expire_and_cannot_be_changed() {
-        let claims = || Claims { appid: "a".to_owned(), tid: "t".to_owned(), iat: 0, exp: 100 };
+        let claims = || Claims { appid: "a".to_owned(), tid: "t".to_owned(), cred: "c".to_owned(), iat: 0, exp: 100 };
         let token = encode(b"key", &claims());
         let at = |s: i64| Timestamp::from_millis(s * 1000);
         assert_eq!(decode(b"key", &token, at(99)), Some(claims()));

@@ -69,6 +69,11 @@ pub fn routes() -> Router {
         .on(UsagesList, list_usages)
         .on(OperationResult, operation_result)
         .on(OperationStatus, operation_status)
+        .on(PrincipalsCreate, create_principal)
+        .on(PrincipalsList, list_principals)
+        .on(PrincipalsGet, get_principal)
+        .on(PrincipalsDelete, delete_principal)
+        .on(PrincipalsReset, reset_principal)
         .on(HistoryList, history)
 }
 
@@ -100,7 +105,7 @@ async fn check_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
 async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
     let filter = call.query("$filter").map(parse_tag_filter).transpose()?;
     let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
-    Ok(Answer::Ok(call.page(app.groups(tag), |group| &group.name)?))
+    Ok(Answer::Ok(call.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
 }
 
 /// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing.
@@ -142,7 +147,8 @@ async fn get_account(app: App, call: Call<NoBody>) -> Result<StorageAccount> {
 async fn list_accounts(app: App, call: Call<NoBody>) -> Result<Page<StorageAccount>> {
     let group = call.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    Ok(Answer::Ok(call.page(app.accounts(group, &call.base_url)?, |account| &account.name)?))
+    let accounts = app.readable(app.accounts(group, &call.base_url)?, |account| &account.id);
+    Ok(Answer::Ok(call.page(accounts, |account| &account.name)?))
 }
 
 async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
@@ -181,7 +187,7 @@ async fn get_workspace(app: App, call: Call<NoBody>) -> Result<Workspace> {
 async fn list_workspaces(app: App, call: Call<NoBody>) -> Result<Page<Workspace>> {
     let group = call.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    Ok(Answer::Ok(call.page(app.workspaces(group)?, |workspace| &workspace.id)?))
+    Ok(Answer::Ok(call.page(app.readable(app.workspaces(group)?, |w| &w.id), |workspace| &workspace.id)?))
 }
 
 async fn delete_workspace(app: App, call: Call<NoBody>) -> Result<NoBody> {
@@ -390,6 +396,30 @@ fn begun_or<T>(app: &App, call: &Call<NoBody>, begun: Option<(String, String)>, 
         None => otherwise,
     }
 }
+
+// Principals
+
+async fn create_principal(app: App, call: Call<PrincipalCreateParameters>) -> Result<PrincipalCredential> {
+    Ok(Answer::Ok(app.create_principal(call.body).await?))
+}
+
+async fn list_principals(app: App, call: Call<NoBody>) -> Result<Page<Principal>> {
+    Ok(Answer::Ok(call.page(app.principals(), |principal| &principal.app_id)?))
+}
+
+async fn get_principal(app: App, call: Call<NoBody>) -> Result<Principal> {
+    Ok(Answer::Ok(app.principal(&call.param("principal"))?))
+}
+
+async fn delete_principal(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    Ok(if app.delete_principal(call.param("principal")).await? { Answer::Done } else { Answer::Nothing })
+}
+
+async fn reset_principal(app: App, call: Call<NoBody>) -> Result<PrincipalCredential> {
+    Ok(Answer::Ok(app.reset_principal(call.param("principal")).await?))
+}
+
+// History
 
 async fn history(app: App, call: Call<NoBody>) -> Result<Page<HistoryEntry>> {
     let limit = call.number("maxresults", 1000, 1..=1000)? as usize;

@@ -9,11 +9,12 @@ pub mod files;
 mod listener;
 mod router;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use corro_model::arm::{TOKEN_PATH, TokenError};
 use corro_model::names::{NameOf, check_name};
@@ -79,11 +80,12 @@ impl Api {
             let message = "Authentication failed. The 'Authorization' header is missing.";
             return Err(ApiError::unauthorized(message));
         };
-        let Some(principal) = self.app.principal_of(token) else {
+        let Some(caller) = self.app.caller_of(token) else {
             let message = "The access token is not valid or has expired: log in again.";
             return Err(ApiError::new(401, "ExpiredAuthenticationToken", message));
         };
-        self.router.dispatch(&self.app.acting_as(&principal), request).await
+        let address = remote_address(&request);
+        self.router.dispatch(&self.app.acting_as(caller, &address), request).await
     }
 
     /// OAuth2 client credentials. Public: the secret is in the body.
@@ -136,6 +138,12 @@ impl Api {
         let upgrade = upgrade.max_message_size(MAX_MESSAGE);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
+}
+
+/// Where the request comes from.
+fn remote_address(request: &Request) -> String {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    peer.map_or_else(|| "unknown".to_owned(), |peer| peer.0.ip().to_canonical().to_string())
 }
 
 /// `mystorageaccount` of `Host: mystorageaccount.file.some.suffix`, or of `.blob.` for its containers.

@@ -9,7 +9,8 @@ use axum::extract::Request;
 use axum::response::Response;
 use corro_model::ApiError;
 use corro_model::job_file;
-use corro_model::ops::{NoBody, Operation, match_path};
+use corro_model::ops::{Method, NoBody, Operation, match_path};
+use corro_model::rights::{Right, Scope, action_of, right_of};
 use corro_model::storage::query_pairs;
 
 use super::MAX_BODY;
@@ -26,6 +27,9 @@ pub struct Router {
 }
 
 struct Route {
+    id: &'static str,
+    right: Right,
+    verb: Method,
     method: &'static str,
     template: &'static str,
     handler: Handler,
@@ -46,7 +50,14 @@ impl Router {
                 Ok(handler(app, Call { params, query, body, base_url, path }).await?.into_response())
             })
         });
-        self.routes.push(Route { method: O::METHOD.as_str(), template: O::PATH, handler });
+        self.routes.push(Route {
+            id: O::ID,
+            right: right_of(O::ID, O::METHOD),
+            verb: O::METHOD,
+            method: O::METHOD.as_str(),
+            template: O::PATH,
+            handler,
+        });
         self
     }
 
@@ -68,6 +79,7 @@ impl Router {
             });
         };
         check_subscription(app, params)?;
+        authorize(app, route, params, path)?;
         let query: Vec<_> = query_pairs(parts.uri.query().unwrap_or_default()).collect();
         if !query.iter().any(|(name, value)| name.eq_ignore_ascii_case("api-version") && !value.is_empty()) {
             let message = "The api-version query parameter (?api-version=) is required for all requests.";
@@ -77,6 +89,29 @@ impl Router {
         let call = Call { params: params.clone(), query, body, base_url: base_url(&parts), path: path.to_owned() };
         (route.handler)(app.clone(), call).await
     }
+}
+
+/// The one place where rights are checked, for every operation there is. Before anything is looked up: whoever may not
+/// see a thing does not learn whether it exists.
+fn authorize(app: &App, route: &Route, params: &[(&'static str, String)], path: &str) -> Result<(), ApiError> {
+    let operation = || params.iter().find(|(name, _)| *name == "operation").map_or("", |(_, id)| id.as_str());
+    let scope = match route.right {
+        Right::Poll => match app.operation_scope(operation()) {
+            Some(scope) => scope,
+            None => return Ok(()),
+        },
+        _ => Scope::of_path(path),
+    };
+    if app.caller.may(route.right, &scope) {
+        return Ok(());
+    }
+    tracing::info!(caller = app.caller.id, operation = route.id, "a caller has no right to an operation");
+    let (id, action) = (&app.caller.id, action_of(route.verb, route.template));
+    let message = format!(
+        "The client '{id}' with object id '{id}' does not have authorization to perform action '{action}' over scope '{}'.",
+        path.trim_end_matches('/')
+    );
+    Err(ApiError::new(403, "AuthorizationFailed", message))
 }
 
 fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<(), ApiError> {

@@ -1,0 +1,112 @@
+//! `corro ad sp`: other people and programs that may use the server, with a role at a scope. For owners. A password is
+//! shown once, when it is made.
+
+use clap::{Args, Subcommand};
+use corro_client::Client;
+use corro_model::arm::{Principal, PrincipalCreateParameters};
+use corro_model::ops::{NoBody, PrincipalsCreate, PrincipalsDelete, PrincipalsGet, PrincipalsList, PrincipalsReset};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::say;
+
+#[derive(Args, Debug)]
+pub struct AdArgs {
+    #[command(subcommand)]
+    command: AdCommand,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum AdCommand {
+    /// Service principals: logins with a role, for people and programs
+    #[command(subcommand)]
+    Sp(SpCommand),
+}
+
+#[derive(Subcommand, Debug)]
+enum SpCommand {
+    /// Make a service principal with a role; its password is shown once
+    #[command(
+        after_help = "Examples:\n  corro ad sp create-for-rbac -n alice --role Contributor\n  corro ad sp create-for-rbac -n bob --role Reader \\\n    --scopes /subscriptions/ID/resourceGroups/demo"
+    )]
+    CreateForRbac(CreateArgs),
+    /// List the service principals
+    List,
+    /// Show a service principal and its roles
+    Show(WhichArgs),
+    /// Give a service principal a new password; what was logged in with the old one is not any more
+    ResetCredentials(NameArgs),
+    /// Delete a service principal; what was logged in as it is not any more
+    Delete(WhichArgs),
+}
+
+#[derive(Args, Debug)]
+struct CreateArgs {
+    /// Name of the service principal
+    #[arg(long, short = 'n', value_name = "NAME")]
+    name: String,
+    /// What it may do: Reader, Contributor or Owner
+    #[arg(long, value_name = "ROLE", default_value = "Contributor")]
+    role: String,
+    /// Resource ids of the subscription, groups or workspaces it may do that in [default: the subscription]
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    scopes: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+struct WhichArgs {
+    /// App id or name of the service principal
+    #[arg(long, value_name = "ID")]
+    id: String,
+}
+
+#[derive(Args, Debug)]
+struct NameArgs {
+    /// App id or name of the service principal
+    #[arg(long, short = 'n', value_name = "NAME")]
+    name: String,
+}
+
+pub async fn run(args: AdArgs) -> Result<(), Failure> {
+    let session = Session::open(&args.global)?;
+    let client = session.client()?;
+    let AdCommand::Sp(command) = args.command;
+    match command {
+        SpCommand::CreateForRbac(args) => {
+            let request = PrincipalCreateParameters { display_name: args.name, role: args.role, scopes: args.scopes };
+            let made = client.call::<PrincipalsCreate>(&[], &[], &request).await?;
+            say(format_args!("The password is shown this once only: keep it safe."));
+            print(&session, &made)
+        }
+        SpCommand::List => {
+            let found: Vec<Principal> = client.list::<PrincipalsList, _>(&[], &[]).await?;
+            print(&session, &found)
+        }
+        SpCommand::Show(args) => {
+            let found = client.get::<PrincipalsGet>(&[("principal", &args.id)]).await.map_err(Failure::of_show)?;
+            print(&session, &found)
+        }
+        SpCommand::ResetCredentials(args) => reset(client, &session, &args.name).await,
+        SpCommand::Delete(args) => {
+            // A name that is mistyped would look deleted.
+            client.get::<PrincipalsGet>(&[("principal", &args.id)]).await?;
+            client.call::<PrincipalsDelete>(&[("principal", &args.id)], &[], &NoBody {}).await?;
+            Ok(())
+        }
+    }
+}
+
+async fn reset(client: &Client, session: &Session, name: &str) -> Result<(), Failure> {
+    let made = client.call::<PrincipalsReset>(&[("principal", name)], &[], &NoBody {}).await?;
+    say(format_args!("The password is shown this once only: keep it safe."));
+    print(session, &made)
+}
+
+fn print(session: &Session, value: &impl Serialize) -> Result<(), Failure> {
+    let value: Value = serde_json::to_value(value).map_err(|error| Failure::of(&error))?;
+    session.print_value(&value)
+}

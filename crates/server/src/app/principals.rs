@@ -1,0 +1,193 @@
+//! Principals: who may call the API, and with which roles. Made, listed, given new passwords and deleted by owners only.
+//! A password is drawn here, shown once in the answer, and kept as a digest.
+
+use corro_model::arm::{Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
+use corro_model::rights::{self, Assignment, Right, Role, Scope};
+use corro_model::{ApiError, Secret};
+use corro_store::seal::{digest, random};
+use corro_store::{OperationGoal, OperationRecord, PrincipalRecord, State};
+
+use super::instance::{ADMINISTRATOR, hex};
+use super::{App, guid};
+
+const MAX_PRINCIPALS: usize = 1000;
+const MAX_SCOPES: usize = 100;
+
+/// On whose behalf something is done.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub id: String,
+    pub assignments: Vec<Assignment>,
+}
+
+impl Caller {
+    /// The server itself.
+    pub fn server() -> Caller {
+        Caller { id: corro_store::SERVER.to_owned(), assignments: vec![everything()] }
+    }
+
+    pub fn may(&self, right: Right, scope: &Scope) -> bool {
+        rights::allows(&self.assignments, right, scope)
+    }
+}
+
+/// What the administrator has.
+pub fn everything() -> Assignment {
+    Assignment { role: Role::Owner, scope: Scope::Subscription }
+}
+
+impl App {
+    /// Leaves out what the caller may not read; `id` is the resource's own.
+    pub fn readable<T>(&self, items: Vec<T>, id: fn(&T) -> &str) -> Vec<T> {
+        items.into_iter().filter(|item| self.caller.may(Right::Read, &Scope::of_path(id(item)))).collect()
+    }
+
+    /// Where the thing lies that a long-running operation is about. Nobody is kept from asking after unknown ones.
+    pub fn operation_scope(&self, operation: &str) -> Option<Scope> {
+        self.snapshot().operations.get(operation).map(|record| scope_of(record))
+    }
+
+    pub async fn create_principal(&self, body: PrincipalCreateParameters) -> Result<PrincipalCredential, ApiError> {
+        let name = check_display_name(&body.display_name)?;
+        let role = Role::parse(&body.role)?;
+        if body.scopes.len() > MAX_SCOPES {
+            return Err(ApiError::invalid("scopes", format!("there are more than {MAX_SCOPES} scopes")));
+        }
+        let scopes: Result<Vec<Scope>, _> =
+            body.scopes.iter().map(|scope| Scope::parse(scope, &self.subscription)).collect();
+        let scopes = scopes?;
+        let scopes = if scopes.is_empty() { vec![Scope::Subscription] } else { scopes };
+        let (app_id, password, created) = (guid(), new_password(), self.now());
+        let record = PrincipalRecord {
+            name: name.clone(),
+            secret_digest: digest(password.expose()),
+            created,
+            assignments: scopes.into_iter().map(|scope| Assignment { role, scope }).collect(),
+        };
+        let id = app_id.clone();
+        let commit = self.store.commit(move |txn| {
+            let taken = txn.state().principals.values().any(|other| other.name.eq_ignore_ascii_case(&record.name));
+            if taken {
+                let message = format!(
+                    "There is a principal named '{}' already: delete it, reset its credentials, or choose another name",
+                    record.name
+                );
+                return Err(ApiError::conflict("PrincipalAlreadyExists", message));
+            }
+            if txn.state().principals.len() >= MAX_PRINCIPALS {
+                let message = format!("There are {MAX_PRINCIPALS} principals already: delete some that are not used");
+                return Err(ApiError::conflict("TooManyPrincipals", message));
+            }
+            txn.put(id, record);
+            Ok(())
+        });
+        commit.await?;
+        Ok(PrincipalCredential { app_id, display_name: name, password, tenant: self.tenant.to_string() })
+    }
+
+    /// By app id or by name.
+    pub fn principal(&self, which: &str) -> Result<Principal, ApiError> {
+        let snapshot = self.snapshot();
+        let (id, record) = find(&snapshot, which)?;
+        Ok(self.principal_answer(&id, &record))
+    }
+
+    pub fn principals(&self) -> Vec<Principal> {
+        self.snapshot().principals.iter().map(|(id, record)| self.principal_answer(id, record)).collect()
+    }
+
+    /// A new password; tokens that were got with the old one end.
+    pub async fn reset_principal(&self, which: String) -> Result<PrincipalCredential, ApiError> {
+        let (password, tenant) = (new_password(), self.tenant.to_string());
+        let secret_digest = digest(password.expose());
+        let commit = self.store.commit(move |txn| {
+            let (app_id, record) = find(txn.state(), &which)?;
+            refuse_administrator(&record)?;
+            txn.update::<PrincipalRecord>(&app_id, |record| record.secret_digest = secret_digest);
+            Ok::<_, ApiError>((app_id, record.name))
+        });
+        let (app_id, display_name) = commit.await?;
+        Ok(PrincipalCredential { app_id, display_name, password, tenant })
+    }
+
+    /// `false` when there is none.
+    pub async fn delete_principal(&self, which: String) -> Result<bool, ApiError> {
+        let commit = self.store.commit(move |txn| {
+            let Ok((app_id, record)) = find(txn.state(), &which) else { return Ok(false) };
+            refuse_administrator(&record)?;
+            txn.remove::<PrincipalRecord>(&app_id);
+            Ok::<_, ApiError>(true)
+        });
+        commit.await
+    }
+
+    fn principal_answer(&self, id: &str, record: &PrincipalRecord) -> Principal {
+        let assignment = |given: &Assignment| RoleAssignment {
+            role: given.role.as_str().to_owned(),
+            scope: given.scope.id(&self.subscription),
+        };
+        Principal {
+            app_id: id.to_owned(),
+            display_name: record.name.clone(),
+            tenant: self.tenant.to_string(),
+            created: record.created,
+            role_assignments: record.assignments.iter().map(assignment).collect(),
+        }
+    }
+}
+
+fn find(state: &State, which: &str) -> Result<(String, PrincipalRecord), ApiError> {
+    let found = state.principals.iter().find(|(id, record)| {
+        id.eq_ignore_ascii_case(which) || record.name.eq_ignore_ascii_case(which.trim_start_matches("http://"))
+    });
+    let missing = || ApiError::new(404, "PrincipalNotFound", format!("There is no principal '{which}'"));
+    found.map(|(id, record)| (id.clone(), (**record).clone())).ok_or_else(missing)
+}
+
+fn refuse_administrator(record: &PrincipalRecord) -> Result<(), ApiError> {
+    if record.name == ADMINISTRATOR {
+        let message = "The administrator belongs to the server itself and stays: its login is kept by 'corro up' and 'corro server' on the server's machine";
+        return Err(ApiError::conflict("AdministratorStays", message));
+    }
+    Ok(())
+}
+
+fn check_display_name(name: &str) -> Result<String, ApiError> {
+    let name = name.trim().trim_start_matches("http://").trim();
+    let plain = name.chars().all(|c| !c.is_control());
+    if name.is_empty() || name.chars().count() > 120 || !plain || name.eq_ignore_ascii_case(ADMINISTRATOR) {
+        let message =
+            format!("'{}' cannot be a principal's name: use 1 to 120 printable characters", name.escape_debug());
+        return Err(ApiError::invalid("displayName", message));
+    }
+    Ok(name.to_owned())
+}
+
+fn new_password() -> Secret {
+    Secret::new(hex(&random::<32>()))
+}
+
+fn scope_of(record: &OperationRecord) -> Scope {
+    use OperationGoal as G;
+    let inside = |key: &str| {
+        let mut names = key.split('/').map(str::to_owned);
+        match (names.next(), names.next()) {
+            (Some(group), Some(workspace)) => Scope::Workspace(group, workspace),
+            (Some(group), None) => Scope::Group(group),
+            (None, _) => Scope::Subscription,
+        }
+    };
+    match &record.goal {
+        G::ClusterCreated(key) | G::ClusterGone(key) => inside(key.as_str()),
+        G::FileServerCreated(key) | G::FileServerGone(key) => inside(key.as_str()),
+        G::JobCreated(key) | G::JobEnded(key) | G::JobGone(key) => inside(key.as_str()),
+        G::ExperimentGone(key) => inside(key.as_str()),
+        G::WorkspaceGone(key) => inside(key.as_str()),
+        G::GroupGone(key) => inside(key.as_str()),
+        // The account may be gone; its group stands second among the names.
+        G::AccountGone(_) => {
+            let group = record.resource_id.split('$').nth(1).map(str::to_lowercase);
+            group.map_or(Scope::Subscription, Scope::Group)
+        }
+    }
+}
