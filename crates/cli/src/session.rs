@@ -9,10 +9,12 @@ use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
 use corro_client::{Client, PATIENCE, Profile, Trust, profile};
+use corro_model::arm::SUBSCRIPTION_NAME;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::logging;
 use crate::output::{self, Format, Query, Shape, TableKind};
 use crate::talk::say;
 
@@ -36,14 +38,14 @@ pub struct GlobalArgs {
     /// JMESPath expression, applied to the answer before it is printed
     #[arg(long, global = true, value_name = "JMESPATH")]
     query: Option<String>,
-    /// Id of the subscription; the server's own unless given
-    #[arg(long, global = true, value_name = "ID")]
+    /// Name or id of the subscription; a server has one, which is used unless given
+    #[arg(long, global = true, value_name = "SUBSCRIPTION")]
     subscription: Option<String>,
-    /// Accepted for compatibility
-    #[arg(long, global = true, hide = true)]
+    /// Tell every request and its answer on standard error
+    #[arg(long, global = true)]
     verbose: bool,
-    /// Accepted for compatibility
-    #[arg(long, global = true, hide = true)]
+    /// The same, with what is in them; secrets are left out
+    #[arg(long, global = true)]
     debug: bool,
 }
 
@@ -62,6 +64,9 @@ pub struct Output {
 impl Session {
     /// A wrong query is reported before anything is asked of the server.
     pub fn open(args: &GlobalArgs) -> Result<Session, Failure> {
+        if args.verbose || args.debug {
+            logging::tell_requests(args.debug);
+        }
         let query = args.query.as_deref().map(Query::parse).transpose()?;
         let format = match args.output {
             Some(format) => format,
@@ -77,10 +82,8 @@ impl Session {
             return Ok(client);
         }
         let profile = Profile::load(&profile::config_dir()?)?;
-        let mut client = Client::new(&profile)?.with_absence_notice(say_that_the_server_is_away);
-        if let Some(subscription) = &self.subscription {
-            client = client.with_subscription(subscription.clone());
-        }
+        check_subscription(self.subscription.as_deref(), &profile.subscription)?;
+        let client = Client::new(&profile)?.with_absence_notice(say_that_the_server_is_away);
         Ok(self.client.get_or_init(|| client))
     }
 
@@ -119,6 +122,17 @@ pub fn say_that_the_server_is_away() {
     say(format_args!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs()));
 }
 
+/// A server has one subscription; another one would only be answered with something that was not found.
+fn check_subscription(given: Option<&str>, own: &str) -> Result<(), Failure> {
+    match given {
+        Some(given) if ![own, SUBSCRIPTION_NAME].iter().any(|known| known.eq_ignore_ascii_case(given)) => {
+            let message = format!("Subscription '{given}' not found. Check the spelling and casing and try again.");
+            Err(Failure::new(message).hint(format!("the server's subscription is {own}, named {SUBSCRIPTION_NAME}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn default_format(configured: Option<String>) -> Result<Format, Failure> {
     let Some(name) = configured else { return Ok(Format::Json) };
     Format::from_str(&name, true).map_err(|_| {
@@ -141,6 +155,15 @@ pub fn home_dir() -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_subscription_is_the_servers_own() {
+        assert_eq!(check_subscription(None, "1-2"), Ok(()));
+        assert_eq!(check_subscription(Some("1-2"), "1-2"), Ok(()));
+        assert_eq!(check_subscription(Some("corro"), "1-2"), Ok(()));
+        let error = check_subscription(Some("1-3"), "1-2").expect_err("another one");
+        assert_eq!(error.message, "Subscription '1-3' not found. Check the spelling and casing and try again.");
+    }
 
     #[test]
     fn the_output_format_may_be_configured() {

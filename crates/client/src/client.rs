@@ -44,11 +44,6 @@ impl Client {
         Ok(Client { shared: Arc::new(shared), subscription: profile.subscription.clone(), on_absence: None })
     }
 
-    /// The same client, speaking about another subscription.
-    pub fn with_subscription(self, subscription: String) -> Client {
-        Client { subscription, ..self }
-    }
-
     /// The same client, which calls `notice` when a long wait meets a server that is away and goes on waiting.
     pub fn with_absence_notice(self, notice: fn()) -> Client {
         Client { on_absence: Some(notice), ..self }

@@ -8,6 +8,7 @@
 mod client;
 mod error;
 pub mod files;
+mod journal;
 pub mod link;
 mod login;
 mod operation;

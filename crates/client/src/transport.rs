@@ -1,13 +1,13 @@
 //! One HTTP exchange. Entered by every other room of this crate; knows bytes, headers and broken connections, and no
 //! operation. Never follows a redirect: a login must not travel where a server points.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode, redirect};
 
-use crate::{ClientError, Trust};
+use crate::{ClientError, Trust, journal};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest silence in the middle of an answer.
@@ -68,6 +68,7 @@ impl Transport {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response, ClientError> {
+        journal::sent(&method, url, &body);
         let mut request = self.http.request(method, url).body(body);
         for (name, value) in headers {
             let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(*value)) else {
@@ -75,7 +76,10 @@ impl Transport {
             };
             request = request.header(name, value);
         }
-        request.send().await.map_err(|source| self.classify(source))
+        let began = Instant::now();
+        let response = request.send().await.map_err(|source| self.classify(source))?;
+        journal::answered(response.status(), response.headers(), began.elapsed());
+        Ok(response)
     }
 
     /// Sends and reads the whole answer.
@@ -89,6 +93,7 @@ impl Transport {
         let response = self.send(method, url, headers, body).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|source| self.classify(source))?;
+        journal::read(&body);
         Ok(Answer { status, headers, body })
     }
 

@@ -28,6 +28,9 @@ pub struct GroupProperties {
     pub provisioning_state: String,
 }
 
+/// What the one subscription of a server is called.
+pub const SUBSCRIPTION_NAME: &str = "Corro";
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscription {

@@ -83,7 +83,7 @@ async fn subscriptions(app: App, _call: Call<NoBody>) -> Result<Page<Subscriptio
     let subscription = Subscription {
         id: format!("/subscriptions/{}", app.subscription),
         subscription_id: app.subscription.to_string(),
-        display_name: "Corro".to_owned(),
+        display_name: SUBSCRIPTION_NAME.to_owned(),
         state: "Enabled".to_owned(),
     };
     Ok(Answer::Ok(Page::whole(vec![subscription])))

@@ -1,0 +1,119 @@
+//! What is told of requests and answers to somebody who wants to know (`--verbose`, `--debug`). Entered by `transport`.
+//! Never tells a secret: signatures are cut from addresses, headers are chosen by name, and of a body only JSON is shown,
+//! with everything blanked that could be a key, a password, a token or the value of a variable. The levels are below those
+//! that long-running commands tell, which are not about requests.
+
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+use tracing::{debug, enabled, trace};
+
+/// Headers worth reading that hold no secret.
+const SHOWN: [&str; 9] = [
+    "content-type",
+    "content-length",
+    "content-range",
+    "retry-after",
+    "azure-asyncoperation",
+    "location",
+    "x-ms-request-id",
+    "x-ms-error-code",
+    "etag",
+];
+/// A field with one of these in its name is blanked when it holds text.
+const SECRET: [&str; 7] = ["key", "password", "secret", "token", "value", "credential", "signature"];
+/// Longer bodies are not shown.
+const LONGEST: usize = 64 << 10;
+
+/// A request is about to be sent.
+pub fn sent(method: &Method, url: &str, body: &[u8]) {
+    debug!("{method} {}", safe_url(url));
+    if enabled!(tracing::Level::TRACE) && !body.is_empty() {
+        trace!("  > {}", safe_body(body));
+    }
+}
+
+/// The head of the answer is there.
+pub fn answered(status: StatusCode, headers: &HeaderMap, after: Duration) {
+    debug!("  {status} after {} ms", after.as_millis());
+    for name in SHOWN {
+        if let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) {
+            trace!("  < {name}: {}", safe_url(value));
+        }
+    }
+}
+
+/// The whole answer is there.
+pub fn read(body: &[u8]) {
+    if enabled!(tracing::Level::TRACE) && !body.is_empty() {
+        trace!("  < {}", safe_body(body));
+    }
+}
+
+/// A link's query is its permission; of other queries only the names that sign are blanked.
+fn safe_url(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
+    let parts: Vec<String> = query
+        .split('&')
+        .map(|part| match part.split_once('=') {
+            Some((name @ ("sig" | "code" | "token" | "client_secret"), _)) => format!("{name}=***"),
+            _ => part.to_owned(),
+        })
+        .collect();
+    format!("{path}?{}", parts.join("&"))
+}
+
+fn safe_body(body: &[u8]) -> String {
+    let json = if body.len() <= LONGEST { serde_json::from_slice::<Value>(body).ok() } else { None };
+    match json {
+        Some(mut json) => {
+            blank(&mut json);
+            json.to_string()
+        }
+        None => format!("({} bytes)", body.len()),
+    }
+}
+
+fn blank(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(blank),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = name.to_lowercase();
+                match value {
+                    Value::String(text) if SECRET.iter().any(|part| name.contains(part)) => *text = "***".to_owned(),
+                    Value::String(text) if text.contains("sig=") => *text = safe_url(text),
+                    other => blank(other),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_be_a_secret_is_blanked() {
+        let body = r#"{"properties":{"nodeCount":2,"secrets":[{"name":"A","value":"canary"}],
+            "mountVolumes":{"azureFileShares":[{"credentials":{"accountKey":"canary"}}]},
+            "userAccountSettings":{"adminUserName":"me","adminUserPassword":"canary"}},
+            "keys":[{"keyName":"canary","value":"canary"}],"access_token":"canary",
+            "downloadUrl":"http://h/a/s/f?sv=1&sig=canary&sp=r"}"#;
+        let shown = safe_body(body.as_bytes());
+        assert!(!shown.contains("canary"), "{shown}");
+        assert!(shown.contains("\"nodeCount\":2") && shown.contains("\"adminUserName\":\"me\""), "{shown}");
+        assert!(shown.contains("http://h/a/s/f?sv=1&sig=***&sp=r"), "{shown}");
+        assert_eq!(safe_body(b"grant_type=client_credentials&client_secret=canary"), "(50 bytes)");
+    }
+
+    #[test]
+    fn addresses_keep_all_but_their_signature() {
+        assert_eq!(safe_url("http://h/p?api-version=1&sig=x%2B"), "http://h/p?api-version=1&sig=***");
+        assert_eq!(safe_url("http://h/p"), "http://h/p");
+    }
+}
