@@ -4,6 +4,8 @@ mod harness;
 
 #[path = "nodes/containers.rs"]
 mod containers;
+#[path = "nodes/forwarding.rs"]
+mod forwarding;
 #[path = "nodes/login.rs"]
 mod login;
 #[path = "nodes/setup.rs"]

@@ -16,6 +16,7 @@ use super::mounts::{container_of, share_of, with_key};
 use super::storage_login::find_account_key;
 use super::target::Target;
 use crate::failure::Failure;
+use crate::session::Session;
 use crate::talk::say;
 
 const GROUP: &str = "batchaiautostorage";
@@ -45,12 +46,14 @@ impl AutoAccount {
 }
 
 /// The account for the region of the target's workspace.
-pub async fn ensure(client: &Client, target: &Target) -> Result<AutoAccount, Failure> {
+pub async fn ensure(session: &Session, target: &Target) -> Result<AutoAccount, Failure> {
+    let client = session.client()?;
     let workspace = client.get::<WorkspacesGet>(&target.values()).await.map_err(|error| target.failure(error))?;
     ensure_group(client, &workspace.location).await?;
     let name = ensure_account(client, &workspace.location).await?;
     let key = find_account_key(client, &name).await?;
-    let files = FileService::new(&format!("{}/{name}", client.server()), &name, Credential::Key(key.clone()))?;
+    let endpoint = format!("{}/{name}", client.server());
+    let files = FileService::new(&endpoint, &name, Credential::Key(key.clone()))?.trusting(&session.trust())?;
     files.create_share(SHARE, None, &Default::default()).await?;
     files.create_container(CONTAINER).await?;
     Ok(AutoAccount { name, key })

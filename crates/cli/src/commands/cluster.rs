@@ -91,6 +91,10 @@ impl NodeParent for ParentArgs {
         let logins = client.list::<ClustersListRemoteLogin, _>(&target.values(), &[]).await;
         logins.map_err(|error| target.failure(error))
     }
+
+    async fn cluster(_: &Client, target: &Target) -> Result<Target, Failure> {
+        Ok(target.clone())
+    }
 }
 
 #[derive(Args, Debug)]
@@ -98,7 +102,7 @@ pub struct ResizeArgs {
     #[command(flatten)]
     cluster: Chosen<NameArgs>,
     /// Number of nodes; running jobs that lose nodes are queued again
-    #[arg(long, short = 't', value_name = "N", required = true)]
+    #[arg(long, short = 't', value_name = "N", required = true, allow_negative_numbers = true)]
     target: i32,
 }
 
@@ -107,10 +111,10 @@ pub struct AutoScaleArgs {
     #[command(flatten)]
     cluster: Chosen<NameArgs>,
     /// Fewest nodes, kept also when there is no job
-    #[arg(long, value_name = "N", required = true)]
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     min: i32,
     /// Most nodes
-    #[arg(long, value_name = "N", required = true)]
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     max: i32,
 }
 

@@ -18,7 +18,7 @@ use super::target::{NAME_FLAG, Name};
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
-use crate::session::Session;
+use crate::session::{Session, setting};
 use spec::{DiskArgs, ServerFile};
 
 #[derive(Subcommand, Debug)]
@@ -73,6 +73,17 @@ pub struct CreateArgs {
     no_wait: bool,
 }
 
+impl FileServerCommand {
+    fn place(&mut self) -> &mut WorkspaceArgs {
+        match self {
+            FileServerCommand::Create(args) => &mut args.name.workspace,
+            FileServerCommand::Show(args) => &mut args.named.workspace,
+            FileServerCommand::List(args) => args,
+            FileServerCommand::Delete(args) => &mut args.chosen.named.workspace,
+        }
+    }
+}
+
 struct FileServers;
 
 impl Resource for FileServers {
@@ -83,7 +94,10 @@ impl Resource for FileServers {
     const TABLE: TableKind = TableKind::FileServer;
 }
 
-pub async fn run(session: &Session, command: FileServerCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<(), Failure> {
+    // These commands alone know a default workspace, as those of `az` do.
+    let default = |option: &str| setting("defaults", &format!("default_workspace_{option}"));
+    command.place().default_to(default("resource_group"), default("name"));
     let deleting = Ending { doing: "Deleting", loss: Some("All files on it are deleted with it.") };
     match command {
         FileServerCommand::Create(args) => create(session, *args).await,

@@ -86,6 +86,12 @@ impl NodeParent for ParentArgs {
         let logins = client.list::<JobsListRemoteLogin, _>(&target.values(), &[]).await;
         logins.map_err(|error| target.failure(error))
     }
+
+    async fn cluster(client: &Client, target: &Target) -> Result<Target, Failure> {
+        let job = client.get::<JobsGet>(&target.values()).await.map_err(|error| target.failure(error))?;
+        let id = job.properties.spec.cluster.map(|cluster| cluster.id).unwrap_or_default();
+        Target::of_id::<ClustersGet>("--job/-j", &id)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -107,7 +113,7 @@ pub struct WaitArgs {
     #[command(flatten)]
     job: Chosen<NameArgs>,
     /// Seconds between looks at the job [default: 1 at first, growing to 15]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
 

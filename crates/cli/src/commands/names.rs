@@ -26,6 +26,16 @@ pub struct WorkspaceArgs {
     workspace: Option<String>,
 }
 
+impl WorkspaceArgs {
+    /// Where no workspace is given, this one is meant, and its group where none is given either.
+    pub fn default_to(&mut self, group: Option<String>, workspace: Option<String>) {
+        if self.workspace.is_none() && workspace.is_some() {
+            self.workspace = workspace;
+            self.resource_group = self.resource_group.take().or(group);
+        }
+    }
+}
+
 impl Names for WorkspaceArgs {
     fn names(&self) -> Vec<Name<'_>> {
         vec![

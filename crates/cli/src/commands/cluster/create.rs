@@ -35,13 +35,13 @@ pub struct CreateArgs {
     #[arg(long, value_name = "PRIORITY", value_parser = vm_priority, help_heading = "Nodes")]
     vm_priority: Option<VmPriority>,
     /// Fixed number of nodes; with --min and --max, the number to start with
-    #[arg(long, short = 't', value_name = "N", help_heading = "Nodes")]
+    #[arg(long, short = 't', value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     target: Option<i32>,
     /// Fewest nodes of a cluster that follows its jobs
-    #[arg(long, value_name = "N", help_heading = "Nodes")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     min: Option<i32>,
     /// Most nodes of a cluster that follows its jobs
-    #[arg(long, value_name = "N", help_heading = "Nodes")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     max: Option<i32>,
     /// Operating system image: UbuntuLTS, UbuntuDSVM or publisher:offer:sku:version; accepted and reported
     #[arg(long, short = 'i', value_name = "IMAGE", help_heading = "Nodes")]
@@ -115,7 +115,7 @@ async fn fill_volumes(
     let volumes = spec.node_setup.as_mut().and_then(|setup| setup.mount_volumes.take());
     let mut volumes = mounts::fill(client, volumes, &args.mounts, target).await?;
     if args.use_auto_storage {
-        let account = auto_storage::ensure(client, target).await?;
+        let account = auto_storage::ensure(session, target).await?;
         account.mount(volumes.get_or_insert_default());
     }
     if volumes.is_some() {

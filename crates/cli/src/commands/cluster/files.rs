@@ -48,7 +48,7 @@ pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), F
     let Some(directory) = locate(&cluster, &args.path)? else { return print(session, Vec::new()) };
     let key = find_account_key(client, &directory.account).await?;
     let endpoint = format!("{}/{}", client.server(), directory.account);
-    let files = FileService::new(&endpoint, &directory.account, Credential::Key(key))?;
+    let files = FileService::new(&endpoint, &directory.account, Credential::Key(key))?.trusting(&session.trust())?;
     let entries = match files.list(&directory.share, &directory.path).await {
         Ok(entries) => entries,
         // The setup task has not begun yet.
@@ -79,22 +79,22 @@ struct Directory {
 
 /// The directory to list; `None` when the cluster has no setup task and so has no files.
 fn locate(cluster: &Cluster, path: &str) -> Result<Option<Directory>, Failure> {
-    let Some(NodeSetup { setup_task: Some(task), mount_volumes }) = &cluster.properties.spec.node_setup else {
+    let Some(NodeSetup { setup_task: Some(task), mount_volumes, .. }) = &cluster.properties.spec.node_setup else {
         return Ok(None);
     };
     let prefix = below(&task.std_out_err_path_prefix, MountRoot::Cluster);
     let prefix = prefix.ok_or_else(|| Failure::new(NOT_ON_A_SHARE))?;
     let suffix = task.std_out_err_path_suffix.as_deref().filter(|suffix| !suffix.is_empty());
     let suffix = suffix.ok_or_else(|| Failure::new("List files is not supported for this cluster"))?;
-    let volume = mount_volumes.as_ref().and_then(|volumes| volume_of(volumes, &prefix));
-    let (account, share, inside) = volume.ok_or_else(|| Failure::new(NOT_ON_A_SHARE))?;
+    let volumes = mount_volumes.as_ref().ok_or_else(|| Failure::new(NOT_ON_A_SHARE))?;
+    let (account, share, inside) = share_of(volumes, &prefix)?;
     let parts = [inside.as_str(), suffix, path].into_iter().flat_map(|part| part.split('/'));
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty() && *part != ".").collect();
     Ok(Some(Directory { account, share, path: parts.join("/") }))
 }
 
-/// Account, share or container, and the rest of the path inside it.
-fn volume_of(volumes: &MountVolumes, path: &[&str]) -> Option<(String, String, String)> {
+/// Account, share, and the rest of the path inside it.
+fn share_of(volumes: &MountVolumes, path: &[&str]) -> Result<(String, String, String), Failure> {
     let inside = |mount: &str| {
         let mount: Vec<&str> = mount.split('/').filter(|part| !part.is_empty()).collect();
         path.strip_prefix(mount.as_slice()).map(|rest| rest.join("/"))
@@ -103,13 +103,16 @@ fn volume_of(volumes: &MountVolumes, path: &[&str]) -> Option<(String, String, S
         let rest = inside(&share.relative_mount_path)?;
         Some((share.account()?.to_owned(), share.share_name()?.to_owned(), rest))
     });
-    let container = || {
-        volumes.azure_blob_file_systems.iter().find_map(|container| {
-            let rest = inside(&container.relative_mount_path)?;
-            Some((container.account_name.clone()?, container.container_name.clone(), rest))
-        })
-    };
-    share.or_else(container)
+    let mut containers = volumes.azure_blob_file_systems.iter();
+    match (share, containers.find(|container| inside(&container.relative_mount_path).is_some())) {
+        (Some(share), _) => Ok(share),
+        (None, Some(container)) => {
+            let message = format!("the files in the container '{}' cannot be listed yet", container.container_name);
+            Err(Failure::new(message)
+                .hint("let --setup-task-output be on a file share, or mount the container and look"))
+        }
+        (None, None) => Err(Failure::new(NOT_ON_A_SHARE)),
+    }
 }
 
 #[cfg(test)]
@@ -148,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn output_is_found_on_shares_and_containers() {
+    fn output_is_found_on_shares() {
         check("$AZ_BATCHAI_MOUNT_ROOT/afs", "x/y", "acc share x/y/sub");
         check("$AZ_BATCHAI_MOUNT_ROOT/afs/logs/", "x/y", "acc share logs/x/y/sub");
-        check("${AZ_BATCHAI_MOUNT_ROOT}/bfs", "x", "acc box x/sub");
+        check("${AZ_BATCHAI_MOUNT_ROOT}/bfs", "x", "the files in the container 'box' cannot be listed yet");
         check("$AZ_BATCHAI_MOUNT_ROOT/afsx", "x", NOT_ON_A_SHARE);
         check("/somewhere", "x", NOT_ON_A_SHARE);
         check("$AZ_BATCHAI_MOUNT_ROOT/afs", "", "List files is not supported for this cluster");

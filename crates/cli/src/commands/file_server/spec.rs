@@ -16,10 +16,10 @@ const HEADING: &str = "Storage Disks";
 #[derive(Args, Debug, Default)]
 pub struct DiskArgs {
     /// Number of disks
-    #[arg(long, value_name = "N", help_heading = HEADING)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = HEADING)]
     disk_count: Option<i32>,
     /// Size of each disk in GB
-    #[arg(long, value_name = "GB", help_heading = HEADING)]
+    #[arg(long, value_name = "GB", allow_negative_numbers = true, help_heading = HEADING)]
     disk_size: Option<i32>,
     /// none, readonly or readwrite [default: none]
     #[arg(long, value_name = "TYPE", value_parser = caching_type, help_heading = HEADING)]
