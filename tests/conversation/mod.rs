@@ -1,0 +1,170 @@
+//! Reads a conversation, has it with a server of its own, and compares. A text consists of lines:
+//!
+//! - `# …` and blank lines are for the reader;
+//! - `$ corro …` or `$ az …` is a command line, with quotes as in a shell and nothing else of one;
+//! - below it, `  …` is what it said on standard output, `! …` on standard error, and `= N` its exit code, unless 0;
+//! - `@ NAME` begins a file for the commands to read, a line with a single `@` ends it;
+//! - `% env NAME=VALUE` sets a variable for what follows;
+//! - `% let NAME <- …` keeps what a command says, without its last new line, for `{NAME}` in later command lines;
+//! - `% until TEXT <- …` repeats a command line until its standard output contains the text.
+//!
+//! What differs from run to run (times, ids, ports, paths) is replaced by a word in angle brackets; see `normal`.
+
+mod normal;
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Site, wait_for};
+
+/// Has the conversation and compares what was said with what is written; or writes it, when asked to.
+pub fn check(path: &Path) {
+    let written = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let said = Conversation::begin().have(&written);
+    if std::env::var_os("CORRO_REWRITE").is_some() {
+        std::fs::write(path, said).expect("the text can be written");
+        return;
+    }
+    if said != written {
+        panic!("{} went differently:\n{}\nCORRO_REWRITE=1 writes it anew", path.display(), difference(&written, &said));
+    }
+}
+
+/// For every command line of a text that begins so, whether it ended well.
+pub fn ends_of(text: &str, command: &str) -> Vec<bool> {
+    let mut ends = Vec::new();
+    let mut ours = false;
+    for line in text.lines() {
+        if let Some(line) = line.strip_prefix("$ ") {
+            ours = format!("{line} ").split_once(' ').is_some_and(|(_, words)| words.starts_with(command));
+            if ours {
+                ends.push(true);
+            }
+        } else if line.starts_with("= ") && ours {
+            *ends.last_mut().expect("a command line came before") = false;
+        }
+    }
+    ends
+}
+
+struct Conversation {
+    site: Site,
+    variables: Vec<(String, String)>,
+    kept: Vec<(String, String)>,
+}
+
+impl Conversation {
+    fn begin() -> Self {
+        Self { site: Site::start(), variables: Vec::new(), kept: Vec::new() }
+    }
+
+    /// The text as it goes now.
+    fn have(mut self, written: &str) -> String {
+        let mut said = String::new();
+        let mut lines = written.lines();
+        while let Some(line) = lines.next() {
+            if line.starts_with("  ") || line.starts_with('!') || line.starts_with("= ") {
+                continue;
+            }
+            said.push_str(&format!("{line}\n"));
+            if let Some(command) = line.strip_prefix("$ ") {
+                said.push_str(&self.answer(command));
+            } else if let Some(name) = line.strip_prefix("@ ") {
+                let content: Vec<&str> = lines.by_ref().take_while(|line| *line != "@").collect();
+                self.site.write(name, format!("{}\n", content.join("\n")));
+                said.push_str(&format!("{}\n@\n", content.join("\n")));
+            } else if let Some(rest) = line.strip_prefix("% env ") {
+                let (name, value) = rest.split_once('=').expect("NAME=VALUE");
+                self.variables.push((name.to_owned(), value.to_owned()));
+            } else if let Some(rest) = line.strip_prefix("% let ") {
+                let (name, command) = rest.split_once(" <- ").expect("NAME <- command line");
+                let output = self.command(command).output().expect("the command runs");
+                let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+                self.kept.push((format!("{{{name}}}"), text));
+            } else if let Some(rest) = line.strip_prefix("% until ") {
+                let (text, command) = rest.split_once(" <- ").expect("TEXT <- command line");
+                wait_for(line, || {
+                    let output = self.command(command).output().expect("the command runs");
+                    String::from_utf8_lossy(&output.stdout).contains(text)
+                });
+            }
+        }
+        said
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let line = self.kept.iter().fold(line.to_owned(), |line, (name, text)| line.replace(name, text));
+        let mut words = words(&line).into_iter();
+        let name = words.next().expect("a program");
+        assert!(name == "corro" || name == "az", "only our own program takes part: {line}");
+        let mut command = self.site.command(&name);
+        command.args(words).env("USER", "me").env("LOGNAME", "me").env("TERM", "dumb").env_remove("COLUMNS");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn answer(&self, line: &str) -> String {
+        let output = self.command(line).output().unwrap_or_else(|error| panic!("{line}: {error}"));
+        let text = |bytes: &[u8]| normal::normal(&String::from_utf8_lossy(bytes), &self.site);
+        let mut said = marked(&text(&output.stdout), "  ") + &marked(&text(&output.stderr), "! ");
+        match output.status.code() {
+            Some(0) => {}
+            Some(code) => said.push_str(&format!("= {code}\n")),
+            None => said.push_str("= killed\n"),
+        }
+        said
+    }
+}
+
+/// Every line with a mark before it. An empty one is its mark, and on standard output a dot, which can be seen.
+fn marked(text: &str, mark: &str) -> String {
+    let mut said = String::new();
+    for line in text.lines() {
+        let line = if line.is_empty() && mark.trim().is_empty() { "." } else { line };
+        said.push_str(format!("{mark}{line}").trim_end());
+        said.push('\n');
+    }
+    if !text.is_empty() && !text.ends_with('\n') {
+        said.push_str(&format!("{mark}(no new line at the end)\n"));
+    }
+    said
+}
+
+/// Words of a command line; single and double quotes keep blanks, and there is nothing else to know.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    assert!(quote.is_none(), "a quote is left open: {line}");
+    words.extend(word);
+    words
+}
+
+/// The first place where two texts part, with what stands around it.
+fn difference(written: &str, said: &str) -> String {
+    let (written, said): (Vec<&str>, Vec<&str>) = (written.lines().collect(), said.lines().collect());
+    let at = written.iter().zip(&said).take_while(|(a, b)| a == b).count();
+    let command = said[..at.min(said.len())].iter().rposition(|line| line.starts_with("$ ")).unwrap_or(0);
+    let part = |lines: &[&str], mark: &str| {
+        let end = (at + 12).min(lines.len());
+        lines[at.min(end)..end].iter().map(|line| format!("{mark} {line}\n")).collect::<String>()
+    };
+    let before: String = said[command..at].iter().map(|line| format!("  {line}\n")).collect();
+    format!("line {}\n{before}{}{}", at + 1, part(&written, "-"), part(&said, "+"))
+}
+
+#[test]
+fn words_of_a_command_line() {
+    assert_eq!(words("a 'b c' \"\" d=\"e f\""), ["a", "b c", "", "d=e f"]);
+}

@@ -1,0 +1,63 @@
+//! Replaces what differs from run to run by words that say what it was. Where that changes the width of a table's cells,
+//! the table's blanks and dashes are shortened, as their number would tell.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::harness::Site;
+
+/// In this order: an earlier one may contain what a later one looks for.
+static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    [
+        (r"sig=[A-Za-z0-9%]+", "sig=<SIGNATURE>"),
+        (r"se=[0-9TZ%A-]+", "se=<TIME>"),
+        (r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|\+00:00)", "<TIME>"),
+        (r"took [0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?", "took <SPAN>"),
+        (r"after [0-9]+ ms", "after <N> ms"),
+        (r"content-length: [0-9]+", "content-length: <N>"),
+        (r"\([0-9]+ bytes\)", "(<N> bytes)"),
+        (r#""(expires_on|not_before)":"[0-9]+""#, r#""$1":"<TIME>""#),
+        (r"127\.0\.0\.1:[0-9]{4,5}", "127.0.0.1:<PORT>"),
+        (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<UUID>"),
+        (r"tvm-[0-9]+_([0-9]+)-[0-9]{8}t[0-9]{6}z-p", "<NODE $1>"),
+        (r#""port": [0-9]+\.0"#, r#""port": <PORT>.0"#),
+        (r"(127\.0\.0\.[0-9]+ +)5[0-9]{4}\b", "$1<PORT>"),
+        (r"(execution-[ -~]*\.log +no +)[0-9]+", "$1<N>"),
+        (r"\bbai[a-z]{12}\b", "<ACCOUNT>"),
+        (r#""0x[0-9A-F]+""#, "<ETAG>"),
+        (r"[A-Za-z0-9+/]{86}==", "<KEY>"),
+    ]
+    .map(|(pattern, word)| (Regex::new(&format!("(?-u){pattern}")).expect("a pattern"), word))
+    .into()
+});
+
+/// Those whose width differs too.
+const OF_ANY_WIDTH: [&str; 3] = ["<NODE", "<TIME>", "<PORT>"];
+
+pub fn normal(text: &str, site: &Site) -> String {
+    let address = site.url.trim_start_matches("http://").trim_end_matches('/');
+    let mut text = text.replace(&site.path().display().to_string(), "<DIR>").replace(address, "<SERVER>");
+    for (pattern, word) in &*PATTERNS {
+        text = pattern.replace_all(&text, *word).into_owned();
+    }
+    let is_rule = |line: &str| line.starts_with("---") && line.chars().all(|c| c == '-' || c == ' ');
+    if text.lines().any(is_rule) && OF_ANY_WIDTH.iter().any(|word| text.contains(word)) {
+        let lines = text.lines().map(|line| if is_rule(line) { short(line, '-', 3) } else { short(line, ' ', 2) });
+        text = lines.map(|line| line.trim().to_owned() + "\n").collect();
+    }
+    text
+}
+
+/// Longer runs of a character, and of the blanks beside them, become this short.
+fn short(line: &str, character: char, length: usize) -> String {
+    let mut out = String::new();
+    let mut run = 0;
+    for c in line.chars() {
+        run = if c == character { run + 1 } else { 0 };
+        if run <= length {
+            out.push(c);
+        }
+    }
+    out
+}
