@@ -3,6 +3,8 @@
 
 mod harness;
 
+#[path = "security/audit.rs"]
+mod audit;
 #[path = "security/canary.rs"]
 mod canary;
 #[path = "security/doors.rs"]

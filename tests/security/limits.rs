@@ -56,3 +56,27 @@ fn slow_and_idle_connections_do_not_stop_the_service() {
     drop((idle, slow));
     site.corro("group show -n served").ok();
 }
+
+#[test]
+fn a_caller_who_asks_too_often_is_told_to_wait_and_others_are_served() {
+    let site = Site::start_with(&["--no-containers", "--rate", "1", "--anonymous-rate", "1000"]);
+    let made = site.corro("ad sp create-for-rbac -n busy --role Reader").json();
+    let form = format!(
+        "grant_type=client_credentials&client_id={}&resource=x&client_secret={}",
+        made["appId"].as_str().expect("text"),
+        made["password"].as_str().expect("text")
+    );
+    let token = site.ask("POST", "/adfs/oauth2/token", &[], form.as_bytes()).is(200).json();
+    let bearer = format!("Bearer {}", token["access_token"].as_str().expect("text"));
+    let ask = || site.ask("GET", "/subscriptions?api-version=2016-06-01", &[("Authorization", &bearer)], b"");
+    let header = "x-ms-ratelimit-remaining-subscription-reads";
+    let remaining: u32 = ask().is(200).must_have(header).parse().expect("a number");
+    let next: u32 = ask().is(200).must_have(header).parse().expect("a number");
+    assert!(next < 10 && next <= remaining, "{remaining}, then {next}");
+    let refused = (0..60).map(|_| ask()).find(|answer| answer.status == 429).expect("a bucket has an end");
+    let refused = refused.refused(429, "TooManyRequests");
+    assert_eq!(refused.must_have("retry-after"), "1");
+    assert!(refused.text().contains(made["appId"].as_str().expect("text")), "{refused}");
+    // The administrator has a bucket of its own.
+    site.corro("ad sp show --id busy").ok();
+}

@@ -3,6 +3,7 @@
 
 use std::any::TypeId;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use corro_model::batchai::Page;
@@ -148,6 +149,7 @@ impl Client {
     async fn authorized(&self, method: Method, url: &str, body: Bytes) -> Result<Answer, ClientError> {
         let Shared { transport, login } = &*self.shared;
         let mut refused: Option<Secret> = None;
+        let mut told_to_wait = 0;
         loop {
             let token = login.token(transport, refused.as_ref()).await?;
             let bearer = format!("Bearer {}", token.expose());
@@ -157,12 +159,26 @@ impl Client {
                 ("content-type", "application/json; charset=utf-8"),
             ];
             let answer = transport.exchange(method.clone(), url, &headers, body.clone()).await?;
+            if answer.status == StatusCode::TOO_MANY_REQUESTS && told_to_wait < PATIENT_TRIES {
+                told_to_wait += 1;
+                tokio::time::sleep(wait_of(&answer)).await;
+                continue;
+            }
             if answer.status != StatusCode::UNAUTHORIZED || refused.is_some() {
                 return Ok(answer);
             }
             refused = Some(token);
         }
     }
+}
+
+/// How often a server that says "later" is believed.
+const PATIENT_TRIES: u32 = 5;
+
+/// What the server asks for, within reason.
+fn wait_of(answer: &Answer) -> Duration {
+    let seconds = answer.header("retry-after").and_then(|text| text.parse().ok()).unwrap_or(1);
+    Duration::from_secs(u64::min(seconds, 10))
 }
 
 /// Turns an error answer into an error.

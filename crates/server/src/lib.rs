@@ -42,6 +42,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Without it only this machine may reach the server.
     pub tls: Option<tls::Tls>,
+    /// How often one caller may ask.
+    pub rates: http::limits::Rates,
     /// A node that is silent for longer is lost.
     pub lease: Duration,
     /// Container jobs may run on the host.
@@ -103,7 +105,7 @@ impl Server {
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), unix_now);
         let provider = provider(address);
-        let api = http::Api::new(app.clone(), gateway.clone(), files);
+        let api = http::Api::new(app.clone(), gateway.clone(), files, config.rates);
         let reconcile = ReconcileConfig {
             lease: config.lease,
             containers_on_host: config.containers_on_host,

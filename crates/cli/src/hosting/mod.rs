@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use corro_client::Profile;
 use corro_model::{NodeId, Secret};
+use corro_server::http::limits::Rates;
 use corro_server::tls::Tls;
 use corro_server::{AdminCredential, Provider, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,6 +37,14 @@ pub struct HostingArgs {
     /// Run jobs that ask for a container directly on this machine instead
     #[arg(long)]
     no_containers: bool,
+
+    /// Requests a second that one principal may make, reads and writes each
+    #[arg(long, value_name = "N", default_value_t = Rates::USUAL.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+
+    /// Requests a second that one address may make without a login
+    #[arg(long, value_name = "N", default_value_t = Rates::USUAL.per_address, value_parser = clap::value_parser!(u32).range(1..))]
+    anonymous_rate: u32,
 
     /// Seconds of silence after which a node counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
@@ -131,6 +140,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         data: data.path().to_owned(),
         listen,
         tls: tls.clone(),
+        rates: Rates { per_principal: args.rate, per_address: args.anonymous_rate },
         lease: Duration::from_secs_f64(args.lease),
         containers_on_host: args.no_containers,
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),

@@ -2,6 +2,7 @@
 //! shared look-ups. Draws ids and time; never sees an HTTP type.
 
 pub mod accounts;
+pub mod audit;
 pub mod clusters;
 pub mod experiments;
 pub mod file_servers;

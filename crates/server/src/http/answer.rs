@@ -74,6 +74,9 @@ pub fn error_response(error: &ApiError) -> Response {
         tracing::error!(code = error.code, message = error.message, "a request failed");
     }
     let mut response = json_response(status, &error.envelope());
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        set(&mut response, header::RETRY_AFTER, "1");
+    }
     if status == StatusCode::UNAUTHORIZED {
         set(&mut response, header::WWW_AUTHENTICATE, "Bearer");
     }

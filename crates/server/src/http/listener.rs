@@ -1,9 +1,10 @@
 //! Accepting connections: HTTP/1.1, over TLS when the server has it, with limits on how many there are, how large headers
 //! may be and how long they may take. Ends when told to, giving requests in flight a moment.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -24,6 +25,8 @@ use super::files::OverTls;
 use crate::tls::Tls;
 
 const MAX_CONNECTIONS: usize = 4096;
+/// Of one address, this machine's own excepted: a whole site may be behind it, and no more than a quarter of all.
+const MAX_PER_ADDRESS: usize = MAX_CONNECTIONS / 4;
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 /// From the first byte to the end of the handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -31,6 +34,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` turns true.
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, api: Api, mut stop: watch::Receiver<bool>) {
+    let crowd = Crowd::default();
     let (slots, connections) = (Arc::new(Semaphore::new(connection_limit())), TaskTracker::new());
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -47,10 +51,14 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, api: Api, mut stop: 
                 continue;
             }
         };
+        let Some(place) = crowd.enter(peer.ip()) else {
+            tracing::debug!(%peer, "an address has too many connections");
+            continue;
+        };
         let _ = stream.set_nodelay(true);
         let (api, tls, mut stop) = (api.clone(), tls.clone(), stop.clone());
         connections.spawn(async move {
-            let _slot = slot;
+            let _held = (slot, place);
             let Some(tls) = tls else { return converse(stream, peer, None, api, stop).await };
             let secured = tokio::select! {
                 secured = tokio::time::timeout(HANDSHAKE_DEADLINE, secure(stream, &tls)) => secured,
@@ -127,6 +135,41 @@ fn plain_answer() -> String {
     format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
+/// How many connections each address has.
+#[derive(Clone, Default)]
+struct Crowd(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// Given back when the connection ends.
+struct Place {
+    crowd: Crowd,
+    address: IpAddr,
+}
+
+impl Crowd {
+    fn enter(&self, address: IpAddr) -> Option<Place> {
+        let address = address.to_canonical();
+        let mut counts = self.0.lock().expect("no one panics while holding the counts");
+        let count = counts.entry(address).or_default();
+        if *count >= MAX_PER_ADDRESS && !address.is_loopback() {
+            return None;
+        }
+        *count += 1;
+        Some(Place { crowd: self.clone(), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.crowd.0.lock().expect("no one panics while holding the counts");
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}
+
 /// At most half of the files this process may have open, which are raised as far as the system lets us.
 fn connection_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
@@ -143,5 +186,27 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 fn log_end(ended: hyper::Result<()>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_cannot_take_every_connection() {
+        let crowd = Crowd::default();
+        let far: IpAddr = "192.0.2.7".parse().expect("an address");
+        let mut held: Vec<Place> = (0..MAX_PER_ADDRESS).map(|_| crowd.enter(far).expect("room")).collect();
+        assert!(crowd.enter(far).is_none());
+        assert!(crowd.enter("::ffff:192.0.2.7".parse().expect("an address")).is_none());
+        assert!(crowd.enter("192.0.2.8".parse().expect("an address")).is_some());
+        held.pop();
+        assert!(crowd.enter(far).is_some());
+        drop(held);
+        assert!(crowd.0.lock().expect("free").is_empty());
+        let near: IpAddr = "127.0.0.1".parse().expect("an address");
+        let held: Vec<_> = (0..=MAX_PER_ADDRESS).map(|_| crowd.enter(near)).collect();
+        assert!(held.iter().all(Option::is_some));
     }
 }

@@ -6,11 +6,13 @@ mod answer;
 mod arm;
 mod call;
 pub mod files;
+pub mod limits;
 mod listener;
 mod router;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
@@ -25,8 +27,11 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use self::answer::{error_response, json_response};
 use self::files::{AddressStyle, FileService};
+use self::limits::{Asker, Limits, Rates, Verdict};
 use self::router::Router;
 use crate::app::App;
+use crate::app::audit::{Asked, Audit};
+use crate::app::principals::Caller;
 use crate::gateway::{Gateway, MAX_MESSAGE};
 
 pub use listener::serve;
@@ -40,11 +45,26 @@ pub struct Api {
     gateway: Gateway,
     files: FileService,
     router: Arc<Router>,
+    limits: Arc<Limits>,
+    audit: Audit,
+}
+
+/// Why a request of the resource manager came to nothing, and who asked, as far as that is known.
+struct Refused {
+    caller: Option<String>,
+    error: ApiError,
+}
+
+/// A request that is answered, and who asked.
+struct Managed {
+    caller: String,
+    response: Response,
 }
 
 impl Api {
-    pub fn new(app: App, gateway: Gateway, files: FileService) -> Self {
-        Self { app, gateway, files, router: Arc::new(arm::routes()) }
+    pub fn new(app: App, gateway: Gateway, files: FileService, rates: Rates) -> Self {
+        let (router, limits) = (Arc::new(arm::routes()), Arc::new(Limits::new(rates)));
+        Self { app, gateway, files, router, limits, audit: Audit::default() }
     }
 
     /// Answers any request there is.
@@ -59,33 +79,97 @@ impl Api {
             return self.files.handle(&account, AddressStyle::Path, request).await;
         }
         let head = request.method() == Method::HEAD;
-        let response = match (request.method(), request.uri().path()) {
-            (&Method::POST, TOKEN_PATH) => self.token(request).await,
-            (&Method::POST, JOIN_PATH) => self.join(request).await,
-            (&Method::GET, CONNECT_PATH) => self.connect(request).await,
-            _ => self.manage(request).await,
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let address = remote_address(&request);
+        let answered = match (&method, path.as_str()) {
+            (&Method::POST, TOKEN_PATH) => self.as_stranger(&address, self.token(request)).await,
+            (&Method::POST, JOIN_PATH) => self.as_stranger(&address, self.join(request)).await,
+            // Nodes that come back after a restart come all at once, and show a credential.
+            (&Method::GET, CONNECT_PATH) => self.connect(request).await.map_err(anonymous),
+            _ => match self.manage(request, &address).await {
+                Ok(Managed { caller, response }) => {
+                    // Changes are noted with the change itself; that keys were shown changes nothing.
+                    if method == Method::POST && path.to_ascii_lowercase().ends_with("/listkeys") {
+                        self.note(Some(&caller), &address, &method, &path, response.status().as_u16(), "");
+                    }
+                    Ok(response)
+                }
+                Err(refused) => Err(refused),
+            },
         };
-        let mut response = response.unwrap_or_else(|error| error_response(&error));
+        let mut response = match answered {
+            Ok(response) => response,
+            Err(Refused { caller, error }) => {
+                // Who is refused to read is not news, unless nobody knows who they are.
+                if !matches!(method, Method::GET | Method::HEAD) || matches!(error.status, 401 | 403) {
+                    self.note(caller.as_deref(), &address, &method, &path, error.status, &error.code);
+                }
+                error_response(&error)
+            }
+        };
         if head {
             *response.body_mut() = Body::empty();
         }
         response
     }
 
+    fn note(&self, caller: Option<&str>, address: &str, method: &Method, path: &str, status: u16, code: &str) {
+        let asked = Asked { caller, address, method: method.as_str(), path, status, code };
+        self.audit.note(&self.app.store, &asked);
+    }
+
+    /// Something that needs no login, as often as one address may ask for such things.
+    async fn as_stranger(
+        &self,
+        address: &str,
+        answer: impl Future<Output = Result<Response, ApiError>>,
+    ) -> Result<Response, Refused> {
+        if let Verdict::Wait(wait) = self.limits.take(Asker::Stranger(address.to_owned()), Instant::now()) {
+            return Err(anonymous(too_many("this address", wait)));
+        }
+        answer.await.map_err(anonymous)
+    }
+
     /// A resource-manager request: only with the token of a principal.
-    async fn manage(&self, request: Request) -> Result<Response, ApiError> {
+    async fn manage(&self, request: Request, address: &str) -> Result<Managed, Refused> {
+        let caller = match self.caller(&request) {
+            Ok(caller) => caller,
+            Err(error) => {
+                let refusal = async { Err(error) };
+                return Err(match self.as_stranger(address, refusal).await {
+                    Err(refused) => refused,
+                    Ok(_) => unreachable!("a refusal is no answer"),
+                });
+            }
+        };
+        let id = caller.id.clone();
+        let (asker, header): (Asker, _) = match *request.method() {
+            Method::GET | Method::HEAD => (Asker::Reads(id.clone()), "x-ms-ratelimit-remaining-subscription-reads"),
+            _ => (Asker::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-writes"),
+        };
+        let refused = |error: ApiError| Refused { caller: Some(id.clone()), error };
+        let remaining = match self.limits.take(asker, Instant::now()) {
+            Verdict::Granted { remaining } => remaining,
+            Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), wait))),
+        };
+        let answered = self.router.dispatch(&self.app.acting_as(caller, address), request).await;
+        let mut response = answered.map_err(refused)?;
+        response.headers_mut().insert(header, HeaderValue::from(remaining));
+        Ok(Managed { caller: id, response })
+    }
+
+    /// Whom the request's token stands for.
+    fn caller(&self, request: &Request) -> Result<Caller, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
         let Some(token) = token else {
             let message = "Authentication failed. The 'Authorization' header is missing.";
             return Err(ApiError::unauthorized(message));
         };
-        let Some(caller) = self.app.caller_of(token) else {
+        self.app.caller_of(token).ok_or_else(|| {
             let message = "The access token is not valid or has expired: log in again.";
-            return Err(ApiError::new(401, "ExpiredAuthenticationToken", message));
-        };
-        let address = remote_address(&request);
-        self.router.dispatch(&self.app.acting_as(caller, &address), request).await
+            ApiError::new(401, "ExpiredAuthenticationToken", message)
+        })
     }
 
     /// OAuth2 client credentials. Public: the secret is in the body.
@@ -138,6 +222,18 @@ impl Api {
         let upgrade = upgrade.max_message_size(MAX_MESSAGE);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
+}
+
+fn anonymous(error: ApiError) -> Refused {
+    Refused { caller: None, error }
+}
+
+fn too_many(who: &str, wait: Duration) -> ApiError {
+    let seconds = wait.as_secs_f64().ceil().max(1.0);
+    let message = format!(
+        "The number of requests of {who} exceeds what the server allows (see --rate). Please try again after {seconds} seconds."
+    );
+    ApiError::new(429, "TooManyRequests", message)
 }
 
 /// Where the request comes from.
