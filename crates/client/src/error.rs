@@ -46,6 +46,10 @@ pub enum ClientError {
     NotAPlainFile { path: PathBuf },
     #[error("the header {name} cannot be sent: a name may hold letters, digits and '-', a value printable ASCII only")]
     InvalidHeader { name: String },
+    #[error("the Corro server at {server} did not answer within {seconds} seconds")]
+    NoAnswerInTime { server: String, seconds: u32 },
+    #[error("the bytes that arrived of {name} are not those that the server sent")]
+    Damaged { name: String },
     #[error("{} became shorter while it was uploaded", path.display())]
     SourceShrank { path: PathBuf },
     #[error("{name} changed on the share while it was downloaded")]
@@ -72,7 +76,7 @@ impl ClientError {
     /// Whether the same request may succeed a little later: no server, a broken connection, a server that starts or stops.
     pub fn is_transient(&self) -> bool {
         match self {
-            ClientError::Unreachable { .. } | ClientError::Broken { .. } => true,
+            ClientError::Unreachable { .. } | ClientError::Broken { .. } | ClientError::Damaged { .. } => true,
             ClientError::Api(error) => matches!(error.status, 408 | 429 | 500 | 502 | 503 | 504),
             _ => false,
         }

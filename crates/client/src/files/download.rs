@@ -9,11 +9,14 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::{Method, Response, StatusCode};
 
 use super::draft::{Destination, Draft};
-use super::{FileProperties, FileService, Progress, persistently, properties_of, read};
+use super::properties::file_properties_of;
+use super::{FileProperties, FileService, Progress, md5_base64, persistently, read};
 use crate::ClientError;
 
 const FIRST_RANGE: u64 = 32 * 1024 * 1024;
 const RANGE: u64 = 8 * 1024 * 1024;
+/// The largest range whose digest the service tells.
+const VALIDATED_RANGE: u64 = 4 * 1024 * 1024;
 /// Written to disk at once, so that each call to the file system is worth it.
 const WRITE_SIZE: u64 = 1024 * 1024;
 
@@ -46,11 +49,12 @@ impl FileService {
         let draft = Draft::new(destination)?;
         let place = (share, path);
         let First { download, stored, counter } = persistently(|| self.first(place, range, &draft, progress)).await?;
-        let etag = download.properties.etag.as_deref();
-        let starts = (stored..download.bytes).step_by(RANGE as usize);
+        let etag = download.properties.properties.etag.as_deref();
+        let step = self.range();
+        let starts = (stored..download.bytes).step_by(step as usize);
         stream::iter(starts)
             .map(|start| {
-                let part = (start, RANGE.min(download.bytes - start));
+                let part = (start, step.min(download.bytes - start));
                 let (draft, counter) = (&draft, &counter);
                 // A broken connection is tried again from the part's start.
                 persistently(move || self.part(place, range.start, part, draft, etag, counter))
@@ -72,7 +76,8 @@ impl FileService {
     ) -> Result<First<'a>, ClientError> {
         let path = place.1;
         let whole_end = range.end.unwrap_or(u64::MAX);
-        let first_end = whole_end.min(range.start.saturating_add(FIRST_RANGE - 1));
+        let first = if self.validating { VALIDATED_RANGE } else { FIRST_RANGE };
+        let first_end = whole_end.min(range.start.saturating_add(first - 1));
         let response = self.get_range(place, range.start, first_end).await?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE && range == DownloadRange::default() {
             // How an empty file answers a range. Its properties come with the plain request.
@@ -80,7 +85,7 @@ impl FileService {
             let answer = read(&self.transport, response).await?;
             let bytes = answer.body.len() as u64;
             draft.write(vec![answer.body.clone()], 0).await?;
-            let properties = properties_of(&answer.headers, bytes);
+            let properties = file_properties_of(&answer.headers, bytes);
             let download = Download { properties, content_range: None, bytes };
             return Ok(First { download, stored: bytes, counter: Counter::new(bytes, progress) });
         }
@@ -93,10 +98,10 @@ impl FileService {
             (None, Some(length)) if range == DownloadRange::default() => length,
             _ => return Err(unexpected(path)),
         };
-        let properties = properties_of(response.headers(), total);
+        let properties = file_properties_of(response.headers(), total);
         let bytes = total.min(whole_end.saturating_add(1)).saturating_sub(range.start);
         // Without a content range the whole file comes in this one answer.
-        let stored = if content_range.is_some() { bytes.min(FIRST_RANGE) } else { bytes };
+        let stored = if content_range.is_some() { bytes.min(first) } else { bytes };
         let counter = Counter::new(bytes, progress);
         self.store(response, draft, (0, stored), path, &counter).await?;
         Ok(First { download: Download { properties, content_range, bytes }, stored, counter })
@@ -104,7 +109,15 @@ impl FileService {
 
     async fn get_range(&self, place: (&str, &str), start: u64, end: u64) -> Result<Response, ClientError> {
         let range = format!("bytes={start}-{end}");
-        self.send(Method::GET, place, &[], &[("x-ms-range", &range)], Bytes::new()).await
+        let mut headers = vec![("x-ms-range", range.as_str())];
+        if self.validating {
+            headers.push(("x-ms-range-get-content-md5", "true"));
+        }
+        self.send(Method::GET, place, &[], &headers, Bytes::new()).await
+    }
+
+    fn range(&self) -> u64 {
+        if self.validating { VALIDATED_RANGE } else { RANGE }
     }
 
     /// One later range.
@@ -138,6 +151,19 @@ impl FileService {
         name: &str,
         counter: &Counter<'_>,
     ) -> Result<(), ClientError> {
+        if self.validating {
+            // Small enough to be held whole: nothing is written before it has been checked.
+            let answer = read(&self.transport, response).await?;
+            if answer.body.len() as u64 != length {
+                return Err(ClientError::ChangedDuringDownload { name: name.to_owned() });
+            }
+            if answer.header("content-md5").is_some_and(|md5| md5 != md5_base64(&answer.body)) {
+                return Err(ClientError::Damaged { name: name.to_owned() });
+            }
+            draft.write(vec![answer.body], start).await?;
+            counter.add(length);
+            return Ok(());
+        }
         // Pieces are written as they came; gathering them in one buffer would copy every byte once more.
         let (mut pieces, mut held, mut written) = (Vec::new(), 0, 0);
         loop {

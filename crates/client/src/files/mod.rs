@@ -2,11 +2,12 @@
 //! Every request is signed with the account's key or carries a shared access signature; neither is ever shown.
 //!
 //! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download` and its
-//! `draft`, `settings` (metadata and the like), `links`.
+//! `draft`, `settings` (what is said about things) and `properties` (what is told), `links`.
 
 mod download;
 mod draft;
 mod links;
+mod properties;
 mod settings;
 mod tree;
 mod upload;
@@ -17,7 +18,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use corro_model::storage::shared_key;
-use corro_model::{ApiError, Secret, Timestamp};
+use corro_model::{ApiError, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Response};
 
@@ -26,8 +27,10 @@ use crate::{ClientError, Trust, xml};
 
 pub use download::{Download, DownloadRange};
 pub use draft::Destination;
+pub use properties::{Copy, FileProperties, Properties, ShareProperties};
 pub use settings::{ContentSettings, FileSettings, Metadata};
-pub use tree::{Entry, Share};
+pub use tree::{Entry, Share, ShareFilter};
+pub use upload::guess_content_type;
 
 const VERSION: &str = "2018-03-28";
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -55,6 +58,12 @@ pub struct FileService {
     root: String,
     account: String,
     signer: Signer,
+    /// Seconds for each request.
+    timeout: Option<u32>,
+    /// All requests are about this snapshot of the share.
+    snapshot: Option<String>,
+    /// Transfers carry a digest of every range.
+    validating: bool,
 }
 
 #[derive(Clone)]
@@ -67,15 +76,6 @@ impl std::fmt::Debug for Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
     }
-}
-
-/// What the service says about a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileProperties {
-    pub length: u64,
-    pub etag: Option<String>,
-    pub last_modified: Option<Timestamp>,
-    pub content_type: Option<String>,
 }
 
 impl FileService {
@@ -98,12 +98,43 @@ impl FileService {
             root: root.to_owned(),
             account: account.to_owned(),
             signer,
+            timeout: None,
+            snapshot: None,
+            validating: false,
         })
     }
 
     /// The same service, whose server is believed on other grounds than the system's.
     pub fn trusting(self, trust: &Trust) -> Result<FileService, ClientError> {
         Ok(FileService { transport: Transport::new(self.transport.server(), trust)?, ..self })
+    }
+
+    /// Gives each request this many seconds.
+    pub fn with_timeout(self, seconds: Option<u32>) -> FileService {
+        FileService { timeout: seconds, ..self }
+    }
+
+    /// Asks about a snapshot instead of the share as it is.
+    pub fn at_snapshot(self, snapshot: Option<String>) -> FileService {
+        FileService { snapshot, ..self }
+    }
+
+    /// Checks the digest of every range that is sent or received.
+    pub fn validating(self, validating: bool) -> FileService {
+        FileService { validating, ..self }
+    }
+
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+
+    /// The address of a share or of something in it, without any signature.
+    pub fn url(&self, share: &str, path: &str) -> String {
+        let url = format!("{}{}", self.transport.server(), self.path_of(share, path));
+        match &self.snapshot {
+            Some(snapshot) => format!("{url}?sharesnapshot={}", utf8_percent_encode(snapshot, &KEPT)),
+            None => url,
+        }
     }
 
     /// Sends a request about `share` and `path` (both may be empty) and returns a successful answer.
@@ -133,8 +164,12 @@ impl FileService {
             return Err(ClientError::InvalidPath { path: path.to_owned() });
         }
         let path = self.path_of(share, path);
-        let mut query: Vec<String> =
-            query.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &KEPT))).collect();
+        let timeout = self.timeout.map(|seconds| seconds.to_string());
+        let always = [("sharesnapshot", self.snapshot.as_deref()), ("timeout", timeout.as_deref())];
+        let always = always.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let mut query: Vec<String> = (query.iter().copied().chain(always))
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &KEPT)))
+            .collect();
         let date = httpdate::fmt_http_date(SystemTime::now());
         let length = body.len().to_string();
         let mut headers = headers.to_vec();
@@ -157,7 +192,10 @@ impl FileService {
         };
         headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
         let url = format!("{}{path}?{}", self.transport.server(), query.join("&"));
-        self.transport.send(method, url.trim_end_matches('?'), &headers, body).await
+        let answer = self.transport.send(method, url.trim_end_matches('?'), &headers, body);
+        let Some(seconds) = self.timeout else { return answer.await };
+        let late = || ClientError::NoAnswerInTime { server: self.transport.server().to_owned(), seconds };
+        tokio::time::timeout(Duration::from_secs(seconds.into()), answer).await.map_err(|_| late())?
     }
 
     fn path_of(&self, share: &str, path: &str) -> String {
@@ -212,16 +250,7 @@ fn error_of(answer: &Answer) -> ApiError {
     ApiError::new(status, code, message)
 }
 
-fn properties_of(headers: &reqwest::header::HeaderMap, length: u64) -> FileProperties {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    FileProperties {
-        length,
-        etag: text("etag").map(str::to_owned),
-        last_modified: text("last-modified").and_then(http_time),
-        content_type: text("content-type").map(str::to_owned),
-    }
-}
-
-fn http_time(text: &str) -> Option<Timestamp> {
-    httpdate::parse_http_date(text).ok().map(Timestamp::from)
+fn md5_base64(bytes: &[u8]) -> String {
+    use md5::Digest;
+    STANDARD.encode(md5::Md5::digest(bytes))
 }

@@ -1,20 +1,29 @@
 //! Shares, directories and what is in them. Entered by the storage commands.
 
 use bytes::Bytes;
-use corro_model::Timestamp;
 use reqwest::Method;
 
+use super::properties::{http_time, snapshot_of};
 use super::settings::{borrowed, metadata_headers};
-use super::{FileProperties, FileService, Metadata, http_time, properties_of};
+use super::{FileService, Metadata, Properties, ShareProperties};
 use crate::ClientError;
 use crate::xml::{self, Element};
 
+/// A share, or one of its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub name: String,
-    pub quota_gib: Option<u64>,
-    pub etag: Option<String>,
-    pub last_modified: Option<Timestamp>,
+    pub snapshot: Option<String>,
+    pub about: ShareProperties,
+}
+
+/// Which shares a listing shows, and what of them.
+#[derive(Clone, Debug, Default)]
+pub struct ShareFilter {
+    pub prefix: Option<String>,
+    pub metadata: bool,
+    pub snapshots: bool,
+    pub limit: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +32,9 @@ pub enum Entry {
     File { name: String, length: u64 },
 }
 
-const SHARE: (&str, &str) = ("restype", "share");
+pub(super) const SHARE: (&str, &str) = ("restype", "share");
 const CONTAINER: (&str, &str) = ("restype", "container");
-const DIRECTORY: (&str, &str) = ("restype", "directory");
+pub(super) const DIRECTORY: (&str, &str) = ("restype", "directory");
 const LIST: (&str, &str) = ("comp", "list");
 
 impl FileService {
@@ -42,13 +51,34 @@ impl FileService {
         created(self.request(Method::PUT, (share, ""), &[SHARE], &headers, Bytes::new()).await.map(drop))
     }
 
-    pub async fn delete_share(&self, share: &str) -> Result<(), ClientError> {
-        self.request(Method::DELETE, (share, ""), &[SHARE], &[], Bytes::new()).await.map(drop)
+    /// A share with snapshots is deleted only together with them.
+    pub async fn delete_share(&self, share: &str, with_snapshots: bool) -> Result<(), ClientError> {
+        let headers: &[(&str, &str)] = if with_snapshots { &[("x-ms-delete-snapshots", "include")] } else { &[] };
+        self.request(Method::DELETE, (share, ""), &[SHARE], headers, Bytes::new()).await.map(drop)
     }
 
-    pub async fn list_shares(&self) -> Result<Vec<Share>, ClientError> {
-        let shares = self.list_all(("", ""), &[LIST], "Shares").await?;
+    pub async fn list_shares(&self, filter: &ShareFilter) -> Result<Vec<Share>, ClientError> {
+        let mut query = vec![LIST];
+        query.extend(filter.prefix.as_deref().map(|prefix| ("prefix", prefix)));
+        let include: Vec<&str> = [(filter.metadata, "metadata"), (filter.snapshots, "snapshots")]
+            .into_iter()
+            .filter_map(|(wanted, word)| wanted.then_some(word))
+            .collect();
+        let include = include.join(",");
+        if !include.is_empty() {
+            query.push(("include", &include));
+        }
+        let shares = self.list_all(("", ""), &query, "Shares", filter.limit).await?;
         Ok(shares.iter().filter_map(share).collect())
+    }
+
+    /// Makes a snapshot; its id, and what is known of it.
+    pub async fn snapshot_share(&self, share: &str, metadata: &Metadata) -> Result<(String, Properties), ClientError> {
+        let headers = metadata_headers(metadata);
+        let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
+        let query = [SHARE, ("comp", "snapshot")];
+        let answer = self.request(Method::PUT, (share, ""), &query, &headers, Bytes::new()).await?;
+        snapshot_of(&answer).ok_or_else(|| ClientError::UnexpectedFileAnswer { request: "share snapshot".to_owned() })
     }
 
     /// False when a container of that name was there already. Containers are made so that jobs can mount them.
@@ -69,14 +99,31 @@ impl FileService {
 
     /// What lies directly in a directory; an empty path is the share's root.
     pub async fn list(&self, share: &str, path: &str) -> Result<Vec<Entry>, ClientError> {
-        let entries = self.list_all((share, path), &[DIRECTORY, LIST], "Entries").await?;
+        self.list_some(share, path, None).await
+    }
+
+    /// As `list`, at most `limit` entries.
+    pub async fn list_some(&self, share: &str, path: &str, limit: Option<usize>) -> Result<Vec<Entry>, ClientError> {
+        let entries = self.list_all((share, path), &[DIRECTORY, LIST], "Entries", limit).await?;
         Ok(entries.iter().filter_map(entry).collect())
     }
 
-    pub async fn file_properties(&self, share: &str, path: &str) -> Result<FileProperties, ClientError> {
-        let answer = self.request(Method::HEAD, (share, path), &[], &[], Bytes::new()).await?;
-        let length = answer.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-        Ok(properties_of(&answer.headers, length))
+    /// Path and length of every file below a directory, in byte order of their paths.
+    pub async fn walk(&self, share: &str, path: &str) -> Result<Vec<(String, u64)>, ClientError> {
+        let mut files = Vec::new();
+        let mut unvisited = vec![path.trim_matches('/').to_owned()];
+        while let Some(directory) = unvisited.pop() {
+            let within =
+                |name: &str| if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
+            for entry in self.list(share, &directory).await? {
+                match entry {
+                    Entry::Directory { name } => unvisited.push(within(&name)),
+                    Entry::File { name, length } => files.push((within(&name), length)),
+                }
+            }
+        }
+        files.sort_unstable();
+        Ok(files)
     }
 
     pub async fn delete_file(&self, share: &str, path: &str) -> Result<(), ClientError> {
@@ -89,11 +136,15 @@ impl FileService {
         place: (&str, &str),
         query: &[(&str, &str)],
         container: &str,
+        limit: Option<usize>,
     ) -> Result<Vec<Element>, ClientError> {
         let mut items = Vec::new();
         let mut marker = String::new();
         loop {
             let mut query = query.to_vec();
+            // The service has its own limit of a page, and answers with less to a larger one.
+            let wanted = limit.map(|limit| limit.saturating_sub(items.len()).to_string());
+            query.extend(wanted.as_deref().map(|wanted| ("maxresults", wanted)));
             if !marker.is_empty() {
                 query.push(("marker", &marker));
             }
@@ -105,7 +156,9 @@ impl FileService {
             if let Some(found) = page.children.iter_mut().find(|child| child.name == container) {
                 items.append(&mut found.children);
             }
-            if next.is_empty() || next == marker {
+            let enough = limit.is_some_and(|limit| items.len() >= limit);
+            if next.is_empty() || next == marker || enough {
+                items.truncate(limit.unwrap_or(usize::MAX));
                 return Ok(items);
             }
             marker = next;
@@ -131,11 +184,18 @@ fn created(result: Result<(), ClientError>) -> Result<bool, ClientError> {
 
 fn share(element: &Element) -> Option<Share> {
     let property = |name: &str| element.child("Properties").and_then(|properties| properties.text_of(name));
+    let metadata = element.child("Metadata").map(|metadata| metadata.children.iter()).unwrap_or_default();
     Some(Share {
         name: element.text_of("Name")?.to_owned(),
-        quota_gib: property("Quota").and_then(|quota| quota.parse().ok()),
-        etag: property("Etag").map(str::to_owned),
-        last_modified: property("Last-Modified").and_then(http_time),
+        snapshot: element.text_of("Snapshot").map(str::to_owned),
+        about: ShareProperties {
+            properties: Properties {
+                etag: property("Etag").map(str::to_owned),
+                last_modified: property("Last-Modified").and_then(http_time),
+                metadata: metadata.map(|pair| (pair.name.clone(), pair.text.clone())).collect(),
+            },
+            quota_gib: property("Quota").and_then(|quota| quota.parse().ok()),
+        },
     })
 }
 

@@ -14,7 +14,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::pread;
 
 use super::settings::borrowed;
-use super::{FileService, FileSettings, Progress, persistently};
+use super::{FileService, FileSettings, Progress, md5_base64, persistently};
 use crate::ClientError;
 
 /// The most the service takes in one request.
@@ -71,7 +71,7 @@ impl FileService {
         let mut headers = vec![("x-ms-type", "file"), ("x-ms-content-length", length.as_str())];
         headers.extend(borrowed(&settings));
         if !headers.iter().any(|(name, _)| *name == "x-ms-content-type") {
-            headers.extend(content_type(place.1).map(|kind| ("x-ms-content-type", kind)));
+            headers.extend(guess_content_type(place.1).map(|kind| ("x-ms-content-type", kind)));
         }
         self.request(Method::PUT, place, &[], &headers, Bytes::new()).await.map(drop)
     }
@@ -79,7 +79,9 @@ impl FileService {
     /// Writing the same range twice is harmless, so a broken connection is tried again.
     async fn write_range(&self, share: &str, path: &str, start: u64, content: Bytes) -> Result<(), ClientError> {
         let range = format!("bytes={start}-{}", start + content.len() as u64 - 1);
-        let headers = [("x-ms-write", "update"), ("x-ms-range", range.as_str())];
+        let digest = self.validating.then(|| md5_base64(&content));
+        let mut headers = vec![("x-ms-write", "update"), ("x-ms-range", range.as_str())];
+        headers.extend(digest.as_deref().map(|md5| ("content-md5", md5)));
         let query = [("comp", "range")];
         let attempt = || self.request(Method::PUT, (share, path), &query, &headers, content.clone());
         persistently(attempt).await.map(drop)
@@ -108,7 +110,8 @@ async fn read_range(file: Arc<File>, start: u64, length: u64, source: &Path) -> 
 }
 
 /// The kinds that Python's `mimetypes` guesses for files a training job has.
-fn content_type(path: &str) -> Option<&'static str> {
+/// What `az` guesses from a file's name.
+pub fn guess_content_type(path: &str) -> Option<&'static str> {
     let (_, extension) = path.rsplit_once('.')?;
     Some(match extension.to_ascii_lowercase().as_str() {
         "py" => "text/x-python",
