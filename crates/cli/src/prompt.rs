@@ -17,11 +17,6 @@ pub enum NotConfirmed {
     Ask(#[from] io::Error),
 }
 
-/// Returns when the user agrees.
-pub fn confirm(yes: bool) -> Result<(), NotConfirmed> {
-    confirm_loss(yes, None)
-}
-
 /// Says what will be lost, then asks. Returns when the user agrees.
 pub fn confirm_loss(yes: bool, loss: Option<&str>) -> Result<(), NotConfirmed> {
     if yes {
@@ -83,6 +78,6 @@ mod tests {
 
     #[test]
     fn yes_asks_nothing() {
-        assert!(confirm(true).is_ok());
+        assert!(confirm_loss(true, None).is_ok());
     }
 }

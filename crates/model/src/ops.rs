@@ -156,6 +156,7 @@ operations! {
     AccountsListByGroup "StorageAccounts_ListByResourceGroup" Get sto!(""), STORAGE_VERSION, NoBody => Page<StorageAccount>;
     AccountsList "StorageAccounts_List" Get sub!("/providers/Microsoft.Storage/storageAccounts"), STORAGE_VERSION, NoBody => Page<StorageAccount>;
     AccountsListKeys "StorageAccounts_ListKeys" Post sto!("/{account}/listKeys"), STORAGE_VERSION, NoBody => AccountKeys;
+    AccountsRegenerateKey "StorageAccounts_RegenerateKey" Post sto!("/{account}/regenerateKey"), STORAGE_VERSION, RegenerateKeyRequest => AccountKeys;
     AccountsDelete "StorageAccounts_Delete" Delete sto!("/{account}"), STORAGE_VERSION, NoBody => NoBody;
     AccountsCheckName "StorageAccounts_CheckNameAvailability" Post sub!("/providers/Microsoft.Storage/checkNameAvailability"), STORAGE_VERSION, NameAvailabilityRequest => NameAvailability;
 

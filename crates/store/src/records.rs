@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use corro_model::arm::{AccountIdentity, AccountSettings};
 use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
 use corro_model::rights::Assignment;
 use corro_model::state::{JobState, NodeState};
@@ -270,6 +271,10 @@ pub struct AccountRecord {
     pub kind: String,
     pub tags: Tags,
     pub https_only: bool,
+    #[serde(default)]
+    pub settings: AccountSettings,
+    #[serde(default)]
+    pub identity: Option<AccountIdentity>,
     pub created: Timestamp,
     /// key1 and key2, base64 inside the seal.
     pub keys: [Sealed; 2],

@@ -90,6 +90,7 @@ async fn ensure_account(client: &Client, location: &str) -> Result<String, Failu
         kind: "Storage".to_owned(),
         location: location.to_owned(),
         tags: None,
+        identity: None,
         properties: None,
     };
     client.run::<AccountsCreate>(&[("group", GROUP), ("account", &name)], &parameters).await?;

@@ -1,8 +1,12 @@
 //! `corro group`: resource groups.
 
 use clap::{Args, Subcommand};
+use corro_client::Client;
 use corro_model::arm::{Group, GroupCreateParameters};
-use corro_model::ops::{GroupsCheck, GroupsCreate, GroupsDelete, GroupsGet, GroupsList, NoBody};
+use corro_model::ops::{
+    AccountsListByGroup, ClustersList, ExperimentsList, GroupsCheck, GroupsCreate, GroupsDelete, GroupsGet, GroupsList,
+    NoBody, WorkspacesListByGroup,
+};
 
 use super::target::tags;
 use crate::failure::Failure;
@@ -102,25 +106,73 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let mut groups: Vec<Group> = session.client()?.list::<GroupsList, _>(&[], &[]).await?;
-    if let Some(wanted) = &args.tag {
-        let (key, value) = wanted.split_once('=').map_or((wanted.as_str(), None), |(key, value)| (key, Some(value)));
-        groups.retain(|group| {
-            let found = group.tags.as_ref().and_then(|tags| tags.get(key));
-            found.is_some_and(|found| value.is_none_or(|value| value == found))
-        });
-    }
+    let filter = args.tag.as_deref().map(tag_filter).transpose()?;
+    let query: Vec<(&str, &str)> = filter.iter().map(|filter| ("$filter", filter.as_str())).collect();
+    let groups: Vec<Group> = session.client()?.list::<GroupsList, _>(&[], &query).await?;
     session.print(Shape::ResourceGroup, None, &groups)
 }
 
+/// The service's filter for `key` or `key=value`.
+fn tag_filter(tag: &str) -> Result<String, Failure> {
+    let (key, value) = tag.split_once('=').map_or((tag, None), |(key, value)| (key, Some(value)));
+    if key.is_empty() || tag.contains('\'') {
+        return Err(Failure::usage(format!("argument --tag: '{tag}' is not a label: write key or key=value")));
+    }
+    Ok(match value {
+        None => format!("tagname eq '{key}'"),
+        Some(value) => format!("tagname eq '{key}' and tagvalue eq '{value}'"),
+    })
+}
+
 async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
-    let loss =
-        "Everything in the group is deleted with it: workspaces, clusters, jobs, storage accounts, shares and files.";
-    prompt::confirm_loss(args.yes, Some(loss))?;
-    let pending = session.client()?.start::<GroupsDelete>(&[("group", &args.name.name)], &NoBody {}).await?;
+    let path = [("group", args.name.name.as_str())];
+    let loss = match args.yes {
+        true => None,
+        false => Some(loss_of(session.client()?, &args.name.name).await?),
+    };
+    prompt::confirm_loss(args.yes, loss.as_deref())?;
+    let pending = session.client()?.start::<GroupsDelete>(&path, &NoBody {}).await?;
     if !args.no_wait {
         let _spinner = Spinner::start("Deleting");
         session.client()?.wait(pending).await?;
     }
     Ok(())
+}
+
+/// What goes with the group, in words, for whoever is asked.
+async fn loss_of(client: &Client, group: &str) -> Result<String, Failure> {
+    client.get::<GroupsGet>(&[("group", group)]).await?;
+    let mut lines = Vec::new();
+    for workspace in client.list::<WorkspacesListByGroup, _>(&[("group", group)], &[]).await? {
+        let inside = [("group", group), ("workspace", workspace.name.as_str())];
+        let clusters = client.list::<ClustersList, _>(&inside, &[]).await?.len();
+        let experiments = client.list::<ExperimentsList, _>(&inside, &[]).await?.len();
+        let (clusters, experiments) = (count(clusters, "cluster"), count(experiments, "experiment"));
+        lines.push(format!("  workspace {}: {clusters}, {experiments} with all jobs", workspace.name));
+    }
+    for account in client.list::<AccountsListByGroup, _>(&[("group", group)], &[]).await? {
+        lines.push(format!("  storage account {}: all shares, containers and files", account.name));
+    }
+    Ok(match lines.is_empty() {
+        true => format!("The resource group '{group}' is empty."),
+        false => format!("Deleting the resource group '{group}' also deletes:\n{}", lines.join("\n")),
+    })
+}
+
+fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_become_filters() {
+        assert_eq!(tag_filter("a").expect("a label"), "tagname eq 'a'");
+        assert_eq!(tag_filter("a=b=c").expect("a label"), "tagname eq 'a' and tagvalue eq 'b=c'");
+        for tag in ["", "=b", "a=it's"] {
+            assert_eq!(tag_filter(tag).map_err(|failure| failure.exit), Err(2), "{tag}");
+        }
+    }
 }

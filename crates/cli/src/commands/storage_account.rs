@@ -1,18 +1,23 @@
 //! `corro storage account`.
 
 use clap::{Args, Subcommand};
-use corro_model::arm::{AccountCreateParameters, AccountCreateProperties, AccountSku, StorageAccount};
-use corro_model::names::{NameOf, check_name};
+use corro_model::arm::RegenerateKeyRequest;
+use corro_model::arm::{AccountKeys, NameAvailabilityRequest, STORAGE_ACCOUNT_TYPE, StorageAccount};
 use corro_model::ops::{
-    AccountsCreate, AccountsDelete, AccountsGet, AccountsList, AccountsListByGroup, AccountsListKeys, GroupsGet, NoBody,
+    AccountsCheckName, AccountsDelete, AccountsGet, AccountsList, AccountsListByGroup, AccountsListKeys,
+    AccountsRegenerateKey, NoBody,
 };
+use serde_json::{Value, json};
 
-use super::target::{GROUP_FLAG, NAME_FLAG, Name, Target, tags};
+use super::names::{Chosen, EndArgs, Names};
+use super::target::{GROUP_FLAG, NAME_FLAG, Name, Target};
 use crate::failure::Failure;
 use crate::output::Shape;
 use crate::progress::Spinner;
 use crate::prompt;
 use crate::session::{Session, setting};
+
+mod create;
 
 #[derive(Subcommand, Debug)]
 pub enum AccountCommand {
@@ -20,13 +25,17 @@ pub enum AccountCommand {
     #[command(
         after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount \\\n      -l eastus --sku Standard_LRS"
     )]
-    Create(Box<CreateArgs>),
+    Create(Box<create::CreateArgs>),
     /// Show a storage account
-    Show(NameArgs),
+    Show(Chosen<NameArgs>),
     /// List the storage accounts of a group, or all of them
     List(ListArgs),
     /// Delete a storage account, its shares and their files
-    Delete(DeleteArgs),
+    Delete(EndArgs<NameArgs>),
+    /// Say whether a name is free for a new account
+    CheckName(CheckNameArgs),
+    /// Print what a program needs to reach an account, its key included
+    ShowConnectionString(ConnectionArgs),
     /// Keys of a storage account
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -36,6 +45,8 @@ pub enum AccountCommand {
 pub enum KeysCommand {
     /// List the two keys of a storage account
     List(NameArgs),
+    /// Make a key anew; what was signed with the old one is refused from then on
+    Renew(RenewArgs),
 }
 
 #[derive(Args, Debug)]
@@ -48,53 +59,10 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-impl NameArgs {
-    fn names(&self) -> [Name<'_>; 2] {
-        [("group", GROUP_FLAG, self.resource_group.as_deref()), ("account", NAME_FLAG, self.name.as_deref())]
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        vec![("group", GROUP_FLAG, self.resource_group.as_deref()), ("account", NAME_FLAG, self.name.as_deref())]
     }
-}
-
-#[derive(Args, Debug)]
-pub struct CreateArgs {
-    #[command(flatten)]
-    account: NameArgs,
-    /// Region to report [default: the resource group's]
-    #[arg(long, short = 'l', value_name = "LOCATION")]
-    location: Option<String>,
-    /// Kind of redundancy; accepted and reported
-    #[arg(long, value_name = "SKU", default_value = "Standard_RAGRS", ignore_case = true,
-          value_parser = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"])]
-    sku: String,
-    /// Kind of account; accepted and reported
-    #[arg(long, value_name = "KIND", default_value = "Storage", ignore_case = true,
-          value_parser = ["Storage", "StorageV2", "BlobStorage"])]
-    kind: String,
-    /// Labels: key=value ...
-    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
-    tags: Vec<String>,
-    /// Report that only https is taken
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
-    https_only: bool,
-    #[command(flatten)]
-    _without_effect: WithoutEffect,
-}
-
-/// What `az` takes and Corro has no use for: there is one tier, one network and one way to encrypt.
-#[derive(Args, Debug)]
-struct WithoutEffect {
-    #[arg(long, hide = true, ignore_case = true, value_parser = ["Cool", "Hot"])]
-    access_tier: Option<String>,
-    #[arg(long, hide = true, num_args = 1.., ignore_case = true, value_parser = ["blob", "file", "queue", "table"])]
-    encryption_services: Vec<String>,
-    #[arg(long, hide = true)]
-    custom_domain: Option<String>,
-    #[arg(long, hide = true)]
-    assign_identity: bool,
-    #[arg(long, hide = true, num_args = 1.., ignore_case = true,
-          value_parser = ["None", "Logging", "Metrics", "AzureServices"])]
-    bypass: Vec<String>,
-    #[arg(long, hide = true, ignore_case = true, value_parser = ["Allow", "Deny"])]
-    default_action: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -105,55 +73,74 @@ pub struct ListArgs {
 }
 
 #[derive(Args, Debug)]
-pub struct DeleteArgs {
+pub struct CheckNameArgs {
+    /// Name to look for
+    #[arg(long, short = 'n', value_name = "ACCOUNT")]
+    name: String,
+}
+
+#[derive(Args, Debug)]
+pub struct RenewArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Do not ask
-    #[arg(long, short = 'y')]
-    yes: bool,
+    /// Which of the two
+    #[arg(long, value_name = "KEY", ignore_case = true, value_parser = ["primary", "secondary"])]
+    key: String,
+}
+
+#[derive(Args, Debug)]
+pub struct ConnectionArgs {
+    #[command(flatten)]
+    account: NameArgs,
+    /// Which of the two keys
+    #[arg(long, value_name = "KEY", ignore_case = true, default_value = "primary", value_parser = ["primary", "secondary"])]
+    key: String,
+    /// Protocol to write [default: the server's]
+    #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
+    protocol: Option<String>,
+    /// Address to write for file shares [default: the server's]
+    #[arg(long, value_name = "URL")]
+    file_endpoint: Option<String>,
+    /// Address to write for containers [default: the server's]
+    #[arg(long, value_name = "URL")]
+    blob_endpoint: Option<String>,
 }
 
 pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failure> {
     match command {
-        AccountCommand::Create(args) => create(session, *args).await,
-        AccountCommand::Show(args) => {
-            let target = Target::named(&args.names())?;
-            let account = session.client()?.get::<AccountsGet>(&target.values()).await.map_err(Failure::of_show)?;
-            session.print(Shape::StorageAccount, None, &account)
-        }
+        AccountCommand::Create(args) => create::run(session, *args).await,
+        AccountCommand::Show(args) => show(session, args).await,
         AccountCommand::List(args) => list(session, args).await,
-        AccountCommand::Delete(args) => {
-            let target = Target::named(&args.account.names())?;
-            prompt::confirm(args.yes)?;
-            session.client()?.run::<AccountsDelete>(&target.values(), &NoBody {}).await?;
-            Ok(())
+        AccountCommand::Delete(args) => delete(session, args).await,
+        AccountCommand::CheckName(args) => {
+            let request = NameAvailabilityRequest { name: args.name, kind: Some(STORAGE_ACCOUNT_TYPE.to_owned()) };
+            let answer = session.client()?.call::<AccountsCheckName>(&[], &[], &request).await?;
+            session.print_value(&json!({"message": answer.message, "nameAvailable": answer.name_available,
+                                        "reason": answer.reason}))
         }
+        AccountCommand::ShowConnectionString(args) => show_connection_string(session, args).await,
         AccountCommand::Keys(KeysCommand::List(args)) => {
-            let target = Target::named(&args.names())?;
-            let keys = session.client()?.call::<AccountsListKeys>(&target.values(), &[], &NoBody {}).await?;
-            session.print(Shape::StorageAccountKey, None, &keys.keys)
+            session.print(Shape::StorageAccountKey, None, &keys(session, &args.target()?).await?.keys)
+        }
+        AccountCommand::Keys(KeysCommand::Renew(args)) => {
+            let target = args.account.target()?;
+            let request = RegenerateKeyRequest { key_name: format!("key{}", key_idx(&args.key) + 1) };
+            let keys = session.client()?.call::<AccountsRegenerateKey>(&target.values(), &[], &request).await;
+            session.print(Shape::StorageAccountKey, None, &keys.map_err(|error| target.failure(error))?.keys)
         }
     }
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    let target = Target::named(&args.account.names())?;
-    check_name(NameOf::StorageAccount, target.name("account"))?;
-    let location = match args.location.or_else(|| setting("defaults", "location")) {
-        Some(location) => location,
-        None => session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
-    };
-    let parameters = AccountCreateParameters {
-        sku: AccountSku { name: args.sku, tier: None },
-        kind: args.kind,
-        location,
-        tags: (!args.tags.is_empty()).then(|| tags(&args.tags)),
-        properties: Some(AccountCreateProperties { supports_https_traffic_only: args.https_only }),
-    };
-    let spinner = Spinner::start("Creating");
-    let account = session.client()?.run::<AccountsCreate>(&target.values(), &parameters).await?;
-    drop(spinner);
-    session.print(Shape::StorageAccount, None, &account)
+async fn show(session: &Session, args: Chosen<NameArgs>) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    for target in Target::all::<AccountsGet>(&args.ids, &args.named.names())? {
+        let account = session.client()?.get::<AccountsGet>(&target.values()).await;
+        found.push(account.map_err(|error| target.failure_of_show(error))?);
+    }
+    match found.as_slice() {
+        [one] => session.print(Shape::StorageAccount, None, one),
+        several => session.print(Shape::StorageAccount, None, &several),
+    }
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
@@ -162,4 +149,48 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
         None => session.client()?.list::<AccountsList, _>(&[], &[]).await?,
     };
     session.print(Shape::StorageAccount, None, &accounts)
+}
+
+async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), Failure> {
+    let targets = Target::all::<AccountsGet>(&args.chosen.ids, &args.chosen.named.names())?;
+    let names: Vec<&str> = targets.iter().map(|target| target.name("account")).collect();
+    let loss = format!("This deletes every share, container and file of {}.", names.join(", "));
+    prompt::confirm_loss(args.yes, Some(&loss))?;
+    for target in &targets {
+        let pending = session.client()?.start::<AccountsDelete>(&target.values(), &NoBody {}).await;
+        let pending = pending.map_err(|error| target.failure(error))?;
+        if !args.no_wait {
+            let _spinner = Spinner::start("Deleting");
+            session.client()?.wait(pending).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Result<(), Failure> {
+    let target = args.account.target()?;
+    let account = session.client()?.get::<AccountsGet>(&target.values()).await;
+    let account = account.map_err(|error| target.failure_of_show(error))?;
+    let keys = keys(session, &target).await?;
+    let key = keys.keys.get(key_idx(&args.key)).map(|key| key.value.expose().to_owned()).unwrap_or_default();
+    let endpoint = |given: &Option<String>, service: &str| {
+        let told = || account.properties.primary_endpoints.get(service).map(|url| url.trim_end_matches('/').to_owned());
+        given.clone().or_else(told).unwrap_or_default()
+    };
+    let (file, blob) = (endpoint(&args.file_endpoint, "file"), endpoint(&args.blob_endpoint, "blob"));
+    let spoken = file.split_once("://").map_or("http", |(scheme, _)| scheme).to_owned();
+    let (protocol, name) = (args.protocol.unwrap_or(spoken), &account.name);
+    let text = format!(
+        "DefaultEndpointsProtocol={protocol};AccountName={name};AccountKey={key};BlobEndpoint={blob};FileEndpoint={file}"
+    );
+    session.print_value(&Value::from_iter([("connectionString", text)]))
+}
+
+async fn keys(session: &Session, target: &Target) -> Result<AccountKeys, Failure> {
+    let keys = session.client()?.call::<AccountsListKeys>(&target.values(), &[], &NoBody {}).await;
+    keys.map_err(|error| target.failure(error))
+}
+
+fn key_idx(key: &str) -> usize {
+    usize::from(key.eq_ignore_ascii_case("secondary"))
 }

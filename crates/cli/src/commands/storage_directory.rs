@@ -1,13 +1,15 @@
 //! `corro storage directory`.
 
 use clap::{Args, Subcommand};
+use corro_client::FileService;
 use corro_client::files::Entry;
 use serde_json::json;
 
 use super::storage_login::{self, AccountArgs};
+use super::storage_objects as objects;
 use super::target::tags;
 use crate::failure::Failure;
-use crate::output::{Shape, TableKind};
+use crate::output::TableKind;
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -19,26 +21,62 @@ pub enum DirectoryCommand {
     Create(CreateArgs),
     /// List the directories in a directory of a share
     List(ListArgs),
+    /// Show a directory
+    Show(PathArgs),
+    /// Say whether a directory exists
+    Exists(PathArgs),
     /// Delete an empty directory
     Delete(DeleteArgs),
+    /// Names and values kept with a directory
+    #[command(subcommand)]
+    Metadata(MetadataCommand),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum MetadataCommand {
+    /// Show them
+    Show(PathArgs),
+    /// Replace them all
+    Update(UpdateArgs),
+}
+
+#[derive(Args, Debug)]
+struct ShareArgs {
+    /// Name of the share
+    #[arg(long, short = 's', value_name = "SHARE")]
+    share_name: String,
+    /// A snapshot of the share, instead of the share as it is
+    #[arg(long, value_name = "TIME")]
+    snapshot: Option<String>,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+impl ShareArgs {
+    async fn open(&self, session: &Session) -> Result<FileService, Failure> {
+        Ok(storage_login::open(session, &self.account).await?.at_snapshot(self.snapshot.clone()))
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct PathArgs {
+    /// Path of the directory
+    #[arg(long, short = 'n', value_name = "PATH")]
+    name: String,
+    #[command(flatten)]
+    share: ShareArgs,
 }
 
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// Path of the directory
-    #[arg(long, short = 'n', value_name = "PATH")]
-    name: String,
-    /// Name of the share
-    #[arg(long, short = 's', value_name = "SHARE")]
-    share_name: String,
+    #[command(flatten)]
+    directory: PathArgs,
     /// Fail when the directory is there already
     #[arg(long)]
     fail_on_exist: bool,
-    /// Names and values to send with it: key=value ...
+    /// Names and values to keep with it: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    #[command(flatten)]
-    account: AccountArgs,
 }
 
 #[derive(Args, Debug)]
@@ -46,58 +84,70 @@ pub struct ListArgs {
     /// Directory to look into [default: the share's root]
     #[arg(long, short = 'n', value_name = "PATH", default_value = "", hide_default_value = true)]
     name: String,
-    /// Name of the share
-    #[arg(long, short = 's', value_name = "SHARE")]
-    share_name: String,
     #[command(flatten)]
-    account: AccountArgs,
+    share: ShareArgs,
 }
 
 #[derive(Args, Debug)]
 pub struct DeleteArgs {
-    /// Path of the directory
-    #[arg(long, short = 'n', value_name = "PATH")]
-    name: String,
-    /// Name of the share
-    #[arg(long, short = 's', value_name = "SHARE")]
-    share_name: String,
+    #[command(flatten)]
+    directory: PathArgs,
     /// Fail when there is no such directory
     #[arg(long)]
     fail_not_exist: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct UpdateArgs {
     #[command(flatten)]
-    account: AccountArgs,
+    directory: PathArgs,
+    /// Names and values to keep with it: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
 }
 
 pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), Failure> {
     match command {
         DirectoryCommand::Create(args) => {
-            let files = storage_login::open(session, &args.account).await?;
-            let created = files.create_directory(&args.share_name, &args.name, &tags(&args.metadata)).await?;
+            let PathArgs { name, share } = &args.directory;
+            let files = share.open(session).await?;
+            let created = files.create_directory(&share.share_name, name, &tags(&args.metadata)).await?;
             if !created && args.fail_on_exist {
-                return Err(Failure::new(format!("The directory \"{}\" already exists.", args.name)));
+                return Err(Failure::new(format!("The directory \"{name}\" already exists.")));
             }
             session.print_value(&json!({ "created": created }))
         }
         DirectoryCommand::List(args) => {
-            let files = storage_login::open(session, &args.account).await?;
-            let entries = files.list(&args.share_name, &args.name).await?;
-            let directories: Vec<_> = entries
-                .iter()
-                .filter_map(|entry| match entry {
-                    Entry::Directory { name } => Some(json!({"name": name, "properties": {}, "type": "dir"})),
-                    Entry::File { .. } => None,
-                })
-                .collect();
-            session.print(Shape::ShareDirectory, Some(TableKind::ShareEntry), &directories)
+            let entries = args.share.open(session).await?.list(&args.share.share_name, &args.name).await?;
+            let directories = entries.iter().filter(|entry| matches!(entry, Entry::Directory { .. }));
+            let shown: Vec<_> = directories.map(objects::entry).collect();
+            session.print_shaped(&shown.into(), Some(TableKind::ShareEntry))
+        }
+        DirectoryCommand::Show(PathArgs { name, share }) => {
+            let found = share.open(session).await?.directory_properties(&share.share_name, &name).await;
+            session.print_shaped(&objects::directory(&name, &found.map_err(Failure::of_show)?), None)
+        }
+        DirectoryCommand::Exists(PathArgs { name, share }) => {
+            let found = share.open(session).await?.directory_properties(&share.share_name, &name).await;
+            session.print_value(&json!({"exists": storage_login::is_there(found)?}))
         }
         DirectoryCommand::Delete(args) => {
-            let files = storage_login::open(session, &args.account).await?;
-            let deleted = match files.delete_directory(&args.share_name, &args.name).await {
+            let PathArgs { name, share } = &args.directory;
+            let deleted = match share.open(session).await?.delete_directory(&share.share_name, name).await {
                 Ok(()) => true,
                 Err(error) if error.is_not_found() && !args.fail_not_exist => false,
                 Err(error) => return Err(error.into()),
             };
             session.print_value(&json!({ "deleted": deleted }))
+        }
+        DirectoryCommand::Metadata(MetadataCommand::Show(PathArgs { name, share })) => {
+            let found = share.open(session).await?.directory_properties(&share.share_name, &name).await?;
+            session.print_value(&json!(found.metadata))
+        }
+        DirectoryCommand::Metadata(MetadataCommand::Update(args)) => {
+            let PathArgs { name, share } = &args.directory;
+            let files = share.open(session).await?;
+            Ok(files.set_directory_metadata(&share.share_name, name, &tags(&args.metadata)).await?)
         }
     }
 }

@@ -1,21 +1,22 @@
-//! `corro storage file`.
-
-use std::path::{Path, PathBuf};
+//! `corro storage file`: which commands there are, and those that are one request. Transfers: `storage_transfer`; whole
+//! directories: `storage_batch`; copies: `storage_copy`.
 
 use clap::{Args, Subcommand};
-use corro_client::ClientError;
-use corro_client::files::{ContentSettings, Destination, Download, DownloadRange, Entry, FileSettings};
+use corro_client::FileService;
+use corro_client::files::{ContentSettings, Entry};
+use corro_model::storage::sas::Resource;
 use serde_json::{Value, json};
 
+use super::storage_batch::{self, DeleteBatchArgs, DownloadBatchArgs, UploadBatchArgs};
+use super::storage_copy::{self, CopyCommand};
 use super::storage_login::{self, AccountArgs};
+use super::storage_objects as objects;
+use super::storage_sas::{self, ProtocolArgs, SasArgs};
+use super::storage_transfer::{self, ContentArgs, DownloadArgs, UploadArgs};
 use super::target::tags;
 use crate::failure::Failure;
-use crate::output::{Shape, TableKind};
-use crate::progress::TransferBar;
+use crate::output::TableKind;
 use crate::session::Session;
-
-/// What a shell reports for a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 
 #[derive(Subcommand, Debug)]
 pub enum FileCommand {
@@ -23,120 +24,84 @@ pub enum FileCommand {
     #[command(
         after_help = "A --path whose last part has no dot names a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar \\\n      --source train.py --account-name mystorageaccount"
     )]
-    Upload(UploadArgs),
+    Upload(Box<UploadArgs>),
     /// Download a file from a share
     #[command(
         after_help = "Example:\n  corro storage file download --share-name myshare \\\n      --path cifar/saved_models/model.h5 --account-name mystorageaccount"
     )]
     Download(DownloadArgs),
+    /// Upload the files of a directory, and of those in it
+    #[command(
+        after_help = "Example:\n  corro storage file upload-batch --source data --destination myshare \\\n      --destination-path cifar --pattern '*.bin' \\\n      --account-name mystorageaccount"
+    )]
+    UploadBatch(Box<UploadBatchArgs>),
+    /// Download the files of a share, or of one of its directories
+    #[command(
+        after_help = "Example:\n  corro storage file download-batch --source myshare --destination results \\\n      --pattern 'cifar/saved_models/*' --account-name mystorageaccount"
+    )]
+    DownloadBatch(DownloadBatchArgs),
+    /// Delete the files of a share, or of one of its directories
+    DeleteBatch(DeleteBatchArgs),
     /// List files and directories
     List(ListArgs),
+    /// Show a file
+    Show(PathArgs),
+    /// Say whether a file exists
+    Exists(PathArgs),
     /// Delete a file
-    Delete(DeleteArgs),
+    Delete(PathArgs),
+    /// Make a file longer, with zero bytes, or shorter
+    Resize(ResizeArgs),
+    /// Change how a file describes its content
+    Update(Box<UpdateArgs>),
+    /// Copy files inside the server
+    #[command(subcommand)]
+    Copy(CopyCommand),
+    /// Names and values kept with a file
+    #[command(subcommand)]
+    Metadata(MetadataCommand),
+    /// Print the address of a file
+    Url(UrlArgs),
+    /// Make a shared access signature for a file
+    #[command(
+        after_help = "Example:\n  corro storage file generate-sas --share-name myshare --path cifar/model.h5 \\\n      --account-name mystorageaccount \\\n      --permissions r --expiry 2030-01-01T00:00Z"
+    )]
+    GenerateSas(Box<GenerateSasArgs>),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum MetadataCommand {
+    /// Show them
+    Show(PathArgs),
+    /// Replace them all
+    Update(DescribeArgs),
 }
 
 #[derive(Args, Debug)]
-struct ShareArgs {
+pub struct ShareArgs {
     /// Name of the share
     #[arg(long, short = 's', value_name = "SHARE")]
-    share_name: String,
+    pub share_name: String,
+    /// A snapshot of the share, instead of the share as it is
+    #[arg(long, value_name = "TIME")]
+    snapshot: Option<String>,
     #[command(flatten)]
     account: AccountArgs,
 }
 
-#[derive(Args, Debug)]
-struct TransferArgs {
-    /// Connections to use at once
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    max_connections: u16,
-    /// Draw no progress bar
-    #[arg(long)]
-    no_progress: bool,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    validate_content: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct UploadArgs {
-    #[command(flatten)]
-    share: ShareArgs,
-    /// File to upload
-    #[arg(long, value_name = "FILE")]
-    source: PathBuf,
-    /// Directory or file on the share [default: the source's name in the root]
-    #[arg(long, short = 'p', value_name = "PATH")]
-    path: Option<String>,
-    #[command(flatten)]
-    about: AboutArgs,
-    #[command(flatten)]
-    transfer: TransferArgs,
-}
-
-/// On each argument: set for the group it would hold for those that follow.
-const CONTENT: &str = "Content Arguments";
-
-/// What an upload says about its file.
-#[derive(Args, Debug)]
-struct AboutArgs {
-    /// Names and values to send with it: key=value ...
-    #[arg(long, help_heading = CONTENT, num_args = 0.., value_name = "KEY=VALUE")]
-    metadata: Vec<String>,
-    /// MIME type [default: guessed from the name]
-    #[arg(long, help_heading = CONTENT, value_name = "TYPE")]
-    content_type: Option<String>,
-    /// Content encoding, such as gzip
-    #[arg(long, help_heading = CONTENT, value_name = "ENCODING")]
-    content_encoding: Option<String>,
-    /// Natural language of the content
-    #[arg(long, help_heading = CONTENT, value_name = "LANGUAGE")]
-    content_language: Option<String>,
-    /// How programs should show it, such as attachment
-    #[arg(long, help_heading = CONTENT, value_name = "TEXT")]
-    content_disposition: Option<String>,
-    /// How long it may be cached
-    #[arg(long, help_heading = CONTENT, alias = "content-cache", value_name = "TEXT")]
-    content_cache_control: Option<String>,
-    /// MD5 digest of the content
-    #[arg(long, help_heading = CONTENT, value_name = "BASE64")]
-    content_md5: Option<String>,
-}
-
-impl AboutArgs {
-    fn settings(self) -> FileSettings {
-        let content = ContentSettings {
-            content_type: self.content_type,
-            encoding: self.content_encoding,
-            language: self.content_language,
-            disposition: self.content_disposition,
-            cache_control: self.content_cache_control,
-            md5: self.content_md5,
-        };
-        FileSettings { content, metadata: tags(&self.metadata) }
+impl ShareArgs {
+    pub async fn open(&self, session: &Session) -> Result<FileService, Failure> {
+        Ok(storage_login::open(session, &self.account).await?.at_snapshot(self.snapshot.clone()))
     }
 }
 
 #[derive(Args, Debug)]
-pub struct DownloadArgs {
+pub struct PathArgs {
     #[command(flatten)]
     share: ShareArgs,
     /// File on the share
     #[arg(long, short = 'p', value_name = "PATH")]
     path: String,
-    /// File or directory to write to [default: the file's name in the current directory]
-    #[arg(long, value_name = "FILE")]
-    dest: Option<PathBuf>,
-    /// First byte to fetch
-    #[arg(long, value_name = "BYTE")]
-    start_range: Option<u64>,
-    /// Last byte to fetch
-    #[arg(long, value_name = "BYTE")]
-    end_range: Option<u64>,
-    /// As Python's open: wb replaces a file that is there, ab adds to it, xb fails
-    #[arg(long, value_name = "MODE", default_value = "wb")]
-    open_mode: String,
-    #[command(flatten)]
-    transfer: TransferArgs,
 }
 
 #[derive(Args, Debug)]
@@ -147,174 +112,136 @@ pub struct ListArgs {
     #[arg(long, short = 'p', value_name = "PATH", default_value = "", hide_default_value = true)]
     path: String,
     /// Show at most this many
-    #[arg(long, value_name = "N")]
-    num_results: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    num_results: Option<u32>,
     /// Leave directories out
     #[arg(long)]
     exclude_dir: bool,
 }
 
 #[derive(Args, Debug)]
-pub struct DeleteArgs {
+pub struct ResizeArgs {
     #[command(flatten)]
-    share: ShareArgs,
-    /// File on the share
-    #[arg(long, short = 'p', value_name = "PATH")]
-    path: String,
+    file: PathArgs,
+    /// Bytes it shall have
+    #[arg(long, value_name = "BYTES")]
+    size: u64,
+}
+
+#[derive(Args, Debug)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    /// Forget what was said before, instead of keeping what is not given
+    #[arg(long)]
+    clear_content_settings: bool,
+    #[command(flatten)]
+    content: ContentArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DescribeArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    /// Names and values to keep with it: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct UrlArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    #[command(flatten)]
+    protocol: ProtocolArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct GenerateSasArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    #[command(flatten)]
+    sas: SasArgs,
 }
 
 pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure> {
     match command {
-        FileCommand::Upload(args) => upload(session, args).await,
-        FileCommand::Download(args) => download(session, args).await,
+        FileCommand::Upload(args) => storage_transfer::upload(session, *args).await,
+        FileCommand::Download(args) => storage_transfer::download(session, args).await,
+        FileCommand::UploadBatch(args) => storage_batch::upload(session, *args).await,
+        FileCommand::DownloadBatch(args) => storage_batch::download(session, args).await,
+        FileCommand::DeleteBatch(args) => storage_batch::delete(session, args).await,
+        FileCommand::Copy(command) => storage_copy::run(session, command).await,
         FileCommand::List(args) => list(session, args).await,
-        FileCommand::Delete(args) => {
-            let files = storage_login::open(session, &args.share.account).await?;
-            Ok(files.delete_file(&args.share.share_name, &args.path).await?)
+        FileCommand::Show(PathArgs { share, path }) => {
+            let found = share.open(session).await?.file_properties(&share.share_name, &path).await;
+            session.print_shaped(&objects::file(&path, &found.map_err(Failure::of_show)?), None)
+        }
+        FileCommand::Exists(PathArgs { share, path }) => {
+            let found = share.open(session).await?.file_properties(&share.share_name, &path).await;
+            session.print_value(&json!({"exists": storage_login::is_there(found)?}))
+        }
+        FileCommand::Delete(PathArgs { share, path }) => {
+            share.open(session).await?.delete_file(&share.share_name, &path).await?;
+            // The SDK's call returned nothing, and that is what `az` printed.
+            session.print_value(&json!({"deleted": null}))
+        }
+        FileCommand::Resize(ResizeArgs { file: PathArgs { share, path }, size }) => {
+            Ok(share.open(session).await?.resize_file(&share.share_name, &path, size).await?)
+        }
+        FileCommand::Update(args) => update(session, *args).await,
+        FileCommand::Metadata(MetadataCommand::Show(PathArgs { share, path })) => {
+            let found = share.open(session).await?.file_properties(&share.share_name, &path).await?;
+            session.print_value(&json!(found.properties.metadata))
+        }
+        FileCommand::Metadata(MetadataCommand::Update(args)) => {
+            let PathArgs { share, path } = &args.file;
+            let files = share.open(session).await?;
+            Ok(files.set_file_metadata(&share.share_name, path, &tags(&args.metadata)).await?)
+        }
+        FileCommand::Url(UrlArgs { file: PathArgs { share, path }, protocol }) => {
+            let url = share.open(session).await?.url(&share.share_name, &path);
+            session.print_value(&protocol.apply(url).into())
+        }
+        FileCommand::GenerateSas(args) => {
+            let PathArgs { share, path } = &args.file;
+            let files = share.open(session).await?;
+            storage_sas::print(session, &files, &args.sas, Resource::File, (&share.share_name, path))
         }
     }
-}
-
-async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
-    let path = remote_path(args.path.as_deref(), &args.source)?;
-    if !args.source.is_file() {
-        return Err(Failure::new(format!("there is no file {} to upload", args.source.display()))
-            .hint("give the path of a file on this machine with --source"));
-    }
-    let files = storage_login::open(session, &args.share.account).await?;
-    let settings = args.about.settings();
-    let bar = TransferBar::new(!args.transfer.no_progress);
-    let progress = |done, total| bar.update(done, total);
-    let connections = args.transfer.max_connections.into();
-    let upload = files.upload(&args.share.share_name, &path, &args.source, &settings, connections, &progress);
-    match watched(upload, &bar).await {
-        Err(failure) if failure.exit == INTERRUPTED => {
-            let message = format!("the upload was stopped: {path} on the share is incomplete");
-            let hint = "upload it again, or delete it with 'corro storage file delete'";
-            Err(Failure { exit: INTERRUPTED, ..Failure::new(message) }.hint(hint))
-        }
-        other => other.map(drop),
-    }
-}
-
-async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failure> {
-    let destination = local_path(&args.path, args.dest.as_deref())?;
-    if args.open_mode.starts_with('x') && destination.exists() {
-        return Err(Failure::new(format!("{} exists already", destination.display())).hint("leave --open-mode out"));
-    }
-    let files = storage_login::open(session, &args.share.account).await?;
-    let bar = TransferBar::new(!args.transfer.no_progress);
-    let progress = |done, total| bar.update(done, total);
-    let range = DownloadRange { start: args.start_range.unwrap_or(0), end: args.end_range };
-    let connections = args.transfer.max_connections.into();
-    let to = Destination { path: &destination, append: args.open_mode.starts_with('a') };
-    let download = files.download(&args.share.share_name, &args.path, range, to, connections, &progress);
-    let download = watched(download, &bar).await?;
-    session.print(Shape::ShareFile, None, &downloaded(&args.path, &download))
-}
-
-/// Sees a transfer to its end, or to Ctrl-C: then it is dropped, and a download takes its unfinished file along.
-async fn watched<T>(transfer: impl Future<Output = Result<T, ClientError>>, bar: &TransferBar) -> Result<T, Failure> {
-    let result = tokio::select! {
-        // First, so that Ctrl-C is listened for before there is anything to tidy up.
-        biased;
-        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::silent(INTERRUPTED)),
-        result = transfer => result.map_err(Failure::from),
-    };
-    match &result {
-        Ok(_) => bar.finish(),
-        Err(_) => bar.abandon(),
-    }
-    result
 }
 
 async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
-    let files = storage_login::open(session, &args.share.account).await?;
-    let entries = files.list(&args.share.share_name, &args.path).await?;
+    let files = args.share.open(session).await?;
+    let limit = args.num_results.map(|n| n as usize);
+    // Directories that are left out do not count, so how many to ask for is not known then.
+    let asked = limit.filter(|_| !args.exclude_dir);
+    let entries = files.list_some(&args.share.share_name, &args.path, asked).await?;
     let listed: Vec<Value> = entries
         .iter()
         .filter(|entry| !(args.exclude_dir && matches!(entry, Entry::Directory { .. })))
-        .take(args.num_results.unwrap_or(usize::MAX))
-        .map(|entry| match entry {
-            Entry::Directory { name } => {
-                Shape::ShareDirectory.apply(&json!({"name": name, "properties": {}, "type": "dir"}))
-            }
-            Entry::File { name, length } => Shape::ShareFile.apply(&json!({"name": name, "type": "file",
-                "properties": {"contentLength": length, "contentSettings": {}, "copy": {}}})),
-        })
+        .take(limit.unwrap_or(usize::MAX))
+        .map(objects::entry)
         .collect();
     session.print_shaped(&listed.into(), Some(TableKind::ShareEntry))
 }
 
-/// The file object that `az` prints after a download.
-fn downloaded(path: &str, download: &Download) -> Value {
-    let properties = &download.properties;
-    json!({"name": file_name(path), "metadata": {}, "type": "file", "properties": {
-        "contentLength": properties.length, "contentRange": download.content_range, "etag": properties.etag,
-        "lastModified": properties.last_modified, "contentSettings": {"contentType": properties.content_type},
-        "copy": {}
-    }})
-}
-
-/// Where an upload goes: a path whose last part has no dot is a directory.
-fn remote_path(path: Option<&str>, source: &Path) -> Result<String, Failure> {
-    let name = source
-        .file_name()
-        .and_then(|name| name.to_str())
-        .ok_or_else(|| Failure::new(format!("{} has no name that a share can hold", source.display())))?;
-    let Some(path) = path.map(|path| path.trim_matches('/')).filter(|path| !path.is_empty()) else {
-        return Ok(name.to_owned());
+/// The service replaces all settings at once, so those that are not given are read first.
+async fn update(session: &Session, args: UpdateArgs) -> Result<(), Failure> {
+    let PathArgs { share, path } = &args.file;
+    let files = share.open(session).await?;
+    let given = args.content.settings();
+    let old = match args.clear_content_settings {
+        true => ContentSettings::default(),
+        false => files.file_properties(&share.share_name, path).await?.content,
     };
-    if file_name(path).contains('.') { Ok(path.to_owned()) } else { Ok(format!("{path}/{name}")) }
-}
-
-/// Where a download goes.
-fn local_path(path: &str, destination: Option<&Path>) -> Result<PathBuf, Failure> {
-    let name = file_name(path);
-    if matches!(name, "" | "." | "..") {
-        return Err(Failure::usage(format!("argument --path/-p: '{path}' names no file")));
-    }
-    Ok(match destination {
-        None => PathBuf::from(name),
-        Some(directory) if directory.is_dir() => directory.join(name),
-        Some(directory) if directory.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-            return Err(Failure::new(format!("there is no directory {}", directory.display()))
-                .hint("make it first, or leave the last slash out to name a file"));
-        }
-        Some(file) => file.to_owned(),
-    })
-}
-
-fn file_name(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uploads_go_where_az_puts_them() {
-        for (path, source, expected) in [
-            (Some("cifar"), "cifar_cnn_distributed.py", "cifar/cifar_cnn_distributed.py"),
-            (Some("cifar/"), "/tmp/a.py", "cifar/a.py"),
-            (Some("cifar/b.py"), "a.py", "cifar/b.py"),
-            (Some("v1.2/x"), "a.py", "v1.2/x/a.py"),
-            (None, "dir/a.py", "a.py"),
-        ] {
-            assert_eq!(remote_path(path, Path::new(source)).expect("a name"), expected);
-        }
-        assert!(remote_path(None, Path::new("/")).is_err());
-    }
-
-    #[test]
-    fn downloads_go_to_the_current_directory_a_file_or_a_directory() {
-        let dir = tempfile::tempdir().expect("temp dir");
-        let path = "cifar/saved_models/model.h5";
-        assert_eq!(local_path(path, None).expect("a name"), Path::new("model.h5"));
-        assert_eq!(local_path(path, Some(Path::new("x/y.h5"))).expect("a name"), Path::new("x/y.h5"));
-        assert_eq!(local_path(path, Some(dir.path())).expect("a name"), dir.path().join("model.h5"));
-        assert!(local_path("cifar/..", None).is_err());
-        assert!(local_path(path, Some(&dir.path().join("none/"))).is_err());
-    }
+    let content = ContentSettings {
+        content_type: given.content_type.or(old.content_type),
+        encoding: given.encoding.or(old.encoding),
+        language: given.language.or(old.language),
+        disposition: given.disposition.or(old.disposition),
+        cache_control: given.cache_control.or(old.cache_control),
+        md5: given.md5.or(old.md5),
+    };
+    Ok(files.set_content(&share.share_name, path, content).await?)
 }

@@ -2,7 +2,7 @@
 //! file, then a lookup on the server, which is not asked (nor need be configured) when all is known. Entered by the share, directory and file commands, and by `mounts` for keys.
 
 use clap::Args;
-use corro_client::{Client, Credential, FileService};
+use corro_client::{Client, ClientError, Credential, FileService};
 use corro_model::Secret;
 use corro_model::arm::StorageAccount;
 use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
@@ -27,8 +27,8 @@ pub struct AccountArgs {
     /// Shared access signature, instead of a key [default: AZURE_STORAGE_SAS_TOKEN]
     #[arg(long, help_heading = HEADING, value_name = "TOKEN")]
     sas_token: Option<String>,
-    /// Accepted for compatibility
-    #[arg(long, help_heading = HEADING, value_name = "SECONDS", hide = true)]
+    /// Give each request to the service this many seconds
+    #[arg(long, help_heading = HEADING, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: Option<u32>,
 }
 
@@ -43,7 +43,24 @@ struct Given {
 
 /// The file service of the account, ready to use.
 pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, Failure> {
-    let given = collect(args, |option| setting("storage", option))?;
+    open_or(session, args, None).await
+}
+
+/// The same; `named` is the account when nothing else names one, as a share's address does.
+pub async fn open_or(session: &Session, args: &AccountArgs, named: Option<&str>) -> Result<FileService, Failure> {
+    let mut args = args.clone();
+    args.account_name = args.account_name.or_else(|| named.map(str::to_owned));
+    let given = collect(&args, |option| setting("storage", option))?;
+    open_given(session, given, args.timeout).await
+}
+
+/// The file service of another account than the command's own.
+pub async fn open_named(session: &Session, account: &str, key: Option<String>) -> Result<FileService, Failure> {
+    let given = Given { account: Some(account.to_owned()), key, ..Given::default() };
+    open_given(session, given, None).await
+}
+
+async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Result<FileService, Failure> {
     let account = given.account.ok_or_else(missing_account)?;
     let credential = match (given.sas, given.key) {
         (Some(sas), _) => Credential::Sas(Secret::new(sas)),
@@ -56,7 +73,16 @@ pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, 
         (None, Some(server)) => format!("{}/{account}", server.trim_end_matches('/')),
         (None, None) => format!("{}/{account}", session.client()?.server()),
     };
-    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust())?)
+    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust())?.with_timeout(timeout))
+}
+
+/// What an `exists` command answers; only "not found" is a no.
+pub fn is_there<T>(found: Result<T, ClientError>) -> Result<bool, Failure> {
+    match found {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The first key of an account, wherever in the subscription it is.

@@ -1,6 +1,9 @@
 //! The client commands as a person runs them: real processes, a real server, standard output, standard error and exit
 //! codes. The server listens on a free port and keeps everything in a temporary directory.
 
+mod accounts;
+mod batches;
+mod shares;
 mod storage;
 mod talk;
 mod world;

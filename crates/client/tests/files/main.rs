@@ -79,7 +79,10 @@ async fn files_travel_in_pieces_and_come_back_the_same() {
         let whole = DownloadRange::default();
         let got = files.download("s", "d/é f.bin", whole, to(&destination), 3, &progress).await.expect("downloaded");
         assert_eq!((got.bytes, got.properties.length), (length as u64, length as u64));
-        assert_eq!(got.properties.properties.last_modified.map(|time| time.to_string()).as_deref(), Some("2018-06-07T22:21:55Z"));
+        assert_eq!(
+            got.properties.properties.last_modified.map(|time| time.to_string()).as_deref(),
+            Some("2018-06-07T22:21:55Z")
+        );
         assert!(std::fs::read(&destination).expect("there") == content(length), "{length}");
         std::fs::remove_file(&destination).expect("removed");
     }

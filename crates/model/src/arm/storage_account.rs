@@ -16,6 +16,8 @@ pub struct AccountCreateParameters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Tags>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<AccountIdentity>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<AccountCreateProperties>,
 }
 
@@ -24,6 +26,82 @@ pub struct AccountCreateParameters {
 pub struct AccountCreateProperties {
     #[serde(default)]
     pub supports_https_traffic_only: bool,
+    #[serde(flatten)]
+    pub settings: AccountSettings,
+}
+
+/// What an account is told and tells again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountSettings {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_tier: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_domain: Option<CustomDomain>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<AccountEncryption>,
+    #[serde(default, rename = "networkAcls", skip_serializing_if = "Option::is_none")]
+    pub network_rules: Option<NetworkRules>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CustomDomain {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub use_sub_domain_name: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountEncryption {
+    /// `blob`, `file` and so on.
+    #[serde(default)]
+    pub services: BTreeMap<String, EncryptedService>,
+    #[serde(default = "default_key_source")]
+    pub key_source: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EncryptedService {
+    #[serde(default)]
+    pub enabled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_enabled_time: Option<Timestamp>,
+}
+
+/// Who may reach an account over the network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkRules {
+    #[serde(default = "default_bypass")]
+    pub bypass: String,
+    #[serde(default)]
+    pub virtual_network_rules: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub ip_rules: Vec<serde_json::Value>,
+    #[serde(default = "default_action")]
+    pub default_action: String,
+}
+
+impl Default for NetworkRules {
+    fn default() -> Self {
+        let (bypass, default_action) = (default_bypass(), default_action());
+        NetworkRules { bypass, virtual_network_rules: Vec::new(), ip_rules: Vec::new(), default_action }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountIdentity {
+    /// `SystemAssigned`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +115,8 @@ pub struct AccountSku {
 pub struct StorageAccount {
     pub sku: AccountSku,
     pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<AccountIdentity>,
     pub id: String,
     pub name: String,
     #[serde(rename = "type")]
@@ -59,6 +139,15 @@ pub struct AccountProperties {
     /// Service name (`file`) to base URL with a trailing slash.
     pub primary_endpoints: BTreeMap<String, String>,
     pub supports_https_traffic_only: bool,
+    #[serde(flatten)]
+    pub settings: AccountSettings,
+}
+
+/// Which of the two keys is to be made anew.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegenerateKeyRequest {
+    pub key_name: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,4 +182,16 @@ pub struct NameAvailability {
 
 fn default_kind() -> String {
     "Storage".to_owned()
+}
+
+fn default_key_source() -> String {
+    "Microsoft.Storage".to_owned()
+}
+
+fn default_bypass() -> String {
+    "AzureServices".to_owned()
+}
+
+fn default_action() -> String {
+    "Allow".to_owned()
 }

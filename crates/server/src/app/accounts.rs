@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_model::arm::*;
 use corro_model::names::{NameOf, check_name};
-use corro_model::{ApiError, GroupKey, Secret, ids::arm};
+use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
 use corro_store::seal::random;
 use corro_store::{AccountRecord, OperationGoal, State};
 
@@ -12,6 +12,7 @@ use super::groups::living_group;
 use super::workspaces::{group_name, region};
 use super::{App, operations};
 
+const KINDS: [&str; 3] = ["Storage", "StorageV2", "BlobStorage"];
 const SKUS: [&str; 5] = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"];
 
 impl App {
@@ -24,15 +25,20 @@ impl App {
         base_url: String,
     ) -> Result<StorageAccount, ApiError> {
         check_name(NameOf::StorageAccount, &name)?;
-        if !SKUS.iter().any(|sku| sku.eq_ignore_ascii_case(&body.sku.name)) {
-            let message = format!("'{}' is not a storage SKU: use one of {}", body.sku.name, SKUS.join(", "));
-            return Err(ApiError::invalid("sku.name", message));
-        }
+        let sku = one_of("sku.name", "a storage SKU", &SKUS, &body.sku.name)?;
+        let kind = one_of("kind", "a kind of account", &KINDS, &body.kind)?;
         let https_only = body.properties.as_ref().is_some_and(|properties| properties.supports_https_traffic_only);
         if https_only && !base_url.starts_with("https://") {
             let message = "this server speaks plain http: leave supportsHttpsTrafficOnly out, or start it with --tls";
             return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
         }
+        let properties = body.properties.unwrap_or_default();
+        let settings = settings_of(&kind, properties.settings, self.now())?;
+        let identity = body.identity.map(|identity| AccountIdentity {
+            principal_id: Some(uuid::Uuid::new_v4().to_string()),
+            tenant_id: Some(self.tenant.to_string()),
+            ..identity
+        });
         let (app, now) = (self.clone(), self.now());
         let keys = [(); 2].map(|()| self.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>())));
         let commit = self.store.commit(move |txn| {
@@ -46,10 +52,13 @@ impl App {
             let record = AccountRecord {
                 group: group_key,
                 location: old.as_ref().map_or_else(|| region(&body.location), |old| old.location.clone()),
-                sku: body.sku.name,
-                kind: body.kind,
+                sku,
+                kind,
                 tags: body.tags.unwrap_or_default(),
-                https_only: body.properties.unwrap_or_default().supports_https_traffic_only,
+                https_only: properties.supports_https_traffic_only,
+                settings,
+                // Who an account is does not change while it lives.
+                identity: old.as_ref().and_then(|old| old.identity.clone()).or(identity),
                 created: old.as_ref().map_or(now, |old| old.created),
                 keys: old.map_or(keys, |old| old.keys.clone()),
                 deleting: false,
@@ -87,6 +96,29 @@ impl App {
             keys.push(AccountKey { key_name: format!("key{}", i + 1), value, permissions: "FULL".to_owned() });
         }
         Ok(AccountKeys { keys })
+    }
+
+    /// Makes one of the two keys anew. What was signed with the old one is refused from now on.
+    pub async fn regenerate_key(&self, group: String, name: String, key: String) -> Result<AccountKeys, ApiError> {
+        let idx = match key.to_ascii_lowercase().as_str() {
+            "key1" => 0,
+            "key2" => 1,
+            _ => {
+                let message = format!("'{key}' is not the name of a key: use key1 or key2");
+                return Err(ApiError::invalid("keyName", message));
+            }
+        };
+        let fresh = self.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>()));
+        let (of_group, of_name) = (group.clone(), name.clone());
+        let commit = self.store.commit(move |txn| {
+            if find_account(txn.state(), &of_group, &of_name)?.deleting {
+                return Err(being_deleted(&of_name));
+            }
+            txn.update::<AccountRecord>(&of_name, |account| account.keys[idx] = fresh);
+            Ok(())
+        });
+        commit.await?;
+        self.account_keys(&group, &name)
     }
 
     /// The decoded keys of an account that exists; for checking and making signatures.
@@ -134,6 +166,7 @@ impl App {
         StorageAccount {
             sku: AccountSku { name: record.sku.clone(), tier: Some(tier.to_owned()) },
             kind: record.kind.clone(),
+            identity: record.identity.clone(),
             id: arm::storage_account(&self.subscription, &group_name(state, &record.group), name),
             name: name.to_owned(),
             resource_type: STORAGE_ACCOUNT_TYPE.to_owned(),
@@ -147,6 +180,7 @@ impl App {
                 // One address for both: a request says itself that it is about a container.
                 primary_endpoints: ["blob", "file"].map(|s| (s.to_owned(), format!("{base_url}/{name}/"))).into(),
                 supports_https_traffic_only: record.https_only,
+                settings: record.settings.clone(),
             },
         }
     }
@@ -155,6 +189,48 @@ impl App {
 fn find_account(state: &State, group: &str, name: &str) -> Result<AccountRecord, ApiError> {
     let record = state.accounts.get(name).filter(|account| account.group == GroupKey::new(group));
     record.map(|record| (**record).clone()).ok_or_else(|| ApiError::account_not_found(group, name))
+}
+
+/// The service's own spelling of a word that may come in any case.
+fn one_of(field: &str, what: &str, words: &[&str], given: &str) -> Result<String, ApiError> {
+    let known = words.iter().find(|word| word.eq_ignore_ascii_case(given));
+    known
+        .map(|word| (*word).to_owned())
+        .ok_or_else(|| ApiError::invalid(field, format!("'{given}' is not {what}: use one of {}", words.join(", "))))
+}
+
+/// What is kept of the settings a caller gave, with what the service adds to them.
+fn settings_of(kind: &str, given: AccountSettings, now: Timestamp) -> Result<AccountSettings, ApiError> {
+    let tier = given.access_tier.map(|tier| one_of("properties.accessTier", "an access tier", &["Hot", "Cool"], &tier));
+    let access_tier = match (tier.transpose()?, kind) {
+        (Some(_), "Storage") => {
+            let message = "an account of kind Storage has no access tier: leave it out, or use kind StorageV2";
+            return Err(ApiError::invalid("properties.accessTier", message));
+        }
+        (None, "StorageV2" | "BlobStorage") => Some("Hot".to_owned()),
+        (tier, _) => tier,
+    };
+    let network_rules = given.network_rules.unwrap_or_default();
+    let closed = !network_rules.default_action.eq_ignore_ascii_case("Allow");
+    if closed || !network_rules.ip_rules.is_empty() || !network_rules.virtual_network_rules.is_empty() {
+        let message = "this server keeps no rules for networks, and would let through what they forbid: leave them out";
+        return Err(ApiError::invalid("properties.networkAcls", message));
+    }
+    let on = EncryptedService { enabled: true, last_enabled_time: Some(now) };
+    let mut encryption = given.encryption.unwrap_or_else(|| AccountEncryption {
+        services: Default::default(),
+        key_source: "Microsoft.Storage".to_owned(),
+    });
+    // The two that there are; the service switches them on whatever is said.
+    for service in ["blob", "file"] {
+        encryption.services.insert(service.to_owned(), on.clone());
+    }
+    Ok(AccountSettings {
+        access_tier,
+        custom_domain: given.custom_domain,
+        encryption: Some(encryption),
+        network_rules: Some(network_rules),
+    })
 }
 
 fn purpose(name: &str) -> String {

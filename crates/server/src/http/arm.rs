@@ -36,6 +36,7 @@ pub fn routes() -> Router {
         .on(AccountsListByGroup, list_accounts)
         .on(AccountsList, list_accounts)
         .on(AccountsListKeys, list_keys)
+        .on(AccountsRegenerateKey, regenerate_key)
         .on(AccountsDelete, delete_account)
         .on(AccountsCheckName, check_account_name)
         .on(WorkspacesCreate, create_workspace)
@@ -153,6 +154,11 @@ async fn list_accounts(app: App, call: Call<NoBody>) -> Result<Page<StorageAccou
 
 async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
     Ok(Answer::Ok(app.account_keys(&call.param("group"), &call.param("account"))?))
+}
+
+async fn regenerate_key(app: App, call: Call<RegenerateKeyRequest>) -> Result<AccountKeys> {
+    let (group, account) = (call.param("group"), call.param("account"));
+    Ok(Answer::Ok(app.regenerate_key(group, account, call.body.key_name).await?))
 }
 
 async fn delete_account(app: App, call: Call<NoBody>) -> Result<NoBody> {

@@ -117,3 +117,28 @@ fn times_in_every_documented_form() {
         assert_eq!(seconds(text), expected, "{text}");
     }
 }
+
+#[test]
+fn a_link_made_here_opens_the_door() {
+    let key = [7; 64];
+    for (resource, path) in [(Resource::File, "d d/f+g"), (Resource::Share, "")] {
+        let sas = Sas {
+            version: "2018-03-28".to_owned(),
+            resource,
+            permissions: "rw".to_owned(),
+            start: "2018-06-07".to_owned(),
+            expiry: "2018-06-08T00:00Z".to_owned(),
+            overrides: Overrides { content_disposition: "attachment; x=\"&\"".to_owned(), ..Overrides::default() },
+            ..Sas::default()
+        };
+        let query = sas.signed_query(&key, "acc", "share", path);
+        assert!(query.starts_with("st=2018-06-07&se=2018-06-08T00%3A00Z&sp=rw&sv=2018-03-28&sr="), "{query}");
+        let read = Sas::from_query(&query).expect("signed").expect("well-formed");
+        let bearer = Bearer { address: None, over_tls: false };
+        let now = 1_528_410_115;
+        assert_eq!(read.check(&[key], "acc", "share", path, bearer, now), Ok(()));
+        assert_eq!(read.check(&[[8; 64]], "acc", "share", path, bearer, now), Err(Refused::Signature));
+        assert_eq!(read.overrides, sas.overrides);
+    }
+    assert!(is_time("2018-06-08") && is_time("2018-06-08T00:00Z") && !is_time("tomorrow"));
+}

@@ -1,0 +1,235 @@
+//! `corro storage file upload-batch`, `download-batch` and `delete-batch`: the files of whole directories. Files go one
+//! after the other, each with as many connections as asked for; when one fails, or on Ctrl-C, how far it came is said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use corro_client::FileService;
+use corro_client::files::{Destination, DownloadRange, guess_content_type};
+use serde_json::{Value, json};
+
+use super::storage_login::{self, AccountArgs};
+use super::storage_pattern::matches;
+use super::storage_transfer::{AboutArgs, INTERRUPTED, TransferArgs, watched};
+use crate::failure::Failure;
+use crate::progress::TransferBar;
+use crate::session::Session;
+use crate::talk::say;
+
+mod places;
+use places::{ShareRef, local_files, local_place};
+
+#[derive(Args, Debug)]
+pub struct UploadBatchArgs {
+    /// Directory on this machine
+    #[arg(long, short = 's', value_name = "DIRECTORY")]
+    source: PathBuf,
+    /// Share to upload to, by name or address
+    #[arg(long, short = 'd', value_name = "SHARE")]
+    destination: String,
+    /// Directory on the share; made when it is not there [default: the share's root]
+    #[arg(long, value_name = "PATH")]
+    destination_path: Option<String>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    about: AboutArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DownloadBatchArgs {
+    /// Share to download from, by name or address; SHARE/DIRECTORY for a part of it
+    #[arg(long, short = 's', value_name = "SHARE")]
+    source: String,
+    /// Directory on this machine; it must exist
+    #[arg(long, short = 'd', value_name = "DIRECTORY")]
+    destination: PathBuf,
+    /// A snapshot of the share, instead of the share as it is
+    #[arg(long, value_name = "TIME")]
+    snapshot: Option<String>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DeleteBatchArgs {
+    /// Share to delete from, by name or address; SHARE/DIRECTORY for a part of it
+    #[arg(long, short = 's', value_name = "SHARE")]
+    source: String,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+struct ChoiceArgs {
+    /// Only files whose paths fit: *.py, cifar/*, part-[0-9]?
+    #[arg(long, value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dryrun: bool,
+}
+
+impl ChoiceArgs {
+    fn takes(&self, path: &str) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| matches(pattern.trim_start_matches('/'), path))
+    }
+
+    fn shown(&self) -> &str {
+        self.pattern.as_deref().unwrap_or("None")
+    }
+}
+
+pub async fn upload(session: &Session, args: UploadBatchArgs) -> Result<(), Failure> {
+    let to = ShareRef::parse("--destination", &args.destination)?;
+    if !to.directory.is_empty() {
+        return Err(Failure::usage(
+            "argument --destination/-d: give a share, and the directory with --destination-path",
+        ));
+    }
+    let sources: Vec<_> = local_files(&args.source)?.into_iter().filter(|(_, path)| args.choice.takes(path)).collect();
+    let files = open(session, &args.account, &to).await?.validating(args.transfer.validate_content);
+    let base = args.destination_path.as_deref().unwrap_or_default().trim_matches('/').to_owned();
+    let target = |path: &str| if base.is_empty() { path.to_owned() } else { format!("{base}/{path}") };
+    let settings = args.about.settings();
+    if args.choice.dryrun {
+        let kind =
+            |path: &str| settings.content.content_type.as_deref().or(guess_content_type(path)).map(str::to_owned);
+        let shown =
+            sources.iter().map(|(_, path)| json!({"File": files.url(&to.share, &target(path)), "Type": kind(path)}));
+        return session.print_value(&shown.collect());
+    }
+    let mut made = vec![String::new()];
+    let mut urls = Vec::new();
+    for (source, path) in &sources {
+        let path = target(path);
+        let done = |failure| so_far(failure, "uploaded", urls.len(), sources.len(), Some(&path));
+        ensure_directories(&files, &to.share, &path, &mut made).await.map_err(done)?;
+        say(format_args!("uploading {}", source.display()));
+        let bar = TransferBar::new(!args.transfer.no_progress);
+        let progress = |done, total| bar.update(done, total);
+        let connections = args.transfer.max_connections.into();
+        let upload = files.upload(&to.share, &path, source, &settings, connections, &progress);
+        watched(upload, &bar).await.map_err(done)?;
+        urls.push(Value::from(files.url(&to.share, &path)));
+    }
+    session.print_value(&urls.into())
+}
+
+pub async fn download(session: &Session, args: DownloadBatchArgs) -> Result<(), Failure> {
+    let from = ShareRef::parse("--source", &args.source)?;
+    if !args.destination.is_dir() {
+        return Err(Failure::usage(format!(
+            "incorrect usage: destination must be an existing directory: {}",
+            args.destination.display()
+        ))
+        .hint(format!("make it with 'mkdir -p {}'", args.destination.display())));
+    }
+    let files = open(session, &args.account, &from).await?.at_snapshot(args.snapshot.clone());
+    let files = files.validating(args.transfer.validate_content);
+    let chosen = choose(&files, &from, &args.choice).await?;
+    // Looked at before the first byte: a name that leads out of the directory spoils the whole.
+    let places: Vec<PathBuf> =
+        chosen.iter().map(|path| local_place(&args.destination, path)).collect::<Result<_, _>>()?;
+    if args.choice.dryrun {
+        say("download files from file share");
+        say(format_args!("    account {}", files.account()));
+        say(format_args!("      share {}", from.share));
+        say(format_args!("destination {}", args.destination.display()));
+        say(format_args!("    pattern {}", args.choice.shown()));
+        say(format_args!("      total {}", chosen.len()));
+        say(" operations");
+        chosen.iter().zip(&places).for_each(|(path, to)| say(format_args!("  - {path} => {}", to.display())));
+        return session.print_value(&json!([]));
+    }
+    let mut urls = Vec::new();
+    for (path, place) in chosen.iter().zip(&places) {
+        let done = |failure| so_far(failure, "downloaded", urls.len(), chosen.len(), None);
+        make_parent(place).map_err(done)?;
+        let bar = TransferBar::new(!args.transfer.no_progress);
+        let progress = |done, total| bar.update(done, total);
+        let to = Destination { path: place, append: false };
+        let connections = args.transfer.max_connections.into();
+        let download = files.download(&from.share, path, DownloadRange::default(), to, connections, &progress);
+        watched(download, &bar).await.map_err(done)?;
+        urls.push(Value::from(files.url(&from.share, path)));
+    }
+    session.print_value(&urls.into())
+}
+
+pub async fn delete(session: &Session, args: DeleteBatchArgs) -> Result<(), Failure> {
+    let from = ShareRef::parse("--source", &args.source)?;
+    let files = open(session, &args.account, &from).await?;
+    let chosen = choose(&files, &from, &args.choice).await?;
+    if args.choice.dryrun {
+        say(format_args!("delete files from {}", from.share));
+        say(format_args!("    pattern {}", args.choice.shown()));
+        say(format_args!("      share {}", from.share));
+        say(format_args!("      total {}", chosen.len()));
+        say(" operations");
+        chosen.iter().for_each(|path| say(format_args!("  - {path}")));
+        return session.print_value(&json!([]));
+    }
+    let bar = TransferBar::new(false);
+    for (done, path) in chosen.iter().enumerate() {
+        let deleted = watched(files.delete_file(&from.share, path), &bar).await;
+        deleted.map_err(|failure| so_far(failure, "deleted", done, chosen.len(), None))?;
+    }
+    // The SDK's calls returned nothing, and that is what `az` printed for each.
+    session.print_value(&vec![Value::Null; chosen.len()].into())
+}
+
+async fn open(session: &Session, account: &AccountArgs, share: &ShareRef) -> Result<FileService, Failure> {
+    storage_login::open_or(session, account, share.account.as_deref()).await
+}
+
+/// Paths of the files that a command is about.
+async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs) -> Result<Vec<String>, Failure> {
+    let found = files.walk(&from.share, &from.directory).await?;
+    Ok(found.into_iter().map(|(path, _)| path).filter(|path| choice.takes(path)).collect())
+}
+
+/// Makes the directories above `path` that have not been made yet.
+async fn ensure_directories(
+    files: &FileService,
+    share: &str,
+    path: &str,
+    made: &mut Vec<String>,
+) -> Result<(), Failure> {
+    for (end, _) in path.match_indices('/') {
+        let directory = &path[..end];
+        if !made.iter().any(|known| known == directory) {
+            files.create_directory(share, directory, &Default::default()).await?;
+            made.push(directory.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn make_parent(place: &Path) -> Result<(), Failure> {
+    let Some(parent) = place.parent() else { return Ok(()) };
+    fs::create_dir_all(parent)
+        .map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", parent.display())))
+}
+
+/// What was done before it failed, so that nothing is half-done unsaid.
+fn so_far(failure: Failure, doing: &str, done: usize, total: usize, open: Option<&str>) -> Failure {
+    let count = format!("{done} of {total} files were {doing} before this");
+    if failure.exit != INTERRUPTED {
+        return Failure { causes: [failure.causes, vec![count]].concat(), ..failure };
+    }
+    let incomplete = open.map(|path| format!("; {path} on the share may be incomplete")).unwrap_or_default();
+    let stopped = Failure::new(format!("stopped: {done} of {total} files were {doing}{incomplete}"));
+    Failure { exit: INTERRUPTED, ..stopped }.hint("run the same command again to do all of it")
+}

@@ -1,0 +1,136 @@
+//! Where the files of a batch are: a share as a person names it, the files below a local directory, and the local place
+//! of a file from a share. Never lets a name from a share lead out of the directory it is to go to.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use corro_model::names::{NameOf, check_name};
+
+use crate::failure::Failure;
+
+/// A share, or a directory in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ShareRef {
+    /// Told by an address.
+    pub account: Option<String>,
+    pub share: String,
+    /// Empty for the whole share.
+    pub directory: String,
+}
+
+impl ShareRef {
+    /// `myshare`, `myshare/dir`, `http://host:port/account/myshare` or `https://account.file.host/myshare`.
+    pub fn parse(flag: &str, text: &str) -> Result<ShareRef, Failure> {
+        let wrong = || {
+            Failure::usage(format!("argument {flag}: '{text}' is neither the name nor the address of a share"))
+                .hint("give it as myshare, or as http://HOST:PORT/ACCOUNT/myshare")
+        };
+        let plain = text.split('?').next().unwrap_or_default();
+        let (account, rest) = match plain.split_once("://") {
+            None => (None, plain),
+            Some((_, address)) => {
+                let (host, path) = address.split_once('/').ok_or_else(wrong)?;
+                match host.split_once(".file.") {
+                    Some((account, _)) => (Some(account), path),
+                    None => path.split_once('/').map(|(account, rest)| (Some(account), rest)).ok_or_else(wrong)?,
+                }
+            }
+        };
+        let (share, directory) = rest.trim_matches('/').split_once('/').unwrap_or((rest.trim_matches('/'), ""));
+        check_name(NameOf::Share, share).map_err(|_| wrong())?;
+        Ok(ShareRef {
+            account: account.map(str::to_owned),
+            share: share.to_owned(),
+            directory: directory.trim_matches('/').to_owned(),
+        })
+    }
+}
+
+/// Every file below `root` and its path from there, in byte order. Links to files are files; links to directories are
+/// passed over, for they may lead in circles.
+pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
+    if !root.is_dir() {
+        return Err(Failure::usage(format!(
+            "incorrect usage: source must be an existing directory: {}",
+            root.display()
+        )));
+    }
+    let cannot = |path: &Path, error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()));
+    let mut files = Vec::new();
+    let mut unvisited = vec![(root.to_owned(), String::new())];
+    while let Some((directory, prefix)) = unvisited.pop() {
+        for entry in fs::read_dir(&directory).map_err(|error| cannot(&directory, error))? {
+            let entry = entry.map_err(|error| cannot(&directory, error))?;
+            let path = entry.path();
+            let name = entry.file_name().into_string().map_err(|_| {
+                Failure::new(format!("{} has a name that a share cannot hold: it is not UTF-8", path.display()))
+            })?;
+            let within = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+            let kind = entry.file_type().map_err(|error| cannot(&path, error))?;
+            if kind.is_dir() {
+                unvisited.push((path, within));
+            } else if path.is_file() {
+                files.push((path, within));
+            }
+        }
+    }
+    files.sort_unstable_by(|a, b| a.1.cmp(&b.1));
+    Ok(files)
+}
+
+/// The place of a share's file below `root`.
+pub fn local_place(root: &Path, path: &str) -> Result<PathBuf, Failure> {
+    let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\0', '\\']);
+    if !path.split('/').all(plain) {
+        return Err(Failure::new(format!("the share has a file {path:?}, which has no place on this machine")));
+    }
+    Ok(root.join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_by_name_and_by_address() {
+        let of = |text: &str| ShareRef::parse("--source", text).map_err(|failure| failure.exit);
+        let expect = |account: Option<&str>, directory: &str| {
+            Ok(ShareRef { account: account.map(str::to_owned), share: "myshare".into(), directory: directory.into() })
+        };
+        for (text, expected) in [
+            ("myshare", expect(None, "")),
+            ("myshare/", expect(None, "")),
+            ("myshare/a/b/", expect(None, "a/b")),
+            ("http://127.0.0.1:8470/acc/myshare", expect(Some("acc"), "")),
+            ("https://acc.file.core.windows.net/myshare/d?sv=1", expect(Some("acc"), "d")),
+            ("http://127.0.0.1:8470/myshare", Err(2)),
+            ("My Share", Err(2)),
+            ("", Err(2)),
+            ("..", Err(2)),
+        ] {
+            assert_eq!(of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_from_a_share_stays_below_the_directory() {
+        let root = Path::new("/tmp/out");
+        assert_eq!(local_place(root, "a/b c").expect("fine"), Path::new("/tmp/out/a/b c"));
+        for path in ["../x", "a/../../x", "/etc/passwd", "a//b", ".", "", "a\\b", "a\0"] {
+            assert!(local_place(root, path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn files_below_a_directory() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        fs::create_dir_all(dir.path().join("b/empty")).expect("made");
+        fs::write(dir.path().join("b/z"), "1").expect("written");
+        fs::write(dir.path().join("a"), "2").expect("written");
+        std::os::unix::fs::symlink("a", dir.path().join("link")).expect("linked");
+        std::os::unix::fs::symlink(".", dir.path().join("circle")).expect("linked");
+        let found: Vec<_> = local_files(dir.path()).expect("listed").into_iter().map(|(_, path)| path).collect();
+        assert_eq!(found, ["a", "b/z", "link"]);
+        assert_eq!(local_files(&dir.path().join("none")).map_err(|failure| failure.exit), Err(2));
+    }
+}

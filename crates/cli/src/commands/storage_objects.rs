@@ -1,0 +1,76 @@
+//! What the storage commands print: the objects of the retired SDK, made from what the file service told. Entered by
+//! the share, directory and file commands.
+
+use corro_client::files::{ContentSettings, Copy, Download, Entry, FileProperties, Properties, Share, ShareProperties};
+use serde_json::{Value, json};
+
+use crate::output::Shape;
+
+pub fn share(share: &Share) -> Value {
+    share_with(&share.name, share.snapshot.as_deref(), &share.about)
+}
+
+pub fn share_with(name: &str, snapshot: Option<&str>, about: &ShareProperties) -> Value {
+    let ShareProperties { properties, quota_gib } = about;
+    Shape::Share.apply(&json!({"name": name, "snapshot": snapshot, "metadata": properties.metadata, "properties": {
+        "etag": properties.etag, "lastModified": properties.last_modified, "quota": quota_gib
+    }}))
+}
+
+pub fn directory(path: &str, properties: &Properties) -> Value {
+    let shown = Shape::ShareDirectory.apply(&json!({"name": path, "metadata": properties.metadata, "properties": {
+        "etag": properties.etag, "lastModified": properties.last_modified, "serverEncrypted": true
+    }}));
+    without(shown, "type")
+}
+
+pub fn file(path: &str, about: &FileProperties) -> Value {
+    without(Shape::ShareFile.apply(&file_object(path, about, None)), "type")
+}
+
+/// The file object that `az` prints after a download.
+pub fn downloaded(path: &str, download: &Download) -> Value {
+    let object = file_object(path, &download.properties, download.content_range.as_deref());
+    without(Shape::ShareFile.apply(&object), "type")
+}
+
+/// A line of a listing, which tells directories from files by `type` and has no content.
+pub fn entry(entry: &Entry) -> Value {
+    match entry {
+        Entry::Directory { name } => {
+            Shape::ShareDirectory.apply(&json!({"name": name, "properties": {}, "type": "dir"}))
+        }
+        Entry::File { name, length } => {
+            let shown = Shape::ShareFile.apply(&json!({"name": name, "type": "file",
+                "properties": {"contentLength": length, "contentSettings": {}, "copy": {}}}));
+            without(shown, "content")
+        }
+    }
+}
+
+pub fn copy(copy: &Copy) -> Value {
+    json!({"completionTime": copy.completed, "id": copy.id, "progress": copy.progress, "source": copy.source,
+           "status": copy.status, "statusDescription": copy.description})
+}
+
+fn file_object(path: &str, about: &FileProperties, content_range: Option<&str>) -> Value {
+    let FileProperties { properties, length, content, copy: copied, server_encrypted } = about;
+    json!({"name": path.trim_end_matches('/').rsplit('/').next(), "metadata": properties.metadata, "properties": {
+        "contentLength": length, "contentRange": content_range, "etag": properties.etag,
+        "lastModified": properties.last_modified, "contentSettings": content_object(content),
+        "copy": copy(copied), "serverEncrypted": server_encrypted
+    }})
+}
+
+fn content_object(content: &ContentSettings) -> Value {
+    json!({"cacheControl": content.cache_control, "contentDisposition": content.disposition,
+           "contentEncoding": content.encoding, "contentLanguage": content.language, "contentMd5": content.md5,
+           "contentType": content.content_type})
+}
+
+fn without(mut shown: Value, key: &str) -> Value {
+    if let Some(object) = shown.as_object_mut() {
+        object.remove(key);
+    }
+    shown
+}

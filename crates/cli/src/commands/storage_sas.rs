@@ -1,0 +1,147 @@
+//! Shared access signatures and addresses: what lets somebody without the account's key at a share or file for a while.
+//! Entered by the share and file commands.
+
+use clap::Args;
+use corro_client::FileService;
+use corro_model::storage::sas::{Overrides, Resource, Sas, is_time};
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+#[derive(Args, Debug)]
+pub struct SasArgs {
+    /// What it permits: (r)ead (c)reate (w)rite (d)elete, and (l)ist for a share
+    #[arg(long, value_name = "LETTERS")]
+    permissions: Option<String>,
+    /// When it ends, in UTC: 2030-01-01, 2030-01-01T12:00Z or 2030-01-01T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    expiry: Option<String>,
+    /// When it begins [default: at once]
+    #[arg(long, value_name = "TIME")]
+    start: Option<String>,
+    /// Only from this address, or from a range: first-last
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<String>,
+    /// Only over https
+    #[arg(long)]
+    https_only: bool,
+    /// A stored access policy; the server keeps none
+    #[arg(long, value_name = "NAME", hide = true)]
+    policy_name: Option<String>,
+    /// Cache-Control of what is read with it
+    #[arg(long, value_name = "TEXT")]
+    cache_control: Option<String>,
+    /// Content-Disposition of what is read with it
+    #[arg(long, value_name = "TEXT")]
+    content_disposition: Option<String>,
+    /// Content-Encoding of what is read with it
+    #[arg(long, value_name = "TEXT")]
+    content_encoding: Option<String>,
+    /// Content-Language of what is read with it
+    #[arg(long, value_name = "TEXT")]
+    content_language: Option<String>,
+    /// Content-Type of what is read with it
+    #[arg(long, value_name = "TEXT")]
+    content_type: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct ProtocolArgs {
+    /// Protocol to write [default: the server's]
+    #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
+    protocol: Option<String>,
+}
+
+impl ProtocolArgs {
+    pub fn apply(&self, url: String) -> String {
+        match (&self.protocol, url.split_once("://")) {
+            (Some(protocol), Some((_, rest))) => format!("{protocol}://{rest}"),
+            _ => url,
+        }
+    }
+}
+
+/// Prints the query to put behind the address of a share (`path` is empty) or file.
+pub fn print(
+    session: &Session,
+    files: &FileService,
+    args: &SasArgs,
+    resource: Resource,
+    (share, path): (&str, &str),
+) -> Result<(), Failure> {
+    let sas = args.sas(resource)?;
+    let token = files.sas_token(sas, share, path).ok_or_else(|| {
+        Failure::new("a shared access signature can be made only with the account's key, not with another signature")
+            .hint("give --account-key, or leave --sas-token out so that the key is looked up")
+    })?;
+    session.print_value(&token.into())
+}
+
+impl SasArgs {
+    fn sas(&self, resource: Resource) -> Result<Sas, Failure> {
+        if self.policy_name.is_some() {
+            return Err(Failure::usage("argument --policy-name: stored access policies are not kept by Corro")
+                .hint("give --permissions and --expiry instead"));
+        }
+        let (Some(permissions), Some(expiry)) = (&self.permissions, &self.expiry) else {
+            return Err(Failure::usage("the following arguments are required: --expiry, --permissions"));
+        };
+        for (flag, time) in [("--expiry", Some(expiry)), ("--start", self.start.as_ref())] {
+            if let Some(time) = time.filter(|time| !is_time(time)) {
+                return Err(Failure::usage(format!("argument {flag}: '{time}' is not a time"))
+                    .hint("write it in UTC, as 2030-01-01T12:00Z"));
+            }
+        }
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        Ok(Sas {
+            resource,
+            permissions: in_order(permissions, resource)?,
+            start: text(&self.start),
+            expiry: expiry.clone(),
+            addresses: text(&self.ip),
+            protocols: if self.https_only { "https".to_owned() } else { String::new() },
+            overrides: Overrides {
+                cache_control: text(&self.cache_control),
+                content_disposition: text(&self.content_disposition),
+                content_encoding: text(&self.content_encoding),
+                content_language: text(&self.content_language),
+                content_type: text(&self.content_type),
+            },
+            ..Sas::default()
+        })
+    }
+}
+
+/// The letters in the order in which the service wants them, each once.
+fn in_order(given: &str, resource: Resource) -> Result<String, Failure> {
+    let known = match resource {
+        Resource::File => "rcwd",
+        Resource::Share => "rcwdl",
+    };
+    match given.chars().find(|letter| !known.contains(*letter)) {
+        Some(letter) => Err(Failure::usage(format!("argument --permissions: '{letter}' is not one of {known}"))),
+        None if given.is_empty() => Err(Failure::usage(format!("argument --permissions: give some of {known}"))),
+        None => Ok(known.chars().filter(|letter| given.contains(*letter)).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_sorted_as_the_service_sorts_them() {
+        let of = |text, resource| in_order(text, resource).map_err(|failure| failure.exit);
+        assert_eq!(of("wr", Resource::File), Ok("rw".to_owned()));
+        assert_eq!(of("ldwcr", Resource::Share), Ok("rcwdl".to_owned()));
+        assert_eq!(of("rr", Resource::File), Ok("r".to_owned()));
+        assert_eq!((of("rl", Resource::File), of("", Resource::Share)), (Err(2), Err(2)));
+    }
+
+    #[test]
+    fn a_protocol_replaces_the_servers() {
+        let of = |protocol: Option<&str>| ProtocolArgs { protocol: protocol.map(str::to_owned) };
+        assert_eq!(of(None).apply("http://h/a".into()), "http://h/a");
+        assert_eq!(of(Some("https")).apply("http://h/a".into()), "https://h/a");
+    }
+}
