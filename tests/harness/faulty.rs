@@ -147,7 +147,7 @@ impl JoinedAgent {
         let log = File::create(site.path().join(format!("{name}.log"))).expect("a log file");
         let child = site
             .command("corro")
-            .args(["agent", "--server", &site.url, "--join-token-file"])
+            .args(["agent", "--once", "--server", &site.url, "--join-token-file"])
             .arg(site.data().join("join-token"))
             .arg("--data")
             .arg(&dir)

@@ -20,6 +20,7 @@ fn main() -> anyhow::Result<()> {
         join_token: Secret::new(text()),
         guard: Launcher::this_executable(),
         heartbeat: AgentConfig::HEARTBEAT,
+        rejoin: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let end = runtime.block_on(corro_agent::run(config))?;

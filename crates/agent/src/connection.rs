@@ -1,6 +1,8 @@
 //! The one outbound WebSocket to the server. Tells what the node observes whenever that changes, hands what the server
 //! wants to the driver, and comes back for ever when the server is away. Never decides, never loses the last state.
 
+use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use futures_util::stream::{SplitSink, SplitStream};
@@ -52,6 +54,7 @@ impl Connection {
         credential: &NodeCredential,
         observed: watch::Receiver<ObservedNode>,
         events: mpsc::Sender<Event>,
+        reached: watch::Sender<Instant>,
     ) -> Result<Connection, ConnectionError> {
         url(config)?;
         let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
@@ -60,7 +63,10 @@ impl Connection {
         let config = config.clone();
         let instance = credential.instance.clone();
         let tls = line::tls_for(&config)?;
-        let keeper = Keeper { config, tls, instance, authorization, heartbeat, observed, events, closing: is_closing };
+        #[rustfmt::skip]
+        let keeper = Keeper {
+            config, tls, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
+        };
         Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
     }
 
@@ -91,6 +97,8 @@ struct Keeper {
     heartbeat: Duration,
     observed: watch::Receiver<ObservedNode>,
     events: mpsc::Sender<Event>,
+    /// The last moment of which it is certain that the server heard of this node later, or was not there at all.
+    reached: watch::Sender<Instant>,
     closing: watch::Receiver<bool>,
 }
 
@@ -108,8 +116,10 @@ impl Keeper {
     async fn keep(mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
+            let begun = Instant::now();
             let end = match timeout(CONNECT_WITHIN, self.connect()).await {
                 Ok(Ok(socket)) => {
+                    self.reached.send_replace(begun);
                     tracing::info!("connected to the server");
                     self.converse(socket, &mut pause).await
                 }
@@ -122,6 +132,10 @@ impl Keeper {
                     End::Fenced("the server does not know this node any more".to_owned())
                 }
                 Ok(Err(error)) => {
+                    if is_refusal(&error) {
+                        // Its machine answers that no server runs there. One that starts gives every node its whole lease.
+                        self.reached.send_replace(begun);
+                    }
                     self.say_distrust(&error);
                     tracing::debug!(%error, "cannot connect to the server yet");
                     End::Lost
@@ -164,6 +178,7 @@ impl Keeper {
         let mut beat = interval(self.heartbeat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
+        let mut pings = Pings::default();
         self.observed.mark_changed();
         loop {
             if *self.closing.borrow() {
@@ -178,6 +193,12 @@ impl Keeper {
                             Some(end) => return end,
                             None => Ok(()),
                         },
+                        Some(Ok(Message::Pong(number))) => {
+                            if let Some(sent) = pings.answered(&number) {
+                                self.reached.send_replace(sent);
+                            }
+                            Ok(())
+                        }
                         Some(Ok(Message::Close(_)) | Err(_)) | None => return End::Lost,
                         Some(Ok(_)) => Ok(()),
                     }
@@ -191,7 +212,7 @@ impl Keeper {
                         return End::Lost;
                     }
                     // The ping makes the server answer, so that a dead line is noticed.
-                    send(&mut sink, [text(&FromNode::Heartbeat), Message::Ping(Default::default())]).await
+                    send(&mut sink, [text(&FromNode::Heartbeat), Message::Ping(pings.next().into())]).await
                 }
                 Ok(()) = self.closing.changed() => Ok(()),
             };
@@ -223,6 +244,38 @@ impl Keeper {
         let _ = timeout(FAREWELL, async { while let Some(Ok(_)) = stream.next().await {} }).await;
         End::Closed
     }
+}
+
+/// When the pings that are not answered yet were sent, by number.
+#[derive(Default)]
+struct Pings {
+    last: u64,
+    sent: VecDeque<(u64, Instant)>,
+}
+
+impl Pings {
+    fn next(&mut self) -> Vec<u8> {
+        self.last += 1;
+        self.sent.push_back((self.last, Instant::now()));
+        self.last.to_be_bytes().to_vec()
+    }
+
+    /// When the answered one was sent. Answers come in order, but not to every ping.
+    fn answered(&mut self, number: &[u8]) -> Option<Instant> {
+        let number = u64::from_be_bytes(number.try_into().ok()?);
+        let mut at = None;
+        while let Some((first, sent)) = self.sent.front()
+            && *first <= number
+        {
+            at = Some(*sent);
+            self.sent.pop_front();
+        }
+        at
+    }
+}
+
+fn is_refusal(error: &tungstenite::Error) -> bool {
+    matches!(error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 struct NotSent;

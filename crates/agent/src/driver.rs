@@ -1,6 +1,7 @@
 //! Carries out what `reconcile` decides, one event at a time. Owns the running task and the cleaner: nothing of a node
 //! outlives its driver. Never decides by itself what a job needs.
 
+use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use corro_model::AttemptId;
 use corro_model::node::{DesiredNode, Login, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume};
@@ -37,6 +38,8 @@ pub struct Driver {
     door: Option<Door>,
     setup: Option<Setup>,
     observed: watch::Sender<ObservedNode>,
+    /// When the server was last reached for certain.
+    reached: watch::Receiver<Instant>,
     sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
 }
@@ -47,6 +50,7 @@ impl Driver {
         context: Context,
         begun: Option<Begun>,
         observed: watch::Sender<ObservedNode>,
+        reached: watch::Receiver<Instant>,
         (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     ) -> Driver {
         let interrupted = |begun: &Begun| ObservedTask {
@@ -59,7 +63,8 @@ impl Driver {
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
         let (desired, door, setup) = (None, None, None);
-        let driver = Driver { context, desired, local, begun, control, work, door, setup, observed, sender, events };
+        let driver =
+            Driver { context, desired, local, begun, control, work, door, setup, observed, reached, sender, events };
         driver.publish();
         driver
     }
@@ -77,6 +82,10 @@ impl Driver {
                     }
                 }
                 Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
+                lease = lease_over(self.desired.as_ref(), self.reached.clone()) => {
+                    let reason = format!("the server was not reached within the lease of {} s", lease.as_secs_f32());
+                    return self.on_fenced(reason).await;
+                }
                 () = &mut shutdown => return self.on_shutdown().await,
             }
         }
@@ -120,6 +129,7 @@ impl Driver {
                     task.observed.exits.push(exit);
                 }
             }
+            Event::Stuck(error) => self.local.stuck = Some(*error),
             Event::SetUp(result) => {
                 self.setup = None;
                 self.local.setup = match result {
@@ -361,5 +371,20 @@ impl Driver {
             *said = now;
             changed
         });
+    }
+}
+
+/// Resolves when so much of the lease is over without a word from the server that the rest is needed to end all that
+/// runs. May be cancelled and called again.
+async fn lease_over(desired: Option<&Arc<DesiredNode>>, reached: watch::Receiver<Instant>) -> Duration {
+    let Some(lease) = desired.and_then(|desired| desired.lease_ms).map(Duration::from_millis) else {
+        return pending().await;
+    };
+    loop {
+        let until = *reached.borrow() + lease * 2 / 3;
+        if until <= Instant::now() {
+            return lease;
+        }
+        sleep_until(until).await;
     }
 }

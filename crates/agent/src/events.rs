@@ -15,6 +15,8 @@ pub enum Event {
     Fenced(String),
     Phase(AttemptId, TaskPhase),
     Exited(AttemptId, RankExit),
+    /// Processes of a task cannot be ended: this node must not be given another.
+    Stuck(Box<BatchAiError>),
     /// The setup task has ended.
     SetUp(Result<(), Box<BatchAiError>>),
     /// Everything an attempt had on this node is removed.

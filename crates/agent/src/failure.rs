@@ -107,6 +107,17 @@ pub fn agent_restarted(node: &NodeId) -> TaskFailure {
     failed(BatchAiError::new("AgentRestarted", message).with("Node", node.as_str()))
 }
 
+/// What could be done was done.
+pub fn not_killed(node: &NodeId, left: &[u32]) -> TaskFailure {
+    let message = format!("Processes of the job on node {node} did not end when they were killed");
+    let left: Vec<String> = left.iter().map(u32::to_string).collect();
+    let info = format!(
+        "The node is not used any more. Look at its processes ({}), or restart its machine, then resize the cluster",
+        if left.is_empty() { "they are not seen any more".to_owned() } else { left.join(", ") }
+    );
+    failed(BatchAiError::new("ProcessesNotKilled", message).with("Node", node.as_str()).with("Info", info))
+}
+
 /// The node's own disk does not work.
 pub fn node_storage(node: &NodeId, path: &Path, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("NodeStorageFailed", "The node cannot use its own directory")

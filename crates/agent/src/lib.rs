@@ -35,7 +35,7 @@ mod testing;
 mod tree;
 mod variables;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use corro_launch::sweep::sweep;
 use corro_model::node::{NodeCredential, ObservedNode};
@@ -80,8 +81,25 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<AgentEnd> {
     run_until(config, shutdown).await
 }
 
-/// Like [`run`], but ends when `shutdown` resolves.
+/// Like [`run`], but ends when `shutdown` resolves. One that is to rejoin ends only then.
 pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let end = live(config.clone(), &mut shutdown).await?;
+        if !config.rejoin || end == AgentEnd::Stopped {
+            return Ok(end);
+        }
+        let reason = match end {
+            AgentEnd::Fenced { reason } => format!("the server gave this node up ({reason})"),
+            _ => "the server no longer needs this node".to_owned(),
+        };
+        // Whoever read our stderr may be gone; that must not end the node.
+        let _ = writeln!(io::stderr(), "{reason}: everything it ran is ended, joining anew");
+    }
+}
+
+/// One life as one node.
+async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
     let mut shutdown = pin!(shutdown);
     connection::url(&config)?;
     let lock = identity::lock(&config.root)?;
@@ -93,8 +111,9 @@ pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) 
     let (observed, observed_receiver) = watch::channel(ObservedNode::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
-    let driver = driver::Driver::new(context, begun, observed, (sender.clone(), events));
-    let connection = connection::Connection::start(&config, &credential, observed_receiver, sender)?;
+    let (reached, last_reached) = watch::channel(Instant::now());
+    let driver = driver::Driver::new(context, begun, observed, last_reached, (sender.clone(), events));
+    let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached)?;
     let end = driver.drive(shutdown).await;
     connection.close(LAST_WORD_WITHIN).await;
     if let AgentEnd::Retired | AgentEnd::Fenced { .. } = end {

@@ -17,7 +17,7 @@ use crate::logs::{LogFile, STDERR, STDOUT};
 use crate::meeting::{hosts, interface_of};
 use crate::prepare::Ground;
 use crate::shell;
-use crate::task::{Cut, Task};
+use crate::task::{Cut, Task, stop_asked};
 
 /// For the siblings of a rank that failed.
 const SIBLING_GRACE: Duration = Duration::from_secs(1);
@@ -28,6 +28,8 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress) -> Result
     if ranks.is_empty() {
         task.log.line("No process of the job runs on this node");
         task.reporter.phase(TaskPhase::Running).await;
+        // The job's command may reach this node in its own way, so everything stays as prepared until the job is over.
+        stop_asked(&mut task.control, None).await;
         return Ok(());
     }
     let node = task.context.node.clone();

@@ -20,6 +20,8 @@ pub struct Local {
     /// Why they could not be mounted.
     pub problem: Option<BatchAiError>,
     pub setup: Progress,
+    /// Something runs here that cannot be ended.
+    pub stuck: Option<BatchAiError>,
     /// Who may log in, as it was last done or tried.
     pub login: Option<Login>,
     /// Where, if the door could be opened.
@@ -157,7 +159,7 @@ impl LocalTask {
 impl Local {
     /// Why this node can take no task, and never will.
     pub fn problem(&self) -> Option<&BatchAiError> {
-        self.problem.as_ref().or(match &self.setup {
+        self.problem.as_ref().or(self.stuck.as_ref()).or(match &self.setup {
             Progress::Failed(error) => Some(error),
             _ => None,
         })

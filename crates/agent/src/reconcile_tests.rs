@@ -141,3 +141,39 @@ fn volumes_come_before_tasks() {
     assert!(!Local::default().observed(false).ready, "not before the server has said which volumes");
     assert!(ready(None).observed(false).ready);
 }
+
+#[test]
+fn a_node_with_something_it_cannot_end_takes_no_more_jobs() {
+    let stuck = Local { stuck: Some(BatchAiError::new("ProcessesNotKilled", "no")), ..ready(None) };
+    let observed = stuck.observed(false);
+    assert!(!observed.ready && observed.problem == stuck.stuck);
+    let desired = wants(1, Goal::Prepare);
+    assert_eq!(next_action(&desired, &stuck), Some(Action::Decline(&order(1), Reason::NotReady)));
+}
+
+#[test]
+fn a_setup_task_runs_once_before_the_first_job() {
+    let setup = SetupOrder {
+        command: "true".into(),
+        std_out_err_path_prefix: "/x".into(),
+        segment: "s".into(),
+        environment: Vec::new(),
+        secrets: Vec::new(),
+    };
+    let desired = DesiredNode { setup: Some(setup.clone()), ..wants(1, Goal::Prepare) };
+    let at = |setup: Progress| Local { setup, ..ready(None) };
+    let order = order(1);
+    for (progress, action) in [
+        (Progress::NotBegun, Some(Action::SetUp(&setup))),
+        (Progress::Running, None),
+        (Progress::Done, Some(Action::Begin(&order))),
+        (Progress::Failed(BatchAiError::new("X", "x")), Some(Action::Decline(&order, Reason::NotReady))),
+    ] {
+        let local = at(progress);
+        assert_eq!(next_action(&desired, &local), action, "{local:?}");
+        assert_eq!(local.observed(true).ready, local.setup == Progress::Done);
+    }
+    let stopped = DesiredNode { task: wants(1, Goal::Stop { grace_ms: 1 }).task, ..desired };
+    let declined = Some(Action::Decline(&order, Reason::Stopped));
+    assert_eq!(next_action(&stopped, &at(Progress::Running)), declined);
+}

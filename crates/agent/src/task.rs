@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
+use corro_launch::sweep::{processes_with_tag, sweep};
 use corro_model::NodeId;
 use corro_model::node::{GangAddress, TaskFailure, TaskOrder, TaskPhase};
 
 use crate::config::AgentConfig;
 use crate::directories::Directories;
-use crate::events::Reporter;
+use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::meeting::Meeting;
 use crate::{failure, prepare, ranks};
@@ -64,7 +66,7 @@ impl Task {
     /// Lives through the whole attempt. The volumes go whatever happened, and the log is complete before the end is told.
     pub async fn run(mut self) {
         self.log.line(self.title());
-        let end = self.live().await;
+        let end = self.live_or_give_up().await;
         let (context, order, log) = self.parts();
         // Joining fails only when the runtime ends.
         let _ = spawn_blocking(move || prepare::take_away_volumes(&context, &order, &log)).await;
@@ -86,6 +88,20 @@ impl Task {
     /// Names a process of this task. Every one has its own: a sweep for one must not hit its siblings.
     pub fn tag(&self, process: &str) -> String {
         format!("{}/{}/{process}", self.context.node, self.order.attempt)
+    }
+
+    /// A stop comes to its end whatever the processes do: after the guards the agent itself strikes, and then it says that
+    /// this node cannot be used any more.
+    async fn live_or_give_up(&mut self) -> Result<(), Cut> {
+        let (control, tag, node) = (self.control.clone(), self.tag(""), self.context.node.clone());
+        let events = self.reporter.events.clone();
+        let left = tokio::select! {
+            end = self.live() => return end,
+            left = stop_overdue(control, tag) => left,
+        };
+        let failure = failure::not_killed(&node, &left);
+        let _ = events.send(Event::Stuck(Box::new(failure.error.clone()))).await;
+        Err(failure.into())
     }
 
     async fn live(&mut self) -> Result<(), Cut> {
@@ -146,6 +162,21 @@ impl Task {
         )
     }
 }
+
+/// Resolves when a stop should have been over for long, with the processes that are left.
+async fn stop_overdue(mut control: watch::Receiver<Control>, tag: String) -> Vec<u32> {
+    let grace = stop_asked(&mut control, None).await;
+    sleep(grace + GUARDS_WITHIN).await;
+    tracing::warn!(tag, "a task did not end in time: everything that carries its name is killed");
+    let swept = tag.clone();
+    let _ = spawn_blocking(move || sweep(&swept)).await;
+    sleep(SWEEP_WITHIN).await;
+    spawn_blocking(move || processes_with_tag(&tag)).await.unwrap_or_default()
+}
+
+/// Guards give up after ten seconds.
+const GUARDS_WITHIN: Duration = Duration::from_secs(12);
+const SWEEP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Resolves when a stop is wanted that is more urgent than the one under way. May be cancelled and called again.
 pub async fn stop_asked(control: &mut watch::Receiver<Control>, under_way: Option<Duration>) -> Duration {

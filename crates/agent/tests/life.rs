@@ -198,9 +198,12 @@ async fn a_custom_job_runs_once_on_the_master_byte_for_byte() {
     for (node, order) in pairs {
         node.want_task(Goal::Run { gang: gang.clone() }, order);
     }
+    assert_eq!(world.node.until_ended().await.1, None);
+    // The other node stays prepared until it is told that the job is over.
+    other.until_running().await;
+    other.want_task(Goal::Stop { grace_ms: 1000 }, &worker);
     let (observed, failure) = other.until_ended().await;
     assert_eq!((observed.task.expect("just seen").exits, failure), (Vec::new(), None));
-    assert_eq!(world.node.until_ended().await.1, None);
     assert_eq!(world.log("stdout.txt"), "hi", "one process: exactly its bytes");
     assert_eq!(world.log("stderr.txt"), "no rank\n");
 }

@@ -80,6 +80,10 @@ pub struct DesiredNode {
     pub retire: bool,
     /// Cluster-level volumes.
     pub volumes: Vec<Volume>,
+    /// Nobody but the node itself can end what it runs: it must have done so when it has not reached the server for this
+    /// long, as its jobs may then be tried elsewhere.
+    #[serde(default)]
+    pub lease_ms: Option<u64>,
     /// What runs once the volumes are there, before the node is ready.
     #[serde(default)]
     pub setup: Option<SetupOrder>,

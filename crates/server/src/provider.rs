@@ -10,6 +10,12 @@ pub trait Provider: Send + Sync + 'static {
     /// Does the node's agent live? `None` when this provider cannot know.
     fn is_alive(&self, node: &NodeId) -> Option<bool>;
 
+    /// Can `ensure_gone` end a node that does not answer? If not, nodes are told to end by themselves when they lose the
+    /// server.
+    fn ends_silent_nodes(&self) -> bool {
+        true
+    }
+
     /// Asks the node's agent to end what it runs and exit.
     fn ask_to_stop(&self, node: &NodeId);
 

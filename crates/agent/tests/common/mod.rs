@@ -102,6 +102,15 @@ impl FakeServer {
     }
 }
 
+impl FakeServer {
+    /// Nobody listens any more: whoever connects is refused.
+    pub async fn go_away(&mut self) {
+        self.serving.abort();
+        // Cancelled, as asked.
+        let _ = (&mut self.serving).await;
+    }
+}
+
 impl Drop for FakeServer {
     fn drop(&mut self) {
         self.serving.abort();
@@ -284,7 +293,11 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(server: &FakeServer, root: &Path, address: &str) -> Agent {
-        let config = config(server, root, address);
+        Agent::start_with(config(server, root, address))
+    }
+
+    pub fn start_with(config: AgentConfig) -> Agent {
+        let root = config.root.clone();
         let (shutdown, asked) = oneshot::channel::<()>();
         let running = tokio::spawn(corro_agent::run_until(config, async move {
             // A dropped sender is a test that ended without asking; then the runtime ends all.
@@ -292,7 +305,7 @@ impl Agent {
                 std::future::pending::<()>().await;
             }
         }));
-        Agent { root: root.to_owned(), shutdown: Some(shutdown), running }
+        Agent { root, shutdown: Some(shutdown), running }
     }
 
     pub async fn end(&mut self) -> AgentEnd {
@@ -316,6 +329,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         guard: Launcher { guard: node_example(), guard_args: vec!["guard".into(), "--".into()] },
         address: address.to_owned(),
         heartbeat: Duration::from_millis(100),
+        rejoin: false,
     }
 }
 

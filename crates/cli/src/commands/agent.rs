@@ -38,9 +38,13 @@ pub struct AgentArgs {
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     address: String,
 
-    /// A file that holds the join token; it is read at the first start only
+    /// A file that holds the join token
     #[arg(long, value_name = "FILE")]
     join_token_file: PathBuf,
+
+    /// End when the server no longer needs this node, instead of waiting for the next cluster that does
+    #[arg(long)]
+    once: bool,
 }
 
 pub async fn run(args: AgentArgs) -> Result<()> {
@@ -54,6 +58,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         guard: Launcher::this_executable(),
         address: args.address,
         heartbeat: AgentConfig::HEARTBEAT,
+        rejoin: !args.once,
     };
     let end = corro_agent::run(config).await?;
     // Whoever read our stderr may be gone, which is no failure of the node.
@@ -71,13 +76,15 @@ fn trust(file: Option<&Path>, fingerprint: Option<&str>) -> Result<Trust> {
 
 /// Never from the command line, which every user of the machine can read.
 fn join_token(file: &Path, data: &Path) -> Result<Secret> {
-    if corro_agent::has_joined(data) {
-        return Ok(Secret::new(""));
-    }
-    let text = std::fs::read_to_string(file).with_context(|| {
-        format!("cannot read the join token from {}: the server's operator hands out join tokens", file.display())
-    })?;
+    let text = match std::fs::read_to_string(file) {
+        // It is needed only when this node is given up and another is to take its place.
+        Err(_) if corro_agent::has_joined(data) => return Ok(Secret::new("")),
+        read => read.with_context(|| {
+            format!("cannot read the join token from {}: the server's operator hands out join tokens", file.display())
+        })?,
+    };
     match text.trim() {
+        "" if corro_agent::has_joined(data) => Ok(Secret::new("")),
         "" => {
             bail!("the join token file {} is empty\n\nhint: ask the server's operator for a new token", file.display())
         }

@@ -49,6 +49,7 @@ impl LocalNodes {
             .arg(&dir)
             .arg("--join-token-file")
             .arg(&token_file)
+            .arg("--once")
             .args(self.ca.iter().flat_map(|file| [OsStr::new("--ca"), file.as_os_str()]))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

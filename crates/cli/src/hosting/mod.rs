@@ -250,6 +250,10 @@ impl Provider for JoinedNodes {
         None
     }
 
+    fn ends_silent_nodes(&self) -> bool {
+        false
+    }
+
     fn ask_to_stop(&self, _node: &NodeId) {}
 
     /// Gone once it has said so or fell silent, which is when politeness ends.

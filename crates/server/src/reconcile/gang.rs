@@ -107,6 +107,11 @@ fn go_on(gang: &Gang) -> Step {
     if phases.iter().all(|phase| matches!(phase, Some(TaskPhase::Ended { .. }))) {
         return Step::End(if is_done(gang) { Ending::Succeeded } else { Ending::Interrupted });
     }
+    let idles = |member: &Member| member.report.is_some_and(|report| report.exits.is_empty() && !has_ended(report));
+    if is_done(gang) && gang.members.iter().any(idles) {
+        // All ranks ended well; nodes that run none stayed prepared for them.
+        return Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+    }
     let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
     match address(gang) {
         Some(address) if prepared => Step::Continue(Goal::Run { gang: address }),
@@ -271,6 +276,16 @@ mod tests {
             |g| g.known_address = Some(meeting()),
             is(Step::Continue(Goal::Run { gang: meeting() })),
         );
+    }
+
+    #[test]
+    fn nodes_without_ranks_wait_until_the_others_are_done() {
+        let idle = || Some(report(TaskPhase::Running, vec![]));
+        let one_rank = |gang: &mut Gang| (gang.n_ranks, gang.known_address) = (1, Some(meeting()));
+        check([idle(), idle()], one_rank, is(Step::Continue(Goal::Run { gang: meeting() })));
+        let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+        check([Some(ended(vec![exit(0, 0, 1)])), idle()], one_rank, is(stop));
+        check([Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![]))], one_rank, is(Step::End(Ending::Succeeded)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corro_model::node::Goal;
+use corro_model::node::{DesiredNode, Goal};
 use corro_model::{ApiError, JobKey, NodeId, Timestamp};
 use corro_shares::Shares;
 use corro_store::State;
@@ -144,7 +144,9 @@ impl Reconciler {
             match state.nodes.get(&id) {
                 Some(record) if record.epoch == sighting.epoch => {
                     if let Some(desired) = orders::desired(&self.app, &self.config, state, record, goals) {
-                        self.gateway.publish(&id, desired);
+                        let lease = (!self.provider.ends_silent_nodes()).then_some(self.config.lease);
+                        let lease_ms = lease.map(|lease| lease.as_millis() as u64);
+                        self.gateway.publish(&id, DesiredNode { lease_ms, ..desired });
                     }
                 }
                 Some(_) => self.gateway.fence(&id, "the node was silent for too long and was declared lost"),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use corro_model::batchai::BatchAiError;
-use corro_model::state::{NodeEvent, NodeState};
+use corro_model::node::TaskPhase;
+use corro_model::state::{JobState, NodeEvent, NodeState};
 use corro_model::{NodeId, Timestamp};
 use corro_store::{NodeRecord, State};
 
@@ -15,6 +16,9 @@ use crate::provider::Provider;
 
 /// A node that was told to leave and is still there after this is ended by force.
 const RETIRE_DEADLINE: Duration = Duration::from_secs(15);
+
+/// A node has this long to end a job that was terminated; agents give up, and say so, well before.
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
 pub fn decide(
     state: &State,
@@ -39,7 +43,8 @@ pub fn decide(
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
                 // One that was never heard has had the chance to speak since it joined, or since this server started.
                 let chance = uptime.min(now.since(node.since()));
-                if let Some(error) = loss(id, sighting, chance, config, provider) {
+                let lost = loss(id, sighting, chance, config, provider);
+                if let Some(error) = lost.or_else(|| deafness(state, id, node, sighting, now)) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
                 } else if let Some(sighting) = sighting {
                     steps.extend(readiness(id, node.state(), sighting));
@@ -84,6 +89,24 @@ fn readiness(id: &NodeId, state: &NodeState, sighting: &Sighting) -> Option<Step
     }
     (*state == NodeState::Preparing && observed.ready && sighting.connected)
         .then(|| Step::Node(id.clone(), NodeEvent::Ready))
+}
+
+/// A node that is heard but does not stop what a user wants to have stopped is given up, so that the job ends.
+fn deafness(
+    state: &State,
+    id: &NodeId,
+    node: &NodeRecord,
+    sighting: Option<&Sighting>,
+    now: Timestamp,
+) -> Option<BatchAiError> {
+    let NodeState::Running { job, attempt } = node.state() else { return None };
+    let job = state.jobs.get(job)?;
+    let report = sighting.and_then(|sighting| sighting.observed.task.as_ref()).filter(|task| task.attempt == *attempt);
+    let ended = report.is_some_and(|report| matches!(report.phase, TaskPhase::Ended { .. }));
+    let terminating = matches!(job.state(), JobState::Terminating { .. });
+    let overdue = terminating && !ended && now.since(job.since()) > STOP_DEADLINE;
+    let message = || format!("Node {id} did not end a terminated job within {} s", STOP_DEADLINE.as_secs());
+    overdue.then(|| BatchAiError::new("NodeDoesNotStop", message()))
 }
 
 /// Why the node is lost, if it is.

@@ -42,7 +42,7 @@ pub fn desired(
         _ => None,
     };
     let setup = cluster.and_then(|cluster| setup(cluster.spec.node_setup.as_ref()?.setup_task.as_ref()?, &bag));
-    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), setup, login, task })
+    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), setup, login, task, ..DesiredNode::default() })
 }
 
 fn setup(task: &SetupTask, bag: &Bag) -> Option<SetupOrder> {
