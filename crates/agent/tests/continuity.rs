@@ -200,9 +200,9 @@ async fn an_agent_waits_until_a_cluster_wants_it_and_gives_up_on_a_bad_token_or_
     let error = corro_agent::run_until(bad, std::future::pending()).await.expect_err("the token is wrong");
     assert!(error.to_string().contains("refused the join token"), "{error}");
     let mut bad = config(&server, &directory.path().join("n2"), "127.0.0.5");
-    bad.server = "https://127.0.0.1:1".into();
+    bad.server = "ftp://127.0.0.1:1".into();
     let error = corro_agent::run_until(bad, std::future::pending()).await.expect_err("no such scheme");
-    assert!(error.to_string().contains("does not begin with http://"), "{error}");
+    assert!(error.to_string().contains("begins with neither http:// nor https://"), "{error}");
     server.until_asked_in_vain().await;
     let node = server.want_node(1);
     node.until_ready().await;
