@@ -39,11 +39,20 @@ fn refusals_name_what_is_wrong() {
     let two = job(|job| job["horovodSettings"] = json!({"pythonScriptFilePath": "x.py"}));
     refused(&two, &["customToolkitSettings, horovodSettings", "exactly one"]);
     refused(&job(|job| job["customToolkitSettings"] = Value::Null), &["no toolkit settings", "exactly one of"]);
+    // What the service accepted is accepted, and fails with the reason.
     let unsupported = job(|job| {
         job["customToolkitSettings"] = Value::Null;
         job["caffeSettings"] = json!({"configFilePath": "x"});
     });
-    refused(&unsupported, &["properties.caffeSettings", "cannot be run yet", "horovodSettings"]);
+    site.write("job.json", unsupported);
+    site.corro(&create("")).ok();
+    let failed = site.job("j");
+    assert_eq!((&failed["executionState"], &failed["toolType"]), (&json!("failed"), &json!("caffe")), "{failed}");
+    let reason = failed["executionInfo"]["errors"][0]["message"].as_str().expect("text").to_owned();
+    for words in ["properties.caffeSettings", "cannot be run yet", "horovodSettings"] {
+        assert!(reason.contains(words), "{reason}");
+    }
+    site.corro(&format!("batchai job delete {IN_WORKSPACE} -e cifar -n j --yes")).ok();
     let empty = job(|job| job["customToolkitSettings"] = json!({"commandLine": "  "}));
     refused(&empty, &["properties.customToolkitSettings.commandLine"]);
 

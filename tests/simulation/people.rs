@@ -1,7 +1,7 @@
 //! People: they submit, resize, terminate and follow logs, through a server that may not answer.
 
 use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
-use corro_model::state::JobEvent;
+use corro_model::state::{JobEvent, Termination};
 use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey};
 use corro_store::{ClusterRecord, JobRecord, NewJob};
 use serde_json::json;
@@ -74,8 +74,9 @@ impl World {
                 let unfinished: Vec<JobKey> = self.unfinished().into_iter().cloned().collect();
                 let Some(key) = self.dice.pick(unfinished) else { return };
                 let time = self.time();
-                let (after, _) =
-                    self.disk.after(|txn| txn.job_event(&key, JobEvent::TerminateRequested { at: time }, time));
+                let (after, _) = self.disk.after(|txn| {
+                    txn.job_event(&key, JobEvent::TerminateRequested { cause: Termination::User, at: time }, time)
+                });
                 self.commit(after);
             }
             Wish::Resize => {

@@ -31,6 +31,9 @@ enum MountError {
 /// Mounts one volume below `root`, whose path is `root_path`; gives the mount point. Mounting it again is no change.
 pub fn mount(root: &OwnedFd, root_path: &Path, volume: &Volume) -> Result<PathBuf, BatchAiError> {
     let at = root_path.join(volume.relative.trim_matches('/'));
+    if let VolumeSource::Unsupported { error } = &volume.source {
+        return Err(error.clone());
+    }
     match link(root, volume) {
         Ok(()) => Ok(at),
         Err(error) => Err(refusal(volume, &at, &error)),
@@ -70,6 +73,7 @@ fn link(root: &OwnedFd, volume: &Volume) -> Result<(), MountError> {
     let source = match &volume.source {
         VolumeSource::LocalDirectory(path) => path,
         VolumeSource::Unavailable { why } => return Err(MountError::Unavailable(why.clone())),
+        VolumeSource::Unsupported { error } => return Err(MountError::Unavailable(error.message.clone())),
     };
     if !source.is_dir() {
         return Err(MountError::Missing(source.clone()));

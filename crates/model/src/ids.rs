@@ -153,14 +153,32 @@ pub mod arm {
         format!("{}/providers/Microsoft.Storage/storageAccounts/{account}", group(subscription, group_name))
     }
 
+    /// What an id inside a workspace names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct InWorkspace<'a> {
+        pub subscription: &'a str,
+        pub group: &'a str,
+        pub workspace: &'a str,
+        pub name: &'a str,
+    }
+
     /// The names in a cluster's ARM id: group, workspace, cluster.
     pub fn parse_cluster(id: &str) -> Option<(&str, &str, &str)> {
+        in_workspace(id, "clusters").map(|found| (found.group, found.workspace, found.name))
+    }
+
+    pub fn parse_file_server(id: &str) -> Option<InWorkspace<'_>> {
+        in_workspace(id, "fileServers")
+    }
+
+    /// The names in the ARM id of a `kind` (`clusters`, `fileServers`), which is compared without regard to case.
+    pub fn in_workspace<'a>(id: &'a str, kind: &str) -> Option<InWorkspace<'a>> {
         let parts: Vec<&str> = id.trim_start_matches('/').trim_end_matches('/').split('/').collect();
-        let [s, _, g, group, p, provider, w, workspace, c, cluster] = parts[..] else { return None };
+        let [s, subscription, g, group, p, provider, w, workspace, k, name] = parts[..] else { return None };
         let fixed = [(s, "subscriptions"), (g, "resourceGroups"), (p, "providers"), (provider, "Microsoft.BatchAI")];
-        let tail = [(w, "workspaces"), (c, "clusters")];
+        let tail = [(w, "workspaces"), (k, kind)];
         let matches = fixed.iter().chain(&tail).all(|(got, want)| got.eq_ignore_ascii_case(want));
-        matches.then_some((group, workspace, cluster))
+        matches.then_some(InWorkspace { subscription, group, workspace, name })
     }
 }
 
@@ -187,6 +205,9 @@ mod tests {
     fn cluster_ids_are_read_without_regard_to_case() {
         let id = "/subscriptions/s/resourcegroups/g/providers/microsoft.batchai/Workspaces/w/clusters/c";
         assert_eq!(arm::parse_cluster(id), Some(("g", "w", "c")));
+        let found = arm::InWorkspace { subscription: "s", group: "g", workspace: "w", name: "c" };
+        assert_eq!(arm::in_workspace(id, "clusters"), Some(found));
+        assert_eq!(arm::parse_file_server(id), None);
         assert_eq!(arm::parse_cluster("/subscriptions/s/resourceGroups/g"), None);
     }
 }

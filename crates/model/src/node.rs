@@ -149,6 +149,8 @@ pub enum VolumeSource {
     LocalDirectory(PathBuf),
     /// The server already knows that it cannot be mounted, and why.
     Unavailable { why: String },
+    /// A kind of volume that nodes cannot mount, with the error that says so.
+    Unsupported { error: BatchAiError },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use app::instance::AdminCredential;
+pub use app::usages::Quotas;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
 pub use provider::Provider;
@@ -50,6 +51,8 @@ pub struct ServerConfig {
     pub containers_on_host: bool,
     /// The credential a client on this machine has already, if any.
     pub known_admin: Option<AdminCredential>,
+    /// How much may be made.
+    pub quotas: Quotas,
     /// With this token any machine may become a node that a cluster waits for.
     pub open_join_token: Option<Secret>,
 }
@@ -100,6 +103,7 @@ impl Server {
             token_key: identity.token_key.into(),
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
+            quotas: config.quotas,
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());

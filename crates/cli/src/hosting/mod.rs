@@ -14,7 +14,7 @@ use corro_client::Profile;
 use corro_model::{NodeId, Secret};
 use corro_server::http::limits::Rates;
 use corro_server::tls::Tls;
-use corro_server::{AdminCredential, Provider, Server, ServerConfig};
+use corro_server::{AdminCredential, Provider, Quotas, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
@@ -49,6 +49,12 @@ pub struct HostingArgs {
     /// Seconds of silence after which a node counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
+    /// Clusters that one region may have
+    #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
+    max_clusters: usize,
+    /// Cores of one kind of node (dedicated, low priority) that one region may have
+    #[arg(long, default_value_t = Quotas::default().cores, value_name = "N")]
+    max_cores: i64,
 }
 
 /// Who makes nodes.
@@ -145,6 +151,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         containers_on_host: args.no_containers,
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,
+        quotas: Quotas { clusters: args.max_clusters, cores: args.max_cores, ..Quotas::default() },
     };
     let nodes_dir = data.path().join("nodes");
     let url_file = data.url_file();

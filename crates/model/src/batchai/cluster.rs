@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BatchAiError, EnvironmentVariable, MountVolumes, Provisioning, ResourceId, SecretVariable};
+use super::{
+    BatchAiError, EnvironmentVariable, KeyVaultSecretReference, MountVolumes, Provisioning, ResourceId, SecretVariable,
+};
 use crate::{Secret, Timestamp};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,7 +18,8 @@ pub struct ClusterSpec {
     pub vm_size: String,
     #[serde(default)]
     pub vm_priority: VmPriority,
-    #[serde(default)]
+    /// Absent: no nodes, by hand.
+    #[serde(default = "ScaleSettings::no_nodes")]
     pub scale_settings: ScaleSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_machine_configuration: Option<VirtualMachineConfiguration>,
@@ -43,6 +46,13 @@ pub struct ScaleSettings {
     pub manual: Option<ManualScaleSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_scale: Option<AutoScaleSettings>,
+}
+
+impl ScaleSettings {
+    fn no_nodes() -> Self {
+        let manual = ManualScaleSettings { target_node_count: 0, node_deallocation_option: Default::default() };
+        Self { manual: Some(manual), auto_scale: None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +88,7 @@ pub struct AutoScaleSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineConfiguration {
+    #[serde(default = "ImageReference::ubuntu_16_04")]
     pub image_reference: ImageReference,
 }
 
@@ -123,6 +134,25 @@ pub struct NodeSetup {
     pub setup_task: Option<SetupTask>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_volumes: Option<MountVolumes>,
+    /// Accepted and shown; nothing is reported to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub performance_counters_settings: Option<PerformanceCountersSettings>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PerformanceCountersSettings {
+    pub app_insights_reference: AppInsightsReference,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppInsightsReference {
+    pub component: ResourceId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrumentation_key: Option<Secret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instrumentation_key_secret_reference: Option<KeyVaultSecretReference>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,7 +164,7 @@ pub struct SetupTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretVariable>,
     pub std_out_err_path_prefix: String,
-    /// Chosen by the service: where below the prefix the output lies.
+    /// Chosen by the server: where below the prefix the output lies. Whatever a request says is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub std_out_err_path_suffix: Option<String>,
 }
@@ -162,7 +192,8 @@ pub struct Cluster {
 
 pub const CLUSTER_TYPE: &str = "Microsoft.BatchAI/workspaces/clusters";
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Written in the service's order: see `wire`.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterProperties {
     #[serde(flatten)]

@@ -1,11 +1,11 @@
 //! Jobs: what `job.json` says, and what a job's answer adds to it.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
-    BatchAiError, CustomMpiSettings, CustomToolkitSettings, EnvironmentVariable, KeyVaultSecretReference, LostAttempt,
-    MountVolumes, Provisioning, ResourceId, ScriptSettings, SecretVariable, ToolType, Waiting,
+    BatchAiError, Caffe2Settings, CaffeSettings, CntkSettings, CustomMpiSettings, CustomToolkitSettings,
+    EnvironmentVariable, KeyVaultSecretReference, LostAttempt, MountVolumes, Provisioning, PyTorchSettings, ResourceId,
+    ScriptSettings, SecretVariable, TensorFlowSettings, ToolType, Waiting,
 };
 use crate::time::Span;
 use crate::{Secret, Timestamp};
@@ -34,19 +34,18 @@ pub struct JobSpec {
     pub custom_toolkit_settings: Option<CustomToolkitSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_mpi_settings: Option<CustomMpiSettings>,
-    /// The other kinds are recognised, so that a refusal can name them; their fields are not looked into yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cntk_settings: Option<Value>,
+    pub cntk_settings: Option<CntkSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub py_torch_settings: Option<Value>,
+    pub py_torch_settings: Option<PyTorchSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tensor_flow_settings: Option<Value>,
+    pub tensor_flow_settings: Option<TensorFlowSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caffe_settings: Option<Value>,
+    pub caffe_settings: Option<CaffeSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caffe2_settings: Option<Value>,
+    pub caffe2_settings: Option<Caffe2Settings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chainer_settings: Option<Value>,
+    pub chainer_settings: Option<ScriptSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_preparation: Option<JobPreparation>,
     pub std_out_err_path_prefix: String,
@@ -94,8 +93,23 @@ impl JobSpec {
     /// How many processes an MPI kind runs over its nodes; one a node unless said otherwise.
     pub fn process_count(&self) -> i32 {
         let horovod = self.horovod_settings.as_ref().and_then(|s| s.process_count);
+        let chainer = self.chainer_settings.as_ref().and_then(|s| s.process_count);
         let mpi = self.custom_mpi_settings.as_ref().and_then(|s| s.process_count);
-        horovod.or(mpi).unwrap_or(self.node_count)
+        let cntk = self.cntk_settings.as_ref().and_then(|s| s.process_count);
+        let torch = self.py_torch_settings.as_ref().and_then(|s| s.process_count);
+        let caffe = self.caffe_settings.as_ref().and_then(|s| s.process_count);
+        horovod.or(chainer).or(mpi).or(cntk).or(torch).or(caffe).unwrap_or(self.node_count)
+    }
+
+    /// Where the settings of a kind that counts its processes say how many.
+    pub fn process_count_mut(&mut self) -> Option<&mut Option<i32>> {
+        let script = self.horovod_settings.as_mut().or(self.chainer_settings.as_mut());
+        let script = script.map(|settings| &mut settings.process_count);
+        let mpi = self.custom_mpi_settings.as_mut().map(|settings| &mut settings.process_count);
+        let cntk = self.cntk_settings.as_mut().map(|settings| &mut settings.process_count);
+        let torch = self.py_torch_settings.as_mut().map(|settings| &mut settings.process_count);
+        let caffe = self.caffe_settings.as_mut().map(|settings| &mut settings.process_count);
+        script.or(mpi).or(cntk).or(torch).or(caffe)
     }
 }
 
@@ -185,7 +199,8 @@ pub struct Job {
 
 pub const JOB_TYPE: &str = "Microsoft.BatchAI/workspaces/experiments/jobs";
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Written in the service's order: see `wire`.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobProperties {
     pub experiment_name: String,

@@ -13,6 +13,7 @@ pub mod toolkit;
 pub mod usage;
 pub mod volume;
 pub mod waiting;
+mod wire;
 pub mod workspace;
 
 pub use cluster::*;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of every kind that runs one Python script in each process.
+/// Settings of the kinds that run one Python script in each process and nothing more: Horovod and Chainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptSettings {
@@ -14,6 +14,84 @@ pub struct ScriptSettings {
     pub command_line_args: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_count: Option<i32>,
+}
+
+/// A BrainScript configuration or a Python script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CntkSettings {
+    /// `BrainScript` or `Python`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_file_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_script_file_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_interpreter_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_line_args: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_count: Option<i32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PyTorchSettings {
+    pub python_script_file_path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_interpreter_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_line_args: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_count: Option<i32>,
+    /// `TCP`, `Gloo` or `MPI`, in any case and shown as given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication_backend: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TensorFlowSettings {
+    pub python_script_file_path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_interpreter_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_command_line_args: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_command_line_args: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameter_server_command_line_args: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_count: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameter_server_count: Option<i32>,
+}
+
+/// A configuration file or a Python script, never both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CaffeSettings {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_file_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_script_file_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_interpreter_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_line_args: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_count: Option<i32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Caffe2Settings {
+    pub python_script_file_path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_interpreter_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_line_args: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,10 +14,12 @@ pub enum JobState {
         nodes: Vec<NodeId>,
         started: Timestamp,
     },
-    /// A user asked for the end; the nodes are still busy with it.
+    /// Its end was asked for; the nodes are still busy with it.
     Terminating {
         nodes: Vec<NodeId>,
         started: Timestamp,
+        #[serde(default)]
+        cause: Termination,
     },
     Succeeded {
         started: Timestamp,
@@ -29,6 +31,30 @@ pub enum JobState {
         exit_code: Option<i32>,
         errors: Vec<BatchAiError>,
     },
+}
+
+/// Who or what wanted a job to end before its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Termination {
+    #[default]
+    User,
+    ClusterDeleted,
+    /// Its nodes were taken away with the option `terminate`.
+    ClusterResized,
+}
+
+impl Termination {
+    fn error(self) -> BatchAiError {
+        let message = match self {
+            Termination::User => "The specified job has been terminated by the user",
+            Termination::ClusterDeleted => "The specified job has been terminated because its cluster was deleted",
+            Termination::ClusterResized => {
+                "The specified job has been terminated because its cluster was resized with the option 'terminate'"
+            }
+        };
+        BatchAiError::new("JobTerminated", message)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +75,7 @@ pub enum JobEvent {
     /// A node was lost or taken away and the job may be tried again.
     Requeued,
     TerminateRequested {
+        cause: Termination,
         at: Timestamp,
     },
 }
@@ -57,7 +84,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
     use {JobEvent as E, JobState as S};
     match (state, event) {
         (S::Queued, E::Placed { nodes, at }) => Ok(S::Running { nodes, started: at }),
-        (S::Queued, E::TerminateRequested { at }) => Ok(terminated(at, at)),
+        (S::Queued, E::TerminateRequested { cause, at }) => Ok(terminated(cause, at, at)),
         (S::Queued, E::Failed { exit_code, errors, at }) => Ok(S::Failed { started: at, ended: at, exit_code, errors }),
 
         (S::Running { started, .. }, E::Succeeded { at }) => Ok(S::Succeeded { started, ended: at }),
@@ -65,19 +92,22 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
             Ok(S::Failed { started, ended: at, exit_code, errors })
         }
         (S::Running { .. }, E::Requeued) => Ok(S::Queued),
-        (S::Running { nodes, started }, E::TerminateRequested { .. }) => Ok(S::Terminating { nodes, started }),
+        (S::Running { nodes, started }, E::TerminateRequested { cause, .. }) => {
+            Ok(S::Terminating { nodes, started, cause })
+        }
 
-        // However the ranks ended, the user's wish is what is reported.
-        (S::Terminating { started, .. }, E::Succeeded { at } | E::Failed { at, .. }) => Ok(terminated(started, at)),
+        // However the ranks ended, the wish is what is reported; the first wish is the one that ended it.
+        (S::Terminating { started, cause, .. }, E::Succeeded { at } | E::Failed { at, .. }) => {
+            Ok(terminated(cause, started, at))
+        }
         (state @ S::Terminating { .. }, E::TerminateRequested { .. }) => Ok(state),
 
         (state, event) => Err(Refused { thing: "job", state: state.name(), event: event.name() }),
     }
 }
 
-fn terminated(started: Timestamp, ended: Timestamp) -> JobState {
-    let error = BatchAiError::new("JobTerminated", "The specified job has been terminated by the user");
-    JobState::Failed { started, ended, exit_code: None, errors: vec![error] }
+fn terminated(cause: Termination, started: Timestamp, ended: Timestamp) -> JobState {
+    JobState::Failed { started, ended, exit_code: None, errors: vec![cause.error()] }
 }
 
 impl JobState {
@@ -161,7 +191,7 @@ mod tests {
         vec![
             JobState::Queued,
             JobState::Running { nodes: nodes.clone(), started: at(1) },
-            JobState::Terminating { nodes, started: at(1) },
+            JobState::Terminating { nodes, started: at(1), cause: Termination::User },
             JobState::Succeeded { started: at(1), ended: at(2) },
             JobState::Failed { started: at(1), ended: at(2), exit_code: Some(1), errors: vec![] },
         ]
@@ -173,7 +203,7 @@ mod tests {
             JobEvent::Succeeded { at: at(3) },
             JobEvent::Failed { exit_code: Some(7), errors: vec![], at: at(3) },
             JobEvent::Requeued,
-            JobEvent::TerminateRequested { at: at(3) },
+            JobEvent::TerminateRequested { cause: Termination::User, at: at(3) },
         ]
     }
 
@@ -199,9 +229,23 @@ mod tests {
 
     #[test]
     fn a_terminated_job_has_no_exit_code_and_says_who_ended_it() {
-        let state = next(JobState::Queued, JobEvent::TerminateRequested { at: at(5) }).expect("allowed");
+        let end = |cause| JobEvent::TerminateRequested { cause, at: at(5) };
+        let state = next(JobState::Queued, end(Termination::User)).expect("allowed");
         let info = state.execution_info().expect("ended");
         assert_eq!((info.start_time, info.end_time, info.exit_code), (at(5), Some(at(5)), None));
         assert_eq!(info.errors[0].code, "JobTerminated");
+        assert_eq!(info.errors[0].message, "The specified job has been terminated by the user");
+        let running = JobState::Running { nodes: vec![], started: at(1) };
+        let ending = next(running, end(Termination::ClusterDeleted)).expect("allowed");
+        let ended = next(ending, JobEvent::Succeeded { at: at(6) }).expect("allowed");
+        let message = &ended.execution_info().expect("ended").errors[0].message;
+        assert!(message.ends_with("its cluster was deleted"), "{message}");
+    }
+
+    #[test]
+    fn a_job_that_was_being_terminated_by_an_older_version_reads_back() {
+        let old = r#"{"state":"terminating","nodes":[],"started":"2018-06-07T21:16:21Z"}"#;
+        let state: JobState = serde_json::from_str(old).expect("an old record");
+        assert!(matches!(state, JobState::Terminating { cause: Termination::User, .. }));
     }
 }

@@ -4,7 +4,7 @@
 pub mod job;
 pub mod node;
 
-pub use job::{JobEvent, JobState};
+pub use job::{JobEvent, JobState, Termination};
 pub use node::{NodeEvent, NodeState};
 
 /// An event that a state does not take; nothing was changed.

@@ -1,23 +1,17 @@
 //! Clusters: asked for, shown, resized, deleted. Nodes themselves are the business of the reconcilers.
 
 use corro_model::batchai::*;
+use corro_model::defaults::fill_cluster;
 use corro_model::names::{NameOf, check_name};
 use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
-use corro_model::{ApiError, ClusterKey, GroupKey};
+use corro_model::{ApiError, ClusterKey, Secret};
 use corro_store::seal::random;
 use corro_store::{ClusterRecord, OperationGoal, State};
 
+use super::conflict::{Put, differs, is_same};
 use super::workspaces::{find_workspace, group_name, living_workspace};
 use super::{App, guid, operations, refuse_deleting, secrets};
-
-/// What a PUT led to.
-pub enum Put<T> {
-    /// Begun: the operation's id and the location it is asked for under.
-    Begun { operation: String, location: String },
-    /// It was there already, with the same content.
-    Unchanged(Box<T>),
-}
 
 impl App {
     pub async fn create_cluster(
@@ -31,28 +25,35 @@ impl App {
         check_cluster(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
         let admin = secrets::admin_verifier(&body.properties).await;
+        let password = body.properties.user_account_settings.admin_user_password.clone();
+        let mut spec = body.properties;
+        fill_cluster(&mut spec);
+        let bag = secrets::take_from_cluster(&mut spec);
+        let same_password = self.is_same_password(&group, &workspace, &name, password).await;
         let (app, now) = (self.clone(), self.now());
         let pool = u32::from_le_bytes(random::<4>()) % 900_000_000 + 100_000_000;
         let commit = self.store.commit(move |txn| {
             let (workspace_key, workspace_record) = living_workspace(txn.state(), &group, &workspace)?;
             let key = workspace_key.cluster(&name);
+            let volumes = spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
+            let subnet = app.subnet_of(txn.state(), "properties.nodeSetup.mountVolumes", volumes)?;
+            spec.subnet = spec.subnet.or(subnet);
             if let Some(old) = txn.get::<ClusterRecord>(&key) {
                 refuse_deleting(&old.provisioning, "cluster", &name)?;
-                if old.fingerprint != fingerprint {
-                    let message = format!("A cluster {name} with other properties already exists: change its size with 'cluster resize', or delete it first");
-                    return Err(ApiError::conflict("ClusterAlreadyExists", message));
+                let guid = old.guid.clone();
+                app.name_setup_logs(txn.state(), &mut spec, &key, &name, &guid);
+                let old_bag = secrets::Bag { admin: None, ..app.open_bag(old.secrets.as_ref())? };
+                let same = is_same(&spec, &old.spec) && old_bag == bag && same_password;
+                if old.fingerprint != fingerprint && !same {
+                    let way_out = "change its size with 'cluster resize', or delete it first";
+                    return Err(differs("cluster", &name, &spec, &old.spec, way_out));
                 }
                 return Ok(Put::Unchanged(Box::new(app.cluster_answer(txn.state(), &key, &old))));
             }
-            let mut spec = with_defaults(body.properties);
-            let secrets = app.seal_bag(secrets::Bag { admin, ..secrets::take_from_cluster(&mut spec) });
+            app.quotas.check_cluster(txn.state(), &workspace_record.location, &key, &spec)?;
             let guid = guid();
-            if let Some(task) = spec.node_setup.as_mut().and_then(|setup| setup.setup_task.as_mut()) {
-                let group = group_name(txn.state(), &GroupKey::new(&group));
-                let (subscription, workspace) = (&app.subscription, &workspace_record.name);
-                let suffix = format!("{subscription}/{group}/workspaces/{workspace}/clusters/{name}/{guid}");
-                task.std_out_err_path_suffix = Some(suffix);
-            }
+            app.name_setup_logs(txn.state(), &mut spec, &key, &name, &guid);
+            let secrets = app.seal_bag(secrets::Bag { admin, ..bag });
             let record = ClusterRecord {
                 name: name.clone(),
                 guid,
@@ -89,6 +90,9 @@ impl App {
             let (key, mut record) = find_cluster(txn.state(), &group, &workspace, &name)?;
             refuse_deleting(&record.provisioning, "cluster", &name)?;
             if let Some(scale) = scale {
+                let wanted = ClusterSpec { scale_settings: scale.clone(), ..record.spec.clone() };
+                let (_, workspace) = find_workspace(txn.state(), &group, &workspace)?;
+                app.quotas.check_cores(txn.state(), &workspace.location, &key, &wanted)?;
                 record.spec.scale_settings = scale;
                 txn.put(key.clone(), record.clone());
             }
@@ -152,6 +156,32 @@ impl App {
         }
     }
 
+    /// Does the cluster that is there already, if any, have this password? Slow on purpose, so on a thread that may block.
+    async fn is_same_password(&self, group: &str, workspace: &str, name: &str, password: Option<Secret>) -> bool {
+        let snapshot = self.snapshot();
+        let Ok((_, old)) = find_cluster(&snapshot, group, workspace, name) else { return true };
+        let known = self.open_bag(old.secrets.as_ref()).ok().and_then(|bag| bag.admin);
+        match (known, password) {
+            (Some(known), Some(password)) => {
+                tokio::task::spawn_blocking(move || known.accepts(password.expose())).await.unwrap_or(false)
+            }
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// Where the logs of the setup task lie below the prefix that the request gives.
+    fn name_setup_logs(&self, state: &State, spec: &mut ClusterSpec, key: &ClusterKey, name: &str, guid: &str) {
+        let task = spec.node_setup.as_mut().and_then(|setup| setup.setup_task.as_mut());
+        let Some(task) = task else { return };
+        let workspace = key.workspace();
+        let group = group_name(state, &workspace.group());
+        let workspace = state.workspaces.get(&workspace).map_or_else(|| workspace.to_string(), |w| w.name.clone());
+        let subscription = &self.subscription;
+        task.std_out_err_path_suffix =
+            Some(format!("{subscription}/{group}/workspaces/{workspace}/clusters/{name}/{guid}"));
+    }
+
     pub fn cluster_id(&self, state: &State, key: &ClusterKey, name: &str) -> String {
         format!("{}/clusters/{name}", self.parent_id(state, &key.workspace()))
     }
@@ -167,19 +197,4 @@ pub fn find_cluster(
     let key = workspace_key.cluster(name);
     let record = state.clusters.get(&key).ok_or_else(|| ApiError::cluster_not_found(name))?;
     Ok((key, (**record).clone()))
-}
-
-/// What the service fills in and reports.
-fn with_defaults(mut spec: ClusterSpec) -> ClusterSpec {
-    spec.vm_size = spec.vm_size.to_uppercase();
-    let configuration = spec
-        .virtual_machine_configuration
-        .get_or_insert_with(|| VirtualMachineConfiguration { image_reference: ImageReference::ubuntu_16_04() });
-    configuration.image_reference.version.get_or_insert_with(|| "latest".to_owned());
-    if let Some(volumes) = spec.node_setup.as_mut().and_then(|setup| setup.mount_volumes.as_mut()) {
-        for share in &mut volumes.azure_file_shares {
-            share.account_name = share.account().map(str::to_owned);
-        }
-    }
-    spec
 }

@@ -4,10 +4,10 @@
 use corro_model::batchai::*;
 use corro_model::names::{NameOf, check_name};
 use corro_model::validate::check_file_server;
-use corro_model::{ApiError, FileServerKey};
+use corro_model::{ApiError, FileServerKey, ids::arm};
 use corro_store::{FileServerRecord, OperationGoal, State};
 
-use super::clusters::Put;
+use super::conflict::{Put, differs, is_same};
 use super::workspaces::{find_workspace, living_workspace};
 use super::{App, guid, operations, refuse_deleting};
 
@@ -27,21 +27,24 @@ impl App {
         check_name(NameOf::FileServer, &name)?;
         check_file_server(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
+        let mut spec = without_password(body.properties);
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (workspace_key, workspace_record) = living_workspace(txn.state(), &group, &workspace)?;
             let key = workspace_key.file_server(&name);
             if let Some(old) = txn.get::<FileServerRecord>(&key) {
                 refuse_deleting(&old.provisioning, "file server", &name)?;
-                if old.fingerprint != fingerprint {
-                    let message = format!("A file server {name} with other properties already exists: delete it first");
-                    return Err(ApiError::conflict("FileServerAlreadyExists", message));
+                // The network that was made for it is no difference.
+                spec.subnet = spec.subnet.or_else(|| old.spec.subnet.clone());
+                if old.fingerprint != fingerprint && !is_same(&spec, &old.spec) {
+                    return Err(differs("file server", &name, &spec, &old.spec, "delete it first"));
                 }
                 return Ok(Put::Unchanged(Box::new(app.file_server_answer(txn.state(), &key, &old))));
             }
+            spec.subnet.get_or_insert_with(|| own_network(&app.subscription));
             let record = FileServerRecord {
                 name: name.clone(),
-                spec: with_defaults(&app.subscription, body.properties),
+                spec,
                 fingerprint,
                 provisioning: Provisioning::new(ProvisioningState::Creating, now),
             };
@@ -85,6 +88,37 @@ impl App {
         commit.await
     }
 
+    /// The subnet of the first file server among `volumes`, whose nodes must be in it. Every server named must be there.
+    pub fn subnet_of(
+        &self,
+        state: &State,
+        field: &str,
+        volumes: Option<&MountVolumes>,
+    ) -> Result<Option<ResourceId>, ApiError> {
+        let mut subnet = None;
+        for (i, reference) in volumes.into_iter().flat_map(|volumes| &volumes.file_servers).enumerate() {
+            let field = format!("{field}.fileServers[{i}].fileServer.id");
+            let id = &reference.file_server.id;
+            let wrong = || ApiError::invalid(&field, format!("'{id}' is not the id of a file server"));
+            let named = arm::parse_file_server(id).ok_or_else(wrong)?;
+            self.own_subscription(&field, named.subscription)?;
+            let (_, record) = find_file_server(state, named.group, named.workspace, named.name)
+                .map_err(|_| ApiError::file_server_not_found(named.name).about(&field))?;
+            refuse_deleting(&record.provisioning, "file server", named.name)?;
+            subnet = subnet.or(record.spec.subnet);
+        }
+        Ok(subnet)
+    }
+
+    /// An id in a request that names another subscription names nothing here.
+    pub fn own_subscription(&self, field: &str, subscription: &str) -> Result<(), ApiError> {
+        if subscription.eq_ignore_ascii_case(&self.subscription) {
+            return Ok(());
+        }
+        let message = format!("The subscription '{subscription}' could not be found.");
+        Err(ApiError::new(404, "SubscriptionNotFound", message).about(field))
+    }
+
     fn file_server_answer(&self, state: &State, key: &FileServerKey, record: &FileServerRecord) -> FileServer {
         let is_there = record.provisioning.provisioning_state != ProvisioningState::Creating;
         FileServer {
@@ -117,14 +151,16 @@ pub fn find_file_server(
     Ok((key, (**record).clone()))
 }
 
-/// What the service fills in and reports. The password is dropped for good: nothing here logs in with it.
-fn with_defaults(subscription: &str, mut spec: FileServerSpec) -> FileServerSpec {
+/// The password is dropped for good: nothing here logs in with it.
+fn without_password(mut spec: FileServerSpec) -> FileServerSpec {
     spec.vm_size = spec.vm_size.to_uppercase();
     spec.ssh_configuration.user_account_settings.admin_user_password = None;
-    spec.subnet.get_or_insert_with(|| {
-        let network = format!("resourceGroups/fileserverrg-{}/providers/Microsoft.Network", guid());
-        let id = format!("/subscriptions/{subscription}/{network}/virtualNetworks/{}vnet/subnets/Subnet-1", guid());
-        ResourceId { id }
-    });
     spec
+}
+
+/// The id of a network of the server's own, in the form the service gave it.
+fn own_network(subscription: &str) -> ResourceId {
+    let (group, network) = (guid(), guid());
+    let group = format!("/subscriptions/{subscription}/resourceGroups/fileserverrg-{group}");
+    ResourceId { id: format!("{group}/providers/Microsoft.Network/virtualNetworks/{network}vnet/subnets/Subnet-1") }
 }

@@ -1,13 +1,16 @@
 //! Jobs: submitted, shown, terminated, deleted. Where and when they run is decided elsewhere.
 
 use corro_model::batchai::*;
+use corro_model::defaults::fill_job;
+use corro_model::ids::arm::{self, InWorkspace};
 use corro_model::names::{NameOf, check_name};
-use corro_model::state::JobEvent;
-use corro_model::validate::check_job;
-use corro_model::{ApiError, GroupKey, JobKey, Timestamp, ids::arm};
+use corro_model::state::{JobEvent, Refused, Termination};
+use corro_model::validate::{check_job, unsupported};
+use corro_model::{ApiError, GroupKey, JobKey, Timestamp};
 use corro_store::{JobRecord, NewJob, OperationGoal, State, Txn};
 
-use super::clusters::{Put, find_cluster};
+use super::clusters::find_cluster;
+use super::conflict::{Put, differs, is_same};
 use super::experiments::find_experiment;
 use super::waiting::Waits;
 use super::workspaces::{find_workspace, group_name};
@@ -33,6 +36,10 @@ impl App {
         check_name(NameOf::Job, &path.job)?;
         check_job(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
+        let mut spec = body.properties;
+        fill_job(&mut spec);
+        let hopeless = unsupported(&spec);
+        let bag = secrets::take_from_job(&mut spec);
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (experiment_key, experiment) =
@@ -42,20 +49,22 @@ impl App {
             let key = path.key();
             if let Some(old) = txn.get::<JobRecord>(&key) {
                 refuse_deleting(&old.provisioning, "job", &path.job)?;
-                if old.fingerprint != fingerprint {
-                    let message = format!(
-                        "A job {} with other properties already exists: choose another name or delete it first",
-                        path.job
-                    );
-                    return Err(ApiError::conflict("JobAlreadyExists", message));
+                // Its cluster may be gone by now; the id is written in the server's way when it is not.
+                if let Ok((_, cluster_id)) = app.cluster_of(txn.state(), &spec) {
+                    spec.cluster = Some(ResourceId { id: cluster_id });
+                }
+                let same = is_same(&spec, &old.spec) && app.open_bag(old.secrets.as_ref())? == bag;
+                if old.fingerprint != fingerprint && !same {
+                    let way_out = "choose another name or delete it first";
+                    return Err(differs("job", &path.job, &spec, &old.spec, way_out));
                 }
                 let waits = Waits::of(txn.state(), now, [(&key, &*old)]);
                 return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, &waits))));
             }
-            let mut spec = body.properties;
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
-            fill_defaults(&mut spec, cluster_id);
-            let secrets = app.seal_bag(secrets::take_from_job(&mut spec));
+            spec.cluster = Some(ResourceId { id: cluster_id });
+            app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
+            let secrets = app.seal_bag(bag);
             let guid = guid();
             let segment = format!(
                 "{}/{}/workspaces/{}/experiments/{}/jobs/{}/{guid}",
@@ -71,6 +80,11 @@ impl App {
             #[rustfmt::skip]
             let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
             txn.put(key.clone(), JobRecord::queued(job, now));
+            if let Some(error) = hopeless {
+                // Accepted, as the service did, and at its end: it would only keep nodes from others.
+                let event = JobEvent::Failed { exit_code: None, errors: vec![error], at: now };
+                txn.job_event(&key, event, now).map_err(|refused| internal(&refused))?;
+            }
             let operation = operations::begin(txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
             Ok(Put::Begun { operation, location: workspace.location })
         });
@@ -126,11 +140,6 @@ impl App {
         let experiment = key.experiment();
         let experiment_name =
             state.experiments.get(&experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
-        let mut spec = record.spec.clone();
-        let processes = spec.process_count();
-        if let Some(settings) = &mut spec.horovod_settings {
-            settings.process_count = Some(processes);
-        }
         Job {
             id: format!("{}/jobs/{}", self.experiment_id(state, &experiment, &experiment_name), record.name),
             name: record.name.clone(),
@@ -139,7 +148,7 @@ impl App {
                 experiment_name,
                 job_output_directory_path_segment: record.segment.clone(),
                 tool_type: record.spec.toolkit().expect("only valid jobs are stored"),
-                spec,
+                spec: record.spec.clone(),
                 provisioning: record.provisioning.clone(),
                 status: JobStatus {
                     execution_state: record.state().execution_state(),
@@ -160,9 +169,11 @@ impl App {
         if id.is_empty() {
             return Err(ApiError::invalid(field, "no cluster is given: name the cluster that shall run the job"));
         }
-        let Some((group, workspace, name)) = arm::parse_cluster(id) else {
+        let Some(named) = arm::in_workspace(id, "clusters") else {
             return Err(ApiError::invalid(field, format!("'{id}' is not the id of a cluster")));
         };
+        self.own_subscription(field, named.subscription)?;
+        let InWorkspace { group, workspace, name, .. } = named;
         let (key, record) =
             find_cluster(state, group, workspace, name).map_err(|_| ApiError::cluster_not_found(name).about(field))?;
         refuse_deleting(&record.provisioning, "cluster", name)?;
@@ -195,14 +206,10 @@ pub fn mark_deleting(txn: &mut Txn, key: &JobKey, now: Timestamp) {
 
 /// Asks for the end of a job; one that has ended takes no notice.
 pub fn terminate(txn: &mut Txn, key: &JobKey, now: Timestamp) {
-    let _ = txn.job_event(key, JobEvent::TerminateRequested { at: now }, now);
+    let _ = txn.job_event(key, JobEvent::TerminateRequested { cause: Termination::User, at: now }, now);
 }
 
-fn fill_defaults(spec: &mut JobSpec, cluster_id: String) {
-    spec.cluster = Some(ResourceId { id: cluster_id });
-    if let Some(volumes) = &mut spec.mount_volumes {
-        for share in &mut volumes.azure_file_shares {
-            share.account_name = share.account().map(str::to_owned);
-        }
-    }
+fn internal(refused: &Refused) -> ApiError {
+    tracing::error!(%refused, "a new job cannot be ended");
+    ApiError::new(500, "InternalError", "The server could not record the job. See the server's log.")
 }

@@ -4,6 +4,7 @@
 pub mod accounts;
 pub mod audit;
 pub mod clusters;
+pub mod conflict;
 pub mod experiments;
 pub mod file_servers;
 pub mod groups;
@@ -16,7 +17,7 @@ pub mod principals;
 pub mod remote_login;
 pub mod secrets;
 pub mod tokens;
-mod usages;
+pub mod usages;
 mod waiting;
 pub mod workspaces;
 
@@ -44,6 +45,7 @@ pub struct App {
     pub caller: Arc<principals::Caller>,
     /// Where nodes can be logged in to, as their agents said.
     pub doors: remote_login::Doors,
+    pub quotas: usages::Quotas,
 }
 
 impl App {

@@ -101,8 +101,9 @@ fn clean(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 
+/// What cannot be there, because its name is none, is missing too.
 fn is_missing(error: &ShareError) -> bool {
-    matches!(error.code(), "ResourceNotFound" | "ParentNotFound" | "ShareNotFound")
+    matches!(error.code(), "ResourceNotFound" | "ParentNotFound" | "ShareNotFound" | "InvalidResourceName")
 }
 
 fn unreadable(error: &ShareError) -> ApiError {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use corro_model::batchai::{ClusterSpec, JobSpec, MountVolumes, StorageCredentials};
+use corro_model::batchai::{
+    ClusterSpec, JobSpec, KeyVaultSecretReference, MountVolumes, SecretVariable, StorageCredentials,
+};
 use corro_model::password::PasswordVerifier;
 use corro_model::{ApiError, Secret};
 use corro_store::Sealed;
@@ -23,46 +25,71 @@ pub struct Bag {
     pub variables: BTreeMap<String, Secret>,
     /// The password of the container registry.
     pub registry: Option<Secret>,
+    /// Addresses in key vaults, by the place they were given at. Not opened; kept to tell requests apart.
+    #[serde(default)]
+    pub vault: BTreeMap<String, String>,
+    /// Where performance counters would be reported with it.
+    #[serde(default)]
+    pub instrumentation: Option<Secret>,
     /// What proves the administrator's password; the password itself is not kept.
     #[serde(default)]
     pub admin: Option<PasswordVerifier>,
 }
 
-pub fn take_from_job(spec: &mut JobSpec) -> Bag {
-    let mut bag = Bag { mounts: take_mount_keys(spec.mount_volumes.as_mut()), ..Bag::default() };
-    for variable in &mut spec.secrets {
-        bag.variables.extend(variable.value.take().map(|value| (variable.name.clone(), value)));
+impl Bag {
+    fn take_reference(&mut self, place: String, reference: &mut Option<KeyVaultSecretReference>) {
+        self.vault.extend(reference.take().map(|reference| (place, reference.secret_url)));
     }
+
+    fn take_variables(&mut self, variables: &mut [SecretVariable]) {
+        for variable in variables {
+            self.variables.extend(variable.value.take().map(|value| (variable.name.clone(), value)));
+            self.take_reference(format!("secrets/{}", variable.name), &mut variable.value_secret_reference);
+        }
+    }
+
+    fn take_mount_keys(&mut self, volumes: Option<&mut MountVolumes>) {
+        let Some(volumes) = volumes else { return };
+        let shares =
+            volumes.azure_file_shares.iter_mut().map(|share| (&share.relative_mount_path, &mut share.credentials));
+        let containers =
+            volumes.azure_blob_file_systems.iter_mut().map(|blob| (&blob.relative_mount_path, &mut blob.credentials));
+        for (path, credentials) in shares.chain(containers) {
+            // Answers show `{}` where credentials were given.
+            let credentials = credentials.get_or_insert_with(StorageCredentials::default);
+            self.mounts.extend(credentials.account_key.take().map(|key| (path.clone(), key)));
+            self.take_reference(format!("mounts/{path}"), &mut credentials.account_key_secret_reference);
+        }
+    }
+}
+
+pub fn take_from_job(spec: &mut JobSpec) -> Bag {
+    let mut bag = Bag::default();
+    bag.take_mount_keys(spec.mount_volumes.as_mut());
+    bag.take_variables(&mut spec.secrets);
     let registry = spec.container_settings.as_mut().and_then(|c| c.image_source_registry.credentials.as_mut());
-    bag.registry = registry.and_then(|credentials| credentials.password.take());
+    if let Some(credentials) = registry {
+        bag.registry = credentials.password.take();
+        bag.take_reference("registry".to_owned(), &mut credentials.password_secret_reference);
+    }
     bag
 }
 
 /// The admin password is dropped for good: nodes need no more than what proves it.
 pub fn take_from_cluster(spec: &mut ClusterSpec) -> Bag {
     spec.user_account_settings.admin_user_password = None;
-    let volumes = spec.node_setup.as_mut().and_then(|setup| setup.mount_volumes.as_mut());
-    let mut bag = Bag { mounts: take_mount_keys(volumes), ..Bag::default() };
-    if let Some(task) = spec.node_setup.as_mut().and_then(|setup| setup.setup_task.as_mut()) {
-        for variable in &mut task.secrets {
-            bag.variables.extend(variable.value.take().map(|value| (variable.name.clone(), value)));
-        }
+    let mut bag = Bag::default();
+    let Some(setup) = &mut spec.node_setup else { return bag };
+    bag.take_mount_keys(setup.mount_volumes.as_mut());
+    if let Some(task) = &mut setup.setup_task {
+        bag.take_variables(&mut task.secrets);
+    }
+    if let Some(counters) = &mut setup.performance_counters_settings {
+        let reference = &mut counters.app_insights_reference;
+        bag.instrumentation = reference.instrumentation_key.take();
+        bag.take_reference("insights".to_owned(), &mut reference.instrumentation_key_secret_reference);
     }
     bag
-}
-
-fn take_mount_keys(volumes: Option<&mut MountVolumes>) -> BTreeMap<String, Secret> {
-    let Some(volumes) = volumes else { return BTreeMap::new() };
-    let shares = volumes.azure_file_shares.iter_mut().map(|share| (&share.relative_mount_path, &mut share.credentials));
-    let containers =
-        volumes.azure_blob_file_systems.iter_mut().map(|blob| (&blob.relative_mount_path, &mut blob.credentials));
-    let mut keys = BTreeMap::new();
-    for (path, credentials) in shares.chain(containers) {
-        // Answers show `{}` where credentials were given.
-        let credentials = credentials.get_or_insert_with(StorageCredentials::default);
-        keys.extend(credentials.account_key.take().map(|key| (path.clone(), key)));
-    }
-    keys
 }
 
 /// What proves the administrator's password, if there is one. Slow on purpose, so on a thread that may block.
@@ -114,5 +141,28 @@ mod tests {
         assert_eq!(bag.mounts["s"].expose(), "canary2");
         assert_eq!(bag.variables["TOKEN"].expose(), "canary1");
         assert_eq!(bag.registry.expect("a password").expose(), "canary3");
+    }
+
+    #[test]
+    fn no_canary_is_left_in_a_cluster() {
+        let mut spec: ClusterSpec = serde_json::from_value(serde_json::json!({
+            "vmSize": "x", "userAccountSettings": {"adminUserName": "me", "adminUserPassword": "canary1"},
+            "nodeSetup": {
+                "mountVolumes": {"azureBlobFileSystems": [{
+                    "accountName": "a", "containerName": "c", "relativeMountPath": "b",
+                    "credentials": {"accountKeySecretReference": {"sourceVault": {"id": "v"}, "secretUrl": "canary2"}}
+                }]},
+                "setupTask": {"commandLine": "a", "stdOutErrPathPrefix": "x", "secrets": [{"name": "S", "value": "canary3"}]},
+                "performanceCountersSettings": {"appInsightsReference": {
+                    "component": {"id": "i"}, "instrumentationKey": "canary4"
+                }}
+            }
+        }))
+        .expect("a literal");
+        let bag = take_from_cluster(&mut spec);
+        let left = serde_json::to_string(&spec).expect("plain data");
+        assert!(!left.contains("canary"), "{left}");
+        assert_eq!(bag.vault["mounts/b"], "canary2");
+        assert_eq!(bag.instrumentation.expect("a key").expose(), "canary4");
     }
 }

@@ -18,21 +18,30 @@ impl App {
         body: WorkspaceCreateParameters,
     ) -> Result<Workspace, ApiError> {
         check_name(NameOf::Workspace, &name)?;
+        let location = region(&body.location);
+        if location.is_empty() {
+            return Err(ApiError::invalid("location", "the location is empty: give one, such as eastus"));
+        }
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (group_key, _) = living_group(txn, &group)?;
             let key = group_key.workspace(&name);
             if let Some(old) = txn.get::<WorkspaceRecord>(&key) {
                 refuse_deleting(&old.provisioning, "workspace", &name)?;
-                // A repeated PUT changes nothing.
-                return Ok(app.workspace_answer(txn.state(), &key, &old));
+                if old.location != location {
+                    return Err(elsewhere(&group, &name, &old.location, &location));
+                }
+                // A repeated PUT changes nothing but tags, when it gives some.
+                let tags = if body.tags.is_empty() { old.tags.clone() } else { body.tags };
+                let record = WorkspaceRecord { tags, ..(*old).clone() };
+                let answer = app.workspace_answer(txn.state(), &key, &record);
+                if record.tags != old.tags {
+                    txn.put(key, record);
+                }
+                return Ok(answer);
             }
-            let record = WorkspaceRecord {
-                name,
-                location: region(&body.location),
-                tags: body.tags,
-                provisioning: succeeded(now),
-            };
+            app.quotas.check_workspaces(txn.state(), &group_key)?;
+            let record = WorkspaceRecord { name, location, tags: body.tags, provisioning: succeeded(now) };
             let answer = app.workspace_answer(txn.state(), &key, &record);
             txn.put(key, record);
             Ok(answer)
@@ -153,6 +162,13 @@ pub fn mark_deleting(txn: &mut Txn, key: &WorkspaceKey, now: Timestamp) -> Resul
         txn.update::<FileServerRecord>(&file_server, |f| f.provisioning.turn(ProvisioningState::Deleting, now));
     }
     Ok(())
+}
+
+fn elsewhere(group: &str, name: &str, here: &str, there: &str) -> ApiError {
+    let message = format!(
+        "The resource '{name}' already exists in location '{here}' in resource group '{group}'. A resource with the same name cannot be created in location '{there}'. Please select a new resource name."
+    );
+    ApiError::conflict("InvalidResourceLocation", message).about("location")
 }
 
 /// `East US` and `eastus` are the same region.

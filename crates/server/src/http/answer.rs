@@ -1,11 +1,15 @@
 //! How results are written: status, headers, JSON, the long-running headers, the error envelope. The one place where an
 //! error becomes an HTTP answer.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use axum::body::Body;
 use axum::response::Response;
-use corro_model::ApiError;
+use corro_model::{ApiError, Timestamp};
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde::Serialize;
+use hyper::ext::ReasonPhrase;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::app::guid;
 
@@ -64,8 +68,37 @@ pub fn json_response<T: Serialize>(status: StatusCode, value: &T) -> Response {
     let body = serde_json::to_vec(value).expect("answers are plain data");
     let mut response = empty(status);
     set(&mut response, header::CONTENT_TYPE, "application/json; charset=utf-8");
+    if let Some((etag, modified)) = stamp(&body) {
+        set(&mut response, header::ETAG, &etag);
+        set(&mut response, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+    }
     *response.body_mut() = Body::from(body);
     response
+}
+
+/// What a Batch AI resource's answer says of its version: a tag that changes with it, and when it last changed its state.
+fn stamp(body: &[u8]) -> Option<(String, SystemTime)> {
+    #[derive(Deserialize)]
+    struct Resource {
+        properties: Times,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Times {
+        provisioning_state_transition_time: Timestamp,
+        allocation_state_transition_time: Option<Timestamp>,
+        execution_state_transition_time: Option<Timestamp>,
+    }
+    // Lists, which may be long, begin otherwise and are not read again.
+    if !body.starts_with(br#"{"id":"#) {
+        return None;
+    }
+    let times = serde_json::from_slice::<Resource>(body).ok()?.properties;
+    let others = [times.allocation_state_transition_time, times.execution_state_transition_time];
+    let last = others.into_iter().flatten().fold(times.provisioning_state_transition_time, Timestamp::max);
+    let digest = Sha256::digest(body);
+    let tag: String = digest[..7].iter().map(|byte| format!("{byte:02X}")).collect();
+    Some((format!("\"0x{tag}\""), UNIX_EPOCH + Duration::from_millis(last.millis().max(0) as u64)))
 }
 
 pub fn error_response(error: &ApiError) -> Response {
@@ -80,6 +113,12 @@ pub fn error_response(error: &ApiError) -> Response {
     if status == StatusCode::UNAUTHORIZED {
         set(&mut response, header::WWW_AUTHENTICATE, "Bearer");
     }
+    // The service's clients show the reason of a 404, so it says what is missing.
+    if status == StatusCode::NOT_FOUND
+        && let Ok(reason) = ReasonPhrase::try_from(error.message.as_bytes().to_vec())
+    {
+        response.extensions_mut().insert(reason);
+    }
     response
 }
 
@@ -87,8 +126,14 @@ fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     set(&mut response, header::CACHE_CONTROL, "no-cache");
+    set(&mut response, header::PRAGMA, "no-cache");
+    set(&mut response, header::EXPIRES, "-1");
+    set(&mut response, header::VARY, "Accept-Encoding");
     set(&mut response, HeaderName::from_static("x-content-type-options"), "nosniff");
-    set(&mut response, HeaderName::from_static("x-ms-request-id"), &guid());
+    let id = guid();
+    for name in ["request-id", "x-ms-request-id", "x-ms-correlation-request-id", "x-ms-routing-request-id"] {
+        set(&mut response, HeaderName::from_static(name), &id);
+    }
     response
 }
 

@@ -12,7 +12,7 @@ use super::answer::{Answer, Poll};
 use super::call::Call;
 use super::router::Router;
 use crate::app::App;
-use crate::app::clusters::Put;
+use crate::app::conflict::Put;
 use crate::app::jobs::JobPath;
 use crate::app::output_files::Listing;
 

@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use corro_model::ApiError;
 use corro_model::job_file;
-use corro_model::ops::{Method, NoBody, Operation, match_path};
+use corro_model::ops::{BATCHAI_VERSION, Method, NoBody, Operation, match_path};
 use corro_model::rights::{Right, Scope, action_of, right_of};
 use corro_model::storage::query_pairs;
 
@@ -81,10 +81,7 @@ impl Router {
         check_subscription(app, params)?;
         authorize(app, route, params, path)?;
         let query: Vec<_> = query_pairs(parts.uri.query().unwrap_or_default()).collect();
-        if !query.iter().any(|(name, value)| name.eq_ignore_ascii_case("api-version") && !value.is_empty()) {
-            let message = "The api-version query parameter (?api-version=) is required for all requests.";
-            return Err(ApiError::new(400, "MissingApiVersionParameter", message));
-        }
+        check_version(route.template, &query)?;
         let body = read_body(body, MAX_BODY).await?.to_vec();
         let call = Call { params: params.clone(), query, body, base_url: base_url(&parts), path: path.to_owned() };
         (route.handler)(app.clone(), call).await
@@ -112,6 +109,22 @@ fn authorize(app: &App, route: &Route, params: &[(&'static str, String)], path: 
         path.trim_end_matches('/')
     );
     Err(ApiError::new(403, "AuthorizationFailed", message))
+}
+
+/// Every request names a version. Batch AI has one; the other services are asked with whatever a client was made with.
+fn check_version(template: &str, query: &[(String, String)]) -> Result<(), ApiError> {
+    let version = query.iter().find(|(name, _)| name.eq_ignore_ascii_case("api-version")).map(|(_, value)| value);
+    let Some(version) = version.filter(|version| !version.is_empty()) else {
+        let message = "The api-version query parameter (?api-version=) is required for all requests.";
+        return Err(ApiError::new(400, "MissingApiVersionParameter", message));
+    };
+    if template.contains("/Microsoft.BatchAI/") && version != BATCHAI_VERSION {
+        let message = format!(
+            "No registered resource provider found for the namespace 'Microsoft.BatchAI' and API version '{version}'. The supported api-versions are '{BATCHAI_VERSION}'."
+        );
+        return Err(ApiError::new(400, "NoRegisteredProviderFound", message).about("api-version"));
+    }
+    Ok(())
 }
 
 fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<(), ApiError> {

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use corro_model::batchai::{
-    AzureBlobFileSystemReference, AzureFileShareReference, JobSpec, MountVolumes, SecretVariable, SetupTask, ToolType,
-    UserAccountSettings,
+    AzureBlobFileSystemReference, AzureFileShareReference, BatchAiError, JobSpec, MountVolumes, SecretVariable,
+    SetupTask, ToolType, UserAccountSettings,
 };
 use corro_model::node::*;
 use corro_model::state::NodeState;
@@ -141,7 +141,30 @@ fn volumes_of(app: &App, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volum
     let Some(volumes) = volumes else { return Vec::new() };
     let shares = volumes.azure_file_shares.iter().map(|share| share_volume(app, share, bag));
     let containers = volumes.azure_blob_file_systems.iter().map(|blob| container_volume(app, blob, bag));
-    shares.chain(containers).collect()
+    shares.chain(containers).chain(unsupported_volumes(volumes)).collect()
+}
+
+/// Kinds that are accepted and that nodes cannot mount yet: whoever needs one is told so.
+fn unsupported_volumes(volumes: &MountVolumes) -> impl Iterator<Item = Volume> {
+    let volume = |relative: &str, label: String, code: &str, message: &str, what: &str| {
+        let info = format!(
+            "Could not mount {label} at {relative}: {what} cannot be mounted yet, use azureFileShares or azureBlobFileSystems"
+        );
+        let error = BatchAiError::new(code, message).with("Info", info);
+        let (kind, source) = (VolumeKind::default(), VolumeSource::Unsupported { error });
+        Volume { kind, relative: relative.to_owned(), label, source }
+    };
+    let servers = volumes.file_servers.iter().map(move |server| {
+        let message = "Unable to mount file server";
+        let label = server.file_server.id.clone();
+        volume(&server.relative_mount_path, label, "FileServerMountError", message, "file servers")
+    });
+    let unmanaged = volumes.unmanaged_file_systems.iter().map(move |system| {
+        let message = "Unable to mount unmanaged file system";
+        let label = "an unmanaged file system".to_owned();
+        volume(&system.relative_mount_path, label, "UnmanagedMountError", message, "unmanaged file systems")
+    });
+    servers.chain(unmanaged)
 }
 
 fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -> Volume {

@@ -2,7 +2,7 @@
 //! state is refused by the state machines and skipped: the next pass looks again.
 
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
-use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused};
+use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused, Termination};
 use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use corro_sched::Target;
 use corro_store::*;
@@ -76,7 +76,10 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             tracing::info!(%job, reason = reason.message, "job goes back to the queue");
             txn.requeue(&job, reason, now)?;
         }
-        Step::Terminate(job) => txn.job_event(&job, JobEvent::TerminateRequested { at: now }, now)?,
+        Step::Terminate(job) => {
+            let event = JobEvent::TerminateRequested { cause: cause(txn, &job), at: now };
+            txn.job_event(&job, event, now)?;
+        }
         Step::Allocate(cluster, count, target) => allocate(txn, &cluster, count, target, now),
         Step::Provisioned(key) => {
             txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Succeeded, now));
@@ -100,6 +103,15 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
         Step::ForgetOperation(id) => txn.remove::<OperationRecord>(&id),
     }
     Ok(())
+}
+
+/// The planner ends jobs for their clusters' sake only.
+fn cause(txn: &Txn, job: &JobKey) -> Termination {
+    let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
+    match cluster.is_none_or(|cluster| cluster.provisioning.is_deleting()) {
+        true => Termination::ClusterDeleted,
+        false => Termination::ClusterResized,
+    }
 }
 
 /// All or none: every node is checked to be idle before the first is taken.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use corro_model::batchai::{BatchAiError, Provisioning, ProvisioningState};
-use corro_model::state::{JobEvent, NodeEvent};
+use corro_model::state::{JobEvent, NodeEvent, Termination};
 use corro_model::{AttemptId, GroupKey};
 use proptest::prelude::*;
 use serde_json::json;
@@ -96,7 +96,7 @@ fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::Refuse
             txn.end_attempt(&job_key(job), event, at(3))?;
         }
         Change::Terminate { job } => {
-            txn.job_event(&job_key(job), JobEvent::TerminateRequested { at: at(4) }, at(4))?;
+            txn.job_event(&job_key(job), JobEvent::TerminateRequested { cause: Termination::User, at: at(4) }, at(4))?;
         }
         Change::MarkDeleting { job } => {
             let deleting = |job: &mut JobRecord| job.provisioning.turn(ProvisioningState::Deleting, at(5));
