@@ -6,6 +6,8 @@ pub mod faulty;
 pub mod host;
 pub mod http;
 pub mod logs;
+pub mod schema;
+pub mod swagger;
 pub mod wire;
 
 use std::fs::File;

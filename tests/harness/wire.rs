@@ -67,7 +67,8 @@ impl Site {
         exchange(&address, &bytes).unwrap_or_else(|| panic!("{method} {target} got no answer"))
     }
 
-    /// As the resource manager's clients ask: a bearer token and the API's version. Bodyless ones say JSON too.
+    /// As the resource manager's clients ask: a bearer token and the API's version. Bodyless ones say JSON too. Every
+    /// answer is held against the service's document.
     #[track_caller]
     pub fn arm(&self, method: &str, path: &str, body: Value) -> Answer {
         let token = format!("Bearer {}", self.token());
@@ -77,7 +78,9 @@ impl Site {
         };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let headers = [("Authorization", token.as_str()), ("Content-Type", "application/json; charset=utf-8")];
-        self.ask(method, &target, &headers, body.as_bytes())
+        let answer = self.ask(method, &target, &headers, body.as_bytes());
+        super::swagger::document().judge(method, &target, &answer);
+        answer
     }
 
     /// A new access token of the administrator.
