@@ -14,9 +14,10 @@ pub enum Way {
 pub const EXTRAS: &[(&str, &str)] = &[
     // Always sent by the service, though not in its document.
     ("JobProperties", "experimentName"),
-    // Ours: why a queued job waits.
+    // Ours: why a queued job waits, and tries that lost their nodes.
     ("JobProperties", "waitingFor"),
     ("JobProperties", "waiting"),
+    ("JobProperties", "lostAttempts"),
 ];
 
 /// Values the service used that are missing in its enumerations.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 use corro_model::batchai::RemoteLoginInformation;
+use corro_model::node::LoginDoor;
 use corro_model::state::NodeState;
 use corro_model::{ApiError, NodeId};
 use corro_store::{NodeRecord, State};
@@ -15,11 +16,11 @@ use super::jobs::{JobPath, find_job};
 
 /// Address and port of the door of each node that has one. In memory: an agent tells it again when it connects.
 #[derive(Clone, Default)]
-pub struct Doors(Arc<RwLock<HashMap<NodeId, (String, u16)>>>);
+pub struct Doors(Arc<RwLock<HashMap<NodeId, LoginDoor>>>);
 
 impl Doors {
     /// What the node's agent says now.
-    pub fn set(&self, node: &NodeId, door: Option<(String, u16)>) {
+    pub fn set(&self, node: &NodeId, door: Option<LoginDoor>) {
         let mut doors = self.0.write().expect("no one panics while holding the doors");
         match door {
             Some(door) => doors.insert(node.clone(), door),
@@ -27,7 +28,7 @@ impl Doors {
         };
     }
 
-    fn of(&self, node: &NodeId) -> Option<(String, u16)> {
+    fn of(&self, node: &NodeId) -> Option<LoginDoor> {
         self.0.read().expect("no one panics while holding the doors").get(node).cloned()
     }
 }
@@ -56,7 +57,7 @@ impl App {
 
     fn login(&self, state: &State, node: &NodeId) -> Option<RemoteLoginInformation> {
         state.nodes.get(node)?;
-        let (ip_address, port) = self.doors.of(node)?;
+        let LoginDoor { address: ip_address, port } = self.doors.of(node)?;
         Some(RemoteLoginInformation { node_id: node.clone(), ip_address, port })
     }
 }

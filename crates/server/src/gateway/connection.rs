@@ -89,7 +89,7 @@ impl Gateway {
         if let FromNode::Observed(observed) = message
             && link.observed != observed
         {
-            let door = observed.login.as_ref().map(|door| (door.address.clone(), door.port));
+            let door = observed.login.clone();
             link.observed = observed;
             drop(links);
             self.app.doors.set(node, door);
