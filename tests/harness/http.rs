@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use super::DEADLINE;
+
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -26,18 +28,8 @@ impl Answer {
 pub fn get(url: &str, headers: &[&str]) -> Answer {
     let rest = url.strip_prefix("http://").expect("plain HTTP");
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
-    send(address, &format!("GET /{path} HTTP/1.1"), headers, b"")
-}
-
-/// Sends a request as it is written and reads the answer to its end.
-pub fn send(address: &str, line: &str, headers: &[&str], body: &[u8]) -> Answer {
-    let mut stream = TcpStream::connect(address).expect("the server accepts");
-    stream.set_read_timeout(Some(super::DEADLINE)).expect("a timeout");
-    stream.write_all(head(address, line, headers).as_bytes()).expect("the request is taken");
-    stream.write_all(body).expect("the body is taken");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the answer comes");
-    parse(&answer)
+    let request = head(address, &format!("GET /{path} HTTP/1.1"), headers);
+    exchange(address, request.as_bytes()).unwrap_or_else(|| panic!("GET /{path} got no answer"))
 }
 
 pub fn head(address: &str, line: &str, headers: &[&str]) -> String {
@@ -46,9 +38,39 @@ pub fn head(address: &str, line: &str, headers: &[&str]) -> String {
     text + "\r\n"
 }
 
-fn parse(answer: &[u8]) -> Answer {
-    let at = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer has a head");
+/// Sends these bytes and reads to the end of the connection. `None` when it ends without an answer. A server may answer
+/// before it has taken everything, so a write that fails is no failure yet.
+pub fn exchange(address: &str, bytes: &[u8]) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let mut piece = [0; 64 * 1024];
+    while let Ok(n @ 1..) = stream.read(&mut piece) {
+        answer.extend_from_slice(&piece[..n]);
+    }
+    parse(&answer)
+}
+
+fn parse(answer: &[u8]) -> Option<Answer> {
+    let at = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let headers = String::from_utf8_lossy(&answer[..at]).into_owned();
-    let status = headers.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a status");
-    Answer { status, headers, body: answer[at + 4..].to_vec() }
+    let status = headers.split_whitespace().nth(1)?.parse().ok()?;
+    let mut parsed = Answer { status, headers, body: answer[at + 4..].to_vec() };
+    if parsed.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        parsed.body = join_chunks(&parsed.body);
+    }
+    Some(parsed)
+}
+
+fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
+        let size = std::str::from_utf8(&rest[..end]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
+        let Some(size @ 1..) = size else { break };
+        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
+        rest = &rest[end + 2 + size + 2..];
+    }
+    body
 }

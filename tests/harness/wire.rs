@@ -1,8 +1,6 @@
 //! The public API without our client: requests as bytes, tokens, and signatures of the file service. For suites that ask
 //! what is really on the wire, also with requests that no client would send.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::SystemTime;
 
 use base64::Engine;
@@ -10,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use corro_model::storage::shared_key;
 use serde_json::Value;
 
-use super::http::{Answer, head};
-use super::{DEADLINE, Site};
+use super::Site;
+use super::http::{Answer, exchange, head};
 
 pub const VERSION: &str = "2018-05-01";
 
@@ -143,41 +141,4 @@ impl Site {
         headers.push(("Authorization", &authorization));
         self.ask(method, &target, &headers, body)
     }
-}
-
-/// Sends these bytes and reads to the end of the connection. `None` when it ends without an answer. A server may answer
-/// before it has taken everything, so a write that fails is no failure yet.
-pub fn exchange(address: &str, bytes: &[u8]) -> Option<Answer> {
-    let mut stream = TcpStream::connect(address).expect("the server accepts");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-    stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
-    let _ = stream.write_all(bytes);
-    let mut answer = Vec::new();
-    let mut piece = [0; 64 * 1024];
-    while let Ok(n @ 1..) = stream.read(&mut piece) {
-        answer.extend_from_slice(&piece[..n]);
-    }
-    parse(&answer)
-}
-
-fn parse(answer: &[u8]) -> Option<Answer> {
-    let at = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let headers = String::from_utf8_lossy(&answer[..at]).into_owned();
-    let status = headers.split_whitespace().nth(1)?.parse().ok()?;
-    let mut parsed = Answer { status, headers, body: answer[at + 4..].to_vec() };
-    if parsed.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
-        parsed.body = join_chunks(&parsed.body);
-    }
-    Some(parsed)
-}
-
-fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
-        let size = std::str::from_utf8(&rest[..end]).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
-        let Some(size @ 1..) = size else { break };
-        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
-        rest = &rest[end + 2 + size + 2..];
-    }
-    body
 }

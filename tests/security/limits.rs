@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::json;
 
 use super::harness::Site;
-use super::harness::wire::exchange;
+use super::harness::http::exchange;
 
 fn group(site: &Site, name: &str) -> String {
     format!("{}/resourceGroups/{name}?api-version=2018-05-01", site.subscription())
