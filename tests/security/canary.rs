@@ -11,6 +11,8 @@ use super::harness::{GROUP, IN_WORKSPACE, Site, wait_for};
 const VARIABLE: &str = "canary-variable-5b1e";
 const REGISTRY: &str = "canary-registry-a77c";
 const PASSWORD: &str = "canary-password-03df";
+const SETUP: &str = "canary-setup-task-77d0";
+const FILE_SERVER: &str = "canary-file-server-9a1c";
 
 /// Each secret with its name.
 type Canaries = Vec<(String, Vec<u8>)>;
@@ -42,10 +44,15 @@ fn planted_secrets_show_nowhere() {
     site.host("up", "127.0.0.1:0", "debug");
     site.prepare(1);
     let profile = site.profile();
-    let mut canaries: Canaries =
-        [("variable", VARIABLE), ("registry password", REGISTRY), ("admin password", PASSWORD)]
-            .map(|(name, secret)| (name.to_owned(), secret.as_bytes().to_vec()))
-            .into();
+    let mut canaries: Canaries = [
+        ("variable", VARIABLE),
+        ("registry password", REGISTRY),
+        ("admin password", PASSWORD),
+        ("setup task's secret", SETUP),
+        ("file server's password", FILE_SERVER),
+    ]
+    .map(|(name, secret)| (name.to_owned(), secret.as_bytes().to_vec()))
+    .into();
     canaries.push(("administrator's secret".into(), profile["clientSecret"].as_str().expect("text").into()));
     for (idx, key) in site.account_keys().into_iter().enumerate() {
         canaries.push((format!("account key {}", idx + 1), key.into_bytes()));
@@ -57,6 +64,14 @@ fn planted_secrets_show_nowhere() {
         serde_json::from_slice(&std::fs::read(dir.join("credential.json")).expect("there")).expect("JSON");
     canaries.push(("node's secret".into(), credential["secret"].as_str().expect("text").into()));
 
+    // Each is shown to whoever asked for it, and to nobody later: a first password, a second, and a token.
+    let made = site.corro("ad sp create-for-rbac -n canary").json();
+    let again = site.corro("ad sp reset-credentials -n canary").json();
+    for password in [&made["password"], &again["password"]] {
+        canaries.push(("principal's password".into(), password.as_str().expect("text").into()));
+    }
+    canaries.push(("access token".into(), site.token().into_bytes()));
+
     // Planted through the API as a client would, in every field that takes a secret.
     let cluster = json!({"properties": {
         "vmSize": "STANDARD_D1", "scaleSettings": {"manual": {"targetNodeCount": 0}},
@@ -64,8 +79,17 @@ fn planted_secrets_show_nowhere() {
         "nodeSetup": {"mountVolumes": {"azureFileShares": [{
             "accountName": "mystorageaccount", "azureFileUrl": "https://mystorageaccount.file.core.windows.net/myshare",
             "credentials": {"accountKey": site.account_keys()[1]}, "relativeMountPath": "shared"
-        }]}}
+        }]},
+        "setupTask": {"commandLine": "true", "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/shared",
+            "secrets": [{"name": "TOKEN", "value": SETUP}]}}
     }});
+    let file_server = json!({"properties": {
+        "vmSize": "STANDARD_D1", "dataDisks": {"diskSizeInGB": 10, "diskCount": 1, "storageAccountType": "Standard_LRS"},
+        "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": FILE_SERVER}}
+    }});
+    let answer = site.arm("PUT", &format!("{}/fileServers/planted", site.workspace()), file_server);
+    assert!(matches!(answer.status, 200 | 202), "{answer}");
+    assert_silent(&canaries, "the answer to a new file server", answer.to_string().as_bytes());
     site.arm("PUT", &format!("{}/clusters/planted", site.workspace()), cluster.clone()).is(202);
     let wait = format!("echo ${{#TOKEN}} > {SHARE}/length; while [ ! -e {SHARE}/go ]; do sleep 0.1; done; echo bye");
     let mut job = site.job_json(
@@ -142,6 +166,11 @@ fn answers_are_silent(site: &Site, canaries: &Canaries, path: &str, job: &Value,
         workspace.clone(),
         format!("{workspace}/clusters"),
         format!("{workspace}/clusters/planted"),
+        format!("{workspace}/fileServers"),
+        format!("{workspace}/fileServers/planted"),
+        format!("{subscription}/providers/Corro/principals"),
+        format!("{subscription}/providers/Corro/principals/canary"),
+        format!("{subscription}/providers/Corro/history"),
         format!("{workspace}/experiments"),
         format!("{workspace}/experiments/cifar"),
         format!("{workspace}/experiments/cifar/jobs"),
@@ -217,4 +246,46 @@ fn refusals_do_not_repeat_a_secret_of_the_wrong_type() {
         // The parser's own words, "invalid type: integer `…`", would come with the value.
         assert_silent(&canaries, &format!("the refusal of {name}"), answer.to_string().as_bytes());
     }
+}
+
+/// The keys of TLS, and the token that lets machines join, on a server that serves both.
+#[test]
+fn keys_of_the_server_itself_show_nowhere() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut site = Site::unstarted(&["--no-containers", "--tls"]);
+    site.host("server", "127.0.0.1:0", "debug");
+    let read = |name: &str| std::fs::read_to_string(site.data().join(name)).expect("the server wrote it");
+    let key = read("tls/ca.key");
+    let line = key.lines().nth(1).expect("a key has lines").to_owned();
+    let canaries: Canaries = vec![
+        ("authority's key".into(), line.into_bytes()),
+        ("join token".into(), read("join-token").trim().into()),
+        ("administrator's secret".into(), site.profile()["clientSecret"].as_str().expect("text").into()),
+    ];
+    for name in ["tls/ca.key", "join-token"] {
+        let mode = std::fs::metadata(site.data().join(name)).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{name}");
+    }
+    site.corro("group create -n g -l eastus").ok();
+    let agent = site
+        .command("corro")
+        .args(["agent", "--server", &site.url, "--data", "n", "--ca"])
+        .arg(site.data().join("tls/ca.key"))
+        .arg("--join-token-file")
+        .arg(site.data().join("join-token"))
+        .output();
+    let agent = agent.expect("it runs");
+    // A key given where a certificate is meant is a mistake that people make.
+    assert!(!agent.status.success());
+    assert_silent(&canaries, "the agent's refusal", &agent.stderr);
+    let mut files = Vec::new();
+    files_below(&site.data(), &mut files);
+    files.retain(|file| !["ca.key", "join-token", "master.key"].iter().any(|name| file.ends_with(name)));
+    assert!(files.iter().any(|file| file.ends_with("corro.db-wal")), "{files:?}");
+    for file in &files {
+        assert_silent(&canaries, &file.display().to_string(), &std::fs::read(file).unwrap_or_default());
+    }
+    assert_silent(&canaries, "the server's log", site.up_log().as_bytes());
+    let cmdline = std::fs::read(format!("/proc/{}/cmdline", site.up_pid())).expect("it runs");
+    assert_silent(&canaries, "the command line", &cmdline);
 }
