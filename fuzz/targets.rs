@@ -1,0 +1,171 @@
+//! What is fuzzed: each function takes bytes that anybody may send and asserts what must hold whatever they are. Called by
+//! the coverage-guided targets beside this file and, with the corpus and mutations of it, by an ordinary test.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use corro_model::batchai::{ClusterCreateParameters, FileServerCreateParameters, JobCreateParameters};
+use corro_model::node::{FromNode, JoinRequest, ToNode, bearer, parse_bearer};
+use corro_model::ops::{ALL, match_path};
+use corro_model::rights::Scope;
+use corro_model::storage::sas::Sas;
+use corro_model::storage::shared_key::{self, Credential};
+use corro_model::{job_file, validate};
+use corro_server::http::files::{AccountKeys, AddressStyle, FileService};
+use corro_shares::{SharePath, Shares};
+
+pub type Target = fn(&[u8]);
+
+pub const TARGETS: &[(&str, Target)] =
+    &[("path", path), ("job_json", job_json), ("headers", headers), ("node_message", node_message)];
+
+/// Paths on shares and of requests: what is accepted cannot climb, and reads back as itself.
+pub fn path(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(path) = SharePath::parse(text) {
+        let kept = path.as_str();
+        assert_eq!(SharePath::parse(kept).ok().as_ref(), Some(&path), "{kept:?} reads back differently");
+        assert!(!kept.starts_with('/') && !kept.contains('\0') && !kept.contains('\\'), "{kept:?}");
+        let climbs = |segment: &str| matches!(segment, "." | "..") || segment.is_empty();
+        assert!(path.is_root() || !kept.split('/').any(climbs), "{kept:?}");
+    }
+    for (id, _, template) in ALL {
+        let Some(found) = match_path(template, text) else { continue };
+        let wanted = template.split('/').filter(|segment| segment.starts_with('{')).count();
+        assert_eq!(found.len(), wanted, "{id}");
+        // Rights are checked where the request's own names say that it lies.
+        let name = |wanted: &str| found.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_lowercase());
+        let expected = match (name("group"), name("workspace")) {
+            (Some(group), Some(workspace)) => Scope::Workspace(group, workspace),
+            (Some(group), None) => Scope::Group(group),
+            _ => Scope::Subscription,
+        };
+        assert_eq!(Scope::of_path(text), expected, "{id} at {text:?}");
+    }
+}
+
+/// `job.json`, and what describes clusters and file servers: read, checked, and the same when written and read again.
+pub fn job_json(data: &[u8]) {
+    if let Ok(job) = job_file::parse::<JobCreateParameters>(data) {
+        let _ = validate::check_job(&job.properties);
+        round_trip(&job);
+    }
+    if let Ok(cluster) = job_file::parse::<ClusterCreateParameters>(data) {
+        let _ = validate::check_cluster(&cluster.properties);
+        round_trip(&cluster);
+    }
+    if let Ok(server) = job_file::parse::<FileServerCreateParameters>(data) {
+        let _ = validate::check_file_server(&server.properties);
+        round_trip(&server);
+    }
+    if let Err(problem) = job_file::parse::<JobCreateParameters>(data) {
+        let _ = problem.to_string();
+    }
+}
+
+/// What server and agent tell each other.
+pub fn node_message(data: &[u8]) {
+    if let Ok(message) = serde_json::from_slice::<FromNode>(data) {
+        round_trip(&message);
+    }
+    if let Ok(message) = serde_json::from_slice::<ToNode>(data) {
+        round_trip(&message);
+    }
+    if let Ok(request) = job_file::parse::<JoinRequest>(data) {
+        round_trip(&request);
+    }
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Some(credential) = parse_bearer(text)
+    {
+        let again = parse_bearer(&bearer(&credential)).expect("what was read can be written");
+        assert_eq!((again.node, again.epoch), (credential.node, credential.epoch));
+    }
+}
+
+/// Headers of the file service, on the service itself. The first line is `METHOD target`, the others are headers. Sent
+/// once as it is, where only refusals are right, and once signed with the account's key.
+pub fn headers(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut lines = text.lines();
+    let (method, target) = lines.next().unwrap_or_default().split_once(' ').unwrap_or(("GET", "/acc/share/file"));
+    let given: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(':')).map(|(n, v)| (n, v.trim())).collect();
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let _ = Sas::from_query(query);
+    for (_, value) in &given {
+        let _ = Credential::parse(value);
+    }
+    BENCH.with_borrow_mut(|bench| {
+        let bench = bench.get_or_insert_with(Bench::new);
+        if let Some(status) = bench.ask(method, target, &given) {
+            assert!((400..500).contains(&status), "{method} {target} without a key answers {status}");
+        }
+        // Never a method that leaves something behind for the next input.
+        if matches!(method, "GET" | "HEAD") {
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            let mut signed: Vec<(&str, &str)> = given.clone();
+            signed.retain(|(name, _)| {
+                !["authorization", "x-ms-date", "date"].contains(&name.to_ascii_lowercase().as_str())
+            });
+            signed.push(("x-ms-date", "Thu, 01 Jan 1970 00:00:00 GMT"));
+            let request = shared_key::Request { method, path, query, account: "acc" };
+            let authorization = shared_key::authorization(request, signed.iter().copied(), &KEY);
+            signed.push(("authorization", &authorization));
+            if let Some(status) = bench.ask(method, target, &signed) {
+                assert!(status < 500, "{method} {target} with a key answers {status}");
+            }
+        }
+    });
+}
+
+const KEY: [u8; 64] = [7; 64];
+
+thread_local! {
+    static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
+}
+
+/// A file service with one file, and what runs it.
+struct Bench {
+    service: FileService,
+    runtime: tokio::runtime::Runtime,
+    _dir: tempfile::TempDir,
+}
+
+struct OneAccount;
+
+impl AccountKeys for OneAccount {
+    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
+        (account == "acc").then(|| vec![KEY.to_vec()])
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let shares = Arc::new(Shares::open(dir.path().join("root")).expect("a root"));
+        shares.create_share("acc", "share").expect("a share");
+        std::fs::write(dir.path().join("root/acc/share/file"), [b'x'; 1000]).expect("a file");
+        let service = FileService::new(shares, Arc::new(OneAccount), || 0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Bench { service, runtime, _dir: dir }
+    }
+
+    /// The status; `None` when it cannot even be a request.
+    fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Option<u16> {
+        let mut request = axum::http::Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request: Request = request.body(Body::empty()).ok()?;
+        request.uri().path().starts_with('/').then_some(())?;
+        Some(self.runtime.block_on(self.service.handle("acc", AddressStyle::Path, request)).status().as_u16())
+    }
+}
+
+/// Writing and reading again changes nothing.
+fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) {
+    let once = serde_json::to_value(value).expect("plain data");
+    let again: T = serde_json::from_value(once.clone()).expect("what was written can be read");
+    assert_eq!(serde_json::to_value(&again).expect("plain data"), once);
+}
