@@ -17,6 +17,16 @@ use imbl::{OrdMap, OrdSet};
 use crate::records::{JobRecord, NodeRecord, OperationRecord};
 use crate::state::Table;
 
+/// A queued job, as far as its turn depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuedJob<'a> {
+    pub key: &'a JobKey,
+    pub sequence: u64,
+    pub submitted: Timestamp,
+    pub node_count: i32,
+    pub limit: Duration,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     /// Only clusters that have something.
@@ -33,8 +43,25 @@ pub struct Index {
 #[derive(Clone, Debug, Default)]
 struct OfCluster {
     nodes: Table<NodeId, NodeRecord>,
-    queue: OrdMap<Turn, (JobKey, Arc<JobRecord>)>,
+    queue: OrdMap<Turn, Queued>,
     active: Table<JobKey, JobRecord>,
+}
+
+/// What a planner asks of a queued job lies beside its key: a look down a long queue touches no records.
+#[derive(Clone, Debug)]
+struct Queued {
+    key: JobKey,
+    job: Arc<JobRecord>,
+    submitted: Timestamp,
+    node_count: i32,
+    limit: Duration,
+}
+
+impl Queued {
+    fn new(key: &JobKey, job: &Arc<JobRecord>) -> Self {
+        let (submitted, limit) = (job.submitted(), job.spec.constraints.max_wall_clock_time.0);
+        Self { key: key.clone(), job: job.clone(), submitted, node_count: job.spec.node_count, limit }
+    }
 }
 
 /// Where a job stands among the queued ones of its cluster: high priority first, then in order of submission.
@@ -52,17 +79,21 @@ impl Index {
 
     pub(crate) fn queue<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
         let own = self.clusters.get(cluster).into_iter();
-        own.flat_map(|own| own.queue.values().map(|(key, job)| (key, job)))
+        own.flat_map(|own| own.queue.values().map(|queued| (&queued.key, &queued.job)))
     }
 
     pub(crate) fn queue_at<'a>(
         &'a self,
         cluster: &ClusterKey,
         priority: Priority,
-    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> + use<'a> {
+    ) -> impl Iterator<Item = QueuedJob<'a>> + use<'a> {
         let turn = move |sequence| Turn { priority: Reverse(priority), sequence };
         let own = self.clusters.get(cluster).into_iter();
-        own.flat_map(move |own| own.queue.range(turn(0)..=turn(u64::MAX)).map(|(_, (key, job))| (key, job)))
+        let brief = |(turn, queued): (&'a Turn, &'a Queued)| {
+            let Queued { ref key, submitted, node_count, limit, .. } = *queued;
+            QueuedJob { key, sequence: turn.sequence, submitted, node_count, limit }
+        };
+        own.flat_map(move |own| own.queue.range(turn(0)..=turn(u64::MAX)).map(brief))
     }
 
     pub(crate) fn run_times(&self, experiment: &ExperimentKey) -> impl Iterator<Item = Duration> {
@@ -121,7 +152,7 @@ impl Index {
         if let Some(new) = new {
             match is {
                 Some(Place::Queued(cluster, turn)) => {
-                    self.within(cluster, |own| _ = own.queue.insert(turn, (key.clone(), new.clone())));
+                    self.within(cluster, |own| _ = own.queue.insert(turn, Queued::new(key, new)));
                 }
                 Some(Place::Active(cluster)) => {
                     self.within(cluster, |own| _ = own.active.insert(key.clone(), new.clone()));

@@ -10,7 +10,7 @@
 pub mod backup;
 mod db;
 pub mod history;
-mod index;
+pub mod index;
 pub mod records;
 pub mod seal;
 pub mod state;

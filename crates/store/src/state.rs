@@ -9,7 +9,7 @@ use corro_model::state::NodeState;
 use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use imbl::OrdMap;
 
-use crate::index::Index;
+use crate::index::{Index, QueuedJob};
 use crate::records::*;
 use crate::txn::Txn;
 
@@ -82,7 +82,7 @@ impl State {
         &'a self,
         cluster: &ClusterKey,
         priority: Priority,
-    ) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> + use<'a> {
+    ) -> impl Iterator<Item = QueuedJob<'a>> + use<'a> {
         self.index.queue_at(cluster, priority)
     }
 

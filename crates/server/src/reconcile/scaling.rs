@@ -60,12 +60,12 @@ struct JobsOf<'a> {
 
 impl Jobs for JobsOf<'_> {
     fn waiting(&self, priority: Priority) -> Waiting<'_> {
-        Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|(key, job)| WaitingView {
-            key,
+        Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|job| WaitingView {
+            key: job.key,
             sequence: job.sequence,
-            submitted: job.submitted(),
-            node_count: job.spec.node_count.max(1) as usize,
-            limit: job.spec.constraints.max_wall_clock_time.0,
+            submitted: job.submitted,
+            node_count: job.node_count.max(1) as usize,
+            limit: job.limit,
         }))
     }
 

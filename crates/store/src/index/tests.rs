@@ -154,8 +154,13 @@ fn check(state: &State) {
         );
         assert_eq!(state.queue_length(&cluster), queue.len());
         let by_priority = [Priority::High, Priority::Normal, Priority::Low].map(|p| state.queued_jobs_at(&cluster, p));
-        let by_priority = by_priority.into_iter().flatten().map(|(key, _)| key);
-        assert_eq!(by_priority.collect::<Vec<_>>(), queue.iter().map(|(key, _)| *key).collect::<Vec<_>>());
+        let by_priority = by_priority.into_iter().flatten();
+        let brief = by_priority.map(|job| (job.key, job.sequence, job.submitted, job.node_count, job.limit));
+        let scanned = queue.iter().map(|(key, job)| {
+            let limit = job.spec.constraints.max_wall_clock_time.0;
+            (*key, job.sequence, job.submitted(), job.spec.node_count, limit)
+        });
+        assert_eq!(brief.collect::<Vec<_>>(), scanned.collect::<Vec<_>>());
         keys(indexed);
         let active = keys(state.active_jobs_of(&cluster).collect());
         assert_eq!(active, scan(&|job| job.cluster == cluster && is_active(job)));
