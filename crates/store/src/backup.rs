@@ -3,9 +3,9 @@
 //!
 //! Entered by `corro admin`. Never overwrites a file, and never leaves half of one behind under its final name.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use corro_model::Timestamp;
@@ -18,8 +18,9 @@ use crate::state::State;
 
 /// The database in a data directory.
 pub const DATABASE: &str = "corro.db";
-/// What lies beside the database and is needed to use it.
-pub const KEPT_FILES: [&str; 1] = [MASTER_KEY];
+/// What lies beside the database and is needed to use it: the key that opens sealed values, and the authority that clients
+/// of a server with TLS believe. Those that are not there are left out, but the first.
+const KEPT_FILES: [&str; 3] = [MASTER_KEY, "tls/ca.pem", "tls/ca.key"];
 pub const MASTER_KEY: &str = "master.key";
 
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +99,12 @@ pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
     for name in KEPT_FILES {
         let query = source.query_row("SELECT body FROM backup_files WHERE name = ?1", [name], |row| row.get(0));
         let Some(body): Option<Vec<u8>> = query.optional().map_err(failed)? else { continue };
-        let draft = Draft::create(&data.join(name))?;
+        let path = data.join(name);
+        if let Some(dir) = path.parent() {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+            made.map_err(|source| BackupError::File { path: dir.to_owned(), source })?;
+        }
+        let draft = Draft::create(&path)?;
         draft.write(&body)?;
         drafts.push((draft, name));
     }
@@ -164,7 +170,10 @@ fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError
     connection.execute("INSERT INTO backup VALUES (?1)", [now.millis()]).map_err(failed)?;
     for name in KEPT_FILES {
         let path = data.join(name);
-        let body = std::fs::read(&path).map_err(|source| BackupError::File { path, source })?;
+        let body = match std::fs::read(&path) {
+            Err(error) if name != MASTER_KEY && error.kind() == std::io::ErrorKind::NotFound => continue,
+            read => read.map_err(|source| BackupError::File { path, source })?,
+        };
         connection.execute("INSERT INTO backup_files VALUES (?1, ?2)", params![name, body]).map_err(failed)?;
     }
     Ok(())

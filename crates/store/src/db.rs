@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use crate::StoreError;
 use crate::history::{History, HistoryBounds};
-use crate::records::load_row;
+use crate::loading;
 use crate::state::State;
 use crate::txn::Changes;
 
@@ -24,7 +24,22 @@ pub(crate) const MIGRATIONS: &[&str] = &[
         seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
         resource TEXT NOT NULL, detail TEXT NOT NULL
     )",
+    // With row ids a record lies whole in its page, and new ones lie side by side; without them it took a page of its own
+    // beyond the first 1,000 bytes (measured with rows of 1,400 bytes in groups of 64: 2,100 rows/s against 5,900).
+    "CREATE TABLE records_with_ids (
+        kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (kind, key)
+    );
+    INSERT INTO records_with_ids SELECT kind, key, body FROM records;
+    DROP TABLE records;
+    ALTER TABLE records_with_ids RENAME TO records",
 ];
+
+/// Pages of the write-ahead log that are gathered before they are moved to their places: 32 MB. Fewer would move the same
+/// page again and again under a stream of submits; more would make a start after a crash slower.
+const CHECKPOINT: u32 = 8_000;
+
+/// In place, so that a record keeps its page.
+const PUT: &str = "INSERT INTO records VALUES (?1, ?2, ?3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body";
 
 /// The schema that brought the history.
 pub(crate) const WITH_HISTORY: i64 = 2;
@@ -44,6 +59,7 @@ impl Db {
         // FULL: a commit is on the disk before it is acknowledged.
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000;")
+            .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT))
             .map_err(failed)?;
         migrate(&mut connection).map_err(failed)?;
         let state = load(&connection)?;
@@ -58,7 +74,7 @@ impl Db {
     fn try_write(&mut self, changes: &Changes, now: Timestamp) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
-            let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO records VALUES (?1, ?2, ?3)")?;
+            let mut put = transaction.prepare_cached(PUT)?;
             let mut delete = transaction.prepare_cached("DELETE FROM records WHERE kind = ?1 AND key = ?2")?;
             for ((kind, key), body) in &changes.rows {
                 match body {
@@ -113,23 +129,13 @@ fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
 
 /// Every record there is.
 pub(crate) fn load(connection: &Connection) -> Result<State, StoreError> {
-    let failed = |error| open_failed(connection, error);
     let mut state = State::default();
-    let mut query = connection.prepare("SELECT kind, key, body FROM records").map_err(failed)?;
-    let mut rows = query.query([]).map_err(failed)?;
-    while let Some(row) = rows.next().map_err(failed)? {
-        let (kind, key, body): (String, String, String) = row.try_into().map_err(failed)?;
-        match load_row(&mut state, &kind, &key, &body) {
-            Ok(true) => {}
-            Ok(false) => tracing::warn!(kind, key, "a record of a kind this version does not know was left alone"),
-            Err(source) => return Err(StoreError::Record { kind, key, source: Arc::new(source) }),
-        }
-    }
+    loading::load(connection, &mut state)?;
     state.last_sequence = state.jobs.values().map(|job| job.sequence).max().unwrap_or(0);
     Ok(state)
 }
 
-fn open_failed(connection: &Connection, error: rusqlite::Error) -> StoreError {
+pub(crate) fn open_failed(connection: &Connection, error: rusqlite::Error) -> StoreError {
     StoreError::Open { path: connection.path().unwrap_or_default().to_owned(), source: Arc::new(error) }
 }
 

@@ -5,12 +5,13 @@
 //! nodes only through their state machines, and refuses what they refuse.
 //!
 //! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`db`] (SQLite), [`history`] (what happened), [`backup`], [`seal`] (secrets at rest).
+//! groups), [`db`] and [`loading`] (SQLite), [`history`] (what happened), [`backup`], [`seal`] (secrets at rest).
 
 pub mod backup;
 mod db;
 pub mod history;
 pub mod index;
+mod loading;
 pub mod records;
 pub mod seal;
 pub mod state;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::Sealed;
 use crate::history::Subject;
 use crate::index::Index;
+use crate::loading::Place;
 use crate::state::{State, Table};
 
 /// A kind of record: where it lies in the snapshot and what its rows are called in the database.
@@ -50,16 +51,16 @@ macro_rules! records {
             })?
         })*
 
-        /// Puts one stored row into the snapshot that is being read; `Ok(false)` for a kind nobody knows.
-        pub(crate) fn load_row(state: &mut State, kind: &str, key: &str, body: &str) -> Result<bool, serde_json::Error> {
-            match kind {
+        /// One stored row as a record that goes into a state; `None` for a kind nobody knows.
+        pub(crate) fn decode_row(kind: &str, key: &str, body: &str) -> Result<Option<Place>, serde_json::Error> {
+            Ok(Some(match kind {
                 $($kind => {
-                    let key = serde_json::from_value(serde_json::Value::String(key.to_owned()))?;
-                    state.put(key, Arc::new(serde_json::from_str::<$record>(body)?));
+                    let key: $key = serde_json::from_value(serde_json::Value::String(key.to_owned()))?;
+                    let record = Arc::new(serde_json::from_str::<$record>(body)?);
+                    Box::new(move |state| state.put(key, record))
                 })*
-                _ => return Ok(false),
-            }
-            Ok(true)
+                _ => return Ok(None),
+            }))
         }
     };
 }

@@ -151,6 +151,17 @@ impl State {
         within(&self.experiments, workspace.prefix(), ExperimentKey::as_str)
     }
 
+    /// The jobs of an experiment from the name `first` on, in order of their names.
+    pub fn jobs_from<'a>(
+        &'a self,
+        experiment: &ExperimentKey,
+        first: &str,
+    ) -> impl Iterator<Item = (&'a JobKey, &'a JobRecord)> {
+        let prefix = experiment.prefix();
+        let rest = self.jobs.range(experiment.job(first)..);
+        rest.take_while(move |(key, _)| key.as_str().starts_with(&prefix)).map(|(key, job)| (key, &**job))
+    }
+
     pub fn jobs_of<'a>(&'a self, experiment: &ExperimentKey) -> impl Iterator<Item = (&'a JobKey, &'a JobRecord)> {
         within(&self.jobs, experiment.prefix(), JobKey::as_str)
     }

@@ -32,6 +32,10 @@ fn data(dir: &Path) -> Store {
 async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledged() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let store = data(dir.path());
+    std::fs::create_dir(dir.path().join("tls")).expect("a directory");
+    for name in ["ca.pem", "ca.key"] {
+        std::fs::write(dir.path().join("tls").join(name), name).expect("a file");
+    }
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     // Two at a time: a copy that holds one without the other was not taken between commits.
     let writer = tokio::spawn({
@@ -69,8 +73,10 @@ async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledge
         let count = |letter: &str| state.groups.keys().filter(|key| key.as_str().starts_with(letter)).count();
         assert_eq!(count("a"), count("b"));
         assert_eq!(contents.history as usize, state.groups.len(), "the history fits the records");
-        let keys = [dir.path(), target.path()].map(|dir| std::fs::read(dir.join(backup::MASTER_KEY)).expect("a key"));
-        assert_eq!(keys[0], keys[1]);
+        for name in [backup::MASTER_KEY, "tls/ca.pem", "tls/ca.key"] {
+            let [was, is] = [dir.path(), target.path()].map(|dir| std::fs::read(dir.join(name)).expect("a file"));
+            assert_eq!(was, is, "{name}");
+        }
     }
     stop.store(true, Ordering::Relaxed);
     writer.await.expect("ends");

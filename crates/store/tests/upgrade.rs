@@ -33,7 +33,7 @@ async fn a_database_of_the_first_schema_is_brought_forward_whole() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let path = old_database(dir.path());
     let store = Store::open(&path).expect("opens");
-    assert!(schema_of(&path) >= 2);
+    assert!(schema_of(&path) >= 3);
     let state = store.snapshot();
     let counts = (state.groups.len(), state.workspaces.len(), state.experiments.len(), state.clusters.len());
     assert_eq!((counts, state.nodes.len(), state.accounts.len(), state.operations.len()), ((1, 1, 1, 1), 1, 1, 5));
