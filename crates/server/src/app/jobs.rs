@@ -98,12 +98,21 @@ impl App {
         Ok(self.job_answer(&snapshot, &key, &record, &waits))
     }
 
-    pub fn jobs(&self, group: &str, workspace: &str, experiment: &str) -> Result<Vec<Job>, ApiError> {
+    /// As many jobs as `limit` from the name `first` on, and the name of the one after them.
+    pub fn jobs(
+        &self,
+        (group, workspace, experiment): (&str, &str, &str),
+        first: &str,
+        limit: usize,
+    ) -> Result<(Vec<Job>, Option<String>), ApiError> {
         let snapshot = self.snapshot();
         let (key, _) = find_experiment(&snapshot, group, workspace, experiment)?;
+        let mut rest = snapshot.jobs_from(&key, first);
+        let page: Vec<_> = rest.by_ref().take(limit).collect();
         // One look at each cluster's queue, however many of the jobs wait in it.
-        let waits = Waits::of(&snapshot, self.now(), snapshot.jobs_of(&key));
-        Ok(snapshot.jobs_of(&key).map(|(key, record)| self.job_answer(&snapshot, key, record, &waits)).collect())
+        let waits = Waits::of(&snapshot, self.now(), page.iter().copied());
+        let jobs = page.iter().map(|(key, record)| self.job_answer(&snapshot, key, record, &waits)).collect();
+        Ok((jobs, rest.next().map(|(_, job)| job.name.clone())))
     }
 
     /// The operation's id and location, or `None` when the job had ended already and nothing changes.

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use corro_model::arm::{AsyncOperation, AsyncProperties, AsyncStatus};
 use corro_model::batchai::ProvisioningState;
 use corro_model::{ApiError, Timestamp};
@@ -10,12 +12,38 @@ use corro_store::{OperationGoal, OperationRecord, State, Txn};
 
 use super::{App, guid};
 
-/// Records an operation and returns its id. One whose goal is true already is born ended.
+/// Begins an operation and returns its id. One whose goal is true already has no record: its id says all there is to know,
+/// so that submitting a job writes the job alone.
 pub fn begin(txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
+    if is_reached(txn.state(), &goal) {
+        return Reached { at: now, resource_id }.id();
+    }
     let id = guid();
-    let ended = is_reached(txn.state(), &goal).then_some(now);
-    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended });
+    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended: None });
     id
+}
+
+/// Ended operations are answered for so long.
+pub const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// An operation that had nothing left to do when it was begun. Whoever makes such an id up is told what they wrote.
+#[derive(Debug, PartialEq, Eq)]
+struct Reached {
+    at: Timestamp,
+    resource_id: String,
+}
+
+impl Reached {
+    fn id(&self) -> String {
+        format!("{:x}-{}", self.at.millis(), URL_SAFE_NO_PAD.encode(&self.resource_id))
+    }
+
+    fn parse(id: &str) -> Option<Self> {
+        let (at, resource_id) = id.split_once('-')?;
+        let at = Timestamp::from_millis(i64::from_str_radix(at, 16).ok()?);
+        let resource_id = String::from_utf8(URL_SAFE_NO_PAD.decode(resource_id).ok()?).ok()?;
+        Some(Self { at, resource_id })
+    }
 }
 
 /// Is what the operation was for true now?
@@ -55,6 +83,20 @@ impl App {
     /// The answer behind the operation's URL, which is `url` without its query.
     pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
         let snapshot = self.snapshot();
+        if let Some(Reached { at, resource_id }) = Reached::parse(id)
+            && resource_id.starts_with(&*self.subscription)
+            && self.now().since(at) < KEPT
+        {
+            return Ok(AsyncOperation {
+                id: url,
+                name: id.to_owned(),
+                status: AsyncStatus::Succeeded,
+                start_time: at,
+                end_time: Some(at),
+                properties: Some(AsyncProperties { resource_id }),
+                error: None,
+            });
+        }
         let missing = || ApiError::new(404, "OperationNotFound", format!("The operation {id} is not found"));
         let record = snapshot.operations.get(id).ok_or_else(missing)?;
         let ended = record.ended.or_else(|| is_reached(&snapshot, &record.goal).then(|| self.now()));
@@ -67,5 +109,20 @@ impl App {
             properties: ended.map(|_| AsyncProperties { resource_id: record.resource_id.clone() }),
             error: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_without_a_record_says_what_it_was_for_and_a_guid_is_none() {
+        let reached =
+            Reached { at: Timestamp::from_millis(1_532_000_000_123), resource_id: "s$g$w$Exp$j.1".to_owned() };
+        assert_eq!(Reached::parse(&reached.id()), Some(reached));
+        for id in ["", "x", "-", "10546a8d-e7c5-4824-b726-3b6a600a7305", "zz-czE"] {
+            assert!(Reached::parse(id).is_none_or(|reached| !reached.resource_id.starts_with("10546a8d")), "{id}");
+        }
     }
 }

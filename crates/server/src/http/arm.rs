@@ -303,7 +303,10 @@ async fn get_job(app: App, call: Call<NoBody>) -> Result<Job> {
 
 async fn list_jobs(app: App, call: Call<NoBody>) -> Result<Page<Job>> {
     let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
-    Ok(Answer::Ok(call.page(app.jobs(&group, &workspace, &experiment)?, |job| &job.name)?))
+    let (first, limit) = call.page_wanted()?;
+    let (value, next) = app.jobs((&group, &workspace, &experiment), &first, limit)?;
+    let next_link = next.map(|name| call.next_link(&name.to_lowercase()));
+    Ok(Answer::Ok(Page { value, next_link }))
 }
 
 async fn delete_job(app: App, call: Call<NoBody>) -> Result<NoBody> {

@@ -45,12 +45,17 @@ impl<R> Call<R> {
 
     /// One page of `items`, which are in the order of their names.
     pub fn page<T>(&self, items: Vec<T>, name: fn(&T) -> &str) -> Result<Page<T>, ApiError> {
-        let limit = self.number("maxresults", 1000, 1..=1000)? as usize;
-        let marker = self.query("marker").unwrap_or_default().to_lowercase();
+        let (marker, limit) = self.page_wanted()?;
         let mut rest = items.into_iter().skip_while(|item| name(item).to_lowercase() < marker);
         let value: Vec<T> = rest.by_ref().take(limit).collect();
         let next_link = rest.next().map(|first| self.next_link(&name(&first).to_lowercase()));
         Ok(Page { value, next_link })
+    }
+
+    /// The name that the wanted page begins with, and how many items it may have.
+    pub fn page_wanted(&self) -> Result<(String, usize), ApiError> {
+        let limit = self.number("maxresults", 1000, 1..=1000)? as usize;
+        Ok((self.query("marker").unwrap_or_default().to_lowercase(), limit))
     }
 
     /// A whole number within bounds.

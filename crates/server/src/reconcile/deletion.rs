@@ -2,14 +2,12 @@
 //! up; operations end when their goal is true and are forgotten a day later.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use corro_model::Timestamp;
 use corro_store::{AccountRecord, State};
 
 use super::steps::Step;
-
-const KEEP_OPERATIONS: Duration = Duration::from_secs(24 * 3600);
+use crate::app::operations::KEPT;
 
 /// `emptied` names the accounts whose files are gone.
 pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<Step> {
@@ -50,7 +48,7 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveGroup(key.clone())));
 
-    let old = state.ended_operations().take_while(|(ended, _)| now.since(*ended) > KEEP_OPERATIONS);
+    let old = state.ended_operations().take_while(|(ended, _)| now.since(*ended) > KEPT);
     steps.extend(old.map(|(_, id)| Step::ForgetOperation(id.clone())));
     steps
 }
