@@ -1,13 +1,15 @@
 //! The benchmarks of what Corro promises in numbers. Started by `bench/run`; each measures real processes: the release
 //! `corro` beside this binary, its commands and its HTTP interface. Ends with a verdict; never changes a promise.
 //!
-//! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` (requests
+//! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
 //! `stats`, `memory`, `machine`.
 
 mod api;
 mod benchmarks;
+mod clients;
 mod content;
+mod disk;
 mod fixture;
 mod machine;
 mod memory;

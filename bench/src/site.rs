@@ -74,6 +74,14 @@ impl Site {
         Ok(())
     }
 
+    /// `kill -9`.
+    pub fn kill(&mut self) -> Result<()> {
+        let mut server = self.server.take().context("no server runs")?;
+        server.kill()?;
+        server.wait()?;
+        Ok(())
+    }
+
     pub fn server_pid(&self) -> Result<u32> {
         Ok(self.server.as_ref().context("no server runs")?.id())
     }

@@ -13,6 +13,20 @@ impl Samples {
         Self { name: name.into(), unit, sorted: Vec::new() }
     }
 
+    /// Many samples at once.
+    pub fn of(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Self {
+        samples.sort_by(f64::total_cmp);
+        Self { name: name.into(), unit, sorted: samples }
+    }
+
+    pub fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.sorted.iter().sum::<f64>() / self.sorted.len() as f64
+    }
+
     pub fn add(&mut self, value: f64) {
         let at = self.sorted.partition_point(|known| *known <= value);
         self.sorted.insert(at, value);

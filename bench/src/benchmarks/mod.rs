@@ -2,8 +2,11 @@
 
 mod binary;
 mod idle;
+mod lists;
 mod plan;
+mod start;
 mod submit;
+mod submits;
 mod transfer;
 mod up;
 
@@ -42,8 +45,11 @@ pub struct Verdict {
 pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "binary", promise: binary::PROMISE, run: binary::run },
     Benchmark { name: "idle", promise: idle::PROMISE, run: idle::run },
+    Benchmark { name: "lists", promise: lists::PROMISE, run: lists::run },
     Benchmark { name: "plan", promise: plan::PROMISE, run: plan::run },
+    Benchmark { name: "start", promise: start::PROMISE, run: start::run },
     Benchmark { name: "submit", promise: submit::PROMISE, run: submit::run },
+    Benchmark { name: "submits", promise: submits::PROMISE, run: submits::run },
     Benchmark { name: "transfer", promise: transfer::PROMISE, run: transfer::run },
     Benchmark { name: "up", promise: up::PROMISE, run: up::run },
 ];

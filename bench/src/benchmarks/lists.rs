@@ -1,0 +1,97 @@
+//! Listing 1,000 jobs, one page, while other clients submit as fast as they are answered.
+//!
+//! The listed jobs are queued on the same cluster as the submitted ones, so that each says why it waits. The floor is the same
+//! page with nobody else there.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::clients::{Connection, Door};
+use crate::fixture::{EXPERIMENT, IN_WORKSPACE, job_json, make_resources, ranks, request_of};
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "a list of 1,000 jobs comes in under 50 ms (p99) while jobs are submitted";
+const LIMIT_MS: f64 = 50.0;
+const JOBS: usize = 1_000;
+const SUBMITTERS: usize = 8;
+/// Where the submitters submit to.
+const OTHER: &str = "busy";
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let time = scale.pick(Duration::from_secs(10), Duration::from_secs(40));
+    let mut site = Site::new()?;
+    site.up()?;
+    make_resources(&site, 0)?;
+    site.corro(&format!("batchai experiment create {IN_WORKSPACE} -n {OTHER}"))?;
+    let api = Api::connect(&site)?;
+    let job = serde_json::to_vec(&request_of(job_json(ranks(&["true".to_owned()])), &api, &api.account_key()?)?)?;
+    let door = Door::open(&site)?;
+    let mut connection = door.connect()?;
+    for n in 0..JOBS {
+        submit(&mut connection, &door, EXPERIMENT, &format!("job{n}"), &job)?;
+    }
+    let alone = list_for(&mut connection, &door, "floor: 1,000 jobs, nobody submits", time / 4)?;
+    let (stop, submitted) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let busy = std::thread::scope(|scope| -> Result<Samples> {
+        let submitters: Vec<_> = (0..SUBMITTERS)
+            .map(|number| {
+                let (door, job, stop, submitted) = (&door, &job, &stop, &submitted);
+                scope.spawn(move || -> Result<()> {
+                    let mut connection = door.connect()?;
+                    for n in 0.. {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        submit(&mut connection, door, OTHER, &format!("c{number}-{n}"), job)?;
+                        submitted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let listed = list_for(&mut connection, &door, "1,000 jobs, eight clients submit", time);
+        stop.store(true, Ordering::Relaxed);
+        for submitter in submitters {
+            submitter.join().expect("a client does not panic")?;
+        }
+        listed
+    })?;
+    heading();
+    alone.row();
+    busy.row();
+    let rate = submitted.load(Ordering::Relaxed) as f64 / time.as_secs_f64();
+    println!("\nsubmits meanwhile: {rate:.0}/s");
+    let figures = format!(
+        "p50 {:.1} ms, p99 {:.1} ms with {rate:.0} submits/s beside it (promised: p99 under {LIMIT_MS:.0} ms); alone p99 {:.1} ms",
+        busy.p50(),
+        busy.p99(),
+        alone.p99()
+    );
+    Ok(Verdict { met: busy.p99() < LIMIT_MS, figures })
+}
+
+fn submit(connection: &mut Connection, door: &Door, experiment: &str, name: &str, job: &[u8]) -> Result<()> {
+    let (status, body) = connection.exchange("PUT", &door.job_path(experiment, name), job)?;
+    ensure!(status == 202, "a submit was answered with {status}: {}", String::from_utf8_lossy(body));
+    Ok(())
+}
+
+/// One list after another; each must hold every job.
+fn list_for(connection: &mut Connection, door: &Door, name: &str, time: Duration) -> Result<Samples> {
+    let target = door.jobs_path(EXPERIMENT);
+    let began = Instant::now();
+    let mut times = Vec::new();
+    while began.elapsed() < time {
+        let one = Instant::now();
+        let (status, body) = connection.exchange("GET", &target, b"")?;
+        times.push(one.elapsed().as_secs_f64() * 1e3);
+        let count = body.windows(8).filter(|bytes| bytes == b"\"id\":\"/s").count();
+        ensure!(status == 200 && count >= JOBS, "a list was answered with {status} and {count} jobs");
+    }
+    Ok(Samples::of(name, "ms", times))
+}

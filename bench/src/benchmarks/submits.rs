@@ -1,0 +1,134 @@
+//! Durable submits of jobs a second, by 64 clients over HTTP, and that every acknowledged one survives `kill -9`.
+//!
+//! Each client keeps its connection and submits one job after another, with a share to mount and a key to seal, to a cluster
+//! without nodes. The server is killed while they submit. The floors are the disk's own synced writes and rows of the
+//! same size through SQLite alone, committed in groups for as many clients.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::clients::Door;
+use crate::disk;
+use crate::fixture::{EXPERIMENT, job_json, make_resources, ranks, request_of};
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "64 clients get 2,000 durable submits a second where the disk syncs in under 1 ms";
+const CLIENTS: usize = 64;
+const GOAL: f64 = 2_000.0;
+const FAST_DISK_MS: f64 = 1.0;
+/// Not counted: connections and caches come into being.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// About what one job is in the database.
+const ROW: usize = 1_400;
+
+/// What one client saw: how long each of its submits took, and when it was acknowledged.
+struct Client {
+    number: usize,
+    answers: Vec<(Instant, Duration)>,
+}
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let time = scale.pick(Duration::from_secs(8), Duration::from_secs(30));
+    let mut site = Site::new()?;
+    let floor_time = time / 4;
+    let syncs = disk::syncs(site.path(), floor_time)?;
+    let sync_rate = 1e3 / syncs.mean();
+    let rows = disk::grouped_rows(site.path(), floor_time, CLIENTS, ROW)?;
+
+    site.up()?;
+    make_resources(&site, 0)?;
+    let api = Api::connect(&site)?;
+    let job = serde_json::to_vec(&request_of(job_json(ranks(&["true".to_owned()])), &api, &api.account_key()?)?)?;
+    let door = Door::open(&site)?;
+    let (began, stop) = (Instant::now() + WARM_UP, AtomicBool::new(false));
+    let clients = std::thread::scope(|scope| -> Result<Vec<Client>> {
+        let submit = |number| {
+            let (door, job, stop) = (&door, &job, &stop);
+            scope.spawn(move || submit_until(door, job, number, stop))
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(submit).collect();
+        std::thread::sleep(WARM_UP + time);
+        // In the middle of everything: whoever waits for an answer now gets none.
+        site.kill()?;
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    })?;
+    let ended = began + time;
+    let all: usize = clients.iter().map(|client| client.answers.len()).sum();
+    let counted = clients.iter().flat_map(|client| &client.answers).filter(|(at, _)| (began..ended).contains(at));
+    let times = Samples::of("submit: acknowledged", "ms", counted.map(|(_, took)| took.as_secs_f64() * 1e3).collect());
+    let rate = times.count() as f64 / time.as_secs_f64();
+
+    let restarted = site.up()?;
+    let lost = missing(&site, &clients)?;
+    heading();
+    syncs.row();
+    times.row();
+    println!("\nfloor: synced writes one after another: {sync_rate:.0}/s");
+    println!("floor: SQLite alone, {CLIENTS} clients, rows of {ROW} bytes in groups: {rows:.0}/s");
+    println!("submits: {rate:.0}/s over {} s by {CLIENTS} clients", time.as_secs());
+    println!(
+        "killed with SIGKILL under load; after the restart {} of {all} acknowledged jobs are there (looked up within {:.1} s)",
+        all - lost,
+        restarted.elapsed().as_secs_f64()
+    );
+    ensure!(all > 0, "no job was acknowledged");
+    let fast_disk = syncs.p50() < FAST_DISK_MS;
+    let note = match (fast_disk, rate >= GOAL) {
+        (false, true) => ", slower than the promise asks for",
+        (false, false) => ", too slow for the promise to hold here",
+        (true, _) => "",
+    };
+    let figures = format!(
+        "{rate:.0}/s, p50 {:.1} ms, p99 {:.1} ms, {lost} of {all} acknowledged lost (promised: {GOAL:.0}/s, none); a synced write takes {:.2} ms, {sync_rate:.0}/s{note}",
+        times.p50(),
+        times.p99(),
+        syncs.p50()
+    );
+    Ok(Verdict { met: lost == 0 && (rate >= GOAL || !fast_disk), figures })
+}
+
+/// One job after another until the server is gone.
+fn submit_until(door: &Door, job: &[u8], number: usize, stop: &AtomicBool) -> Result<Client> {
+    let mut connection = door.connect()?;
+    let mut answers = Vec::new();
+    loop {
+        let path = door.job_path(EXPERIMENT, &name(number, answers.len()));
+        let began = Instant::now();
+        match connection.exchange("PUT", &path, job) {
+            Ok((202, _)) => answers.push((Instant::now(), began.elapsed())),
+            Ok((status, body)) => bail!("a submit was answered with {status}: {}", String::from_utf8_lossy(body)),
+            // Nobody said stop before the kill: a broken connection is the kill, or will be told by the missing rate.
+            Err(_) if stop.load(Ordering::Relaxed) || !answers.is_empty() => return Ok(Client { number, answers }),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// How many acknowledged jobs a server that was started again does not know.
+fn missing(site: &Site, clients: &[Client]) -> Result<usize> {
+    let door = Door::open(site)?;
+    let mut connection = door.connect()?;
+    let mut there = std::collections::HashSet::new();
+    let mut next = Some(door.jobs_path(EXPERIMENT));
+    while let Some(target) = next {
+        let (status, body) = connection.exchange("GET", &target, b"")?;
+        ensure!(status == 200, "a list was answered with {status}");
+        let page: serde_json::Value = serde_json::from_slice(body)?;
+        let jobs = page["value"].as_array().context("a list")?;
+        there.extend(jobs.iter().filter_map(|job| job["name"].as_str().map(str::to_owned)));
+        let link = page["nextLink"].as_str().and_then(|link| link.split_once("://")?.1.split_once('/'));
+        next = link.map(|(_, rest)| format!("/{rest}"));
+    }
+    let acknowledged = clients.iter().flat_map(|client| (0..client.answers.len()).map(|n| name(client.number, n)));
+    Ok(acknowledged.filter(|name| !there.contains(name)).count())
+}
+
+fn name(client: usize, n: usize) -> String {
+    format!("c{client}-{n}")
+}

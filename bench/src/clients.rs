@@ -1,0 +1,123 @@
+//! Many clients that stay connected, with as little work of their own as can be: requests are bytes, answers are read and
+//! counted, not understood. What is measured is the server, on a machine that the clients share with it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use corro_model::arm::TOKEN_PATH;
+use corro_model::ops::{BATCHAI_VERSION, JobsCreate, JobsList, path_of};
+
+use crate::fixture::{GROUP, WORKSPACE};
+use crate::site::Site;
+
+/// A server that takes longer is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a client needs to know; the same for all.
+#[derive(Clone)]
+pub struct Door {
+    address: String,
+    subscription: String,
+    token: String,
+}
+
+impl Door {
+    /// Logs in.
+    pub fn open(site: &Site) -> Result<Self> {
+        let profile = site.profile()?;
+        let address = profile.server.strip_prefix("http://").context("plain HTTP")?.to_owned();
+        let mut door = Self { address, subscription: profile.subscription.clone(), token: String::new() };
+        let form = format!(
+            "grant_type=client_credentials&client_id={}&client_secret={}&resource=x",
+            profile.client_id,
+            profile.client_secret.expose()
+        );
+        let mut connection = door.connect()?;
+        let (status, body) = connection.exchange("POST", TOKEN_PATH, form.as_bytes())?;
+        let token: serde_json::Value = serde_json::from_slice(body).context("a token")?;
+        if status != 200 {
+            bail!("the login was answered with {status}");
+        }
+        door.token = token["access_token"].as_str().context("a token")?.to_owned();
+        Ok(door)
+    }
+
+    pub fn connect(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(&self.address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Connection { stream, door: self.clone(), request: Vec::new(), answer: vec![0; 1 << 16] })
+    }
+
+    pub fn job_path(&self, experiment: &str, job: &str) -> String {
+        let values = [
+            ("subscription", self.subscription.as_str()),
+            ("group", GROUP),
+            ("workspace", WORKSPACE),
+            ("experiment", experiment),
+            ("job", job),
+        ];
+        format!("{}?api-version={BATCHAI_VERSION}", path_of::<JobsCreate>(&values))
+    }
+
+    pub fn jobs_path(&self, experiment: &str) -> String {
+        let subscription = ("subscription", self.subscription.as_str());
+        let values = [subscription, ("group", GROUP), ("workspace", WORKSPACE), ("experiment", experiment)];
+        format!("{}?api-version={BATCHAI_VERSION}", path_of::<JobsList>(&values))
+    }
+}
+
+/// One client's connection.
+pub struct Connection {
+    stream: TcpStream,
+    door: Door,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Connection {
+    /// One request and its whole answer: status and body.
+    pub fn exchange(&mut self, method: &str, target: &str, body: &[u8]) -> Result<(u16, &[u8])> {
+        let Door { address, token, .. } = &self.door;
+        self.request.clear();
+        write!(
+            self.request,
+            "{method} {target} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        )?;
+        self.request.extend_from_slice(body);
+        self.stream.write_all(&self.request)?;
+        let mut filled = 0;
+        let (status, head, length) = loop {
+            filled += self.read(filled)?;
+            if let Some(at) = self.answer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = std::str::from_utf8(&self.answer[..at])?;
+                let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).context("a status")?;
+                let length = head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(':')?;
+                    name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+                });
+                break (status, at + 4, length.unwrap_or(0));
+            }
+        };
+        if self.answer.len() < head + length {
+            self.answer.resize(head + length, 0);
+        }
+        while filled < head + length {
+            filled += self.read(filled)?;
+        }
+        Ok((status, &self.answer[head..head + length]))
+    }
+
+    fn read(&mut self, filled: usize) -> Result<usize> {
+        if filled == self.answer.len() {
+            bail!("an answer's head is too long");
+        }
+        match self.stream.read(&mut self.answer[filled..])? {
+            0 => bail!("the server closed the connection"),
+            n => Ok(n),
+        }
+    }
+}
