@@ -13,6 +13,7 @@ const REGISTRY: &str = "canary-registry-a77c";
 const PASSWORD: &str = "canary-password-03df";
 const SETUP: &str = "canary-setup-task-77d0";
 const FILE_SERVER: &str = "canary-file-server-9a1c";
+const INSTRUMENTATION: &str = "canary-instrumentation-e52b";
 
 /// Each secret with its name.
 type Canaries = Vec<(String, Vec<u8>)>;
@@ -50,6 +51,7 @@ fn planted_secrets_show_nowhere() {
         ("admin password", PASSWORD),
         ("setup task's secret", SETUP),
         ("file server's password", FILE_SERVER),
+        ("instrumentation key", INSTRUMENTATION),
     ]
     .map(|(name, secret)| (name.to_owned(), secret.as_bytes().to_vec()))
     .into();
@@ -81,7 +83,10 @@ fn planted_secrets_show_nowhere() {
             "credentials": {"accountKey": site.account_keys()[1]}, "relativeMountPath": "shared"
         }]},
         "setupTask": {"commandLine": "true", "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/shared",
-            "secrets": [{"name": "TOKEN", "value": SETUP}]}}
+            "secrets": [{"name": "TOKEN", "value": SETUP}]},
+        "performanceCountersSettings": {"appInsightsReference": {
+            "component": {"id": "insights"}, "instrumentationKey": INSTRUMENTATION
+        }}}
     }});
     let file_server = json!({"properties": {
         "vmSize": "STANDARD_D1", "dataDisks": {"diskSizeInGB": 10, "diskCount": 1, "storageAccountType": "Standard_LRS"},
@@ -90,7 +95,11 @@ fn planted_secrets_show_nowhere() {
     let answer = site.arm("PUT", &format!("{}/fileServers/planted", site.workspace()), file_server);
     assert!(matches!(answer.status, 200 | 202), "{answer}");
     assert_silent(&canaries, "the answer to a new file server", answer.to_string().as_bytes());
-    site.arm("PUT", &format!("{}/clusters/planted", site.workspace()), cluster.clone()).is(202);
+    let answer = site.arm("PUT", &format!("{}/clusters/planted", site.workspace()), cluster.clone()).is(202);
+    assert_silent(&canaries, "the answer to a new cluster", answer.to_string().as_bytes());
+    // It was taken with all that was around it, so that the key had somewhere to show.
+    let shown = site.arm("GET", &format!("{}/clusters/planted", site.workspace()), Value::Null).is(200).to_string();
+    assert!(shown.contains("appInsightsReference"), "{shown}");
     let wait = format!("echo ${{#TOKEN}} > {SHARE}/length; while [ ! -e {SHARE}/go ]; do sleep 0.1; done; echo bye");
     let mut job = site.job_json(
         1,
