@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{IN_WORKSPACE, Site, wait_for};
 
@@ -40,4 +40,44 @@ fn the_administrator_logs_in_where_the_server_says() {
     assert_eq!(ssh("echo $USER; exit 4"), ("demoUser\n".to_owned(), Some(4)));
     site.corro(&format!("batchai cluster delete {IN_WORKSPACE} -n doors -y")).ok();
     assert_eq!(ssh("true").1, Some(255), "the door went with the node");
+}
+
+/// Over the API itself, without a client's help.
+#[test]
+fn a_job_lists_the_nodes_it_ran_on_as_long_as_they_exist() {
+    let site = Site::start();
+    site.prepare(2);
+    let list = |resource: &str| {
+        let path = format!("{}/{resource}/listRemoteLoginInformation", site.workspace());
+        site.arm("POST", &path, Value::Null).is(200).json()["value"].as_array().expect("a list").clone()
+    };
+    let mut doors = Vec::new();
+    wait_for("both doors to be open", || {
+        doors = list("clusters/nc6cluster");
+        doors.len() == 2
+    });
+    for door in &doors {
+        assert!(door["nodeId"].as_str().is_some_and(|id| id.starts_with("tvm-")), "{door}");
+        assert!(door["ipAddress"].is_string() && door["port"].is_number(), "{door}");
+    }
+    site.submit_custom("waits", 1, "while [ ! -e $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/go ]; do sleep 0.1; done");
+    site.wait_for_state("waits", &["running"]);
+    let used = list("experiments/cifar/jobs/waits");
+    assert!(matches!(&used[..], [door] if doors.contains(door)), "{used:?} of {doors:?}");
+    // While one node is busy, the other takes this one.
+    site.submit_custom("ends", 1, "true");
+    assert_eq!(site.wait_for_end("ends")["executionState"], "succeeded");
+    let other = list("experiments/cifar/jobs/ends");
+    assert!(matches!(&other[..], [door] if doors.contains(door) && *door != used[0]), "{other:?} of {doors:?}");
+    std::fs::write(site.share().join("go"), "").expect("written");
+    site.wait_for_end("waits");
+    assert_eq!(list("experiments/cifar/jobs/waits"), used);
+
+    // A job that never had a node has none, and nodes that are gone are not listed.
+    site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster -t 0")).ok();
+    wait_for("the nodes to be gone", || list("clusters/nc6cluster").is_empty());
+    site.submit_custom("queued", 1, "true");
+    for job in ["queued", "waits", "ends"] {
+        assert_eq!(json!(list(&format!("experiments/cifar/jobs/{job}"))), json!([]), "{job}");
+    }
 }

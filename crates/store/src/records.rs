@@ -202,6 +202,9 @@ pub struct JobRecord {
     pub evicted_attempt: Option<u32>,
     /// Attempts that did not end the job, oldest first.
     pub lost_attempts: Vec<LostAttempt>,
+    /// The nodes of the last attempt that is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) former_nodes: Vec<NodeId>,
     pub(crate) state: JobState,
     pub(crate) since: Timestamp,
 }
@@ -230,10 +233,11 @@ impl JobRecord {
     pub fn queued(job: NewJob, now: Timestamp) -> Self {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
         let (attempts, evicted_attempt, lost_attempts, state) = (0, None, Vec::new(), JobState::Queued);
+        let former_nodes = Vec::new();
         #[rustfmt::skip]
         let record = Self {
             name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning,
-            attempts, evicted_attempt, lost_attempts, state, since: now,
+            attempts, evicted_attempt, lost_attempts, former_nodes, state, since: now,
         };
         record
     }
@@ -251,6 +255,14 @@ impl JobRecord {
     /// Is the running attempt to give up its nodes?
     pub fn is_evicted(&self) -> bool {
         self.evicted_attempt == Some(self.attempts)
+    }
+
+    /// The nodes of the attempt that was placed last, the master first. Some may be gone, or busy with other jobs.
+    pub fn last_nodes(&self) -> &[NodeId] {
+        match self.state.nodes() {
+            [] => &self.former_nodes,
+            nodes => nodes,
+        }
     }
 
     /// Moved only by [`Txn::job_event`](crate::Txn::job_event).

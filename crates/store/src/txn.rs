@@ -130,6 +130,9 @@ impl Txn {
         let mut record = (*self.get::<JobRecord>(key).ok_or(missing)?).clone();
         let next = job::next(record.state.clone(), event)?;
         if next != record.state {
+            if next.nodes().is_empty() {
+                record.former_nodes = record.last_nodes().to_vec();
+            }
             record.state = next;
             record.since = now;
             let (event, detail) = what_a_job_did(&record, why);

@@ -48,11 +48,11 @@ impl App {
         Ok(nodes.into_iter().filter_map(|(id, _)| self.login(&snapshot, id)).collect())
     }
 
-    /// The nodes that the job uses and that are still there, the master first.
+    /// The nodes that the job uses or used last, as far as they are still there; the master first.
     pub fn job_logins(&self, path: &JobPath) -> Result<Vec<RemoteLoginInformation>, ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
-        Ok(job.state().nodes().iter().filter_map(|id| self.login(&snapshot, id)).collect())
+        Ok(job.last_nodes().iter().filter_map(|id| self.login(&snapshot, id)).collect())
     }
 
     fn login(&self, state: &State, node: &NodeId) -> Option<RemoteLoginInformation> {
