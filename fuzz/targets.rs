@@ -14,6 +14,7 @@ use corro_model::storage::sas::Sas;
 use corro_model::storage::shared_key::{self, Credential};
 use corro_model::{job_file, validate};
 use corro_server::http::files::{AccountKeys, AddressStyle, FileService};
+use corro_server::http::limits::{Limits, Rates};
 use corro_shares::{SharePath, Shares};
 
 pub type Target = fn(&[u8]);
@@ -146,7 +147,9 @@ impl Bench {
         let shares = Arc::new(Shares::open(dir.path().join("root")).expect("a root"));
         shares.create_share("acc", "share").expect("a share");
         std::fs::write(dir.path().join("root/acc/share/file"), [b'x'; 1000]).expect("a file");
-        let service = FileService::new(shares, Arc::new(OneAccount), || 0);
+        // What is asked is on trial here, not how often.
+        let limits = Arc::new(Limits::new(Rates { per_principal: u32::MAX, per_address: u32::MAX }));
+        let service = FileService::new(shares, Arc::new(OneAccount), limits, || 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         Bench { service, runtime, _dir: dir }
     }

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
-use super::harness::Site;
 use super::harness::http::exchange;
+use super::harness::{GROUP, Site, wait_for};
 
 fn group(site: &Site, name: &str) -> String {
     format!("{}/resourceGroups/{name}?api-version=2018-05-01", site.subscription())
@@ -79,4 +79,20 @@ fn a_caller_who_asks_too_often_is_told_to_wait_and_others_are_served() {
     assert!(refused.text().contains(made["appId"].as_str().expect("text")), "{refused}");
     // The administrator has a bucket of its own.
     site.corro("ad sp show --id busy").ok();
+}
+
+#[test]
+fn a_storage_account_that_is_asked_too_often_answers_later() {
+    let site = Site::start_with(&["--no-containers", "--rate", "1", "--anonymous-rate", "1000"]);
+    site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
+    site.corro(&format!("storage account create -g {GROUP} -n mystorageaccount -l eastus --sku Standard_LRS")).ok();
+    let key = site.raw_key();
+    let ask = || site.signed(&key, "GET", "/?comp=list", &[], b"");
+    ask().is(200);
+    let busy = (0..1_000).map(|_| ask()).find(|answer| answer.status != 200).expect("a bucket has an end").is(503);
+    assert_eq!((busy.must_have("retry-after"), busy.must_have("x-ms-error-code")), ("1".into(), "ServerBusy".into()));
+    assert!(busy.text().contains("<Code>ServerBusy</Code>"), "{busy}");
+    // The principal who owns it is still served, and so is the account, later.
+    site.corro("group list").ok();
+    wait_for("the account to be served again", || ask().status == 200);
 }

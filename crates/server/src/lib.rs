@@ -107,9 +107,10 @@ impl Server {
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
-        let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), unix_now);
+        let limits = Arc::new(http::limits::Limits::new(config.rates));
+        let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
         let provider = provider(address);
-        let api = http::Api::new(app.clone(), gateway.clone(), files, config.rates);
+        let api = http::Api::new(app.clone(), gateway.clone(), files, limits);
         let reconcile = ReconcileConfig {
             lease: config.lease,
             containers_on_host: config.containers_on_host,

@@ -38,7 +38,7 @@ pub struct HostingArgs {
     #[arg(long)]
     no_containers: bool,
 
-    /// Requests a second that one principal may make, reads and writes each
+    /// Requests a second that one principal may make, reads and writes each, and that one storage account is asked
     #[arg(long, value_name = "N", default_value_t = Rates::USUAL.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
 

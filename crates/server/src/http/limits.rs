@@ -1,5 +1,6 @@
-//! How much one caller may ask for: a bucket of requests for each principal and, for those who have not shown who they
-//! are, for each address. Pure but for its lock: time is an argument. Entered by `http` for every request.
+//! How much one caller may ask for: a bucket of requests for each principal, for each storage account and, for those who
+//! have not shown who they are, for each address. Pure but for its lock: time is an argument. Entered by `http` for every
+//! request.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Requests a second. A bucket holds so many seconds' worth, for bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Of one principal, reads and writes each.
+    /// Of one principal, reads and writes each; of all who hold a key or a link of one storage account, together.
     pub per_principal: u32,
     /// Of everybody at one address who has not logged in.
     pub per_address: u32,
@@ -28,6 +29,8 @@ const MAX_BUCKETS: usize = 10_000;
 pub enum Asker {
     Reads(String),
     Writes(String),
+    /// Whoever signed for this storage account.
+    Account(String),
     /// Nobody knows who, but from where.
     Stranger(String),
 }
@@ -58,7 +61,7 @@ impl Limits {
     /// Takes one request out of the asker's bucket.
     pub fn take(&self, asker: Asker, now: Instant) -> Verdict {
         let rate = match asker {
-            Asker::Reads(_) | Asker::Writes(_) => self.rates.per_principal,
+            Asker::Reads(_) | Asker::Writes(_) | Asker::Account(_) => self.rates.per_principal,
             Asker::Stranger(_) => self.rates.per_address,
         };
         let rate = f64::from(rate.max(1));
@@ -100,6 +103,8 @@ mod tests {
         assert_eq!(limits.take(alice(), start), Verdict::Wait(Duration::from_millis(500)));
         assert_eq!(limits.take(Asker::Reads("alice".into()), start), Verdict::Granted { remaining: 19 });
         assert_eq!(limits.take(Asker::Writes("bob".into()), start), Verdict::Granted { remaining: 19 });
+        assert_eq!(limits.take(Asker::Account("alice".into()), start), Verdict::Granted { remaining: 19 });
+        assert_eq!(limits.take(Asker::Account("other".into()), start), Verdict::Granted { remaining: 19 });
         assert_eq!(limits.take(Asker::Stranger("10.0.0.1".into()), start), Verdict::Granted { remaining: 9 });
         assert_eq!(limits.take(alice(), after(500)), Verdict::Granted { remaining: 0 });
         assert!(matches!(limits.take(alice(), after(501)), Verdict::Wait(_)));

@@ -27,7 +27,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use self::answer::{error_response, json_response};
 use self::files::{AddressStyle, FileService};
-use self::limits::{Asker, Limits, Rates, Verdict};
+use self::limits::{Asker, Limits, Verdict};
 use self::router::Router;
 use crate::app::App;
 use crate::app::audit::{Asked, Audit};
@@ -62,9 +62,8 @@ struct Managed {
 }
 
 impl Api {
-    pub fn new(app: App, gateway: Gateway, files: FileService, rates: Rates) -> Self {
-        let (router, limits) = (Arc::new(arm::routes()), Arc::new(Limits::new(rates)));
-        Self { app, gateway, files, router, limits, audit: Audit::default() }
+    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<Limits>) -> Self {
+        Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit: Audit::default() }
     }
 
     /// Answers any request there is.

@@ -58,6 +58,11 @@ const DEFAULT_VERSION: &str = "2018-03-28";
 const SMB_VERSION: &str = "2019-02-02";
 
 impl Call {
+    /// Where the request comes from, in one spelling.
+    pub fn from(&self) -> String {
+        self.address.map_or_else(|| "unknown".to_owned(), |address| address.to_canonical().to_string())
+    }
+
     pub fn new(account: &str, style: AddressStyle, parts: Parts) -> Self {
         let raw_path = parts.uri.path().to_owned();
         let raw_query = parts.uri.query().unwrap_or_default().to_owned();

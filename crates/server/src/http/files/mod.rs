@@ -31,12 +31,14 @@ mod upload;
 mod xml;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::{body::Body, extract::Request, response::Response};
 use corro_shares::{ShareError, Shares, SnapshotId};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use self::{call::Call, copies::Copies, operation::Operation, refusal::Refusal};
+use self::{access::Access, call::Call, copies::Copies, operation::Operation, refusal::Refusal};
+use super::limits::{Asker, Limits, Verdict};
 
 /// Where the keys of storage accounts come from.
 pub trait AccountKeys: Send + Sync + 'static {
@@ -68,6 +70,7 @@ pub struct FileService(Arc<Inner>);
 struct Inner {
     shares: Arc<Shares>,
     keys: Arc<dyn AccountKeys>,
+    limits: Arc<Limits>,
     now: fn() -> i64,
     uploads: Semaphore,
     copies: Copies,
@@ -79,9 +82,9 @@ const MAX_UPLOADS: usize = 64;
 
 impl FileService {
     /// `now` gives unix seconds.
-    pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, now: fn() -> i64) -> Self {
+    pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, limits: Arc<Limits>, now: fn() -> i64) -> Self {
         let uploads = Semaphore::new(MAX_UPLOADS);
-        FileService(Arc::new(Inner { shares, keys, now, uploads, copies: Copies::default() }))
+        FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies: Copies::default() }))
     }
 
     /// Answers one request. `account` was found by the caller from the `Host` label or the first
@@ -97,8 +100,29 @@ impl FileService {
         reply::stamp(&call, response)
     }
 
+    /// Who may come in at all. Whoever shows no valid signature is counted at its address, so that strangers cannot use
+    /// up what an account may be asked.
+    fn admit(&self, call: &Call) -> Result<Access, Refusal> {
+        let access = access::authenticate(call, self.0.keys.keys(&call.account), (self.0.now)());
+        if access.is_err() {
+            self.count(Asker::Stranger(call.from()), "without a valid signature from this address")?;
+        }
+        access
+    }
+
+    fn count(&self, asker: Asker, who: &str) -> Result<(), Refusal> {
+        match self.0.limits.take(asker, Instant::now()) {
+            Verdict::Granted { .. } => Ok(()),
+            Verdict::Wait(wait) => Err(Refusal::too_often(who, wait)),
+        }
+    }
+
     async fn answer(&self, call: &Call, body: Body) -> Result<Response, Refusal> {
-        let access = access::authenticate(call, self.0.keys.keys(&call.account), (self.0.now)())?;
+        let access = self.admit(call)?;
+        if let Err(refusal) = self.count(Asker::Account(call.account.clone()), "for this account") {
+            upload::drain(body).await;
+            return Err(refusal);
+        }
         let target = call.target.clone()?;
         let operation = Operation::of(call, &target)?;
         access.allow(operation)?;

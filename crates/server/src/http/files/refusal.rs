@@ -2,6 +2,7 @@
 //! user gets code and message; the operator's detail (the disk's own error) goes to the log.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::{body::Body, response::Response};
 use corro_model::Timestamp;
@@ -16,13 +17,15 @@ pub(super) struct Refusal {
     message: Cow<'static, str>,
     /// For 416: how long the file is.
     length: Option<u64>,
+    /// For 503: when to come again.
+    wait: Duration,
     /// For the log only.
     cause: Option<String>,
 }
 
 impl Refusal {
     pub fn new(code: &'static str) -> Self {
-        Refusal { code, message: Cow::Borrowed(row(code).1), length: None, cause: None }
+        Refusal { code, message: Cow::Borrowed(row(code).1), length: None, wait: Duration::ZERO, cause: None }
     }
 
     pub fn authentication() -> Self {
@@ -44,6 +47,18 @@ impl Refusal {
 
     pub fn range_beyond(length: u64) -> Self {
         Refusal { length: Some(length), ..Self::new("InvalidRange") }
+    }
+
+    /// More requests than are allowed; `who` goes after "requests".
+    pub fn too_often(who: &str, wait: Duration) -> Self {
+        let refusal = Refusal { wait, ..Self::new("ServerBusy") };
+        let seconds = refusal.wait_seconds();
+        refusal.saying(format!("More requests {who} came than the server allows: try again after {seconds} s."))
+    }
+
+    /// Whole, and at least one: a client that comes back at once finds the server as busy.
+    fn wait_seconds(&self) -> u64 {
+        (self.wait.as_secs_f64().ceil() as u64).max(1)
     }
 
     pub fn saying(self, message: impl Into<Cow<'static, str>>) -> Self {
@@ -73,6 +88,9 @@ impl Refusal {
         headers.insert("x-ms-error-code", HeaderValue::from_static(self.code));
         if !bodiless {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(self.wait_seconds()));
         }
         if let Some(length) = self.length {
             let value = format!("bytes */{length}");

@@ -149,7 +149,7 @@ async fn check_md5(pieces: Vec<Bytes>, expected: [u8; 16]) -> Result<Vec<Bytes>,
 
 /// Reads a refused body to its end, within reason: a client that is still sending would otherwise
 /// see its connection break instead of our answer.
-async fn drain(body: Body) {
+pub(super) async fn drain(body: Body) {
     let mut left = 2 * MAX_RANGE;
     let mut stream = body.into_data_stream();
     while let Ok(Some(Ok(piece))) = timeout(MAX_PAUSE, stream.next()).await {

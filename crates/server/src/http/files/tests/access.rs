@@ -183,3 +183,31 @@ async fn a_share_link_opens_the_share_as_far_as_it_permits() {
     let builder = Request::builder().uri(format!("/acc/share/d?restype=directory&comp=list&{query}"));
     assert_eq!(bench.send_raw(builder, AddressStyle::Path, "").await.outcome().1, no);
 }
+
+#[tokio::test]
+async fn an_account_that_asks_too_often_is_told_when_to_come_again() {
+    let bench = Bench::limited(Rates { per_principal: 1, per_address: 1 });
+    // Strangers are many, and use up nothing but their own address.
+    let mut strangers = Vec::new();
+    for _ in 0..30 {
+        let wrong = sign("GET", "/acc?comp=list", &[], &[9; 64]);
+        strangers.push(bench.send_raw(wrong, AddressStyle::Path, "").await.outcome().0);
+    }
+    assert_eq!(strangers[..10], [403; 10]);
+    assert!(strangers.contains(&503), "{strangers:?}");
+    let mut granted = 0;
+    let busy = loop {
+        let body = vec![0; 1 << 20];
+        let headers = [("x-ms-write", "update"), ("x-ms-range", "bytes=0-1048575")];
+        match bench.send("PUT", "/share/f?comp=range", &headers, body).await {
+            answer if answer.status == 503 => break answer,
+            answer => assert_eq!(answer.outcome(), (404, "ResourceNotFound"), "{answer:?}"),
+        }
+        granted += 1;
+        assert!(granted < 1_000, "a bucket has an end");
+    };
+    assert!(granted >= 10, "{granted}");
+    assert_eq!(busy.outcome(), (503, "ServerBusy"));
+    assert_eq!(busy.header("retry-after"), "1");
+    assert!(busy.text().contains("<Error><Code>ServerBusy</Code><Message>More requests for this account"), "{busy:?}");
+}

@@ -22,6 +22,7 @@ use http_body_util::BodyExt;
 use tempfile::TempDir;
 
 use super::{AccountKeys, AddressStyle, FileService};
+use crate::http::limits::{Limits, Rates};
 
 /// 2018-06-07T22:21:55Z
 pub const NOW: i64 = 1_528_410_115;
@@ -51,10 +52,14 @@ pub struct Answer {
 impl Bench {
     /// With the account `acc` and, in it, the share `share`.
     pub fn new() -> Self {
+        Self::limited(Rates::USUAL)
+    }
+
+    pub fn limited(rates: Rates) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let shares = Arc::new(Shares::open(dir.path().join("root")).expect("a root"));
         shares.create_share("acc", "share").expect("a share");
-        let service = FileService::new(shares, Arc::new(OneAccount), || NOW);
+        let service = FileService::new(shares, Arc::new(OneAccount), Arc::new(Limits::new(rates)), || NOW);
         Bench { dir, service }
     }
 
