@@ -161,3 +161,27 @@ fn machines_join_with_the_authoritys_fingerprint_or_file() {
     site.submit_ranks("job1", 2, "echo hello");
     wait_for("the job to succeed", || site.job("job1")["executionState"] == "succeeded");
 }
+
+#[test]
+fn a_restored_server_keeps_its_authority() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut site = Site::start_with(&["--no-containers", "--tls"]);
+    let server = site.profile()["server"].as_str().expect("text").to_owned();
+    site.corro("group create -n kept -l eastus").ok();
+    site.corro("admin backup --data data --to copy.db").ok();
+    assert_eq!(site.interrupt_server(), Some(0));
+    let read = |site: &Site, name: &str| std::fs::read(site.data().join(name)).expect("the server wrote it");
+    let names = ["tls/ca.pem", "tls/ca.key"];
+    let before = names.map(|name| read(&site, name));
+    let profile = std::fs::read(site.path().join("config/profile.json")).expect("the server wrote it");
+    // The machine is lost, and with it all that was not in the backup.
+    std::fs::remove_dir_all(site.data()).expect("removed");
+    site.corro("admin restore --from copy.db --data data").ok();
+    let mode = std::fs::metadata(site.data().join("tls/ca.key")).expect("restored").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    site.up_at(server.trim_start_matches("https://"));
+    assert_eq!(names.map(|name| read(&site, name)), before, "a start makes no new authority");
+    // Whoever believed the server before believes it still.
+    site.write("config/profile.json", profile);
+    site.corro("group show -n kept").ok();
+}

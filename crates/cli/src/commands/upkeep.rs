@@ -28,7 +28,8 @@ pub struct AdminArgs {
 enum AdminCommand {
     /// Copy everything a server knows into one new file, while it runs
     ///
-    /// The file holds resources, jobs, the history and the key that opens stored secrets: keep it as safe as the server.
+    /// The file holds resources, jobs, the history, the key that opens stored secrets and, of a server with --tls, its
+    /// authority: keep it as safe as the server.
     /// Files on shares are not in it: they lie in shares/ of the data directory; copy them as you copy other files.
     #[command(after_help = "Example:\n  corro admin backup --to /backups/corro-monday.db")]
     Backup(BackupArgs),
