@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ impl Desk {
     }
 
     /// `job file stream` of a job's `stdout.txt`, to its end.
-    pub fn stream(&self, job: &str) -> (Option<i32>, Vec<u8>) {
+    pub fn stream(&self, job: &str) -> Output {
         let mut command = Command::new(self.dir.join("corro"));
         command
             .args(["batchai", "job", "file", "stream"])
@@ -96,8 +96,7 @@ impl Desk {
             .env("HOME", self.dir.join("home"))
             .env("CORRO_CONFIG_DIR", self.dir.join("config"))
             .stdin(Stdio::null());
-        let output = command.output().expect("the command runs");
-        (output.status.code(), output.stdout)
+        command.output().expect("the command runs")
     }
 
     /// A file of the job on the server's disk.

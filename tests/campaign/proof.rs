@@ -40,7 +40,7 @@ pub fn summary(ledger: &Ledger, streams: &[Streamed]) -> String {
         *by_end.entry(end_of(job)).or_default() += 1;
     }
     let ends: Vec<String> = by_end.iter().map(|(end, count)| format!("{end} {count}")).collect();
-    let whole = streams.iter().filter(|stream| stream.code == Some(0)).count();
+    let whole = streams.iter().filter(|stream| stream.output.status.success()).count();
     let acknowledged = ledger.acknowledged().len();
     format!(
         "jobs acknowledged: {acknowledged}, ended: {} ({})\nlogs followed to their end: {whole} of {}\nnodes: {}",
@@ -112,15 +112,17 @@ fn torn_logs(desk: &Desk, ledger: &Ledger) -> Vec<String> {
 /// Whoever followed a log to its end has the very bytes that lie on the share.
 fn bad_streams(desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String> {
     let ended = ledger.ended();
-    let differs = |stream: &&Streamed| {
-        let log = ended.get(&stream.job).map(|job| desk.log(job)).unwrap_or_default();
-        stream.code == Some(0) && stream.bytes != log
+    let finding = |stream: &Streamed| {
+        let (job, output) = (&stream.job, &stream.output);
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Some(format!("{job}: its follower ended with {:?}: {said}", output.status.code()));
+        }
+        let log = ended.get(job).map(|job| desk.log(job)).unwrap_or_default();
+        let (got, has) = (output.stdout.len(), log.len());
+        (output.stdout != log).then(|| format!("{job}: a follower got {got} bytes, the log has {has}, and they differ"))
     };
-    let bad = streams.iter().filter(differs);
-    let words =
-        bad.map(|stream| format!("{}: a follower got {} other bytes than the log has", stream.job, stream.bytes.len()));
-    let failed = streams.iter().filter(|stream| stream.code != Some(0));
-    words.chain(failed.map(|stream| format!("{}: its follower ended with {:?}", stream.job, stream.code))).collect()
+    streams.iter().filter_map(finding).collect()
 }
 
 /// A job may fail because its rank or its node was killed or a user ended it; for no other reason.

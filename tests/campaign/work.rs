@@ -1,5 +1,6 @@
 //! What goes on while things are killed: somebody submits, some follow logs, one resizes and terminates, one looks.
 
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,8 +23,7 @@ pub struct Workers {
 /// What a follower got of one job's log.
 pub struct Streamed {
     pub job: String,
-    pub code: Option<i32>,
-    pub bytes: Vec<u8>,
+    pub output: Output,
 }
 
 pub fn start(desk: &Desk, ledger: &Arc<Ledger>, over: &Arc<AtomicBool>, seed: u64) -> Workers {
@@ -90,8 +90,8 @@ fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) -> Ve
     while !over.load(SeqCst) {
         match dice.pick(&ledger.unfinished()) {
             Some(job) => {
-                let (code, bytes) = desk.stream(job);
-                streamed.push(Streamed { job: job.clone(), code, bytes });
+                let output = desk.stream(job);
+                streamed.push(Streamed { job: job.clone(), output });
             }
             None => pause(50),
         }
