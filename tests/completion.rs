@@ -53,7 +53,7 @@ fn bash_completes_commands_options_and_values() {
     check("corro", "corro batchai job node ex", &["exec"]);
     check("corro", "corro batchai cluster auto-scale --m", &["--min", "--max"]);
     check("corro", "corro batchai cluster show --output t", &["table", "tsv"]);
-    check("corro", "corro storage file up", &["upload"]);
+    check("corro", "corro storage file upl", &["upload", "upload-batch"]);
     check("corro", "corro workl", &[""]);
     check("az", "az batchai workspace sh", &["show"]);
     check("az", "az batchai workspace show --work", &["--workspace"]);

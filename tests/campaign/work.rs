@@ -91,7 +91,10 @@ fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) -> Ve
         match dice.pick(&ledger.unfinished()) {
             Some(job) => {
                 let output = desk.stream(job);
-                streamed.push(Streamed { job: job.clone(), output });
+                // Whoever comes while the server is down is told so at once, and comes again.
+                if !output.stderr.starts_with(b"error: cannot reach the Corro server") {
+                    streamed.push(Streamed { job: job.clone(), output });
+                }
             }
             None => pause(50),
         }
