@@ -167,3 +167,37 @@ async fn a_refused_change_is_no_history_and_numbers_go_on_after_reopening() {
     let entries = store.history(&HistoryFilter::newest(9)).expect("reads");
     assert_eq!(entries.iter().map(|entry| entry.number).collect::<Vec<_>>(), [2, 1]);
 }
+
+/// Not in the history, which forgets: the job itself knows where it ran last.
+#[tokio::test]
+async fn a_job_remembers_the_nodes_of_its_last_attempt() {
+    let (dir, store) = open();
+    let [first, second] = [1, 2].map(|index| NodeId::new(1, index, NOW));
+    let nodes = [first.clone(), second.clone()];
+    commit(&store, move |txn| {
+        submit(txn, "j");
+        for (index, id) in (1..).zip(nodes) {
+            txn.put(id.clone(), NodeRecord::allocating(cluster(), index, String::new(), NOW));
+            txn.node_event(&id, NodeEvent::Joined, NOW)?;
+            txn.node_event(&id, NodeEvent::Ready, NOW)?;
+        }
+        Ok(())
+    })
+    .await;
+    let last = |store: &Store| store.snapshot().jobs[&job("j")].last_nodes().to_vec();
+    assert_eq!(last(&store), []);
+    let place = |id: &NodeId| {
+        let id = id.clone();
+        commit(&store, move |txn| txn.place(&job("j"), vec![id], NOW))
+    };
+    place(&first).await;
+    assert_eq!(last(&store), std::slice::from_ref(&first));
+    commit(&store, |txn| txn.requeue(&job("j"), BatchAiError::new("NodeLost", "it was lost"), NOW)).await;
+    assert_eq!(last(&store), [first], "while it waits for others");
+    place(&second).await;
+    commit(&store, |txn| txn.end_attempt(&job("j"), JobEvent::Succeeded { at: NOW }, NOW)).await;
+    assert_eq!(last(&store), std::slice::from_ref(&second));
+    drop(store);
+    let again = Store::open(&dir.path().join("corro.db")).expect("opens again");
+    assert_eq!(last(&again), [second]);
+}
