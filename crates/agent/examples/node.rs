@@ -1,4 +1,4 @@
-//! A node as a process of its own, for the tests of this crate: `node guard -- COMMAND` guards a process, and
+//! A node as a process of its own, for the tests of this crate: `node guard` guards processes, and
 //! `node SERVER ROOT ADDRESS TOKEN` runs an agent whose guards are made from this executable.
 
 use corro_agent::AgentConfig;
@@ -8,7 +8,7 @@ use corro_model::Secret;
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).peekable();
     if args.next_if(|word| word == "guard").is_some() {
-        corro_launch::guard::run(args);
+        corro_launch::guard::run();
     }
     let mut text = move || args.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let config = AgentConfig {

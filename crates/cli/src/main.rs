@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     few_arenas();
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|command| command == "guard") {
-        // The small parent of every rank; it must begin while there is one thread.
-        corro_launch::guard::run(arguments.into_iter().skip(2));
+        // The parent of the small parents of ranks; it must begin while there is one thread.
+        corro_launch::guard::run();
     }
     let cli = args::parse(arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

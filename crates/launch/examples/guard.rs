@@ -1,5 +1,5 @@
-//! The smallest executable that can guard: what `corro guard -- …` does, for the tests of this crate.
+//! The smallest executable that can guard: what `corro guard` does, for the tests of this crate.
 
 fn main() {
-    corro_launch::guard::run(std::env::args_os().skip(1))
+    corro_launch::guard::run()
 }

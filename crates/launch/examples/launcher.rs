@@ -9,7 +9,7 @@ use corro_launch::process::{Launcher, ProcessSpec};
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut args = std::env::args().skip(1);
-    let guard = args.next().expect("the guard's path comes first").into();
+    let guard = args.next().expect("the guard's path comes first");
     let tag = args.next().expect("then the tag");
     let spec = ProcessSpec {
         argv: args.collect(),
@@ -17,7 +17,7 @@ async fn main() {
         cwd: std::env::temp_dir(),
         tag,
     };
-    let launcher = Launcher { guard, guard_args: vec!["--".into()] };
+    let launcher = Launcher::new(guard, Vec::new());
     let mut process = launcher.spawn(spec).await.expect("the guard starts");
     println!("{}", process.pid());
     let stdout = process.stdout.take().expect("not taken yet");

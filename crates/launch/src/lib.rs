@@ -2,7 +2,7 @@
 //! ranks is met only through environment variables and the rendezvous server. Never knows a job, a share or a cluster.
 //!
 //! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
-//! other), `guard` (the small parent every process gets), `process` and `exit` (start, stop, wait), `sweep` (the second
+//! other), `guard` (the small parent every process gets), `process`, `warden` and `exit` (start, stop, wait), `sweep` (the second
 //! net), `reader`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine).
 
 pub mod console;
@@ -18,3 +18,4 @@ pub mod reader;
 pub mod rendezvous;
 pub mod sweep;
 pub mod tail;
+mod warden;

@@ -11,6 +11,9 @@ use crate::tail::Tail;
 /// A line longer than this is given out in pieces.
 pub const LONGEST_HELD: usize = 64 * 1024;
 
+/// Most processes say little; for one that fills this there is a larger one.
+const FIRST_READ_SIZE: usize = 4 * 1024;
+
 /// One read takes what a pipe holds, and a little more where pipes have been made larger.
 const READ_SIZE: usize = 128 * 1024;
 
@@ -100,7 +103,7 @@ pub async fn pump_into<R: AsyncRead + Unpin>(
     sink: &mut impl Sink,
 ) -> io::Result<u64> {
     let mut assembler = Assembler::new(mode);
-    let mut buffer = vec![0; READ_SIZE];
+    let mut buffer = vec![0; FIRST_READ_SIZE];
     let mut n_read = 0;
     loop {
         let n = match reader.read(&mut buffer).await {
@@ -118,6 +121,9 @@ pub async fn pump_into<R: AsyncRead + Unpin>(
         let block = assembler.push(&buffer[..n]);
         if !block.is_empty() {
             sink.write(block).await?;
+        }
+        if n == buffer.len() {
+            buffer.resize(READ_SIZE, 0);
         }
     }
     let rest = assembler.finish();

@@ -5,32 +5,34 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::Signal;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::exit::Exit;
 use crate::guard;
+use crate::guard::order::{self, Kind};
 use crate::reader::OutputReader;
-use crate::sweep::{self, TAG_VARIABLE};
+use crate::sweep;
+use crate::warden::{Warden, pair};
 
-/// How to start guards: an executable whose `main` hands over to `guard::run`, and the words that make it do so.
+/// Starts processes under guards. Clones share one warden, which ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    pub guard: PathBuf,
-    pub guard_args: Vec<String>,
+    program: PathBuf,
+    arguments: Vec<String>,
+    warden: Arc<Mutex<Option<Warden>>>,
 }
 
 /// One process to start.
@@ -77,14 +79,23 @@ pub enum SpawnError {
 #[derive(Debug)]
 pub struct Process {
     /// Only with [`Input::Pipe`]; dropping it is the end of the input.
-    pub stdin: Option<pipe::Sender>,
+    pub stdin: Option<Sender>,
     /// Like `stderr`, not with [`Input::Terminal`].
-    pub stdout: Option<OutputReader<ChildStdout>>,
-    pub stderr: Option<OutputReader<ChildStderr>>,
+    pub stdout: Option<OutputReader<Receiver>>,
+    pub stderr: Option<OutputReader<Receiver>>,
     pid: u32,
     tag: String,
-    child: Child,
+    end: Option<End>,
     stopper: Stopper,
+}
+
+/// What the guard's last word was.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Told(Exit),
+    /// It was killed from outside and could not clean up.
+    Untold,
+    Swept,
 }
 
 /// Stops a process from anywhere. Holding one does not keep the process alive.
@@ -93,19 +104,31 @@ pub struct Stopper {
     lifeline: Arc<Lifeline>,
 }
 
+/// Our end of the life socket: readable when the guard has ended, with its last word or without.
 #[derive(Debug)]
 struct Lifeline {
-    /// The write end of the life pipe; `None` once the process has been dropped.
-    pipe: Mutex<Option<OwnedFd>>,
-    /// The guard. Readable when it has ended, whether or not anyone has waited for it.
-    guard: AsyncFd<OwnedFd>,
+    socket: AsyncFd<OwnedFd>,
 }
 
 impl Launcher {
+    /// `program` started with `arguments` must hand over to `guard::run`.
+    pub fn new(program: impl Into<PathBuf>, arguments: Vec<String>) -> Launcher {
+        Launcher { program: program.into(), arguments, warden: Arc::default() }
+    }
+
     /// Guards made from the running executable, which must hand `guard` to `guard::run`. Named through `/proc` so that
     /// an upgrade that replaces the file on disk does not change or lose the guard of a running agent.
     pub fn this_executable() -> Launcher {
-        Launcher { guard: "/proc/self/exe".into(), guard_args: vec!["guard".into(), "--".into()] }
+        Launcher::new("/proc/self/exe", vec!["guard".into()])
+    }
+
+    /// Starts the warden before it is needed, so that the first process does not wait for it.
+    pub async fn warm_up(&self) -> io::Result<()> {
+        let mut warden = self.warden.lock().await;
+        if warden.is_none() {
+            *warden = Some(Warden::start(&self.program, &self.arguments)?);
+        }
+        Ok(())
     }
 
     /// Starts the process. A missing program is not an error here: as in a shell, it ends with 127 and says so on stderr.
@@ -116,35 +139,67 @@ impl Launcher {
     /// The same for a process that reads.
     pub async fn spawn_with(&self, spec: ProcessSpec, input: Input) -> Result<Process, SpawnError> {
         let program = spec.argv.first().ok_or(SpawnError::EmptyCommand)?.clone();
-        ensure_directory(&spec.cwd).await?;
-        let guard_error = |source| SpawnError::Guard { guard: self.guard.clone(), program: program.clone(), source };
-        let mut command = Command::new(&self.guard);
-        command.arg0("corro").args(&self.guard_args);
-        let stdin = give_input(&mut command, input).map_err(guard_error)?;
-        let mut child = command
-            .args(&spec.argv)
-            .env_clear()
-            .envs(&spec.env)
-            .env(TAG_VARIABLE, &spec.tag)
-            .current_dir(&spec.cwd)
-            .stdin(Stdio::piped())
-            // From its first instant, Ctrl-C on our terminal is not the guard's business.
-            .process_group(0)
-            .spawn()
-            .map_err(guard_error)?;
-        // Should anything below fail, the life pipe closes and the guard ends by itself.
-        let pipe = child.stdin.take().expect("stdin was asked for").into_owned_fd().map_err(guard_error)?;
-        let pid = child.id().expect("nobody has waited yet");
-        let stopper = Stopper { lifeline: Arc::new(Lifeline::new(pid, pipe).map_err(guard_error)?) };
-        Ok(Process {
-            stdin,
-            stdout: child.stdout.take().map(|stdout| OutputReader::new(stdout, stopper.clone())),
-            stderr: child.stderr.take().map(|stderr| OutputReader::new(stderr, stopper.clone())),
-            pid,
-            tag: spec.tag,
-            child,
-            stopper,
-        })
+        ensure_directory(&spec.cwd)?;
+        // A warden that somebody killed is found out by using it.
+        let started = match self.order(&spec, &input).await {
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput => self.order(&spec, &input).await,
+            started => started,
+        };
+        started.map_err(|source| SpawnError::Guard { guard: self.program.clone(), program, source })
+    }
+
+    async fn order(&self, spec: &ProcessSpec, input: &Input) -> io::Result<Process> {
+        let (here, there) = pair()?;
+        rustix::io::ioctl_fionbio(&here, true)?;
+        // SAFETY: an `OwnedFd` is open, is always the same descriptor, and is closed only when the `AsyncFd` drops it.
+        let socket = unsafe { AsyncFd::register_with_interest(here, Interest::READABLE)? };
+        // Should anything below fail, the life socket closes and the guard ends by itself.
+        let stopper = Stopper { lifeline: Arc::new(Lifeline { socket }) };
+        let (stdin, stdout, stderr) = match input {
+            Input::Terminal(terminal) => {
+                let order = order::encode(spec, Kind::Terminal)?;
+                self.hand_over(&order, &[there.as_fd(), terminal.as_fd(), terminal.as_fd()]).await?;
+                (None, None, None)
+            }
+            Input::Nothing => {
+                let order = order::encode(spec, Kind::Nothing)?;
+                let (stdout, stderr) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+                self.hand_over(&order, &[there.as_fd(), stdout.1.as_fd(), stderr.1.as_fd()]).await?;
+                (None, Some(stdout.0), Some(stderr.0))
+            }
+            Input::Pipe => {
+                let order = order::encode(spec, Kind::Pipe)?;
+                let (stdout, stderr) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+                let stdin = pipe_with(PipeFlags::CLOEXEC)?;
+                let theirs = [there.as_fd(), stdout.1.as_fd(), stderr.1.as_fd(), stdin.0.as_fd()];
+                self.hand_over(&order, &theirs).await?;
+                (Some(Sender::from_owned_fd(stdin.1)?), Some(stdout.0), Some(stderr.0))
+            }
+        };
+        drop(there);
+        let mut id = [0; guard::ID_LENGTH];
+        if stopper.lifeline.receive(&mut id).await? != id.len() {
+            self.warden.lock().await.take();
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let reader = |pipe: Option<OwnedFd>| match pipe {
+            Some(pipe) => Ok::<_, io::Error>(Some(OutputReader::new(Receiver::from_owned_fd(pipe)?, stopper.clone()))),
+            None => Ok(None),
+        };
+        let (stdout, stderr, pid, tag) = (reader(stdout)?, reader(stderr)?, u32::from_le_bytes(id), spec.tag.clone());
+        Ok(Process { stdin, stdout, stderr, pid, tag, end: None, stopper })
+    }
+
+    async fn hand_over(&self, order: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut held = self.warden.lock().await;
+        // Taken out while it is used: whoever is cancelled in the middle of an order leaves no half order behind.
+        let warden = match held.take() {
+            Some(warden) => warden,
+            None => Warden::start(&self.program, &self.arguments)?,
+        };
+        warden.send(order, descriptors).await?;
+        *held = Some(warden);
+        Ok(())
     }
 }
 
@@ -160,13 +215,20 @@ impl Process {
 
     /// Waits until the process and everything it started are gone. May be called again, and may be cancelled.
     pub async fn wait(&mut self) -> io::Result<Exit> {
-        let exit = Exit::from(self.child.wait().await?);
-        // A guard killed from outside looks like a process killed by that signal, and could not clean up.
-        if let Exit::Signal(_) = exit {
+        if self.end.is_none() {
+            let mut word = [0; guard::END_LENGTH];
+            let length = self.stopper.lifeline.receive(&mut word).await?;
+            self.end = Some(guard::end_of(&word[..length]).map_or(End::Untold, End::Told));
+        }
+        if let Some(End::Untold) = self.end {
             let tag = self.tag.clone();
             tokio::task::spawn_blocking(move || sweep::sweep_exactly(&tag)).await?;
+            self.end = Some(End::Swept);
         }
-        Ok(exit)
+        Ok(match self.end {
+            Some(End::Told(exit)) => exit,
+            _ => Exit::Signal(libc::SIGKILL),
+        })
     }
 }
 
@@ -200,57 +262,37 @@ impl Stopper {
 
     /// Resolves when the guard has ended.
     pub async fn ended(&self) {
-        // An error means that the runtime is shutting down, when nobody can wait any longer.
-        let _ = self.lifeline.guard.readable().await;
+        let look = |fd: &OwnedFd| Ok(recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT)?);
+        // An error means that the guard is gone, or that the runtime is shutting down, when nobody can wait any longer.
+        let _: io::Result<_> = self.lifeline.socket.async_io(Interest::READABLE, look).await;
     }
 }
 
 impl Lifeline {
-    fn new(pid: u32, pipe: OwnedFd) -> io::Result<Lifeline> {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a started process has a positive id");
-        let guard = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // SAFETY: an `OwnedFd` is open, is always the same descriptor, and is closed only when the `AsyncFd` drops it.
-        let guard = unsafe { AsyncFd::register_with_interest(guard, Interest::READABLE)? };
-        Ok(Lifeline { pipe: Mutex::new(Some(pipe)), guard })
+    /// The guard's next word; nothing when it is gone.
+    async fn receive(&self, word: &mut [u8]) -> io::Result<usize> {
+        let received = self.socket.async_io(Interest::READABLE, |fd| Ok(recv(fd, &mut *word, RecvFlags::DONTWAIT)?.0));
+        match received.await {
+            // It ended with an order of ours unread.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),
+            received => received,
+        }
     }
 
     fn order(&self, order: u8) {
-        let pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pipe) = pipe.as_ref() {
-            // The pipe holds thousands of orders, so this does not block; a failure means that the guard has ended.
-            let _ = rustix::io::write(pipe, &[order]);
-        }
+        // The socket holds thousands of orders, so this does not fail for want of room; else the guard has ended.
+        let _ = send(self.socket.get_ref(), &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
+    /// To the guard it looks as if we had died; what it still says can be heard.
     fn close(&self) {
-        self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-}
-
-/// Sets up the guard's output, and its input beside the life pipe. Gives the end that is ours.
-fn give_input(command: &mut Command, input: Input) -> io::Result<Option<pipe::Sender>> {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    match input {
-        Input::Nothing => Ok(None),
-        Input::Terminal(terminal) => {
-            command.arg(guard::WITH_TERMINAL).stdout(terminal.try_clone()?).stderr(terminal);
-            Ok(None)
-        }
-        Input::Pipe => {
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-            command.arg(format!("{}{}", guard::WITH_INPUT, reader.as_raw_fd()));
-            // SAFETY: runs between fork and exec and makes one system call, on a descriptor that the closure owns.
-            unsafe {
-                command.pre_exec(move || Ok(fcntl_setfd(&reader, FdFlags::empty())?));
-            }
-            Ok(Some(pipe::Sender::from_owned_fd(writer)?))
-        }
+        let _ = shutdown(self.socket.get_ref(), Shutdown::Write);
     }
 }
 
 /// Said apart from starting the guard, because both would be "no such file".
-async fn ensure_directory(path: &PathBuf) -> Result<(), SpawnError> {
-    let check = match tokio::fs::metadata(path).await {
+fn ensure_directory(path: &PathBuf) -> Result<(), SpawnError> {
+    let check = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(io::Error::from(io::ErrorKind::NotADirectory)),
         Err(error) => Err(error),

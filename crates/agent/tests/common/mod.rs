@@ -326,7 +326,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         trust: Default::default(),
         root: root.to_owned(),
         join_token: Secret::new(TOKEN),
-        guard: Launcher { guard: node_example(), guard_args: vec!["guard".into(), "--".into()] },
+        guard: Launcher::new(node_example(), vec!["guard".into()]),
         address: address.to_owned(),
         heartbeat: Duration::from_millis(100),
         rejoin: false,

@@ -4,24 +4,27 @@
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::process::exit;
 use std::ptr::{null, null_mut};
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-
-use crate::exit::Exit;
-
-/// Nothing the terminal or a passer-by sends may end the guard before its tree: only SIGKILL does.
+/// Nothing the terminal or a passer-by sends may end the warden or a guard before its tree: only SIGKILL does.
 pub fn block_all() {
     set_mask(&full());
-    // Someone up the tree may have set SIGCHLD to "ignore", which would make every child's status vanish.
-    set_default(libc::SIGCHLD);
+}
+
+/// For the warden: its children leave no zombies.
+pub fn ignore_child_ends() {
+    set_action(libc::SIGCHLD, libc::SIG_IGN);
+}
+
+/// For a guard, whose warden ignores them.
+pub fn await_child_ends() {
+    set_action(libc::SIGCHLD, libc::SIG_DFL);
 }
 
 /// For the child, between fork and exec: every signal at its default and none blocked.
 pub fn defaults() -> io::Result<()> {
     for signal in 1..=libc::SIGRTMAX() {
-        set_default(signal);
+        set_action(signal, libc::SIG_DFL);
     }
     set_mask(&empty());
     Ok(())
@@ -47,31 +50,13 @@ pub fn forget_child_ends(fd: BorrowedFd<'_>) {
     while unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) } > 0 {}
 }
 
-/// Ends this process the way another one ended, without a second core file.
-pub fn end_like(end: Exit) -> ! {
-    if let Exit::Signal(signal) = end {
-        // Both, because a core pattern that is a pipe does not look at the limit. Failing here costs a core file only.
-        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        set_default(signal);
-        let mut set = full();
-        // SAFETY: `set` is an initialised signal set; raise has no preconditions. Only this one signal is unblocked, as
-        // others may be waiting to be delivered.
-        unsafe {
-            libc::sigdelset(&mut set, signal);
-            set_mask(&set);
-            libc::raise(signal);
-        }
-    }
-    exit(end.shell_code())
-}
-
-fn set_default(signal: i32) {
-    // SAFETY: an all-zero sigaction is SIG_DFL without flags. Fails for SIGKILL, SIGSTOP and the C library's own signals,
-    // which cannot be anything but default.
+fn set_action(signal: i32, action: libc::sighandler_t) {
+    // SAFETY: an all-zero sigaction has no flags and no mask; the actions used here are the two that call nothing. Fails
+    // for SIGKILL, SIGSTOP and the C library's own signals, which cannot be anything but default.
     unsafe {
-        let action: libc::sigaction = zeroed();
-        libc::sigaction(signal, &action, null_mut());
+        let mut new: libc::sigaction = zeroed();
+        new.sa_sigaction = action;
+        libc::sigaction(signal, &new, null_mut());
     }
 }
 

@@ -20,7 +20,7 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 pub fn launcher() -> Launcher {
-    Launcher { guard: example("guard"), guard_args: vec!["--".into()] }
+    Launcher::new(example("guard"), Vec::new())
 }
 
 pub fn path_only() -> BTreeMap<String, String> {
