@@ -224,7 +224,7 @@ impl World {
                     let body = self.bodies.get_mut(node).expect("it lives");
                     body.local.task = Some(task(&order.attempt, TaskPhase::Ended { failure }));
                 }
-                Action::Run(_) => {
+                Action::Run(_) | Action::RunAlone => {
                     let given = body.local.task.as_mut().expect("only tasks run");
                     given.gang_given = true;
                     self.run_if_ready(node);

@@ -17,7 +17,7 @@ use corro_model::node::{DesiredNode, Login, ObservedNode, ObservedTask, TaskFail
 use crate::door::{self, Door};
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
-use crate::memory::Begun;
+use crate::memory::{Begun, Memory};
 use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action};
 use crate::setup::{Progress, Setup};
 use crate::task::{Context, Control, Task};
@@ -72,6 +72,12 @@ impl Driver {
     /// Until the node is retired or fenced, or `shutdown` resolves.
     pub async fn drive(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> AgentEnd {
         loop {
+            // Everything that has happened by now is told at once.
+            while let Ok(event) = self.events.try_recv() {
+                if let Some(reason) = self.on_event(event) {
+                    return self.on_fenced(reason).await;
+                }
+            }
             if let Some(end) = self.settle().await {
                 return end;
             }
@@ -106,6 +112,10 @@ impl Driver {
                     Action::Decline(order, reason) => self.decline(order, reason),
                     Action::Run(gang) => {
                         self.control.send_modify(|control| control.gang = Some(gang.clone()));
+                        self.local.task.iter_mut().for_each(|task| task.gang_given = true);
+                    }
+                    Action::RunAlone => {
+                        self.control.send_modify(|control| control.alone = true);
                         self.local.task.iter_mut().for_each(|task| task.gang_given = true);
                     }
                     Action::Stop(grace) => self.stop(grace),
@@ -174,13 +184,9 @@ impl Driver {
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
         self.end_all_beside_the_task().await;
         self.end_task(Duration::ZERO).await;
-        let begun = self.begun.take();
+        self.begun = None;
         // The shared directory stays: the job may go on elsewhere.
-        self.on_disk(move |context| {
-            context.directories.clean()?;
-            begun.map_or(Ok(()), |_| Begun::forget(context.directories.root()))
-        })
-        .await;
+        self.on_disk(|context| context.directories.clean().and(Memory::remove(context.directories.root()))).await;
         AgentEnd::Fenced { reason }
     }
 
@@ -201,8 +207,9 @@ impl Driver {
     async fn retire(&mut self) -> AgentEnd {
         self.end_all_beside_the_task().await;
         self.on_disk(|context| {
-            door::forget_host_key(context.directories.root())?;
-            context.directories.remove()
+            let root = context.directories.root();
+            door::forget_host_key(root)?;
+            context.directories.remove().and(Memory::remove(root))
         })
         .await;
         self.observed.send_replace(ObservedNode { retired: true, ..ObservedNode::default() });
@@ -258,7 +265,7 @@ impl Driver {
 
     fn begin(&mut self, order: &TaskOrder) {
         let begun = Begun::new(order);
-        if let Err(error) = begun.save(self.context.directories.root()) {
+        if let Err(error) = self.context.memory.begin(&begun) {
             // Without a memory a crash could run the job twice.
             let failure = self.storage_failure(&error);
             return self.take(order, TaskPhase::Ended { failure: Some(failure) });
@@ -308,7 +315,7 @@ impl Driver {
                 Some(begun) => {
                     // What is left goes when the next job starts; the attempt itself is over.
                     let cleaned = begun.clean(&context.directories);
-                    Begun::forget(context.directories.root()).and(cleaned)
+                    context.memory.forget().and(cleaned)
                 }
                 None => Ok(()),
             });
@@ -342,7 +349,7 @@ impl Driver {
     fn remember_end(&mut self) {
         if let (Some(begun), Some(task)) = (&mut self.begun, &self.local.task) {
             begun.ended = Some(task.observed.clone());
-            if let Err(error) = begun.save(self.context.directories.root()) {
+            if let Err(error) = self.context.memory.end(&task.observed) {
                 tracing::warn!(%error, "the end of a task could not be written down");
             }
         }

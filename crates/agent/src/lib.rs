@@ -155,9 +155,11 @@ async fn take_over(
         if let Err(error) = directories.clean() {
             tracing::warn!(%error, "not everything that an earlier agent left could be removed");
         }
-        Ok::<_, io::Error>((directories, memory::Begun::load(&root)?))
+        Ok::<_, io::Error>((directories, memory::Memory::open(&root)?))
     });
-    let (directories, begun) = prepared.await?.context("cannot use the node's directory")?;
-    let (config, directories) = (Arc::new(config), Arc::new(directories));
-    Ok((task::Context { config, node: credential.node.clone(), directories }, begun))
+    // The first job need not wait for it; should it fail now, that job says so.
+    let _ = config.guard.warm_up().await;
+    let (directories, (memory, begun)) = prepared.await?.context("cannot use the node's directory")?;
+    let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
+    Ok((task::Context { config, node: credential.node.clone(), directories, memory }, begun))
 }

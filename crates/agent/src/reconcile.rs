@@ -54,6 +54,8 @@ pub enum Action<'a> {
     /// Report the task as ended without starting anything.
     Decline(&'a TaskOrder, Reason),
     Run(&'a GangAddress),
+    /// Start the ranks as soon as the node is prepared, wherever it says they meet.
+    RunAlone,
     Stop(Duration),
     /// Remove what an ended task left.
     Clean,
@@ -115,11 +117,13 @@ fn begin<'a>(wanted: &'a DesiredTask, local: &Local) -> Action<'a> {
         Goal::Stop { .. } => Action::Decline(&wanted.order, Reason::Stopped),
         // Ranks start only on nodes that said they are prepared, which this agent never did.
         Goal::Run { .. } => Action::Decline(&wanted.order, Reason::Restarted),
-        Goal::Prepare if local.done.as_ref() == Some(&wanted.order.attempt) => {
+        Goal::Prepare | Goal::PrepareAndRun if local.done.as_ref() == Some(&wanted.order.attempt) => {
             Action::Decline(&wanted.order, Reason::Restarted)
         }
-        Goal::Prepare if local.problem().is_some() => Action::Decline(&wanted.order, Reason::NotReady),
-        Goal::Prepare => Action::Begin(&wanted.order),
+        Goal::Prepare | Goal::PrepareAndRun if local.problem().is_some() => {
+            Action::Decline(&wanted.order, Reason::NotReady)
+        }
+        Goal::Prepare | Goal::PrepareAndRun => Action::Begin(&wanted.order),
     }
 }
 
@@ -130,6 +134,7 @@ fn steer<'a>(goal: &'a Goal, task: &LocalTask) -> Option<Action<'a>> {
     match goal {
         Goal::Prepare => None,
         Goal::Run { gang } => (!task.gang_given && task.stopping.is_none()).then_some(Action::Run(gang)),
+        Goal::PrepareAndRun => (!task.gang_given && task.stopping.is_none()).then_some(Action::RunAlone),
         Goal::Stop { grace_ms } => stop(task, Duration::from_millis(*grace_ms)),
     }
 }

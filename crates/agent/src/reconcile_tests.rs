@@ -46,8 +46,20 @@ fn without_a_task() {
     check(nothing(), None);
     check(retire(), Some(Action::Retire));
     check(wants(1, Goal::Prepare), Some(Action::Begin(&order(1))));
+    check(wants(1, Goal::PrepareAndRun), Some(Action::Begin(&order(1))));
     check(wants(1, Goal::Run { gang: gang() }), Some(Action::Decline(&order(1), Reason::Restarted)));
     check(wants(1, Goal::Stop { grace_ms: 5 }), Some(Action::Decline(&order(1), Reason::Stopped)));
+}
+
+#[test]
+fn the_whole_gang_is_told_once_to_run() {
+    let desired = wants(1, Goal::PrepareAndRun);
+    let mut task = task(TaskPhase::Preparing);
+    assert_eq!(next_action(&desired, &ready(Some(task.clone()))), Some(Action::RunAlone));
+    task.gang_given = true;
+    assert_eq!(next_action(&desired, &ready(Some(task))), None);
+    let done = Local { done: Some(attempt(1)), ..ready(None) };
+    assert_eq!(next_action(&desired, &done), Some(Action::Decline(&order(1), Reason::Restarted)));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::directories::Directories;
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::meeting::Meeting;
+use crate::memory::Memory;
 use crate::{failure, prepare, ranks};
 
 /// What every task of a node shares.
@@ -26,12 +27,15 @@ pub struct Context {
     pub config: Arc<AgentConfig>,
     pub node: NodeId,
     pub directories: Arc<Directories>,
+    pub memory: Arc<Memory>,
 }
 
 /// What the task is to do beyond preparing. Only ever gains.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Control {
     pub gang: Option<GangAddress>,
+    /// This node is the whole gang: it need not wait for one.
+    pub alone: bool,
     /// Stop, with this much time for a polite end.
     pub stop: Option<Duration>,
     /// The whole gang has ended: nobody needs the meeting point any more.
@@ -116,15 +120,23 @@ impl Task {
             prepare::run_preparation(self, &ground, &line).await?;
         }
         self.meeting = self.open_meeting().await?;
-        let gang = self.meeting.as_ref().map(|meeting| meeting.gang.clone());
-        self.log.line("Prepared: waiting for the other nodes");
-        self.reporter.phase(TaskPhase::Prepared { gang }).await;
-        let gang = self.gang_is_ready().await?;
+        let gang = match self.place_to_meet() {
+            Some(gang) if self.control.borrow().alone => gang,
+            gang => {
+                self.log.line("Prepared: waiting for the other nodes");
+                self.reporter.phase(TaskPhase::Prepared { gang: gang.clone() }).await;
+                self.gang_is_ready(gang).await?
+            }
+        };
+        if self.control.borrow().stop.is_some() {
+            return Err(Cut::Stopped);
+        }
         ranks::run(self, &ground, &gang).await
     }
 
     async fn open_meeting(&self) -> Result<Option<Meeting>, TaskFailure> {
-        if !self.order.is_master() {
+        // Without ranks there is nobody who could meet.
+        if !self.order.is_master() || !self.order.ranked {
             return Ok(None);
         }
         let address = &self.context.config.address;
@@ -138,12 +150,23 @@ impl Task {
         Ok(Some(meeting))
     }
 
-    async fn gang_is_ready(&mut self) -> Result<GangAddress, Cut> {
-        let decided = self.control.wait_for(|control| control.gang.is_some() || control.stop.is_some()).await;
+    /// Where the gang meets, which the master says.
+    fn place_to_meet(&self) -> Option<GangAddress> {
+        let nowhere = GangAddress { address: self.context.config.address.clone(), rendezvous_port: 0, master_port: 0 };
+        match &self.meeting {
+            Some(meeting) => Some(meeting.gang.clone()),
+            None => self.order.is_master().then_some(nowhere),
+        }
+    }
+
+    /// The server says where to meet; to a node that is the whole gang it may say that it knows best.
+    async fn gang_is_ready(&mut self, own: Option<GangAddress>) -> Result<GangAddress, Cut> {
+        let is_decided = |control: &Control| control.gang.is_some() || control.alone || control.stop.is_some();
+        let decided = self.control.wait_for(is_decided).await;
         match decided.map(|control| control.clone()) {
-            Ok(Control { stop: None, gang: Some(gang), .. }) => Ok(gang),
             // The driver is gone: so is everything that could still want this task.
-            Ok(_) | Err(_) => Err(Cut::Stopped),
+            Ok(Control { stop: Some(_), .. }) | Err(_) => Err(Cut::Stopped),
+            Ok(Control { gang, .. }) => gang.or(own).ok_or(Cut::Stopped),
         }
     }
 

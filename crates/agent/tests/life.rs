@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::*;
-use corro_model::Secret;
 use corro_model::batchai::{EnvironmentVariable, InputDirectory, OutputDirectory};
 use corro_model::node::{Goal, TaskOrder, TaskSecret};
+use corro_model::{AttemptId, Secret};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_of_two_nodes_lives_and_leaves_its_logs() {
@@ -206,6 +206,25 @@ async fn a_custom_job_runs_once_on_the_master_byte_for_byte() {
     assert_eq!((observed.task.expect("just seen").exits, failure), (Vec::new(), None));
     assert_eq!(world.log("stdout.txt"), "hi", "one process: exactly its bytes");
     assert_eq!(world.log("stderr.txt"), "no rank\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_the_whole_gang_asks_nobody() {
+    let world = World::new().await;
+    let order = world.order("echo alone");
+    world.node.want_task(Goal::PrepareAndRun, &order);
+    let (node, failure) = world.node.until_ended().await;
+    assert_eq!((failure, node.task.expect("it ended").exits.len()), (None, 1));
+    assert_eq!(world.log("stdout.txt"), "alone\n");
+    world.node.until_free().await;
+
+    // The word may also come when the node is prepared already.
+    let order = TaskOrder { attempt: AttemptId { number: 2, ..order.attempt }, ..world.order("echo again") };
+    world.node.want_task(Goal::Prepare, &order);
+    world.node.until_prepared().await.expect("the master says where to meet");
+    world.node.want_task(Goal::PrepareAndRun, &order);
+    assert_eq!(world.node.until_ended().await.1, None);
+    assert!(world.log("stdout.txt").ends_with("again\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

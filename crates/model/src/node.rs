@@ -164,6 +164,8 @@ pub struct DesiredTask {
 pub enum Goal {
     /// Mounts, directories, job preparation; then wait for the gang.
     Prepare,
+    /// The node is the whole gang: prepare and start its ranks, without asking in between.
+    PrepareAndRun,
     /// Every node is prepared: start this node's ranks.
     Run { gang: GangAddress },
     /// Stop the ranks: first politely, then after `grace_ms` for good.

@@ -112,6 +112,9 @@ fn go_on(gang: &Gang) -> Step {
         // All ranks ended well; nodes that run none stayed prepared for them.
         return Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     }
+    if phases.len() == 1 {
+        return Step::Continue(Goal::PrepareAndRun);
+    }
     let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
     match address(gang) {
         Some(address) if prepared => Step::Continue(Goal::Run { gang: address }),
@@ -339,6 +342,16 @@ mod tests {
         let report = |rank| Some(ended(vec![stopped(rank)]));
         check([report(0), report(1)], |_| {}, is(Step::End(Ending::Interrupted)));
         check([Some(ended(vec![exit(0, 0, 1)])), report(1)], |_| {}, is(Step::End(Ending::Interrupted)));
+    }
+
+    #[test]
+    fn one_node_is_told_everything_at_once() {
+        let alone = |report: Option<ObservedTask>| {
+            check([report, None], |gang| gang.members.truncate(1), is(Step::Continue(Goal::PrepareAndRun)));
+        };
+        alone(None);
+        alone(Some(prepared()));
+        alone(Some(report(TaskPhase::Running, vec![])));
     }
 
     #[test]
