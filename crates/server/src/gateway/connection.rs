@@ -91,6 +91,7 @@ impl Gateway {
         {
             let door = observed.login.clone();
             link.observed = observed;
+            links.news.nodes.insert(node.clone());
             drop(links);
             self.app.doors.set(node, door);
             self.news.notify_one();
@@ -106,15 +107,20 @@ impl Gateway {
         let observed = ObservedNode::default();
         let link = Link { epoch, serial, heard: Instant::now(), observed, orders, connected: true };
         links.nodes.insert(node.clone(), link);
+        links.news.nodes.insert(node.clone());
+        links.news.attached.insert(node.clone());
         drop(links);
         self.news.notify_one();
         (serial, receiver)
     }
 
     fn detach(&self, node: &corro_model::NodeId, serial: u64) {
-        if let Some(link) = self.lock().nodes.get_mut(node).filter(|link| link.serial == serial) {
+        let mut links = self.lock();
+        if let Some(link) = links.nodes.get_mut(node).filter(|link| link.serial == serial) {
             link.connected = false;
+            links.news.nodes.insert(node.clone());
         }
+        drop(links);
         self.news.notify_one();
     }
 }

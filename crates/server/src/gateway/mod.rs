@@ -5,7 +5,7 @@
 mod connection;
 mod join;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ struct Links {
     /// Silence is counted from here for nodes that have not been heard since the start.
     started: Instant,
     nodes: HashMap<NodeId, Link>,
+    /// What is new since somebody last looked.
+    news: News,
     /// Digest of a join token to the node it is for.
     tokens: HashMap<String, NodeId>,
     /// Digest of the token with which any machine may take up a wanted node.
@@ -49,12 +51,32 @@ struct Link {
     connected: bool,
 }
 
+impl Link {
+    fn sighting(&self) -> Sighting {
+        Sighting {
+            epoch: self.epoch,
+            connected: self.connected,
+            silent_for: self.heard.elapsed(),
+            observed: self.observed.clone(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Orders {
     /// Nothing was decided yet.
     None,
     Desired(Box<DesiredNode>),
     Fenced(String),
+}
+
+/// Which nodes have something new about them. A heartbeat is nothing new.
+#[derive(Clone, Debug, Default)]
+pub struct News {
+    /// They came, went, or observed something else than before.
+    pub nodes: BTreeSet<NodeId>,
+    /// Of those, the ones with a new connection, which have been told nothing yet.
+    pub attached: BTreeSet<NodeId>,
 }
 
 /// One node as seen from here at one moment.
@@ -69,20 +91,30 @@ pub struct Sighting {
 impl Gateway {
     pub fn new(app: App, open_token: Option<&corro_model::Secret>, stop: watch::Receiver<bool>) -> Self {
         let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));
-        let links = Links { started: Instant::now(), nodes: HashMap::new(), tokens: HashMap::new(), open_token };
+        let (nodes, news, tokens) = (HashMap::new(), News::default(), HashMap::new());
+        let links = Links { started: Instant::now(), nodes, news, tokens, open_token };
         Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()), stop }
     }
 
-    /// What every node that was ever heard last said.
-    pub fn sightings(&self) -> BTreeMap<NodeId, Sighting> {
-        let links = self.lock();
-        let sighting = |link: &Link| Sighting {
-            epoch: link.epoch,
-            connected: link.connected,
-            silent_for: link.heard.elapsed(),
-            observed: link.observed.clone(),
-        };
-        links.nodes.iter().map(|(id, link)| (id.clone(), sighting(link))).collect()
+    /// Brings what was seen up to date, and says where something is new since the last time. How long nodes have been
+    /// silent is looked up for those, and for all others only with `silence`: that is all that changes without news.
+    pub fn refresh(&self, sightings: &mut BTreeMap<NodeId, Sighting>, silence: bool) -> News {
+        let mut links = self.lock();
+        let news = std::mem::take(&mut links.news);
+        for node in &news.nodes {
+            match links.nodes.get(node) {
+                Some(link) => _ = sightings.insert(node.clone(), link.sighting()),
+                None => _ = sightings.remove(node),
+            }
+        }
+        if silence {
+            for (node, sighting) in sightings {
+                if let Some(link) = links.nodes.get(node) {
+                    sighting.silent_for = link.heard.elapsed();
+                }
+            }
+        }
+        news
     }
 
     /// How long a node that was never heard has had the chance to speak.
@@ -102,10 +134,15 @@ impl Gateway {
         }
     }
 
-    /// Cuts off a node that is no longer ours, and forgets it.
-    pub fn fence(&self, node: &NodeId, reason: &str) {
-        self.app.doors.set(node, None);
-        if let Some(link) = self.lock().nodes.remove(node) {
+    /// Cuts off a node of this epoch that is no longer ours, and forgets it.
+    pub fn fence(&self, node: &NodeId, epoch: u64, reason: &str) {
+        let mut links = self.lock();
+        // One with a newer epoch may have come since somebody looked.
+        if links.nodes.get(node).is_some_and(|link| link.epoch == epoch)
+            && let Some(link) = links.nodes.remove(node)
+        {
+            self.app.doors.set(node, None);
+            links.news.nodes.insert(node.clone());
             link.orders.send_replace(Orders::Fenced(reason.to_owned()));
         }
     }

@@ -218,7 +218,8 @@ impl Api {
             .await
             .map_err(|_| ApiError::new(400, "UpgradeRequired", "This address speaks WebSocket only"))?;
         let gateway = self.gateway.clone();
-        let upgrade = upgrade.max_message_size(MAX_MESSAGE);
+        // Small buffers: there are many nodes, and each says little.
+        let upgrade = upgrade.max_message_size(MAX_MESSAGE).read_buffer_size(4096).write_buffer_size(4096);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
 }

@@ -1,6 +1,7 @@
 //! Decides how running jobs go on: gathers what the nodes of each say, asks `gang`, and turns endings into steps.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{GangAddress, Goal};
@@ -9,34 +10,33 @@ use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
 use corro_store::{JobRecord, State};
 
 use super::gang::{self, Ending, Gang, Member};
+use super::round::Addresses;
 use super::steps::Step;
 use crate::gateway::Sighting;
 
 /// A job that lost its nodes this often is not tried again.
 pub const MAX_LOST_ATTEMPTS: usize = 3;
 
-pub fn decide(
+/// Steps for these jobs, and the goal of each that goes on. Where their ranks meet is noted in `addresses`.
+pub fn decide<'a>(
+    jobs: impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)>,
     state: &State,
     sightings: &BTreeMap<NodeId, Sighting>,
     now: Timestamp,
-    addresses: &mut HashMap<AttemptId, GangAddress>,
-) -> (Vec<Step>, HashMap<JobKey, Goal>) {
-    let (mut steps, mut goals) = (Vec::new(), HashMap::new());
-    let mut seen = HashMap::new();
-    for (key, job) in state.active_jobs() {
+    addresses: &mut Addresses,
+) -> (Vec<Step>, Vec<(JobKey, Goal)>) {
+    let (mut steps, mut goals) = (Vec::new(), Vec::new());
+    for (key, job) in jobs {
         let attempt = job.attempt();
         let gang = gather(state, sightings, now, job, &attempt, addresses.get(&attempt));
         if let Some(address) = gang::address(&gang) {
-            seen.insert(attempt, address);
+            addresses.insert(attempt, address);
         }
         match gang::decide(&gang) {
-            gang::Step::Continue(goal) => {
-                goals.insert(key.clone(), goal);
-            }
+            gang::Step::Continue(goal) => goals.push((key.clone(), goal)),
             gang::Step::End(ending) => steps.push(end(key, job, ending, now)),
         }
     }
-    *addresses = seen;
     (steps, goals)
 }
 

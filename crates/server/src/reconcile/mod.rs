@@ -3,7 +3,7 @@
 //! by a timer. Safe to repeat; a restart takes the same path as an ordinary day.
 //!
 //! Reading order: [`steps`] (what can be decided), [`round`] (a pass without I/O), [`nodes`], [`gang`] and [`jobs`],
-//! [`scaling`], [`deletion`] (who decides), [`orders`] (what nodes are told), [`chores`] and [`starts`] (slow work and its repetition).
+//! [`scaling`], [`deletion`] (who decides), [`orders`] and [`tellings`] (what nodes are told, and when), [`chores`] and [`starts`] (slow work and its repetition).
 
 mod chores;
 mod deletion;
@@ -15,24 +15,25 @@ pub mod round;
 pub mod scaling;
 mod starts;
 mod steps;
+mod tellings;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corro_model::node::{DesiredNode, Goal};
 use corro_model::{ApiError, JobKey, NodeId, Timestamp};
 use corro_shares::Shares;
-use corro_store::State;
+use corro_store::{JobRecord, NodeRecord, State};
 use tokio::sync::watch;
 
 use crate::app::App;
 use crate::gateway::{Gateway, Sighting};
 use crate::provider::Provider;
 use chores::Chores;
-use round::{Addresses, Scene};
+use round::{Addresses, Focus, Scene};
 use starts::Starts;
 use steps::Step;
+use tellings::{Context, Tellings};
 
 /// Even without news the world is looked at this often: leases and limits run out silently.
 const TICK: Duration = Duration::from_millis(500);
@@ -53,18 +54,38 @@ pub struct Reconciler {
     pub provider: Arc<dyn Provider>,
     pub config: ReconcileConfig,
     addresses: Addresses,
+    /// What was last seen of every node.
+    sightings: BTreeMap<NodeId, Sighting>,
+    tellings: Tellings,
     /// Removing what is left of nodes and of accounts.
     leaving: Chores<NodeId>,
     emptying: Chores<String>,
     starts: Starts,
     last_pass: Instant,
+    last_whole: Option<Instant>,
+    /// The state that the last pass left behind.
+    known: Arc<State>,
 }
 
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
         let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::new(gateway.news.clone()));
-        let (addresses, starts, last_pass) = (Addresses::new(), Starts::default(), Instant::now());
-        Self { app, gateway, provider, config, addresses, leaving, emptying, starts, last_pass }
+        let known = app.snapshot();
+        Self {
+            app,
+            gateway,
+            provider,
+            config,
+            addresses: Addresses::new(),
+            sightings: BTreeMap::new(),
+            tellings: Tellings::default(),
+            leaving,
+            emptying,
+            starts: Starts::default(),
+            last_pass: Instant::now(),
+            last_whole: None,
+            known,
+        }
     }
 
     /// Runs until `stop` turns true; what was heard by then is still written down.
@@ -72,51 +93,77 @@ impl Reconciler {
         let mut changes = self.app.store.changes();
         loop {
             changes.mark_unchanged();
-            if let Err(error) = self.pass().await {
+            let stopping = *stop.borrow();
+            let whole = stopping || self.last_whole.is_none_or(|last| last.elapsed() >= TICK);
+            if let Err(error) = self.pass(whole).await {
                 tracing::error!(%error, "a reconcile pass failed; it is repeated");
+                // What it should have done is not remembered.
+                self.last_whole = None;
             }
-            if *stop.borrow() {
+            if stopping {
                 return;
             }
+            let tick = self.last_whole.map_or(Duration::ZERO, |last| TICK.saturating_sub(last.elapsed()));
             tokio::select! {
                 _ = async { let _ = stop.wait_for(|stop| *stop).await; } => {}
                 _ = changes.changed() => {}
                 () = self.gateway.news.notified() => {}
-                () = tokio::time::sleep(TICK) => {}
+                () = tokio::time::sleep(tick) => {}
             }
         }
     }
 
-    async fn pass(&mut self) -> Result<(), ApiError> {
+    /// Looks at everything (`whole`), or only where something is new.
+    async fn pass(&mut self, whole: bool) -> Result<(), ApiError> {
         self.forgive_own_absence();
-        let (state, now) = (self.app.snapshot(), self.app.now());
-        let sightings = self.gateway.sightings();
+        let news = self.gateway.refresh(&mut self.sightings, whole);
+        let (before, now) = (self.app.snapshot(), self.app.now());
         let (gone, emptied) = (self.leaving.done().await, self.emptying.done().await);
-        let uptime = self.gateway.uptime();
-        let (config, provider) = (&self.config, &*self.provider);
+        let jobs = changed_jobs(&self.known, &before);
+        let state_changed = self.known.revision != before.revision;
+        let focus = match whole {
+            true => Focus::Everything,
+            false => Focus::New { nodes: &news.nodes, jobs: &jobs, state: state_changed },
+        };
         let scene = Scene {
-            state: &state,
-            sightings: &sightings,
+            state: &before,
+            sightings: &self.sightings,
             now,
-            uptime,
+            uptime: self.gateway.uptime(),
             gone: &gone,
             emptied: &emptied,
-            config,
-            provider,
+            config: &self.config,
+            provider: &*self.provider,
         };
-        let mut steps = tokio::task::block_in_place(|| round::decide(&scene, &mut self.addresses));
-        steps.extend(self.starts.given_up(&state));
+        let addresses = &mut self.addresses;
+        let (mut steps, mut goals) = tokio::task::block_in_place(|| round::decide_in(&scene, focus, addresses));
+        if whole {
+            steps.extend(self.starts.given_up(&before));
+        }
         let committed = self.commit(steps, now).await;
 
         // What nodes are told follows from the state that is durable, never from a wish; so it is told even when a
         // commit failed.
         let state = self.app.snapshot();
-        let sightings = self.gateway.sightings();
-        let goals = round::goals(&state, &sightings, self.app.now(), &mut self.addresses);
-        self.tell_nodes(&state, &goals);
-        self.gateway.forget_tokens(|node| state.nodes.contains_key(node));
-        self.begin_chores(&state, &sightings, now);
-        self.start_agents(&state).await;
+        let jobs = changed_jobs(&before, &state);
+        let changed = Focus::New { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
+        goals.extend(round::goals_in(&state, changed, &self.sightings, now, &mut self.addresses));
+        let moved = state_changed || state.revision != before.revision;
+        self.tellings.note(&news, goals);
+        let context =
+            Context { app: &self.app, config: &self.config, provider: &*self.provider, gateway: &self.gateway };
+        self.tellings.tell(&context, &state, &self.sightings, whole || moved);
+        if whole || moved || !news.nodes.is_empty() {
+            self.begin_chores(&state, now);
+        }
+        if whole || moved {
+            self.gateway.forget_tokens(|node| state.nodes.contains_key(node));
+            self.start_agents(&state).await;
+        }
+        self.known = state;
+        if whole {
+            self.last_whole = Some(Instant::now());
+        }
         committed
     }
 
@@ -139,26 +186,10 @@ impl Reconciler {
         self.last_pass = Instant::now();
     }
 
-    fn tell_nodes(&self, state: &State, goals: &HashMap<JobKey, Goal>) {
-        for (id, sighting) in self.gateway.sightings() {
-            match state.nodes.get(&id) {
-                Some(record) if record.epoch == sighting.epoch => {
-                    if let Some(desired) = orders::desired(&self.app, &self.config, state, record, goals) {
-                        let lease = (!self.provider.ends_silent_nodes()).then_some(self.config.lease);
-                        let lease_ms = lease.map(|lease| lease.as_millis() as u64);
-                        self.gateway.publish(&id, DesiredNode { lease_ms, ..desired });
-                    }
-                }
-                Some(_) => self.gateway.fence(&id, "the node was silent for too long and was declared lost"),
-                None => self.gateway.fence(&id, "the node was removed from its cluster"),
-            }
-        }
-    }
-
     /// Whatever must go is removed in the background; its record goes afterwards, so that a crash in between leads back
     /// here.
-    fn begin_chores(&mut self, state: &State, sightings: &BTreeMap<NodeId, Sighting>, now: Timestamp) {
-        for (node, polite) in nodes::leaving(state, sightings, now) {
+    fn begin_chores(&mut self, state: &State, now: Timestamp) {
+        for (node, polite) in nodes::leaving(state, &self.sightings, now) {
             let (provider, id) = (self.provider.clone(), node.clone());
             self.leaving.begin(node.clone(), move || provider.ensure_gone(&id, polite));
         }
@@ -170,21 +201,32 @@ impl Reconciler {
 
     /// Agents for nodes that wait for one. Starting processes blocks, so it happens on a thread for that.
     async fn start_agents(&mut self, state: &State) {
-        for (node, record) in self.starts.due(state) {
-            let (provider, address) = (self.provider.clone(), record.address.clone());
-            let (gateway, id) = (self.gateway.clone(), node.clone());
-            let start = move || match provider.is_alive(&id) {
-                Some(false) => {
-                    provider.start(&id, &address, gateway.mint_token(&id));
-                    true
-                }
-                _ => false,
+        let due = self.starts.due(state);
+        if due.is_empty() {
+            return;
+        }
+        let (provider, gateway) = (self.provider.clone(), self.gateway.clone());
+        let start = move || {
+            let missing = due.into_iter().filter(|(node, _)| provider.is_alive(node) == Some(false));
+            let start = |(node, record): (NodeId, Arc<NodeRecord>)| {
+                provider.start(&node, &record.address, gateway.mint_token(&node));
+                node
             };
-            if tokio::task::spawn_blocking(start).await.unwrap_or(false) {
-                self.starts.begun(&node);
-            }
+            missing.map(start).collect::<Vec<_>>()
+        };
+        for node in tokio::task::spawn_blocking(start).await.unwrap_or_default() {
+            self.starts.begun(&node);
         }
     }
+}
+
+/// Jobs that keep nodes busy and are not what they were.
+fn changed_jobs(before: &State, after: &State) -> BTreeSet<JobKey> {
+    if before.revision == after.revision {
+        return BTreeSet::new();
+    }
+    let same = |key: &JobKey, job: &Arc<JobRecord>| before.jobs.get(key).is_some_and(|old| Arc::ptr_eq(old, job));
+    after.active_jobs().filter(|(key, job)| !same(key, job)).map(|(key, _)| key.clone()).collect()
 }
 
 fn remove_account(shares: &Shares, name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! Decides what happens to nodes from what is seen of them: ready, broken, silent for too long, gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use corro_model::batchai::BatchAiError;
@@ -10,6 +11,7 @@ use corro_model::{NodeId, Timestamp};
 use corro_store::{NodeRecord, State};
 
 use super::ReconcileConfig;
+use super::round::Scene;
 use super::steps::Step;
 use crate::gateway::Sighting;
 use crate::provider::Provider;
@@ -20,17 +22,10 @@ const RETIRE_DEADLINE: Duration = Duration::from_secs(15);
 /// A node has this long to end a job that was terminated; agents give up, and say so, well before.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
-pub fn decide(
-    state: &State,
-    sightings: &BTreeMap<NodeId, Sighting>,
-    uptime: Duration,
-    now: Timestamp,
-    gone: &BTreeSet<NodeId>,
-    config: &ReconcileConfig,
-    provider: &dyn Provider,
-) -> Vec<Step> {
+pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>, scene: &Scene) -> Vec<Step> {
+    let Scene { state, sightings, now, uptime, gone, config, provider, .. } = *scene;
     let mut steps = Vec::new();
-    for (id, node) in &state.nodes {
+    for (id, node) in nodes {
         let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
         match node.state() {
             // Whoever makes nodes is asked again until one joins.
@@ -69,9 +64,8 @@ pub fn leaving<'a>(
 }
 
 /// Nodes that no agent has become yet.
-pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &NodeRecord)> {
-    let waiting = |node: &NodeRecord| *node.state() == NodeState::Allocating;
-    state.nodes.iter().map(|(id, node)| (id, &**node)).filter(move |(_, node)| waiting(node))
+pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &Arc<NodeRecord>)> {
+    state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating)
 }
 
 /// Also a node that was fine can come back from a restart with a problem; one that is busy tells it by its task first.

@@ -9,40 +9,84 @@ use corro_model::batchai::{
 };
 use corro_model::node::*;
 use corro_model::state::NodeState;
-use corro_model::{AttemptId, JobKey, Secret, vm_size};
+use corro_model::{AttemptId, ClusterKey, JobKey, NodeId, Secret, vm_size};
 use corro_store::{JobRecord, NodeRecord, State};
 
 use super::ReconcileConfig;
 use crate::app::App;
 use crate::app::instance::hex;
 use crate::app::secrets::Bag;
+use crate::provider::Provider;
 
-/// `None` when nothing new can be said: a node that is busy keeps its last orders rather than being told to stop.
-pub fn desired(
-    app: &App,
-    config: &ReconcileConfig,
-    state: &State,
-    node: &NodeRecord,
-    goals: &HashMap<JobKey, Goal>,
-) -> Option<DesiredNode> {
-    let retire = *node.state() == NodeState::Leaving;
-    let cluster = state.clusters.get(&node.cluster);
-    let bag = cluster.and_then(|cluster| app.open_bag(cluster.secrets.as_ref()).ok()).unwrap_or_default();
-    let volumes = cluster.and_then(|cluster| {
-        let volumes = cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref()?;
-        Some(volumes_of(app, Some(volumes), &bag))
-    });
-    let login = cluster.and_then(|cluster| login(&cluster.spec.user_account_settings, &bag));
-    let task = match node.state() {
-        NodeState::Running { job, attempt } => {
-            let order =
-                state.jobs.get(job).and_then(|record| order(app, config, state, node, (job, record), attempt))?;
-            Some(DesiredTask { goal: goals.get(job)?.clone(), order })
-        }
-        _ => None,
-    };
-    let setup = cluster.and_then(|cluster| setup(cluster.spec.node_setup.as_ref()?.setup_task.as_ref()?, &bag));
-    Some(DesiredNode { retire, volumes: volumes.unwrap_or_default(), setup, login, task, ..DesiredNode::default() })
+/// Makes the orders of one pass. What the nodes of a cluster or of a gang have in common is made once for all of them:
+/// secrets are opened and disks looked at for it.
+pub struct Orders<'a> {
+    app: &'a App,
+    config: &'a ReconcileConfig,
+    state: &'a State,
+    /// After how much silence of the server nodes give themselves up, if nobody else would end them.
+    lease_ms: Option<u64>,
+    /// What an idle node of each is told.
+    clusters: HashMap<&'a ClusterKey, DesiredNode>,
+    /// `None` for a job of which nothing can be said.
+    gangs: HashMap<&'a JobKey, Option<GangOrder<'a>>>,
+}
+
+/// What the nodes of a gang have in common, and the place of each.
+struct GangOrder<'a> {
+    order: TaskOrder,
+    places: HashMap<&'a NodeId, usize>,
+}
+
+impl<'a> Orders<'a> {
+    pub fn new(app: &'a App, config: &'a ReconcileConfig, provider: &dyn Provider, state: &'a State) -> Self {
+        let lease = (!provider.ends_silent_nodes()).then_some(config.lease);
+        let lease_ms = lease.map(|lease| lease.as_millis() as u64);
+        Self { app, config, state, lease_ms, clusters: HashMap::new(), gangs: HashMap::new() }
+    }
+
+    /// `None` when nothing new can be said: a node that is busy keeps its last orders rather than being told to stop.
+    pub fn desired(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> Option<DesiredNode> {
+        let retire = *node.state() == NodeState::Leaving;
+        let common = self.of_cluster(&node.cluster);
+        let task = match node.state() {
+            NodeState::Running { job, attempt } => {
+                Some(DesiredTask { goal: goal?.clone(), order: self.of_gang(job, attempt, id)? })
+            }
+            _ => None,
+        };
+        Some(DesiredNode { retire, task, ..common })
+    }
+
+    fn of_cluster(&mut self, key: &'a ClusterKey) -> DesiredNode {
+        let made = self.clusters.entry(key).or_insert_with(|| {
+            let Some(cluster) = self.state.clusters.get(key) else { return DesiredNode::default() };
+            let bag = self.app.open_bag(cluster.secrets.as_ref()).unwrap_or_default();
+            let on_nodes = cluster.spec.node_setup.as_ref();
+            let volumes = on_nodes.and_then(|setup| setup.mount_volumes.as_ref());
+            let task = on_nodes.and_then(|setup| setup.setup_task.as_ref());
+            DesiredNode {
+                retire: false,
+                volumes: volumes_of(self.app, volumes, &bag),
+                setup: task.and_then(|task| setup(task, &bag)),
+                login: login(&cluster.spec.user_account_settings, &bag),
+                task: None,
+                lease_ms: self.lease_ms,
+            }
+        });
+        made.clone()
+    }
+
+    fn of_gang(&mut self, key: &'a JobKey, attempt: &AttemptId, node: &NodeId) -> Option<TaskOrder> {
+        let gang = self.gangs.entry(key).or_insert_with(|| {
+            let job = self.state.jobs.get(key)?;
+            let places = job.state().nodes().iter().zip(0..).collect();
+            Some(GangOrder { order: order(self.app, self.config, self.state, (key, job), attempt)?, places })
+        });
+        let GangOrder { order, places } = gang.as_ref()?;
+        (order.attempt == *attempt).then_some(())?;
+        Some(TaskOrder { host_idx: *places.get(node)?, ..order.clone() })
+    }
 }
 
 fn setup(task: &SetupTask, bag: &Bag) -> Option<SetupOrder> {
@@ -70,23 +114,22 @@ fn login(account: &UserAccountSettings, bag: &Bag) -> Option<Login> {
     (login.public_key.is_some() || login.password.is_some()).then_some(login)
 }
 
+/// The master's part; the others differ in their place.
 fn order(
     app: &App,
     config: &ReconcileConfig,
     state: &State,
-    node: &NodeRecord,
     (key, job): (&JobKey, &JobRecord),
     attempt: &AttemptId,
 ) -> Option<TaskOrder> {
     let tool = job.spec.toolkit()?;
     let nodes = job.state().nodes();
     let slots = slots(job.spec.rank_count(), nodes.len());
-    let host = |(id, slots): (&corro_model::NodeId, usize)| {
+    let host = |(id, slots): (&NodeId, usize)| {
         let address = state.nodes.get(id).map_or_else(|| "127.0.0.1".to_owned(), |n| n.address.clone());
         GangHost { node: id.clone(), address, slots }
     };
     let hosts: Vec<GangHost> = nodes.iter().zip(slots).map(host).collect();
-    let host_idx = nodes.iter().position(|id| state.nodes.get(id).is_some_and(|n| std::ptr::eq(&**n, node)))?;
     let bag = app.open_bag(job.secrets.as_ref()).unwrap_or_default();
     let experiment = key.experiment();
     let experiment_name = state.experiments.get(&experiment).map(|e| e.name.clone())?;
@@ -99,7 +142,7 @@ fn order(
         job: job.name.clone(),
         segment: job.segment.clone(),
         hosts,
-        host_idx,
+        host_idx: 0,
         command: command(&job.spec)?,
         ranked: tool != ToolType::Custom,
         preparation: job.spec.job_preparation.as_ref().map(|p| p.command_line.clone()),

@@ -1,10 +1,14 @@
 //! The pure half of a pass: from what is known and what is seen, the steps to commit and the goals of running jobs. Reads
 //! no clock and talks to nobody, so that a simulation of a whole cluster drives the very code that a server runs.
+//!
+//! A pass looks either at everything, or only where something is new ([`Focus`]). Both decide the same: what is left out
+//! was looked at before and cannot have changed but by time, for which everything is looked at every so often.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use corro_model::node::{GangAddress, Goal};
+use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
 use corro_store::State;
 
@@ -33,15 +37,23 @@ pub struct Scene<'a> {
     pub provider: &'a dyn Provider,
 }
 
-/// What is to be committed.
+/// Where a pass looks.
+#[derive(Clone, Copy)]
+pub enum Focus<'a> {
+    Everything,
+    New {
+        /// Nodes with news.
+        nodes: &'a BTreeSet<NodeId>,
+        /// Jobs that were changed, running or not.
+        jobs: &'a BTreeSet<JobKey>,
+        /// Was anything committed since the last pass?
+        state: bool,
+    },
+}
+
+/// What is to be committed. What becomes free by the end of a job is given to the next in the same breath.
 pub fn decide(scene: &Scene, addresses: &mut Addresses) -> Vec<Step> {
-    let Scene { state, sightings, now, uptime, gone, emptied, config, provider } = *scene;
-    let plan = corro_sched::plan(&scaling::view(state, now), &scaling::POLICY);
-    let mut steps = nodes::decide(state, sightings, uptime, now, gone, config, provider);
-    steps.extend(jobs::decide(state, sightings, now, addresses).0);
-    steps.extend(scaling::decide(state, &plan));
-    steps.extend(deletion::decide(state, emptied, now));
-    steps
+    decide_in(scene, Focus::Everything, addresses).0
 }
 
 /// What running jobs are to do next, by what is durable.
@@ -51,5 +63,73 @@ pub fn goals(
     now: Timestamp,
     addresses: &mut Addresses,
 ) -> HashMap<JobKey, Goal> {
-    jobs::decide(state, sightings, now, addresses).1
+    goals_in(state, Focus::Everything, sightings, now, addresses).into_iter().collect()
+}
+
+/// Like [`decide`]; also gives the goals of the jobs that were looked at and go on.
+pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec<Step>, Vec<(JobKey, Goal)>) {
+    let Scene { state, sightings, now, gone, emptied, .. } = *scene;
+    let mut steps = match focus {
+        Focus::Everything => nodes::decide(state.nodes.iter(), scene),
+        Focus::New { nodes, .. } => {
+            let known = nodes.iter().chain(gone).filter_map(|id| state.nodes.get_key_value(id));
+            nodes::decide(known, scene)
+        }
+    };
+    let (endings, goals) = jobs_in(state, focus, sightings, now, addresses);
+    let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
+    if nothing && matches!(focus, Focus::New { state: false, .. }) {
+        return (steps, goals);
+    }
+    // The plan is made for nodes that are free once the endings are true, so that one commit does for both. What else
+    // happens to nodes is planned for when it has happened: that a node was lost must have been seen before it goes.
+    let planned = |state: &State| {
+        let plan = corro_sched::plan(&scaling::view(state, now), &scaling::POLICY);
+        scaling::decide(state, &plan)
+    };
+    let placements = if endings.is_empty() { planned(state) } else { planned(&rehearse(state, &endings, now)) };
+    steps.extend(endings);
+    steps.extend(deletion::decide(state, emptied, now));
+    steps.extend(placements);
+    (steps, goals)
+}
+
+/// Like [`goals`], for the jobs in focus.
+pub fn goals_in(
+    state: &State,
+    focus: Focus,
+    sightings: &BTreeMap<NodeId, Sighting>,
+    now: Timestamp,
+    addresses: &mut Addresses,
+) -> Vec<(JobKey, Goal)> {
+    jobs_in(state, focus, sightings, now, addresses).1
+}
+
+fn jobs_in(
+    state: &State,
+    focus: Focus,
+    sightings: &BTreeMap<NodeId, Sighting>,
+    now: Timestamp,
+    addresses: &mut Addresses,
+) -> (Vec<Step>, Vec<(JobKey, Goal)>) {
+    let Focus::New { nodes, jobs, .. } = focus else {
+        let decided = jobs::decide(state.active_jobs(), state, sightings, now, addresses);
+        let running: BTreeSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
+        addresses.retain(|attempt, _| running.contains(attempt));
+        return decided;
+    };
+    let busy_with = |id: &NodeId| match state.nodes.get(id)?.state() {
+        NodeState::Running { job, .. } => Some(job.clone()),
+        _ => None,
+    };
+    let mut keys: BTreeSet<JobKey> = nodes.iter().filter_map(busy_with).collect();
+    keys.extend(jobs.iter().cloned());
+    let known = keys.iter().filter_map(|key| state.jobs.get_key_value(key));
+    jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, sightings, now, addresses)
+}
+
+/// The state as the steps will make it. Nothing is said about it: it may still come otherwise.
+fn rehearse(state: &State, steps: &[Step], now: Timestamp) -> State {
+    let silent = tracing::subscriber::NoSubscriber::default();
+    tracing::subscriber::with_default(silent, || state.after(|txn| apply(txn, steps.to_vec(), now)).0)
 }

@@ -30,7 +30,7 @@ impl Starts {
             None => true,
             Some((tries, at)) => *tries < TRIES && at.elapsed() >= FIRST_PAUSE * 2u32.pow(tries - 1),
         });
-        waiting.map(|(node, record)| (node.clone(), Arc::new(record.clone()))).collect()
+        waiting.map(|(node, record)| (node.clone(), record.clone())).collect()
     }
 
     pub fn begun(&mut self, node: &NodeId) {

@@ -37,7 +37,8 @@ pub enum Step {
 
 pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
     for step in steps {
-        let words = format!("{step:?}");
+        // Made only for somebody who reads it: steps can be large.
+        let words = tracing::enabled!(tracing::Level::DEBUG).then(|| format!("{step:?}"));
         if let Err(refused) = apply_one(txn, step, now) {
             tracing::debug!(step = words, %refused, "a step no longer fits; it is decided anew");
         }
@@ -134,19 +135,19 @@ fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, target: Target, now: 
     let Some(cluster) = txn.get::<ClusterRecord>(key).filter(|cluster| scaling::target(cluster) == target) else {
         return;
     };
-    for offset in 0..count as u32 {
+    let addresses = free_addresses(txn.state(), count);
+    for (offset, address) in (0..count as u32).zip(addresses) {
         let index = cluster.next_index + offset;
         let id = NodeId::new(cluster.pool, index, now);
-        let address = free_address(txn.state());
         txn.put(id, NodeRecord::allocating(key.clone(), index, address, now));
     }
     txn.update::<ClusterRecord>(key, |c| c.next_index += count as u32);
 }
 
 /// Nodes of one machine get loopback addresses of their own, from 127.0.0.4 upwards as the service began at 10.0.0.4.
-fn free_address(state: &State) -> String {
-    let used: std::collections::BTreeSet<&str> = state.nodes.values().map(|node| node.address.as_str()).collect();
+fn free_addresses(state: &State, count: usize) -> Vec<String> {
+    let used: std::collections::HashSet<&str> = state.nodes.values().map(|node| node.address.as_str()).collect();
     let candidates = (4u32..65_000).map(|n| format!("127.0.{}.{}", n / 256, n % 256));
-    let mut free = candidates.filter(|address| !address.ends_with(".0") && !used.contains(address.as_str()));
-    free.next().unwrap_or_else(|| "127.0.0.1".to_owned())
+    let free = candidates.filter(|address| !address.ends_with(".0") && !used.contains(address.as_str()));
+    free.chain(std::iter::repeat("127.0.0.1".to_owned())).take(count).collect()
 }
