@@ -1,6 +1,7 @@
 //! Requests to a site's server over one kept-alive connection with one token, as a client that stays would send them.
 //! Blocking: a benchmark does one thing at a time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -41,6 +42,55 @@ impl Api {
         let began = Instant::now();
         self.runtime.block_on(self.client.start::<JobsCreate>(&job_path(name), job))?;
         Ok(began)
+    }
+
+    /// Submits the job once under every name, `in_flight` at a time.
+    pub fn submit_all(&self, names: &[String], job: &JobCreateParameters, in_flight: usize) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let submitter = || async {
+            while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.client.start::<JobsCreate>(&job_path(name), job).await?;
+            }
+            anyhow::Ok(())
+        };
+        let submitters = futures_util::future::try_join_all((0..in_flight).map(|_| submitter()));
+        self.runtime.block_on(submitters).map(|_| ())
+    }
+
+    /// Waits until all nodes are idle and this job, the last of many, has succeeded. Asks rarely and first about the
+    /// cluster: a job that stands far behind in a queue is costly to describe.
+    pub fn wait_for_last(&self, name: &str, nodes: usize) -> Result<()> {
+        let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
+        wait_for(&format!("the end of {name}"), 4 * LOOK, || {
+            let cluster = self.runtime.block_on(self.client.get::<ClustersGet>(&path))?;
+            let properties: Value = serde_json::to_value(cluster.properties)?;
+            if properties["nodeStateCounts"]["idleNodeCount"] != nodes {
+                return Ok(None);
+            }
+            let job = self.runtime.block_on(self.client.get::<JobsGet>(&job_path(name)))?;
+            let status = serde_json::to_value(job.properties.status)?;
+            match status["executionState"].as_str() {
+                Some("succeeded") => Ok(Some(())),
+                Some("failed") => bail!("{name} failed: {}", status["executionInfo"]),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    /// How many jobs of this name's beginning have succeeded; an error for one that failed.
+    pub fn succeeded(&self, prefix: &str) -> Result<usize> {
+        let path = [("group", GROUP), ("workspace", WORKSPACE), ("experiment", EXPERIMENT)];
+        let jobs = self.runtime.block_on(self.client.list::<JobsList, _>(&path, &[]))?;
+        let mut count = 0;
+        for job in jobs.iter().filter(|job| job.name.starts_with(prefix)) {
+            let status = serde_json::to_value(&job.properties.status)?;
+            match status["executionState"].as_str() {
+                Some("succeeded") => count += 1,
+                Some("failed") => bail!("{} failed: {}", job.name, status["executionInfo"]),
+                _ => {}
+            }
+        }
+        Ok(count)
     }
 
     /// Of a queued job: it ends at once.

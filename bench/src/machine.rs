@@ -61,6 +61,14 @@ impl Usage {
     }
 }
 
+/// User and system time that a process has used so far.
+pub fn processor_seconds(pid: u32) -> anyhow::Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
+    let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// User and system ticks of this process and of its children that have ended, theirs included.
 fn own_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;

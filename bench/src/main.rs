@@ -3,6 +3,7 @@
 //!
 //! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
+//! `peers` (other engines), `swarm` and `http` (simulated agents),
 //! `stats`, `memory`, `machine`.
 
 mod api;
@@ -11,11 +12,14 @@ mod clients;
 mod content;
 mod disk;
 mod fixture;
+mod http;
 mod machine;
 mod memory;
+mod peers;
 mod rank;
 mod site;
 mod stats;
+mod swarm;
 
 use std::process::ExitCode;
 
@@ -28,6 +32,9 @@ fn main() -> ExitCode {
     // First of all, so that nothing of the benchmarks is part of a rank's start.
     if arguments.first().is_some_and(|word| word == rank::WORD) {
         return rank::run(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|word| word == swarm::WORD) {
+        return swarm::run(&arguments[1..]);
     }
     let (name, scale) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [name] => (name, Scale::Full),

@@ -36,22 +36,31 @@ impl Site {
 
     /// Starts `corro up` and waits for its first line. Gives the moment it was started.
     pub fn up(&mut self) -> Result<Instant> {
+        self.start("up")
+    }
+
+    /// Starts `corro server`, whose nodes come by themselves.
+    pub fn serve(&mut self) -> Result<Instant> {
+        self.start("server")
+    }
+
+    fn start(&mut self, word: &str) -> Result<Instant> {
         let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
         let mut command = self.command();
-        command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(self.data());
+        command.args([word, "--listen", "127.0.0.1:0", "--data"]).arg(self.data());
         command.stdout(Stdio::piped()).stderr(log);
         // SAFETY: runs between fork and exec and makes one system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?));
         }
         let began = Instant::now();
-        let mut server = command.spawn().context("cannot start corro up")?;
+        let mut server = command.spawn().with_context(|| format!("cannot start corro {word}"))?;
         let mut lines = BufReader::new(server.stdout.take().expect("it is piped"));
         self.server = Some(server);
         let mut first = String::new();
         lines.read_line(&mut first)?;
         if !first.contains("http://") {
-            bail!("corro up said {first:?}; its log: {}", self.log());
+            bail!("corro {word} said {first:?}; its log: {}", self.log());
         }
         // What it says later must not find a closed pipe.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));

@@ -1,7 +1,9 @@
 //! The benchmarks, one file each, and the table of them. A file's first line is what `bench/run` shows in its list.
 
+mod agents;
 mod binary;
 mod idle;
+mod jobs;
 mod lists;
 mod plan;
 mod start;
@@ -43,8 +45,10 @@ pub struct Verdict {
 }
 
 pub const BENCHMARKS: &[Benchmark] = &[
+    Benchmark { name: "agents", promise: agents::PROMISE, run: agents::run },
     Benchmark { name: "binary", promise: binary::PROMISE, run: binary::run },
     Benchmark { name: "idle", promise: idle::PROMISE, run: idle::run },
+    Benchmark { name: "jobs", promise: jobs::PROMISE, run: jobs::run },
     Benchmark { name: "lists", promise: lists::PROMISE, run: lists::run },
     Benchmark { name: "plan", promise: plan::PROMISE, run: plan::run },
     Benchmark { name: "start", promise: start::PROMISE, run: start::run },

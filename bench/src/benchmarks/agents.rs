@@ -1,0 +1,153 @@
+//! 5,000 simulated agents on one server: heartbeats held, its memory and processor, a gang of 1,000 placed and run.
+//!
+//! The server is a real `corro server`. The agents are tasks of one other process; each has joined with the open token, has
+//! a WebSocket of its own and speaks every second, as real ones do. They run nothing, so that what is measured is the server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::fixture::{job_json, make_resources, ranks, request_of};
+use crate::memory::{peak, resident};
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+use crate::{machine, swarm};
+
+pub const PROMISE: &str = "5,000 agents held by one server, and a gang of 1,000 placed and run";
+const AGENTS: usize = 5_000;
+const GANG: usize = 1_000;
+/// For all to join, or a gang to run.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let hold = Duration::from_secs(scale.pick(10, 60));
+    let gangs = scale.pick(2, 5);
+    allow_files()?;
+    let mut site = Site::new()?;
+    site.serve()?;
+    make_resources(&site, AGENTS)?;
+    let api = Api::connect(&site)?;
+    let server = site.server_pid()?;
+    let alone = resident(server)?.rss;
+
+    let began = Instant::now();
+    let swarm = Swarm::start(&site)?;
+    swarm.wait("connected")?;
+    let connected = began.elapsed().as_secs_f64();
+    swarm.wait("ready")?;
+    api.wait_for_idle_nodes(AGENTS)?;
+    let idle = began.elapsed().as_secs_f64();
+
+    let (mut memory, mut processor) =
+        (Samples::new("server memory while held: RSS", "MB"), Samples::new("server processor while held", "%"));
+    let until = Instant::now() + hold;
+    while Instant::now() < until {
+        let (at, before) = (Instant::now(), machine::processor_seconds(server)?);
+        std::thread::park_timeout(Duration::from_secs(1));
+        swarm.check()?;
+        processor.add(100.0 * (machine::processor_seconds(server)? - before) / at.elapsed().as_secs_f64());
+        memory.add(resident(server)?.rss);
+    }
+    api.wait_for_idle_nodes(AGENTS).context("not every node was held")?;
+
+    let ms = |name: &str| Samples::new(name, "ms");
+    let (mut ordered, mut running) = (ms("gang of 1,000: all have their orders"), ms("gang of 1,000: all run"));
+    let mut used = Samples::new("server processor time for such a gang", "ms");
+    let key = api.account_key()?;
+    for number in 0..gangs {
+        let mut job = job_json(ranks(&["true".to_owned()]));
+        job["properties"]["nodeCount"] = GANG.into();
+        let request = request_of(job, &api, &key)?;
+        let name = format!("gang{number}");
+        let before = machine::processor_seconds(server)?;
+        let began = api.submit(&name, &request)?;
+        ordered.add((swarm.wait("ordered")? - began).as_secs_f64() * 1e3);
+        running.add((swarm.wait("running")? - began).as_secs_f64() * 1e3);
+        api.wait_for_success(&name)?;
+        api.wait_for_idle_nodes(AGENTS)?;
+        used.add(1e3 * (machine::processor_seconds(server)? - before));
+    }
+    swarm.check()?;
+    println!(
+        "{AGENTS} agents connected after {connected:.1} s, all nodes idle after {idle:.1} s; then held for {} s",
+        hold.as_secs()
+    );
+    println!("server memory: {alone:.1} MB before they came, at most {:.1} MB\n", peak(server)?);
+    drop(swarm);
+    heading();
+    [&memory, &processor, &ordered, &running, &used].into_iter().for_each(Samples::row);
+    let figures = format!(
+        "{AGENTS} agents held for {} s without a loss: {:.0} MB ({:.1} kB an agent), {:.0} % of one processor ({:.0} µs a heartbeat); gang of {GANG}: all ordered after {:.0} ms, all run after {:.0} ms",
+        hold.as_secs(),
+        memory.max(),
+        1e3 * (memory.max() - alone) / AGENTS as f64,
+        processor.p50(),
+        1e4 * processor.p50() / AGENTS as f64,
+        ordered.p50(),
+        running.p50()
+    );
+    Ok(Verdict { met: true, figures })
+}
+
+/// Every agent is a file here and one there.
+fn allow_files() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    ensure!(files > 2 * AGENTS as u64, "a process may have only {files} files open here");
+    Ok(())
+}
+
+/// The process with the agents, and what it says.
+struct Swarm {
+    child: Child,
+    said: Receiver<(Instant, String)>,
+}
+
+impl Swarm {
+    fn start(site: &Site) -> Result<Self> {
+        let token = std::fs::read_to_string(site.data().join("join-token"))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(swarm::WORD).arg(site.profile()?.server).arg(AGENTS.to_string()).arg(GANG.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        writeln!(child.stdin.as_mut().expect("it is piped"), "{}", token.trim())?;
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let (sender, said) = channel();
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).try_for_each(|line| sender.send((Instant::now(), line)))
+        });
+        Ok(Self { child, said })
+    }
+
+    /// The moment when it said this word. Anything else that it says is a failure.
+    fn wait(&self, word: &str) -> Result<Instant> {
+        match self.said.recv_timeout(DEADLINE) {
+            Ok((at, said)) if said == word => Ok(at),
+            Ok((_, said)) => bail!("the agents said '{said}' instead of '{word}'"),
+            Err(_) => bail!("the agents did not say '{word}' within {} s", DEADLINE.as_secs()),
+        }
+    }
+
+    /// Has an agent been lost?
+    fn check(&self) -> Result<()> {
+        match self.said.try_recv() {
+            Ok((_, said)) => bail!("an agent was not held: {said}"),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        // It ends when its standard input does; `kill` only makes sure.
+        drop(self.child.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,145 @@
+//! No-op jobs of one node, end to end on four local nodes, beside Slurm and HyperQueue doing the same.
+//!
+//! A job is a shell line that says one word. It is submitted through the REST interface by one client that keeps its
+//! connections, its process is really run by a node's agent, its output is a file on the share. The clock runs from the
+//! first submit until the last job has ended. Every engine has four nodes that run one job at a time, writes one log a job
+//! and is asked in turn, so that whatever else the machine does hits all alike.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::fixture::{ACCOUNT, NODES, SHARE, job_json, make_resources, request_of};
+use crate::peers::hyperqueue::HyperQueue;
+use crate::peers::slurm::Slurm;
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "at least 5 times the jobs per second of Slurm and at least those of HyperQueue";
+const TIMES_SLURM: f64 = 5.0;
+/// What every job runs, in every engine.
+const LINE: &str = "echo done";
+/// Requests on the way at once.
+const IN_FLIGHT: usize = 8;
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let (rounds, jobs, slurm_jobs) = scale.pick((2, 1_000, 200), (5, 5_000, 1_000));
+    let peers = tempfile::Builder::new().prefix("corro-bench-peers-").tempdir()?;
+    let slurm = Slurm::start(peers.path());
+    let hyperqueue = HyperQueue::install(peers.path());
+    let corro = Corro::start()?;
+    let rate = |name: &str| Samples::new(name, "jobs/s");
+    let mut own = rate(&format!("Corro, {jobs} jobs"));
+    let mut slurm_single = rate(&format!("Slurm, {slurm_jobs} jobs, one a submit"));
+    let mut slurm_array = rate(&format!("Slurm, {slurm_jobs} jobs, one array"));
+    let mut queue_single = rate(&format!("HyperQueue, {jobs} jobs, one a submit"));
+    let mut queue_array = rate(&format!("HyperQueue, {jobs} jobs, one array"));
+    corro.round("warmup", 50)?;
+    for round in 0..rounds {
+        own.add(corro.round(&format!("round{round}"), jobs)?);
+        if let Ok(hyperqueue) = &hyperqueue {
+            for result in hyperqueue.run(jobs, 1, LINE)? {
+                queue_single.add(result.single);
+                queue_array.add(result.array);
+            }
+        }
+        if let Ok(slurm) = &slurm {
+            slurm_single.add(slurm.single(slurm_jobs)?);
+            slurm_array.add(slurm.array(slurm_jobs)?);
+        }
+    }
+    drop(corro);
+    match &slurm {
+        Ok(slurm) => println!("peer: {}, a controller and {NODES} nodes of one processor", slurm.version),
+        Err(error) => println!("peer: no Slurm: {error:#}"),
+    }
+    match &hyperqueue {
+        Ok(hyperqueue) => println!("peer: HyperQueue {}, {NODES} workers of one processor", hyperqueue.version),
+        Err(error) => println!("peer: no HyperQueue: {error:#}"),
+    }
+    println!();
+    heading();
+    [&own, &slurm_single, &slurm_array, &queue_single, &queue_array].into_iter().for_each(Samples::row);
+    Ok(verdict(
+        &own,
+        slurm.is_ok().then(|| best(&slurm_single, &slurm_array)),
+        hyperqueue.is_ok().then(|| best(&queue_single, &queue_array)),
+    ))
+}
+
+/// A peer is taken in the form in which it is faster.
+fn best<'a>(one: &'a Samples, other: &'a Samples) -> &'a Samples {
+    if one.p50() >= other.p50() { one } else { other }
+}
+
+fn verdict(own: &Samples, slurm: Option<&Samples>, hyperqueue: Option<&Samples>) -> Verdict {
+    let rate = own.p50();
+    let (Some(slurm), Some(hyperqueue)) = (slurm, hyperqueue) else {
+        let missing = if slurm.is_none() { "Slurm" } else { "HyperQueue" };
+        return Verdict {
+            met: false,
+            figures: format!("no peer {missing} to compare with; Corro alone: {rate:.0} jobs/s"),
+        };
+    };
+    let (times, over) = (rate / slurm.p50(), rate / hyperqueue.p50());
+    let figures = format!(
+        "{rate:.0} jobs/s (p50): {times:.1} times Slurm's {:.0} (promised: {TIMES_SLURM:.0}) and {over:.2} times HyperQueue's {:.0} (promised: 1)",
+        slurm.p50(),
+        hyperqueue.p50()
+    );
+    Verdict { met: times >= TIMES_SLURM && over >= 1.0, figures }
+}
+
+struct Corro {
+    site: Site,
+    api: Api,
+    key: String,
+}
+
+impl Corro {
+    fn start() -> Result<Self> {
+        let mut site = Site::new()?;
+        site.up()?;
+        make_resources(&site, NODES)?;
+        let api = Api::connect(&site)?;
+        api.wait_for_idle_nodes(NODES)?;
+        let key = api.account_key()?;
+        Ok(Self { site, api, key })
+    }
+
+    /// Jobs per second, from the first submit until the last has ended.
+    fn round(&self, name: &str, jobs: usize) -> Result<f64> {
+        let names: Vec<String> = (0..jobs).map(|job| format!("{name}_{job:05}")).collect();
+        let mut job = job_json(json!({"customToolkitSettings": {"commandLine": LINE}}));
+        job["properties"]["nodeCount"] = json!(1);
+        job["properties"]["stdOutErrPathPrefix"] = json!(format!("$AZ_BATCHAI_JOB_MOUNT_ROOT/{SHARE}/{name}"));
+        let request = request_of(job, &self.api, &self.key)?;
+        let began = Instant::now();
+        self.api.submit_all(&names, &request, IN_FLIGHT)?;
+        self.api.wait_for_last(names.last().expect("there are jobs"), NODES)?;
+        let elapsed = began.elapsed().as_secs_f64();
+        let succeeded = self.api.succeeded(name)?;
+        ensure!(succeeded == jobs, "{succeeded} of {jobs} jobs have succeeded when all nodes are idle");
+        let logs = whole_logs(&self.site.data().join("shares").join(ACCOUNT).join(SHARE).join(name))?;
+        ensure!(logs == jobs, "{logs} of {jobs} logs are on the share");
+        Ok(jobs as f64 / elapsed)
+    }
+}
+
+/// How many logs below a directory hold what the job said.
+fn whole_logs(directory: &Path) -> Result<usize> {
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            count += whole_logs(&entry.path())?;
+        } else if entry.file_name() == "stdout.txt" && std::fs::read(entry.path())? == b"done\n" {
+            count += 1;
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,54 @@
+# Runs no-op jobs on a HyperQueue of its own: a server and four workers of one processor each.
+# Arguments: number of jobs, rounds, directory, shell line. One line a round: jobs per second with one job a submit, and
+# with one job of as many tasks.
+import os
+import sys
+import time
+
+from hyperqueue import Job
+from hyperqueue.cluster import LocalCluster, WorkerConfig
+
+count, rounds, directory, line = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+
+
+def add(job, number, folder):
+    job.program(["bash", "-c", line], stdout=f"{folder}/{number}.out", stderr=f"{folder}/{number}.err")
+    return job
+
+
+def folder_of(name):
+    path = os.path.join(directory, name)
+    os.mkdir(path)
+    return path
+
+
+def check(folder):
+    done = sum(1 for number in range(count) if open(f"{folder}/{number}.out").read() == "done\n")
+    assert done == count, f"{done} of {count} logs are whole"
+
+
+with LocalCluster(server_dir=os.path.join(directory, "server")) as cluster:
+    for _ in range(4):
+        cluster.start_worker(WorkerConfig(cores=1))
+    client = cluster.client()
+
+    def wait(jobs):
+        # Without the progress bar, which would cost the peer time.
+        failed = client.connection.wait_for_jobs([job.id for job in jobs], lambda *_: None)
+        assert not failed, f"{len(failed)} jobs failed"
+
+    for round in range(rounds):
+        folder = folder_of(f"single{round}")
+        began = time.perf_counter()
+        wait([client.submit(add(Job(), number, folder)) for number in range(count)])
+        single = count / (time.perf_counter() - began)
+        check(folder)
+        folder = folder_of(f"array{round}")
+        began = time.perf_counter()
+        job = Job()
+        for number in range(count):
+            add(job, number, folder)
+        wait([client.submit(job)])
+        array = count / (time.perf_counter() - began)
+        check(folder)
+        print(f"round {single} {array}", flush=True)

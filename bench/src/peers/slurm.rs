@@ -1,0 +1,218 @@
+//! Slurm from Debian's packages: a controller and four node daemons on this machine, with a key, ports and directories of
+//! their own. Tuned for many short jobs as far as its documents and a look at its log led: see `configuration`.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{Daemon, count_files, output_of};
+use crate::site::wait_for;
+
+const NODES: usize = 4;
+/// Commands that submit at the same time.
+const CLIENTS: usize = 4;
+/// Rarely enough to leave the processor to Slurm.
+const LOOK: Duration = Duration::from_millis(20);
+/// Reaching it is a broken peer, not a measurement.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+pub struct Slurm {
+    directory: PathBuf,
+    pub version: String,
+    /// The last to start is the first to end.
+    daemons: Vec<Daemon>,
+}
+
+impl Slurm {
+    /// Installs what is missing, starts everything and waits until all nodes are idle.
+    pub fn start(directory: &Path) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "Slurm's daemons need root here");
+        install()?;
+        let directory = directory.join("slurm");
+        for name in ["run", "state", "log", "out"] {
+            fs::create_dir_all(directory.join(name))?;
+        }
+        let key = directory.join("munge.key");
+        fs::write(&key, rand_bytes()?)?;
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o400))?;
+        fs::write(directory.join("slurm.conf"), configuration(&directory)?)?;
+        fs::write(directory.join("job.sh"), "#!/bin/bash\necho done\n")?;
+        let version = output_of(Command::new("slurmctld").arg("-V"))?.trim().to_owned();
+        let mut slurm = Self { directory, version, daemons: Vec::new() };
+        slurm.start_daemons()?;
+        Ok(slurm)
+    }
+
+    fn start_daemons(&mut self) -> Result<()> {
+        let at = |name: &str| self.directory.join(name);
+        let mut munged = Command::new("munged");
+        munged.args(["--foreground", "--force", "--num-threads=4"]);
+        for (option, file) in [
+            ("--socket", "run/munge.sock"),
+            ("--key-file", "munge.key"),
+            ("--pid-file", "run/munged.pid"),
+            ("--log-file", "log/munged.log"),
+            ("--seed-file", "run/munge.seed"),
+        ] {
+            munged.arg(format!("{option}={}", at(file).display()));
+        }
+        let socket = at("run/munge.sock");
+        self.daemons.push(Daemon::start(&mut munged)?);
+        wait_for("the key service", LOOK, || Ok(socket.exists().then_some(())))?;
+        let controller = Daemon::start(&mut self.command("slurmctld", &["-D", "-i"]))?;
+        self.daemons.push(controller);
+        for node in 1..=NODES {
+            fs::create_dir_all(self.directory.join(format!("spool/n{node}")))?;
+            let daemon = Daemon::start(&mut self.command("slurmd", &["-D", "-N", &format!("n{node}")]))?;
+            self.daemons.push(daemon);
+        }
+        wait_for("Slurm's nodes", Duration::from_millis(200), || {
+            let states = output_of(&mut self.command("sinfo", &["-h", "-N", "-o", "%T"])).unwrap_or_default();
+            Ok((states.lines().filter(|state| *state == "idle").count() == NODES).then_some(()))
+        })
+    }
+
+    /// Jobs per second, each submitted by a command of its own, several commands at once.
+    pub fn single(&self, jobs: usize) -> Result<f64> {
+        let out = self.fresh_output()?;
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let submit = |client: usize| {
+                let out = &out;
+                move || (client..jobs).step_by(CLIENTS).try_for_each(|job| self.submit(&out.join(job.to_string()), &[]))
+            };
+            let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(submit(client))).collect();
+            clients.into_iter().try_for_each(|client| client.join().expect("submitting does not panic"))
+        })?;
+        self.wait(&out, jobs)?;
+        Ok(jobs as f64 / began.elapsed().as_secs_f64())
+    }
+
+    /// Jobs per second, all submitted as one array.
+    pub fn array(&self, jobs: usize) -> Result<f64> {
+        let out = self.fresh_output()?;
+        let began = Instant::now();
+        self.submit(&out.join("%a"), &[&format!("--array=1-{jobs}")])?;
+        self.wait(&out, jobs)?;
+        Ok(jobs as f64 / began.elapsed().as_secs_f64())
+    }
+
+    fn submit(&self, log: &Path, options: &[&str]) -> Result<()> {
+        let mut command = self.command("sbatch", &["-Q", "-n1", "-o"]);
+        command.arg(log).args(options).arg(self.directory.join("job.sh"));
+        output_of(command.current_dir(&self.directory)).map(|_| ())
+    }
+
+    /// Looks at the logs first, which costs Slurm nothing, and asks it only when all are there.
+    fn wait(&self, out: &Path, jobs: usize) -> Result<()> {
+        let deadline = Instant::now() + DEADLINE;
+        while count_files(out)? < jobs || !output_of(&mut self.command("squeue", &["-h", "-o", "%i"]))?.is_empty() {
+            if Instant::now() > deadline {
+                bail!("Slurm did not end {jobs} jobs within {} s", DEADLINE.as_secs());
+            }
+            std::thread::park_timeout(LOOK);
+        }
+        let whole = |file: std::io::Result<fs::DirEntry>| Ok::<_, std::io::Error>(fs::read(file?.path())? == b"done\n");
+        let logs: Vec<bool> = fs::read_dir(out)?.map(whole).collect::<Result<_, _>>()?;
+        ensure!(logs.iter().all(|whole| *whole), "some of Slurm's logs are not whole");
+        Ok(())
+    }
+
+    fn fresh_output(&self) -> Result<PathBuf> {
+        Ok(tempfile::Builder::new().prefix("round-").tempdir_in(self.directory.join("out"))?.keep())
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).env("SLURM_CONF", self.directory.join("slurm.conf"));
+        command
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        while let Some(daemon) = self.daemons.pop() {
+            drop(daemon);
+        }
+    }
+}
+
+fn install() -> Result<()> {
+    let missing = ["slurmctld", "slurmd", "sbatch", "munged"].iter().any(|name| find(name).is_none());
+    if missing {
+        let mut command = Command::new("sh");
+        let packages = "slurmctld slurmd slurm-client munge";
+        command.arg("-c").arg(format!(
+            "apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 {packages}"
+        ));
+        output_of(command.env("DEBIAN_FRONTEND", "noninteractive")).context("cannot install Slurm from packages")?;
+    }
+    Ok(())
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places.map(|place| place.join(program)).find(|file| file.is_file())
+}
+
+/// One processor a node, so that a node runs one job at a time as Corro's do. What makes it fast: no accounting, no
+/// scheduler that looks ahead, no pause between two looks at the queue, the cheapest way to track processes. The epilog is
+/// there because of what it brings about: without one, a node that has finished is noticed by a loop that runs once a
+/// second; with one, the node says so, and the queue is looked at immediately (ten times the jobs per second).
+fn configuration(directory: &Path) -> Result<String> {
+    let ports: Vec<TcpListener> =
+        (0..=NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let ports: Vec<u16> = ports.iter().map(|port| Ok(port.local_addr()?.port())).collect::<std::io::Result<_>>()?;
+    let host = output_of(Command::new("hostname").arg("-s"))?.trim().to_owned();
+    let at = directory.display();
+    let mut text = format!(
+        "ClusterName=bench
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={at}/run/munge.sock
+SlurmctldPort={}
+StateSaveLocation={at}/state
+SlurmdSpoolDir={at}/spool/%n
+SlurmctldPidFile={at}/run/slurmctld.pid
+SlurmdPidFile={at}/run/slurmd.%n.pid
+SlurmctldLogFile={at}/log/slurmctld.log
+SlurmdLogFile={at}/log/slurmd.%n.log
+SlurmctldDebug=error
+SlurmdDebug=error
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000,partition_job_depth=10000
+Epilog=/bin/true
+MpiDefault=none
+ReturnToService=2
+MaxJobCount=100000
+MaxArraySize=100001
+SlurmdParameters=config_overrides
+",
+        ports[0]
+    );
+    for (node, port) in (1..).zip(&ports[1..]) {
+        let place = format!("NodeHostname={host} NodeAddr=127.0.0.1 Port={port}");
+        text += &format!("NodeName=n{node} {place} CPUs=1 RealMemory=1000 State=UNKNOWN\n");
+    }
+    text += &format!("PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP\n");
+    Ok(text)
+}
+
+fn rand_bytes() -> Result<Vec<u8>> {
+    let mut bytes = vec![0; 128];
+    std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes)
+}

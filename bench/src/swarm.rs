@@ -1,0 +1,185 @@
+//! Many simulated agents in one process: each joins with the open token, keeps a WebSocket of its own and speaks as real
+//! agents do (what it observes when that changes, a heartbeat and a ping every second), but runs nothing. A mode of this
+//! binary, so that its processor time is not the server's; it says what happens in lines on its standard output.
+
+use std::convert::Infallible;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use corro_model::node::*;
+use corro_model::{Secret, Timestamp};
+use futures_util::{SinkExt, StreamExt};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio_tungstenite::connect_async_with_config;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, header::AUTHORIZATION};
+use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
+
+/// The hidden first argument.
+pub const WORD: &str = "swarm";
+/// So many join at a time.
+const JOINING: usize = 64;
+/// How long the ranks that nobody runs take.
+const RUN_TIME: Duration = Duration::from_secs(1);
+
+/// What all agents have reached, said aloud when it is what was waited for.
+struct Tally {
+    agents: usize,
+    gang: usize,
+    connected: AtomicUsize,
+    ready: AtomicUsize,
+    ordered: AtomicUsize,
+    running: AtomicUsize,
+}
+
+impl Tally {
+    fn count(&self, counter: &AtomicUsize, full: usize, word: &str) {
+        if counter.fetch_add(1, Ordering::SeqCst) + 1 == full {
+            println!("{word}");
+        }
+    }
+}
+
+/// `swarm SERVER AGENTS GANG`, the join token on standard input. Ends with its parent.
+pub fn run(arguments: &[String]) -> ExitCode {
+    let [server, agents, gang] = arguments else { return ExitCode::from(2) };
+    let (Ok(agents), Ok(gang)) = (agents.parse(), gang.parse()) else { return ExitCode::from(2) };
+    let mut token = String::new();
+    if std::io::stdin().read_line(&mut token).is_err() {
+        return ExitCode::from(2);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let zero = || AtomicUsize::new(0);
+    let tally = Tally { agents, gang, connected: zero(), ready: zero(), ordered: zero(), running: zero() };
+    let (tally, doors) = (Arc::new(tally), Arc::new(Semaphore::new(JOINING)));
+    let address = server.trim_start_matches("http://").to_owned();
+    runtime.block_on(async move {
+        for number in 0..agents {
+            let (tally, doors) = (tally.clone(), doors.clone());
+            let (address, token) = (address.clone(), Secret::new(token.trim()));
+            tokio::spawn(async move {
+                let error = live(number, &address, token, &tally, &doors).await.unwrap_err();
+                println!("lost {number}: {error:#}");
+            });
+        }
+        // Whoever started this closes our standard input when it ends.
+        let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await;
+    });
+    std::process::exit(0)
+}
+
+/// Until something goes wrong.
+async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors: &Semaphore) -> Result<Infallible> {
+    let door = doors.acquire().await?;
+    let credential = join(address, token).await?;
+    let mut request = format!("ws://{address}{CONNECT_PATH}").into_client_request()?;
+    request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_str(&bearer(&credential))?);
+    let config = WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(4096);
+    let (socket, _) = connect_async_with_config(request, Some(config), true).await.context("cannot connect")?;
+    drop(door);
+    let (mut sink, mut stream) = socket.split();
+    tally.count(&tally.connected, tally.agents, "connected");
+    // Spread over the second, as agents that were not started together are.
+    let first = Instant::now() + HEARTBEAT * (number % 1000) as u32 / 1000;
+    let mut beat = interval_at(first, HEARTBEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut agent = Agent::default();
+    let mut end: Option<std::pin::Pin<Box<tokio::time::Sleep>>> = None;
+    sink.send(text(&FromNode::Observed(agent.observed.clone()))).await?;
+    loop {
+        let before = agent.observed.clone();
+        tokio::select! {
+            message = stream.next() => match message.context("the server closed the connection")?? {
+                Message::Text(message) => match serde_json::from_str(&message)? {
+                    ToNode::Desired(desired) => {
+                        if agent.on_desired(desired, tally) {
+                            end = Some(Box::pin(sleep(RUN_TIME)));
+                        }
+                    }
+                    ToNode::Fenced { reason } => bail!("fenced: {reason}"),
+                },
+                Message::Close(_) => bail!("the server said goodbye"),
+                _ => {}
+            },
+            _ = beat.tick() => {
+                sink.feed(text(&FromNode::Heartbeat)).await?;
+                sink.send(Message::Ping(Default::default())).await?;
+            }
+            () = async { match &mut end { Some(end) => end.await, None => std::future::pending().await } } => {
+                end = None;
+                agent.end();
+            }
+        }
+        if agent.observed != before {
+            sink.send(text(&FromNode::Observed(agent.observed.clone()))).await?;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Agent {
+    observed: ObservedNode,
+    rank: usize,
+}
+
+impl Agent {
+    /// True when the ranks start.
+    fn on_desired(&mut self, desired: DesiredNode, tally: &Tally) -> bool {
+        if !self.observed.ready {
+            self.observed.ready = true;
+            tally.count(&tally.ready, tally.agents, "ready");
+        }
+        let Some(DesiredTask { goal, order }) = desired.task else {
+            self.observed.task = None;
+            return false;
+        };
+        if self.observed.task.as_ref().is_none_or(|task| task.attempt != order.attempt) {
+            tally.count(&tally.ordered, tally.gang, "ordered");
+            let address = order.hosts[order.host_idx].address.clone();
+            let gang = order.is_master().then_some(GangAddress { address, rendezvous_port: 1, master_port: 2 });
+            let phase = TaskPhase::Prepared { gang };
+            self.rank = order.host_idx;
+            self.observed.task = Some(ObservedTask { attempt: order.attempt, phase, exits: Vec::new() });
+        }
+        let Some(task) = &mut self.observed.task else { return false };
+        if let (Goal::Run { .. } | Goal::PrepareAndRun, TaskPhase::Prepared { .. }) = (goal, &task.phase) {
+            tally.count(&tally.running, tally.gang, "running");
+            task.phase = TaskPhase::Running;
+            return true;
+        }
+        false
+    }
+
+    fn end(&mut self) {
+        if let Some(task) = &mut self.observed.task {
+            let at = Timestamp::from(std::time::SystemTime::now());
+            let (exit_code, signal, stopped, stderr_tail) = (Some(0), None, false, String::new());
+            task.exits = vec![RankExit { rank: self.rank, exit_code, signal, stopped, at, stderr_tail }];
+            task.phase = TaskPhase::Ended { failure: None };
+        }
+    }
+}
+
+/// Asks until a cluster wants a node.
+async fn join(address: &str, token: Secret) -> Result<NodeCredential> {
+    let body = serde_json::to_string(&JoinRequest { token })?;
+    loop {
+        let answer = crate::http::post(address, JOIN_PATH, &body).await?;
+        match answer.status {
+            200 => return Ok(serde_json::from_slice(&answer.body)?),
+            204 => sleep(Duration::from_millis(200)).await,
+            status => bail!("joining was answered with {status}"),
+        }
+    }
+}
+
+fn text(message: &FromNode) -> Message {
+    Message::text(serde_json::to_string(message).expect("messages are plain data"))
+}
