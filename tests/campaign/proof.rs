@@ -125,11 +125,10 @@ fn bad_streams(desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String
     streams.iter().filter_map(finding).collect()
 }
 
-/// A job may fail because its rank, its node or what its node starts processes with was killed, or because a user ended
-/// it; for no other reason.
+/// A job may fail because its rank or its node was killed or a user ended it; for no other reason.
 fn unreasonable_ends(ledger: &Ledger) -> Vec<String> {
     let ended = ledger.ended();
-    let known = ["succeeded", "JobFailed", "JobTerminated", "NodeLost", "AgentRestarted"];
+    let known = ["succeeded", "JobFailed", "JobTerminated", "NodeLost"];
     let odd = ended.iter().filter(|(_, job)| !known.contains(&end_of(job).as_str()));
     odd.map(|(name, job)| format!("{name} ended oddly: {}", job["properties"]["executionInfo"])).collect()
 }

@@ -7,6 +7,8 @@ use corro_model::node::{GangAddress, Goal, ObservedTask, RankExit, TaskFailure, 
 
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
+/// What an agent says of a job that ended with the agent before it.
+const AGENT_RESTARTED: &str = "AgentRestarted";
 /// How long a rank may take to save its work when a user, a limit or a resize ends it.
 const POLITE_GRACE_MS: u64 = 5_000;
 
@@ -90,6 +92,10 @@ pub fn decide(gang: &Gang) -> Step {
         // The state machine reports the user's wish, whatever the ranks said.
         _ if gang.terminating => Ending::Failed { exit_code: None, errors: Vec::new() },
         (Some(member), _) => Ending::NodeLost { node: member.node.clone() },
+        // An agent that ended under the job is as good as a lost node: the job is not to blame.
+        (None, Some(Blame::Task(node, failure))) if failure.error.code == AGENT_RESTARTED => {
+            Ending::NodeLost { node: node.clone() }
+        }
         _ if gang.evicted => Ending::Interrupted,
         (None, Some(blame)) => blame.ending(),
         (None, None) => overdue(gang),
@@ -325,6 +331,15 @@ mod tests {
         check([None, complained()], |gang| gang.members[0].lost = true, is(stop()));
         let gone = |gang: &mut Gang| (gang.members[0].lost, gang.members[0].gone) = (true, true);
         check([None, complained()], gone, is(Step::End(Ending::NodeLost { node: node(1) })));
+    }
+
+    #[test]
+    fn a_job_whose_agent_was_restarted_is_tried_again() {
+        let error = BatchAiError::new(AGENT_RESTARTED, "stopped while the job ran on it");
+        let failure = TaskFailure { exit_code: None, error, at: Timestamp::from_millis(3) };
+        let restarted = Some(report(TaskPhase::Ended { failure: Some(failure) }, vec![]));
+        let stopped = RankExit { stopped: true, ..exit(1, 0, 4) };
+        check([restarted, Some(ended(vec![stopped]))], |_| {}, is(Step::End(Ending::NodeLost { node: node(1) })));
     }
 
     #[test]
