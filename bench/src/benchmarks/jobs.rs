@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{Scale, Verdict};
 use crate::api::Api;
 use crate::fixture::{ACCOUNT, NODES, SHARE, job_json, make_resources, request_of};
+use crate::machine::processor_seconds;
 use crate::peers::hyperqueue::HyperQueue;
 use crate::peers::slurm::Slurm;
 use crate::site::Site;
@@ -38,9 +39,15 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let mut slurm_array = rate(&format!("Slurm, {slurm_jobs} jobs, one array"));
     let mut queue_single = rate(&format!("HyperQueue, {jobs} jobs, one a submit"));
     let mut queue_array = rate(&format!("HyperQueue, {jobs} jobs, one array"));
+    let mut server = Samples::new("Corro's server: processor time a job", "ms");
+    let mut agents = Samples::new("Corro's agents: processor time a job", "ms");
     corro.round("warmup", 50)?;
     for round in 0..rounds {
+        let before = corro.processor_seconds()?;
         own.add(corro.round(&format!("round{round}"), jobs)?);
+        let after = corro.processor_seconds()?;
+        server.add(1e3 * (after.0 - before.0) / jobs as f64);
+        agents.add(1e3 * (after.1 - before.1) / jobs as f64);
         if let Ok(hyperqueue) = &hyperqueue {
             for result in hyperqueue.run(jobs, 1, LINE)? {
                 queue_single.add(result.single);
@@ -63,7 +70,9 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     }
     println!();
     heading();
-    [&own, &slurm_single, &slurm_array, &queue_single, &queue_array].into_iter().for_each(Samples::row);
+    [&own, &server, &agents, &slurm_single, &slurm_array, &queue_single, &queue_array]
+        .into_iter()
+        .for_each(Samples::row);
     Ok(verdict(
         &own,
         slurm.is_ok().then(|| best(&slurm_single, &slurm_array)),
@@ -109,6 +118,13 @@ impl Corro {
         api.wait_for_idle_nodes(NODES)?;
         let key = api.account_key()?;
         Ok(Self { site, api, key })
+    }
+
+    /// What the server and all agents have used so far, without the jobs' own processes and their guards.
+    fn processor_seconds(&self) -> Result<(f64, f64)> {
+        let agents = self.site.agents();
+        let agents = agents.iter().map(|(_, pid)| processor_seconds(*pid)).sum::<Result<f64>>()?;
+        Ok((processor_seconds(self.site.server_pid()?)?, agents))
     }
 
     /// Jobs per second, from the first submit until the last has ended.
