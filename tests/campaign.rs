@@ -22,6 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use harness::dice::Dice;
 use harness::{Site, wait_for};
 
 /// Nodes the cluster begins with; resizes go from two fewer to one more.
@@ -63,23 +64,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, not {text:?}")))
 }
 
-/// Choices that a seed repeats (SplitMix64).
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64, who: u64) -> Self {
-        Self(seed ^ who.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
-
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.roll(from.len() as u64) as usize) }
-    }
+/// The choices of one worker; each has its own, so that one's haste does not change another's luck.
+fn dice_of(who: u64, seed: u64) -> Dice {
+    Dice::new(seed.rotate_left(16) ^ who)
 }

@@ -7,7 +7,7 @@
 
 #[path = "simulation/body.rs"]
 mod body;
-#[path = "simulation/dice.rs"]
+#[path = "harness/dice.rs"]
 mod dice;
 #[path = "simulation/faults.rs"]
 mod faults;

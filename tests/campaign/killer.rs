@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::Dice;
+use super::dice_of;
 use super::harness::{Site, signal};
 use super::ledger::Ledger;
 
@@ -28,11 +28,11 @@ impl fmt::Display for Kills {
 }
 
 pub fn kill_until(site: &mut Site, ledger: &Ledger, until: Instant, seed: u64) -> Kills {
-    let (mut kills, mut dice) = (Kills::default(), Dice::new(seed, 0));
+    let (mut kills, mut dice) = (Kills::default(), dice_of(0, seed));
     while Instant::now() < until {
-        std::thread::park_timeout(Duration::from_millis(20 + dice.roll(400)));
+        std::thread::park_timeout(Duration::from_millis(20 + dice.between(0, 400)));
         ledger.saw_nodes(site.agents().into_iter().map(|(node, _)| node));
-        let what = match dice.roll(10) {
+        let what = match dice.between(0, 10) {
             0..2 => {
                 site.crash_and_restart();
                 Some("servers")

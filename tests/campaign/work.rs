@@ -8,8 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::desk::Desk;
+use super::harness::dice::Dice;
 use super::ledger::Ledger;
-use super::{Dice, NODES};
+use super::{NODES, dice_of};
 
 /// As many jobs as may wait at once: the end must not take longer than the campaign.
 const BACKLOG: usize = 12;
@@ -29,12 +30,12 @@ pub struct Streamed {
 pub fn start(desk: &Desk, ledger: &Arc<Ledger>, over: &Arc<AtomicBool>, seed: u64) -> Workers {
     let hand = |work: fn(&Desk, &Ledger, &AtomicBool, Dice), who: u64| {
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
-        std::thread::spawn(move || work(&desk, &ledger, &over, Dice::new(seed, who)))
+        std::thread::spawn(move || work(&desk, &ledger, &over, dice_of(who, seed)))
     };
     let hands = vec![hand(submit, 1), hand(meddle, 2), hand(look, 3)];
     let followers = (0..FOLLOWERS).map(|i| {
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
-        std::thread::spawn(move || follow(&desk, &ledger, &over, Dice::new(seed, 10 + i)))
+        std::thread::spawn(move || follow(&desk, &ledger, &over, dice_of(10 + i, seed)))
     });
     Workers { hands, followers: followers.collect() }
 }
@@ -54,7 +55,7 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
         if over.load(SeqCst) {
             return;
         }
-        let (name, nodes, steps) = (format!("job{i}"), 1 + dice.roll(3) as usize, 2 + dice.roll(16));
+        let (name, nodes, steps) = (format!("job{i}"), 1 + dice.between(0, 3) as usize, 2 + dice.between(0, 16));
         // Without an answer nothing was promised; the name is not used again.
         if desk.submit(&name, nodes, steps) {
             ledger.acknowledge(&name, steps);
@@ -67,13 +68,13 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
 /// Resizes, and now and then ends somebody's job.
 fn meddle(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
     while !over.load(SeqCst) {
-        pause(300 + dice.roll(1_500));
-        if dice.roll(4) == 0 {
+        pause(300 + dice.between(0, 1_500));
+        if dice.between(0, 4) == 0 {
             if let Some(name) = dice.pick(&ledger.unfinished()) {
                 desk.terminate(name);
             }
         } else {
-            desk.resize(NODES - 2 + dice.roll(4) as usize);
+            desk.resize(NODES - 2 + dice.between(0, 4) as usize);
         }
     }
 }
