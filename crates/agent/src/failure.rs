@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use corro_launch::exit::Exit;
 use corro_model::batchai::BatchAiError;
-use corro_model::node::{TaskFailure, VolumeKind};
+use corro_model::node::{AGENT_RESTARTED, TaskFailure, VolumeKind};
 use corro_model::{NodeId, Timestamp};
 
 /// What the service showed where no process had an exit code.
@@ -104,7 +104,7 @@ pub fn log_write(path: &Path, node: &NodeId, lost_bytes: u64, why: &dyn Error) -
 pub fn agent_restarted(node: &NodeId) -> TaskFailure {
     let message =
         format!("The agent of node {node} was stopped while the job ran on it; its processes have been ended");
-    failed(BatchAiError::new("AgentRestarted", message).with("Node", node.as_str()))
+    failed(BatchAiError::new(AGENT_RESTARTED, message).with("Node", node.as_str()))
 }
 
 /// What could be done was done.

@@ -271,6 +271,9 @@ pub enum TaskPhase {
     },
 }
 
+/// The code of the failure of an attempt that ended with its agent: no fault of the job, which may be tried again.
+pub const AGENT_RESTARTED: &str = "AgentRestarted";
+
 /// Why a node's part failed before or beside its ranks (mount, preparation, spawn).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskFailure {

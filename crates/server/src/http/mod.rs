@@ -124,7 +124,7 @@ impl Api {
         answer: impl Future<Output = Result<Response, ApiError>>,
     ) -> Result<Response, Refused> {
         if let Verdict::Wait(wait) = self.limits.take(Asker::Stranger(address.to_owned()), Instant::now()) {
-            return Err(anonymous(too_many("this address", wait)));
+            return Err(anonymous(too_many("this address", "--anonymous-rate", wait)));
         }
         answer.await.map_err(anonymous)
     }
@@ -149,7 +149,7 @@ impl Api {
         let refused = |error: ApiError| Refused { caller: Some(id.clone()), error };
         let remaining = match self.limits.take(asker, Instant::now()) {
             Verdict::Granted { remaining } => remaining,
-            Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), wait))),
+            Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), "--rate", wait))),
         };
         let answered = self.router.dispatch(&self.app.acting_as(caller, address), request).await;
         let mut response = answered.map_err(refused)?;
@@ -228,10 +228,10 @@ fn anonymous(error: ApiError) -> Refused {
     Refused { caller: None, error }
 }
 
-fn too_many(who: &str, wait: Duration) -> ApiError {
+fn too_many(who: &str, flag: &str, wait: Duration) -> ApiError {
     let seconds = wait.as_secs_f64().ceil().max(1.0);
     let message = format!(
-        "The number of requests of {who} exceeds what the server allows (see --rate). Please try again after {seconds} seconds."
+        "The number of requests of {who} exceeds what the server allows (see {flag}). Please try again after {seconds} seconds."
     );
     ApiError::new(429, "TooManyRequests", message)
 }

@@ -3,12 +3,10 @@
 
 use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
-use corro_model::node::{GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
+use corro_model::node::{AGENT_RESTARTED, GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
 
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
-/// What an agent says of a job that ended with the agent before it.
-const AGENT_RESTARTED: &str = "AgentRestarted";
 /// How long a rank may take to save its work when a user, a limit or a resize ends it.
 const POLITE_GRACE_MS: u64 = 5_000;
 
