@@ -324,7 +324,7 @@ fn order(attempt: corro_model::AttemptId, hosts: Vec<GangHost>, node: &NodeId) -
         experiment: String::new(),
         job: String::new(),
         segment: String::new(),
-        hosts,
+        hosts: hosts.into(),
         host_idx,
         command: String::new(),
         ranked: true,

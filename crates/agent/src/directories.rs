@@ -4,12 +4,14 @@
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, openat, symlinkat};
 
 use corro_model::node::TaskOrder;
 
+use crate::spare::{SPARE, Spare};
 use crate::tree;
 
 /// Where things lie, as the job is told. Pure.
@@ -47,6 +49,7 @@ impl Layout {
 pub struct Directories {
     root: PathBuf,
     handle: OwnedFd,
+    spare: Spare,
 }
 
 /// The handles of the running job.
@@ -65,11 +68,16 @@ impl Directories {
         for name in [MOUNTS, JOBS, HOME] {
             tree::make_beneath(&handle, name)?;
         }
-        Ok(Directories { root, handle })
+        let spare = Spare::open(&handle)?;
+        Ok(Directories { root, handle, spare })
     }
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    pub fn spare(&self) -> &Spare {
+        &self.spare
     }
 
     /// Where cluster volumes appear.
@@ -79,18 +87,27 @@ impl Directories {
 
     /// Removes what earlier jobs left and makes the directories of this one.
     pub fn begin(&self, order: &TaskOrder) -> io::Result<JobDirectories> {
-        if let Err(error) = self.empty(&[JOBS, HOME]) {
+        let name = JobName::from(order);
+        let path = name.path()?;
+        if let Err(error) = self.make_room(&name) {
             // A file that nobody can remove must not make this node fail every job from now on.
             tracing::warn!(%error, "not everything that an earlier job left could be removed");
         }
         let layout = Layout::new(&self.root, order);
-        let job = tree::make_beneath(&self.handle, &JobName::from(order).path()?)?;
+        let (parent, last) = path.rsplit_once('/').expect("a job lies below its experiment");
+        let experiment = tree::make_beneath(&self.handle, parent)?;
+        let alone = order.hosts.len() == 1;
+        let as_new = alone && self.spare.take_job(&experiment, last);
+        let job = tree::make_beneath(&experiment, last)?;
         let mounts = tree::make_beneath(&job, MOUNTS)?;
-        std::fs::create_dir_all(&order.shared_temp)?;
-        symlinkat(&order.shared_temp, &job, SHARED)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(&job, HOSTFILE, flags, Mode::from_raw_mode(0o644))?;
-        io::Write::write_all(&mut std::fs::File::from(file), hostfile(order).as_bytes())?;
+        if alone {
+            // Nobody else has to see it.
+            tree::make_beneath(&job, SHARED)?;
+        } else {
+            std::fs::create_dir_all(&order.shared_temp)?;
+            symlinkat(&order.shared_temp, &job, SHARED)?;
+        }
+        write_hostfile(&job, hostfile(order).as_bytes(), as_new)?;
         Ok(JobDirectories { layout, mounts })
     }
 
@@ -104,9 +121,19 @@ impl Directories {
         let path = name.path()?;
         let (parent, job) = path.rsplit_once('/').expect("a job lies below its experiment");
         match tree::open_beneath(&self.handle, parent)? {
+            Some(experiment) if self.spare.keep_job(&experiment, job) => Ok(()),
             Some(experiment) => tree::remove(&experiment, job),
             None => Ok(()),
         }
+    }
+
+    /// Removes everything of earlier jobs but the directories that this one lies in.
+    fn make_room(&self, name: &JobName) -> io::Result<()> {
+        let jobs = tree::make_beneath(&self.handle, JOBS);
+        if jobs.and_then(|jobs| tree::empty_but(&jobs, &[&name.workspace, &name.experiment])).is_err() {
+            self.empty(&[JOBS])?;
+        }
+        self.empty(&[HOME])
     }
 
     /// The home of those who log in. Not the jobs' one: that is emptied for each.
@@ -122,12 +149,13 @@ impl Directories {
 
     /// Removes everything a job or a mount can have left on this node.
     pub fn clean(&self) -> io::Result<()> {
-        self.empty(&[MOUNTS, JOBS, HOME])
+        self.empty(&[MOUNTS, JOBS, HOME])?;
+        self.spare.clear()
     }
 
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
-        [MOUNTS, JOBS, HOME, LOGIN].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
+        [MOUNTS, JOBS, HOME, LOGIN, SPARE].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
     }
 
     fn empty(&self, names: &[&str]) -> io::Result<()> {
@@ -181,11 +209,28 @@ pub fn remove_shared_temp(path: &Path) -> io::Result<()> {
     }
 }
 
+/// One that is there already is overwritten in place where it differs: a file that is cut to nothing and written again is
+/// brought to the disk by careful file systems.
+fn write_hostfile(job: &OwnedFd, text: &[u8], is_there: bool) -> io::Result<()> {
+    let fresh = if is_there { OFlags::RDWR } else { OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL };
+    let flags = fresh | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = std::fs::File::from(openat(job, HOSTFILE, flags, Mode::from_raw_mode(0o644))?);
+    if is_there {
+        let mut old = Vec::new();
+        io::Read::read_to_end(&mut &file, &mut old)?;
+        if old == text {
+            return Ok(());
+        }
+    }
+    file.write_all_at(text, 0)?;
+    file.set_len(text.len() as u64)
+}
+
 /// In Open MPI's form. A node that runs no process of ours still offers a place to a launcher that the user's own
 /// command starts.
 fn hostfile(order: &TaskOrder) -> String {
     let mut text = String::new();
-    for host in &order.hosts {
+    for host in order.hosts.iter() {
         let slots = if order.ranked { host.slots } else { host.slots.max(1) };
         writeln!(text, "{} slots={slots}", host.address).expect("writing to a string does not fail");
     }

@@ -220,11 +220,13 @@ impl Driver {
         let result = self.context.directories.mounts().map(|root| {
             let path = self.context.directories.root().join("mounts");
             for old in self.local.volumes.iter().flatten().filter(|old| !volumes.contains(old)) {
-                if let Err(error) = mounts::unmount(&root, old) {
+                if let Err(error) = mounts::unmount(&root, old, self.context.directories.spare()) {
                     tracing::warn!(%error, volume = old.label, "a volume could not be unmounted");
                 }
             }
-            volumes.iter().try_for_each(|volume| mounts::mount(&root, &path, volume).map(|_| ()))
+            volumes.iter().try_for_each(|volume| {
+                mounts::mount(&root, &path, volume, self.context.directories.spare()).map(|_| ())
+            })
         });
         self.local.problem = match result {
             Ok(mounted) => mounted.err(),

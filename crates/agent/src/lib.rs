@@ -4,7 +4,7 @@
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
 //! job); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
-//! stands on: `directories`, `tree`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
+//! stands on: `directories`, `tree`, `spare`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
 //! `failure`; what survives a crash: `memory`, `durable`.
 
 mod config;
@@ -29,6 +29,7 @@ mod ranks;
 pub mod reconcile;
 mod setup;
 mod shell;
+mod spare;
 mod task;
 #[cfg(test)]
 mod testing;

@@ -12,6 +12,7 @@ use thiserror::Error;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{Volume, VolumeKind, VolumeSource};
 
+use crate::spare::Spare;
 use crate::{failure, tree};
 
 #[derive(Debug, Error)]
@@ -29,12 +30,12 @@ enum MountError {
 }
 
 /// Mounts one volume below `root`, whose path is `root_path`; gives the mount point. Mounting it again is no change.
-pub fn mount(root: &OwnedFd, root_path: &Path, volume: &Volume) -> Result<PathBuf, BatchAiError> {
+pub fn mount(root: &OwnedFd, root_path: &Path, volume: &Volume, spare: &Spare) -> Result<PathBuf, BatchAiError> {
     let at = root_path.join(volume.relative.trim_matches('/'));
     if let VolumeSource::Unsupported { error } = &volume.source {
         return Err(error.clone());
     }
-    match link(root, volume) {
+    match link(root, volume, spare) {
         Ok(()) => Ok(at),
         Err(error) => Err(refusal(volume, &at, &error)),
     }
@@ -52,7 +53,7 @@ fn refusal(volume: &Volume, at: &Path, error: &MountError) -> BatchAiError {
 }
 
 /// Takes the volume away; the share and everything in it stays. True when it was mounted.
-pub fn unmount(root: &OwnedFd, volume: &Volume) -> io::Result<bool> {
+pub fn unmount(root: &OwnedFd, volume: &Volume, spare: &Spare) -> io::Result<bool> {
     let Some((parent, name)) = split(&volume.relative).map_err(io::Error::other)? else {
         return Ok(false);
     };
@@ -61,7 +62,9 @@ pub fn unmount(root: &OwnedFd, volume: &Volume) -> io::Result<bool> {
     };
     match statat(&parent, &*name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
-            unlinkat(&parent, &*name, AtFlags::empty())?;
+            if !spare.keep_link(&parent, &name) {
+                unlinkat(&parent, &*name, AtFlags::empty())?;
+            }
             Ok(true)
         }
         Ok(_) | Err(Errno::NOENT) => Ok(false),
@@ -69,7 +72,7 @@ pub fn unmount(root: &OwnedFd, volume: &Volume) -> io::Result<bool> {
     }
 }
 
-fn link(root: &OwnedFd, volume: &Volume) -> Result<(), MountError> {
+fn link(root: &OwnedFd, volume: &Volume, spare: &Spare) -> Result<(), MountError> {
     let source = match &volume.source {
         VolumeSource::LocalDirectory(path) => path,
         VolumeSource::Unavailable { why } => return Err(MountError::Unavailable(why.clone())),
@@ -81,6 +84,9 @@ fn link(root: &OwnedFd, volume: &Volume) -> Result<(), MountError> {
     let (parent, name) = split(&volume.relative)?.ok_or(MountError::NoPlace)?;
     let parent = tree::make_beneath(root, &parent).map_err(MountError::Place)?;
     let place = |errno: Errno| MountError::Place(errno.into());
+    if spare.take_link(source, &parent, &name) {
+        return Ok(());
+    }
     match symlinkat(source, &parent, &*name) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => match readlinkat(&parent, &*name, Vec::new()) {
@@ -120,13 +126,14 @@ mod tests {
         let (root, share) = (tempfile::tempdir().expect("a root"), tempfile::tempdir().expect("a share"));
         fs::write(share.path().join("file"), "x").expect("a file on the share");
         let handle = tree::open_directory(root.path()).expect("the root");
+        let spare = Spare::open(&handle).expect("a store");
         let volume = volume("deep/logs", VolumeSource::LocalDirectory(share.path().to_owned()));
         for _ in 0..2 {
-            let at = mount(&handle, root.path(), &volume).expect("it mounts");
+            let at = mount(&handle, root.path(), &volume, &spare).expect("it mounts");
             assert_eq!(fs::read_to_string(at.join("file")).expect("the share is seen"), "x");
         }
-        assert!(unmount(&handle, &volume).expect("it can be taken away"));
-        assert!(!unmount(&handle, &volume).expect("once"));
+        assert!(unmount(&handle, &volume, &spare).expect("it can be taken away"));
+        assert!(!unmount(&handle, &volume, &spare).expect("once"));
         assert!(share.path().join("file").exists() && !root.path().join("deep/logs").exists());
     }
 
@@ -134,9 +141,10 @@ mod tests {
     fn refusals_say_what_and_why() {
         let root = tempfile::tempdir().expect("a root");
         let handle = tree::open_directory(root.path()).expect("the root");
+        let spare = Spare::open(&handle).expect("a store");
         let at = root.path().join("logs");
         let check = |volume: Volume, expected: &str| {
-            let error = mount(&handle, root.path(), &volume).expect_err("it cannot be mounted");
+            let error = mount(&handle, root.path(), &volume, &spare).expect_err("it cannot be mounted");
             assert!(info(&error).contains(expected), "{}", info(&error));
         };
         check(
@@ -149,8 +157,8 @@ mod tests {
         check(volume("logs", VolumeSource::LocalDirectory("/nowhere/logs".into())), "/nowhere/logs");
         let why = "Azure Blob Container 'data' doesn't exist";
         let missing = volume("data", VolumeSource::Unavailable { why: why.into() });
-        let error =
-            mount(&handle, root.path(), &Volume { kind: VolumeKind::Container, ..missing }).expect_err("missing");
+        let error = mount(&handle, root.path(), &Volume { kind: VolumeKind::Container, ..missing }, &spare)
+            .expect_err("missing");
         assert_eq!(
             (error.code.as_str(), error.message.as_str()),
             ("BFSMountError", "unable to mount blob fuse file system")

@@ -13,6 +13,7 @@ use crate::crew::{Crew, Output};
 use crate::directories::JobDirectories;
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, LogNames};
+use crate::spare::Spare;
 use crate::task::{Context, Cut, Task};
 use crate::variables::{self, Environment};
 use crate::{failure, mounts, shell};
@@ -31,7 +32,7 @@ pub fn lay_ground(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> R
     let directories = context.directories.begin(order);
     let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
-    let mounted = mount_all(&directories, &order.volumes, log);
+    let mounted = mount_all(&directories, &order.volumes, context.directories.spare(), log);
     let environment = variables::compose(inherited(std::env::vars_os()), &directories.layout, order);
     let names = LogNames::new(order, node);
     // Also after a failed mount, so that the log tells of it wherever it can be written.
@@ -55,7 +56,7 @@ pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLo
         Err(error) => return log.line(format_args!("Could not unmount the job's volumes: {error}")),
     };
     for volume in order.volumes.iter().rev() {
-        match mounts::unmount(&root, volume) {
+        match mounts::unmount(&root, volume, context.directories.spare()) {
             Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
             Ok(false) => {}
             Err(error) => log.line(format_args!("Could not unmount {}: {error}", volume.label)),
@@ -112,7 +113,12 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
     }
 }
 
-fn mount_all(directories: &JobDirectories, volumes: &[Volume], log: &ExecutionLog) -> Result<(), TaskFailure> {
+fn mount_all(
+    directories: &JobDirectories,
+    volumes: &[Volume],
+    spare: &Spare,
+    log: &ExecutionLog,
+) -> Result<(), TaskFailure> {
     let mut said = None;
     for volume in volumes {
         if said.replace(volume.kind) != Some(volume.kind) {
@@ -121,7 +127,7 @@ fn mount_all(directories: &JobDirectories, volumes: &[Volume], log: &ExecutionLo
                 VolumeKind::Container => "Mounting blob file systems",
             });
         }
-        match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume) {
+        match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume, spare) {
             Ok(at) => log.line(format_args!("Mounted {} at {}", volume.label, at.display())),
             Err(error) => {
                 error.details.iter().for_each(|detail| log.line(&detail.value));

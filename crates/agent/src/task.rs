@@ -144,7 +144,7 @@ impl Task {
         let meeting = meeting.map_err(|error| failure::rendezvous(address, &self.context.node, &error))?;
         let port = meeting.gang.rendezvous_port;
         self.log.line(format_args!("The ranks of this job meet at {address}:{port}"));
-        for host in &self.order.hosts {
+        for host in self.order.hosts.iter() {
             self.log.line(format_args!("Node {} at {} runs {} ranks", host.node, host.address, host.slots));
         }
         Ok(Some(meeting))

@@ -41,6 +41,20 @@ pub fn empty(top: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// Like `empty`, but the directories on the way to `kept` stay if they are that; what else is in them goes.
+pub fn empty_but(top: &OwnedFd, kept: &[&str]) -> io::Result<()> {
+    let Some((first, rest)) = kept.split_first() else { return empty(top) };
+    for name in names(top)? {
+        match (name.to_str() == Ok(*first))
+            .then(|| openat2(top, *first, OPEN, Mode::empty(), BENEATH | ResolveFlags::NO_XDEV))
+        {
+            Some(Ok(inner)) => empty_but(&inner, rest)?,
+            _ => remove(top, &name.to_string_lossy())?,
+        }
+    }
+    Ok(())
+}
+
 /// Opens the directory at `relative`, making what is missing.
 pub fn make_beneath(root: &OwnedFd, relative: &str) -> io::Result<OwnedFd> {
     let mut directory = openat2(root, ".", OPEN, Mode::empty(), BENEATH)?;
@@ -136,7 +150,8 @@ fn enter(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<Owned
     Ok(directory)
 }
 
-fn names(directory: &OwnedFd) -> Result<Vec<Box<CStr>>, Errno> {
+/// What is in a directory.
+pub fn names(directory: &OwnedFd) -> Result<Vec<Box<CStr>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;

@@ -39,7 +39,7 @@ async fn a_failing_rank_is_told_at_once_and_takes_its_siblings_down() {
     let world = World::new().await;
     let order = TaskOrder {
         ranked: true,
-        hosts: vec![host(&world.node, "127.0.0.4", 2)],
+        hosts: [host(&world.node, "127.0.0.4", 2)].into(),
         // The sibling takes its time to end, so that the failure has to be told before.
         ..world
             .order("if [ $RANK = 1 ]; then echo cannot allocate >&2; exit 3; fi; trap '' TERM; sleep 600 & wait; wait")

@@ -185,7 +185,7 @@ async fn a_custom_job_runs_once_on_the_master_byte_for_byte() {
     let _agent = Agent::start(&world.server, &root, "127.0.0.5");
     other.until_ready().await;
     let master = TaskOrder {
-        hosts: vec![host(&world.node, "127.0.0.4", 1), host(&other, "127.0.0.5", 0)],
+        hosts: [host(&world.node, "127.0.0.4", 1), host(&other, "127.0.0.5", 0)].into(),
         ..world.order("printf hi; echo ${RANK-no rank} >&2")
     };
     let worker = TaskOrder { host_idx: 1, ..master.clone() };

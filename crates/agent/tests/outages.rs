@@ -137,8 +137,9 @@ async fn a_stop_comes_to_its_end_though_the_guard_does_not_answer() {
 async fn a_node_without_ranks_stays_prepared_until_the_job_is_over() {
     let world = World::new().await;
     let mut order = world.order("true");
-    order.hosts.insert(0, order.hosts[0].clone());
-    order.hosts[0].node = corro_model::NodeId::parse("tvm-1_9-20180718t174802z-p").expect("a valid id");
+    let this = order.hosts[0].clone();
+    let node = corro_model::NodeId::parse("tvm-1_9-20180718t174802z-p").expect("a valid id");
+    order.hosts = [corro_model::node::GangHost { node, ..this.clone() }, this].into();
     order.host_idx = 1;
     world.node.want_task(Goal::Prepare, &order);
     assert_eq!(world.node.until_prepared().await, None, "the master is another node");

@@ -2,6 +2,7 @@
 //! observes. Nothing here is a command to do once: every message can be lost and sent again.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -190,7 +191,8 @@ pub struct TaskOrder {
     /// `{subscription}/{group}/workspaces/{ws}/experiments/{exp}/jobs/{job}/{guid}`
     pub segment: String,
     /// All nodes of the gang, in rank order; the first is the master.
-    pub hosts: Vec<GangHost>,
+    #[serde(with = "shared")]
+    pub hosts: Arc<[GangHost]>,
     /// This node's place among `hosts`.
     pub host_idx: usize,
     /// The shell line each of this job's ranks runs.
@@ -217,6 +219,21 @@ pub struct TaskOrder {
 impl TaskOrder {
     pub fn is_master(&self) -> bool {
         self.host_idx == 0
+    }
+}
+
+/// A list that the orders of a gang's nodes have in common: each of a thousand names all thousand.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(list: &Arc<[T]>, serializer: S) -> Result<S::Ok, S::Error> {
+        list.as_ref().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[T]>, D::Error> {
+        Vec::deserialize(deserializer).map(Arc::from)
     }
 }
 

@@ -393,7 +393,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         experiment: "e".into(),
         job: "j".into(),
         segment: SEGMENT.into(),
-        hosts,
+        hosts: hosts.into(),
         host_idx: 0,
         command: command.into(),
         ranked: false,

@@ -129,7 +129,7 @@ fn order(
         let address = state.nodes.get(id).map_or_else(|| "127.0.0.1".to_owned(), |n| n.address.clone());
         GangHost { node: id.clone(), address, slots }
     };
-    let hosts: Vec<GangHost> = nodes.iter().zip(slots).map(host).collect();
+    let hosts = nodes.iter().zip(slots).map(host).collect();
     let bag = app.open_bag(job.secrets.as_ref()).unwrap_or_default();
     let experiment = key.experiment();
     let experiment_name = state.experiments.get(&experiment).map(|e| e.name.clone())?;
