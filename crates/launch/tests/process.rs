@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{DEADLINE, alive, example, launcher, shell, tag, to_end, until};
 use corro_launch::exit::Exit;
 use corro_launch::lines::{Mode, pump};
-use corro_launch::process::{Input, Process, ProcessSpec, SpawnError};
+use corro_launch::process::{Input, Launcher, Process, ProcessSpec, SpawnError};
 use corro_launch::sweep::{processes_with_tag, sweep};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -303,4 +303,64 @@ async fn a_process_can_be_given_input_and_signals() {
     // It has no more open than a process that reads nothing.
     assert_eq!(said, ["typed", n_open.trim(), "caught"]);
     assert_eq!(process.wait().await.expect("it is waited for"), Exit::Code(4));
+}
+
+/// Runs processes one after another until one gets a guard that an earlier one had; gives that guard.
+async fn until_a_guard_serves_again(launcher: &Launcher) -> u32 {
+    let mut seen = Vec::new();
+    let again = async {
+        loop {
+            let name = tag(&format!("again-{}", seen.len()));
+            let mut spec = shell(&name, "echo \"$CORRO_PROCESS_TAG $MINE\"; exit 3");
+            spec.env.insert("MINE".into(), seen.len().to_string());
+            let process = launcher.spawn(spec).await.expect("spawns");
+            let pid = process.pid();
+            let ended = to_end(process).await;
+            assert_eq!((ended.stdout, ended.exit), (format!("{name} {}\n", seen.len()), Exit::Code(3)));
+            if seen.contains(&pid) {
+                return pid;
+            }
+            seen.push(pid);
+        }
+    };
+    tokio::time::timeout(DEADLINE, again).await.expect("guards serve again")
+}
+
+#[tokio::test]
+async fn a_guard_serves_again_and_is_nobodys_while_it_rests() {
+    let launcher = launcher();
+    let guard = until_a_guard_serves_again(&launcher).await;
+    until("a guard that rests carries no tag", || processes_with_tag(&tag("again-")).is_empty()).await;
+    assert!(alive(guard));
+    // Killed while it rests: the next process does not notice.
+    kill_9(guard);
+    let other = until_a_guard_serves_again(&launcher).await;
+    assert_ne!(other, guard);
+    drop(launcher);
+    until("a guard that rests goes with its launcher", || !alive(other)).await;
+}
+
+#[tokio::test]
+async fn a_guard_that_serves_again_still_ends_a_tree_that_gets_away() {
+    let launcher = launcher();
+    until_a_guard_serves_again(&launcher).await;
+    let mut process = launcher.spawn(shell(&tag("tree"), &escaping("wait"))).await.expect("spawns");
+    let (ids, _stdout) = five_ids(&mut process).await;
+    process.stopper().kill();
+    assert_eq!(process.wait().await.expect("it ends"), Exit::Signal(9));
+    assert_gone(&ids);
+    // Killing a process is no reason for its guard not to go on.
+    until_a_guard_serves_again(&launcher).await;
+}
+
+#[tokio::test]
+async fn a_script_without_an_interpreter_is_the_shells() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script = dir.path().join("script");
+    std::fs::write(&script, "echo \"$0 $1\"\n").expect("a script");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+    let mut spec = shell(&tag("script"), "");
+    spec.argv = vec![script.display().to_string(), "word".into()];
+    let ended = to_end(launcher().spawn(spec).await.expect("spawns")).await;
+    assert_eq!(ended.stdout, format!("{} word\n", script.display()));
 }

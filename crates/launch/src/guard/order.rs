@@ -1,12 +1,11 @@
 //! What the launcher asks of the warden, as bytes on their socket: which process to start, and the descriptors that
-//! belong to it. Written by `process`, read by `guard`. Both ends are the same executable, so there are no versions.
+//! belong to it. Written by `process`, read by `guard`, where the warden passes them on as they are. Both ends are the same executable, so there are no versions.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -20,12 +19,18 @@ use crate::process::ProcessSpec;
 /// descriptors.
 const HEAD: usize = 16;
 
-/// An order as it arrives at the warden.
+/// An order as it arrives, unread: the warden passes it on to a guard.
+pub struct Packet {
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// An order as its guard reads it. Variables have the form that programs are given.
 pub struct Order {
-    pub tag: OsString,
-    pub cwd: PathBuf,
-    pub argv: Vec<OsString>,
-    pub env: Vec<(OsString, OsString)>,
+    pub tag: CString,
+    pub cwd: CString,
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
     pub input: Input,
     pub life: OwnedFd,
     pub stdout: OwnedFd,
@@ -78,47 +83,74 @@ pub fn encode(spec: &ProcessSpec, input: Kind) -> io::Result<Vec<u8>> {
 
 /// Sends as much of the order as the socket takes; the descriptors go with its first byte.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    send_part(socket, bytes, descriptors, SendFlags::DONTWAIT)
+}
+
+fn send_part(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | flags)?)
 }
 
-/// Waits for the next order; `None` when the launcher is gone.
-pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Order>> {
-    let mut head = [0; HEAD];
+/// Waits for the next order; `None` when the other side is gone.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Packet>> {
+    let mut bytes = vec![0; HEAD];
     let mut descriptors = Vec::new();
-    if !fill(socket, &mut head, &mut descriptors)? {
+    if !fill(socket, &mut bytes, &mut descriptors)? {
         return Ok(None);
     }
-    let count = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
-    let (length, n_words, n_variables) = (count(0), count(4), count(8));
-    let mut text = vec![0; length];
-    if !fill(socket, &mut text, &mut descriptors)? {
+    bytes.resize(HEAD + count(&bytes, 0), 0);
+    if !fill(socket, &mut bytes[HEAD..], &mut descriptors)? {
         return Ok(None);
     }
-    let garbled = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut words = text.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
-    let mut next = || words.next().ok_or_else(garbled);
-    let (tag, cwd) = (next()?, PathBuf::from(next()?));
-    let argv = (0..n_words).map(|_| next()).collect::<io::Result<_>>()?;
-    let env = (0..n_variables).map(|_| variable(next()?).ok_or_else(garbled)).collect::<io::Result<_>>()?;
-    let input = match count(12) {
-        kind if kind == Kind::Pipe as usize => Input::Pipe(descriptors.pop().ok_or_else(garbled)?),
-        kind if kind == Kind::Terminal as usize => Input::Terminal,
-        _ => Input::Nothing,
-    };
-    let [life, stdout, stderr]: [OwnedFd; 3] = descriptors.try_into().map_err(|_| garbled())?;
-    Ok(Some(Order { tag, cwd, argv, env, input, life, stdout, stderr }))
+    Ok(Some(Packet { bytes, descriptors }))
 }
 
-fn variable(text: OsString) -> Option<(OsString, OsString)> {
-    let bytes = text.as_bytes();
-    // A name may begin with an equals sign, though nobody should do that.
-    let at = bytes.iter().skip(1).position(|byte| *byte == b'=')? + 1;
-    Some((OsStr::from_bytes(&bytes[..at]).to_owned(), OsStr::from_bytes(&bytes[at + 1..]).to_owned()))
+impl Packet {
+    /// Waits until all of it is on its way.
+    pub fn pass_on(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
+        let (mut bytes, mut descriptors) = (&self.bytes[..], &descriptors[..]);
+        while !bytes.is_empty() {
+            match send_part(socket, bytes, descriptors, SendFlags::empty()) {
+                Ok(sent) => (bytes, descriptors) = (&bytes[sent..], &[]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub fn open(mut self) -> io::Result<Order> {
+        let garbled = || io::Error::from(io::ErrorKind::InvalidData);
+        let (n_words, n_variables) = (count(&self.bytes, 4), count(&self.bytes, 8));
+        let mut texts = self.bytes[HEAD..].split_inclusive(|byte| *byte == 0);
+        let mut next =
+            || texts.next().and_then(|text| CString::from_vec_with_nul(text.to_vec()).ok()).ok_or_else(garbled);
+        let (tag, cwd) = (next()?, next()?);
+        let argv = (0..n_words).map(|_| next()).collect::<io::Result<_>>()?;
+        let env = (0..n_variables).map(|_| next()).collect::<io::Result<_>>()?;
+        let input = match count(&self.bytes, 12) {
+            kind if kind == Kind::Pipe as usize => Input::Pipe(self.descriptors.pop().ok_or_else(garbled)?),
+            kind if kind == Kind::Terminal as usize => Input::Terminal,
+            _ => Input::Nothing,
+        };
+        let [life, stdout, stderr]: [OwnedFd; 3] = self.descriptors.try_into().map_err(|_| garbled())?;
+        Ok(Order { tag, cwd, argv, env, input, life, stdout, stderr })
+    }
+}
+
+/// One of the four numbers of a head.
+fn count(head: &[u8], at: usize) -> usize {
+    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
 }
 
 /// Reads until the buffer is full; `false` when the stream ended before.
@@ -148,6 +180,7 @@ fn fill(socket: BorrowedFd<'_>, mut buffer: &mut [u8], descriptors: &mut Vec<Own
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::ffi::CStr;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -171,10 +204,15 @@ mod tests {
         let sent = send(here.as_fd(), &bytes[..5], &descriptors).expect("the socket takes it");
         assert_eq!(sent, 5);
         send(here.as_fd(), &bytes[5..], &[]).expect("the socket takes the rest");
-        let order = receive(there.as_fd()).expect("readable").expect("an order");
-        assert_eq!(order.argv, ["sh", "-c", "", "a b"]);
-        assert_eq!(order.env, [("A".into(), "x=y".into()), ("EMPTY".into(), OsString::new())]);
-        assert_eq!((order.cwd, order.tag), (PathBuf::from("/tmp"), OsString::from("node/1/rank-0")));
+        let packet = receive(there.as_fd()).expect("readable").expect("an order");
+        // And goes on to a guard as it came.
+        let (warden, guard) = pair();
+        packet.pass_on(warden.as_fd()).expect("the socket takes it");
+        drop(packet);
+        let order = receive(guard.as_fd()).expect("readable").expect("an order").open().expect("whole");
+        assert_eq!(order.argv, [c"sh", c"-c", c"", c"a b"].map(CStr::to_owned));
+        assert_eq!(order.env, [c"A=x=y", c"EMPTY="].map(CStr::to_owned));
+        assert_eq!((order.cwd.as_c_str(), order.tag.as_c_str()), (c"/tmp", c"node/1/rank-0"));
         assert!(matches!(order.input, Input::Pipe(_)));
         drop((here, order.life, order.stdout, order.stderr, order.input));
         assert!(receive(there.as_fd()).expect("readable").is_none());

@@ -16,18 +16,16 @@ pub fn ignore_child_ends() {
     set_action(libc::SIGCHLD, libc::SIG_IGN);
 }
 
-/// For a guard, whose warden ignores them.
-pub fn await_child_ends() {
-    set_action(libc::SIGCHLD, libc::SIG_DFL);
-}
-
-/// For the child, between fork and exec: every signal at its default and none blocked.
-pub fn defaults() -> io::Result<()> {
+/// For a guard, and so for the process it starts: every signal at its default. They stay blocked in the guard.
+pub fn defaults() {
     for signal in 1..=libc::SIGRTMAX() {
         set_action(signal, libc::SIG_DFL);
     }
+}
+
+/// For the process that a guard starts, just before it becomes another program.
+pub fn unblock_all() {
     set_mask(&empty());
-    Ok(())
 }
 
 /// A descriptor that becomes readable when a child has ended.

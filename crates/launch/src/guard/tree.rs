@@ -1,46 +1,44 @@
 //! One guard at work: starts its process, waits for its end or for an order, and ends whatever is left of the tree. Only
-//! `guard` enters here, in a process that was just forked. Never starts a thread, never allocates between fork and exec.
+//! `guard` enters here. Never starts a thread.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, ioctl_tiocsctty, kill_process, set_child_subreaper,
-    set_parent_process_death_signal, setsid, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
 
 use super::order::{Input, Order};
 use super::{KILL, TERMINATE, signals};
 use crate::exit::Exit;
 use crate::procfs;
-use crate::sweep::{TAG_VARIABLE, sweep_exactly};
+use crate::sweep::sweep_exactly;
 
 /// A process in uninterruptible sleep, or one that changed its owner, cannot be killed now; the job must still end.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// Guards the ordered process to its end. Standard input is the life socket; standard error is the process's.
-pub fn guard(mut order: Order) -> Exit {
+/// Guards the ordered process to its end; true if really nothing is left of it. Standard input is the life socket;
+/// standard error is the process's.
+pub fn guard(order: &Order) -> (Exit, bool) {
     let guarded = signals::child_ends().and_then(|child_ends| {
         set_child_subreaper(Some(getpid()))?;
         Ok(child_ends)
     });
     let started = guarded.map_err(|error| refusal(126, &format!("cannot guard a process: {error}")));
-    let started = started.and_then(|child_ends| Ok((child_ends, start(&mut order)?)));
+    let started = started.and_then(|child_ends| Ok((child_ends, start(order)?)));
     let (child_ends, main) = match started {
         Ok(started) => started,
-        Err(exit) => return exit,
+        Err(exit) => return (exit, true),
     };
     let mut tree = Tree { main, child_ends, main_exit: None, tag: &order.tag };
     let wanted = tree.watch();
-    tree.end();
-    tree.main_exit.filter(|_| wanted).unwrap_or(Exit::Signal(libc::SIGKILL))
+    let nothing_left = tree.end();
+    (tree.main_exit.filter(|_| wanted).unwrap_or(Exit::Signal(libc::SIGKILL)), nothing_left)
 }
 
 /// The process tree below this guard.
@@ -48,7 +46,7 @@ struct Tree<'a> {
     main: Pid,
     child_ends: OwnedFd,
     main_exit: Option<Exit>,
-    tag: &'a OsString,
+    tag: &'a CStr,
 }
 
 impl Tree<'_> {
@@ -90,8 +88,8 @@ impl Tree<'_> {
     }
 
     /// Kills and reaps until this guard has no children. Looks for children first: mostly there are none, and to find out
-    /// whom to kill the whole process table has to be read.
-    fn end(&mut self) {
+    /// whom to kill the whole process table has to be read. False when some could not be killed.
+    fn end(&mut self) -> bool {
         let deadline = Instant::now() + GIVE_UP_AFTER;
         let mut pause = Duration::from_millis(1);
         while self.reap() {
@@ -100,7 +98,7 @@ impl Tree<'_> {
                 sweep_exactly(&self.tag.to_string_lossy());
                 let left = procfs::descendants(getpid().as_raw_nonzero().get());
                 eprintln!("corro: these processes could not be killed: {left:?}");
-                return;
+                return false;
             }
             let mut fds = [PollFd::new(&self.child_ends, PollFlags::IN)];
             let timeout = Timespec::try_from(pause).expect("a pause of milliseconds fits");
@@ -108,6 +106,7 @@ impl Tree<'_> {
             let _ = poll(&mut fds, Some(&timeout));
             pause = (pause * 2).min(Duration::from_millis(50));
         }
+        true
     }
 
     fn signal(&self, signal: Signal) {
@@ -143,45 +142,22 @@ fn exit_of(status: WaitStatus) -> Option<Exit> {
 }
 
 /// An error is how the command ended without having begun, which it has said on its standard error.
-fn start(order: &mut Order) -> Result<Pid, Exit> {
-    let Some((program, arguments)) = order.argv.split_first() else {
+fn start(order: &Order) -> Result<Pid, Exit> {
+    let Some(program) = order.argv.first() else {
         return Err(refusal(126, "cannot start a process: the command is empty"));
     };
-    let (input, guard) = (std::mem::replace(&mut order.input, Input::Nothing), getpid());
-    let has_terminal = matches!(input, Input::Terminal);
-    let stdin = match input {
-        Input::Nothing => Ok(Stdio::null()),
-        Input::Pipe(pipe) => Ok(pipe.into()),
-        Input::Terminal => order.stdout.try_clone().map(Stdio::from),
+    let null;
+    let (input, has_terminal) = match &order.input {
+        Input::Nothing => {
+            let opened = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            null = opened.map_err(|error| refusal(126, &format!("cannot give a process its input: {error}")))?;
+            (null.as_fd(), false)
+        }
+        Input::Pipe(pipe) => (pipe.as_fd(), false),
+        Input::Terminal => (order.stdout.as_fd(), true),
     };
-    let stdin = stdin.map_err(|error| refusal(126, &format!("cannot give a process its input: {error}")))?;
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(&order.cwd).stdin(stdin);
-    command.env_clear().envs(order.env.iter().map(|(name, value)| (name, value))).env(TAG_VARIABLE, &order.tag);
-    // SAFETY: runs between fork and exec of a single-threaded process and makes system calls only.
-    unsafe {
-        command.pre_exec(move || {
-            // Its own session: no terminal may stop it, signal it or be read by it.
-            setsid()?;
-            if has_terminal {
-                // Unless it was given one.
-                ioctl_tiocsctty(rustix::stdio::stdin())?;
-            }
-            set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The guard may have been killed before the line above took effect.
-            if getppid() != Some(guard) {
-                return Err(Errno::SRCH.into());
-            }
-            signals::defaults()
-        });
-    }
-    match command.spawn() {
-        Ok(child) => Ok(i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("the kernel gives positive ids that fit in i32")),
-        Err(error) => Err(not_started(Path::new(program), &error)),
-    }
+    let program = Path::new(OsStr::from_bytes(program.as_bytes()));
+    super::start::start(order, input, has_terminal).map_err(|error| not_started(program, &error))
 }
 
 fn not_started(program: &Path, error: &io::Error) -> Exit {
