@@ -18,7 +18,7 @@ use crate::door::{self, Door};
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::memory::{Begun, Memory};
-use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action};
+use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action, was_cut};
 use crate::setup::{Progress, Setup};
 use crate::task::{Context, Control, Task};
 use crate::{AgentEnd, failure, mounts};
@@ -194,8 +194,8 @@ impl Driver {
         self.end_all_beside_the_task().await;
         let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
         self.end_task(UNWANTED_GRACE).await;
-        if interrupted && let Some(task) = &mut self.local.task {
-            // Its ranks were stopped by us, so nothing else would say why the job failed.
+        // What ended for a reason of its own keeps it, and what did not end is not said to have.
+        if interrupted && let Some(task) = self.local.task.as_mut().filter(|task| was_cut(&task.observed)) {
             let failure = failure::agent_restarted(&self.context.node);
             task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
             self.remember_end();

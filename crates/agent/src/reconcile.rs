@@ -151,6 +151,13 @@ fn stop<'a>(task: &LocalTask, grace: Duration) -> Option<Action<'a>> {
     task.stopping.is_none_or(|given| grace < given).then_some(Action::Stop(grace))
 }
 
+/// Did a task that was told to stop end because of that? Nothing else then says why the job failed. Without an end of a rank
+/// there was none to run, or it never came to that.
+pub fn was_cut(task: &ObservedTask) -> bool {
+    let ended = task.phase == TaskPhase::Ended { failure: None };
+    ended && (task.exits.is_empty() || task.exits.iter().any(|exit| exit.stopped))
+}
+
 impl LocalTask {
     pub fn new(observed: ObservedTask) -> LocalTask {
         LocalTask { observed, gang_given: false, stopping: None, cleaning: false }

@@ -1,6 +1,7 @@
 //! The table of decisions: every stage of a local task against everything the server can want.
 
-use corro_model::node::VolumeSource;
+use corro_model::Timestamp;
+use corro_model::node::{RankExit, TaskFailure, VolumeSource};
 
 use super::*;
 use crate::testing;
@@ -188,4 +189,37 @@ fn a_setup_task_runs_once_before_the_first_job() {
     let stopped = DesiredNode { task: wants(1, Goal::Stop { grace_ms: 1 }).task, ..desired };
     let declined = Some(Action::Decline(&order, Reason::Stopped));
     assert_eq!(next_action(&stopped, &at(Progress::Running)), declined);
+}
+
+#[test]
+fn a_shutdown_is_blamed_only_for_what_it_cut() {
+    let exit = |exit_code, stopped| RankExit {
+        rank: 0,
+        exit_code,
+        signal: None,
+        stopped,
+        at: Timestamp::from_millis(1),
+        stderr_tail: String::new(),
+    };
+    let (well, badly, stopped) = (exit(Some(0), false), exit(Some(3), false), exit(Some(0), true));
+    let at = Timestamp::from_millis(1);
+    let error = BatchAiError::new("ProcessesNotKilled", "they live");
+    let ended = |failure| TaskPhase::Ended { failure };
+    let failed = || ended(Some(TaskFailure { exit_code: None, error: error.clone(), at }));
+    for (phase, exits, cut) in [
+        (ended(None), vec![], true),
+        (ended(None), vec![stopped.clone()], true),
+        (ended(None), vec![well.clone(), stopped.clone()], true),
+        (ended(None), vec![well.clone()], false),
+        (ended(None), vec![well.clone(), badly.clone()], false),
+        (failed(), vec![], false),
+        (failed(), vec![stopped.clone()], false),
+        (TaskPhase::Preparing, vec![], false),
+        (TaskPhase::Prepared { gang: None }, vec![], false),
+        (TaskPhase::Running, vec![], false),
+        (TaskPhase::Running, vec![stopped.clone()], false),
+    ] {
+        let task = ObservedTask { attempt: order(1).attempt, phase, exits };
+        assert_eq!(was_cut(&task), cut, "{task:?}");
+    }
 }

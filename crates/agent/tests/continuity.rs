@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use common::*;
 use corro_agent::AgentEnd;
-use corro_model::node::{DesiredNode, Goal, TaskOrder, TaskPhase};
+use corro_model::node::{DesiredNode, Goal, ObservedNode, TaskFailure, TaskOrder, TaskPhase, Volume};
 
 /// Marks its start on the share, then waits for a file there.
 const PATIENT: &str =
@@ -130,6 +130,30 @@ async fn an_agent_that_is_told_to_end_ends_its_task_and_stays_the_same_node() {
     node.until_connected(before + 1).await;
     assert_eq!(node.until_ended().await.1.expect("it is told again").error.code, "AgentRestarted");
     node.until_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_was_done_when_the_agent_was_told_to_end_has_ended_well() {
+    let world = World::new().await;
+    let mut order = world.order(PATIENT);
+    // Taking so many away after the rank's end takes long enough to be told to end meanwhile.
+    let many = |i| Volume { relative: format!("v{i}"), ..order.volumes[0].clone() };
+    let volumes: Vec<Volume> = (0..3_000).map(many).collect();
+    order.volumes.extend(volumes);
+    start(&world, &order).await;
+    std::fs::write(world.share.join("go"), "").expect("a file on the share");
+    world.node.until("done", |node| node.task.as_ref().is_some_and(|task| !task.exits.is_empty())).await;
+    let World { server, node, agent, share: _share, directory } = world;
+    assert_eq!(agent.shut_down().await, AgentEnd::Stopped);
+    let well = |(ended, failure): (ObservedNode, Option<TaskFailure>)| {
+        let exits = ended.task.expect("just seen").exits;
+        assert_eq!((exits.len(), exits[0].exit_code, exits[0].stopped, failure), (1, Some(0), false, None));
+    };
+    well(node.until_ended().await);
+    let before = *node.connections.borrow();
+    let _agent = Agent::start(&server, &directory.path().join("n1"), "127.0.0.4");
+    node.until_connected(before + 1).await;
+    well(node.until_ended().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
