@@ -1,7 +1,8 @@
-//! The one outbound WebSocket to the server. Tells what the node observes whenever that changes, hands what the server
+//! The one outbound WebSocket to the server. Tells what the node observes when that changes, hands what the server
 //! wants to the driver, and comes back for ever when the server is away. Never decides, never loses the last state.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::io;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use futures_util::{SinkExt, StreamExt};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, header::AUTHORIZATION};
@@ -23,6 +24,7 @@ use corro_model::node::{CONNECT_PATH, FromNode, INSTANCE_HEADER, NodeCredential,
 use crate::config::AgentConfig;
 use crate::events::Event;
 use crate::line::{self, Line};
+use crate::news::News;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -179,6 +181,7 @@ impl Keeper {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         let mut pings = Pings::default();
+        let mut news = News::default();
         self.observed.mark_changed();
         loop {
             if *self.closing.borrow() {
@@ -204,9 +207,13 @@ impl Keeper {
                     }
                 }
                 Ok(()) = self.observed.changed() => {
-                    let observed = self.observed.borrow_and_update().clone();
-                    send(&mut sink, [text(&FromNode::Observed(observed))]).await
+                    if news.is_urgent(&self.observed.borrow_and_update(), Instant::now()) {
+                        self.tell(&mut sink, &mut news).await
+                    } else {
+                        Ok(())
+                    }
                 }
+                () = at(news.due()) => self.tell(&mut sink, &mut news).await,
                 _ = beat.tick() => {
                     if heard.elapsed() > SILENCE {
                         return End::Lost;
@@ -220,6 +227,15 @@ impl Keeper {
                 return End::Lost;
             }
         }
+    }
+
+    async fn tell(&self, sink: &mut SplitSink<Socket, Message>, news: &mut News) -> Result<(), NotSent> {
+        let message = FromNode::Observed(self.observed.borrow().clone());
+        let sent = send(sink, [text(&message)]).await;
+        if let FromNode::Observed(observed) = message {
+            news.told(observed);
+        }
+        sent
     }
 
     async fn on_message(&self, text: &str) -> Option<End> {
@@ -276,6 +292,14 @@ impl Pings {
 
 fn is_refusal(error: &tungstenite::Error) -> bool {
     matches!(error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Never, without a moment.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
+    }
 }
 
 struct NotSent;

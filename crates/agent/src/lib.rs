@@ -1,7 +1,7 @@
 //! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
-//! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`);
+//! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
 //! job); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
 //! stands on: `directories`, `tree`, `spare`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
@@ -24,6 +24,7 @@ mod logs;
 mod meeting;
 mod memory;
 mod mounts;
+mod news;
 mod prepare;
 mod ranks;
 pub mod reconcile;

@@ -1,0 +1,95 @@
+//! Which changes of a node the server must hear at once, and which may wait for company: a short job then is one message
+//! and not four. Only `connection` enters here. Pure but for the clock it is handed. Never holds back an end, a failure,
+//! or anything that others wait for.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use corro_model::node::{ObservedNode, RankExit, TaskPhase};
+
+/// People do not notice it, and most of what hurries has happened by then.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What was told last, and when what is new must be.
+#[derive(Debug, Default)]
+pub struct News {
+    told: Option<ObservedNode>,
+    due: Option<Instant>,
+}
+
+impl News {
+    /// Something has changed; true when it has to be told now.
+    pub fn is_urgent(&mut self, now: &ObservedNode, at: Instant) -> bool {
+        let waits = self.told.as_ref().is_some_and(|told| can_wait(told, now));
+        if waits {
+            self.due.get_or_insert(at + PATIENCE);
+        }
+        !waits
+    }
+
+    /// When what waits is to be told at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub fn told(&mut self, observed: ObservedNode) {
+        *self = News { told: Some(observed), due: None };
+    }
+}
+
+/// The server does nothing else when it hears that a task prepares itself, runs, or has ranks that ended well.
+fn can_wait(told: &ObservedNode, now: &ObservedNode) -> bool {
+    let Some(task) = &now.task else { return false };
+    let goes_on = matches!(task.phase, TaskPhase::Preparing | TaskPhase::Running);
+    let rest = |node: &ObservedNode| (node.ready, node.problem.clone(), node.login.clone(), node.retired);
+    goes_on && task.exits.iter().all(RankExit::succeeded) && rest(told) == rest(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use corro_model::node::ObservedTask;
+    use corro_model::{AttemptId, Timestamp};
+
+    use super::*;
+
+    fn node(phase: TaskPhase, exits: &[i32]) -> ObservedNode {
+        let exit = |code: &i32| RankExit {
+            rank: 0,
+            exit_code: Some(*code),
+            signal: None,
+            stopped: false,
+            at: Timestamp::from_millis(0),
+            stderr_tail: String::new(),
+        };
+        let attempt = AttemptId { job: "j".into(), number: 1 };
+        let task = ObservedTask { attempt, phase, exits: exits.iter().map(exit).collect() };
+        ObservedNode { ready: true, task: Some(task), ..ObservedNode::default() }
+    }
+
+    #[test]
+    fn only_what_nobody_waits_for_waits() {
+        let idle = ObservedNode { ready: true, ..ObservedNode::default() };
+        let check = |now: &ObservedNode, expected: bool| assert_eq!(can_wait(&idle, now), expected, "{now:?}");
+        check(&node(TaskPhase::Preparing, &[]), true);
+        check(&node(TaskPhase::Running, &[]), true);
+        check(&node(TaskPhase::Running, &[0, 0]), true);
+        check(&node(TaskPhase::Running, &[0, 1]), false);
+        check(&node(TaskPhase::Prepared { gang: None }, &[]), false);
+        check(&node(TaskPhase::Ended { failure: None }, &[0]), false);
+        check(&ObservedNode { ready: false, ..node(TaskPhase::Running, &[]) }, false);
+        check(&idle, false);
+    }
+
+    #[test]
+    fn what_waits_is_due_from_its_first_change() {
+        let (mut news, begin) = (News::default(), Instant::now());
+        let (preparing, running) = (node(TaskPhase::Preparing, &[]), node(TaskPhase::Running, &[]));
+        assert!(news.is_urgent(&preparing, begin), "a new connection is told where things stand");
+        news.told(preparing);
+        assert!(!news.is_urgent(&running, begin) && !news.is_urgent(&running, begin + PATIENCE / 2));
+        assert_eq!(news.due(), Some(begin + PATIENCE));
+        news.told(running);
+        assert_eq!(news.due(), None);
+    }
+}
