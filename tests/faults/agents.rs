@@ -61,6 +61,22 @@ fn a_job_that_loses_its_node_three_times_is_not_tried_again() {
     site.wait_for_nodes(1);
 }
 
+/// Its last word comes while it is still connected: it must not be given the job again, to lose it once more.
+#[test]
+fn an_agent_that_is_told_to_end_costs_its_job_one_attempt() {
+    let site = Site::start();
+    site.prepare(1);
+    site.submit_ranks("job1", 1, &waiting_rank(""));
+    for attempt in 1..=2 {
+        let node = site.wait_for_starts(attempt)[attempt - 1].node.clone();
+        signal(site.agent_of(&node), Signal::TERM);
+    }
+    site.wait_for_starts(3);
+    site.let_go();
+    assert_succeeded(&site.wait_for_end("job1"));
+    assert_eq!(site.starts().len(), 3, "{:?}", site.starts());
+}
+
 #[test]
 fn a_silent_node_is_noticed_by_its_lease_and_its_job_never_runs_twice_at_once() {
     let site = Site::start_with(&["--no-containers", "--lease", "3"]);

@@ -191,6 +191,9 @@ impl Driver {
     }
 
     async fn on_shutdown(&mut self) -> AgentEnd {
+        // Said first, so that the server has no new job for this node meanwhile.
+        self.local.ending = true;
+        self.publish();
         self.end_all_beside_the_task().await;
         let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
         self.end_task(UNWANTED_GRACE).await;

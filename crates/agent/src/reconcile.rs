@@ -29,6 +29,8 @@ pub struct Local {
     pub task: Option<LocalTask>,
     /// The last attempt that ended here and was cleaned up: it must never begin again.
     pub done: Option<AttemptId>,
+    /// The agent was told to end.
+    pub ending: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -186,6 +188,7 @@ impl Local {
             login: self.door.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
             retired: false,
+            ending: self.ending,
         }
     }
 }

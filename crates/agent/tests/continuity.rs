@@ -121,13 +121,15 @@ async fn an_agent_that_is_told_to_end_ends_its_task_and_stays_the_same_node() {
     start(&world, &order).await;
     let World { server, node, agent, share: _share, directory } = world;
     assert_eq!(agent.shut_down().await, AgentEnd::Stopped);
-    let (_, failure) = node.until_ended().await;
+    let (last_word, failure) = node.until_ended().await;
     assert_eq!(failure.expect("the job did not end by itself").error.code, "AgentRestarted");
+    assert!(last_word.ending, "{last_word:?}");
     assert_eq!(node.n_processes(), 0);
 
     let before = *node.connections.borrow();
     let _agent = Agent::start(&server, &directory.path().join("n1"), "127.0.0.4");
     node.until_connected(before + 1).await;
+    node.until("back", |node| !node.ending).await;
     assert_eq!(node.until_ended().await.1.expect("it is told again").error.code, "AgentRestarted");
     node.until_free().await;
 }

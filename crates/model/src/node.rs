@@ -263,6 +263,9 @@ pub struct ObservedNode {
     pub task: Option<ObservedTask>,
     /// The agent is about to exit, as asked.
     pub retired: bool,
+    /// The agent was told to end: what it says stays true, but it takes nothing new.
+    #[serde(default)]
+    pub ending: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

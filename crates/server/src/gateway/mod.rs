@@ -88,6 +88,13 @@ pub struct Sighting {
     pub observed: ObservedNode,
 }
 
+impl Sighting {
+    /// Is somebody there who will still be there for the next order?
+    pub fn is_there(&self) -> bool {
+        self.connected && !self.observed.ending
+    }
+}
+
 impl Gateway {
     pub fn new(app: App, open_token: Option<&corro_model::Secret>, stop: watch::Receiver<bool>) -> Self {
         let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));

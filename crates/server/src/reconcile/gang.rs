@@ -30,6 +30,7 @@ pub struct Member<'a> {
     pub lost: bool,
     /// Nothing of it is left, so another attempt cannot meet what it still runs.
     pub gone: bool,
+    /// Its agent is there, and was not told to end.
     pub connected: bool,
     /// What it says about this very attempt.
     pub report: Option<&'a ObservedTask>,
@@ -337,7 +338,11 @@ mod tests {
         let failure = TaskFailure { exit_code: None, error, at: Timestamp::from_millis(3) };
         let restarted = Some(report(TaskPhase::Ended { failure: Some(failure) }, vec![]));
         let stopped = RankExit { stopped: true, ..exit(1, 0, 4) };
-        check([restarted, Some(ended(vec![stopped]))], |_| {}, is(Step::End(Ending::NodeLost { node: node(1) })));
+        let stopped = Some(ended(vec![stopped]));
+        // While the agent says goodbye nobody knows whether its node comes back: it would be given the next job as well.
+        let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+        check([restarted.clone(), stopped.clone()], |gang| gang.members[0].connected = false, is(stop));
+        check([restarted, stopped], |_| {}, is(Step::End(Ending::NodeLost { node: node(1) })));
     }
 
     #[test]

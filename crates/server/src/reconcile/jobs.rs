@@ -58,7 +58,7 @@ fn gather<'a>(
             node,
             lost: !busy,
             gone: record.is_none(),
-            connected: sighting.is_some_and(|sighting| sighting.connected),
+            connected: sighting.is_some_and(Sighting::is_there),
             report: sighting.and_then(|s| s.observed.task.as_ref()).filter(|task| task.attempt == *attempt),
         }
     };

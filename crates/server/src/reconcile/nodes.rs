@@ -81,7 +81,7 @@ fn readiness(id: &NodeId, state: &NodeState, sighting: &Sighting) -> Option<Step
         }
         return Some(Step::Node(id.clone(), NodeEvent::Broken { error, lost: false }));
     }
-    (*state == NodeState::Preparing && observed.ready && sighting.connected)
+    (*state == NodeState::Preparing && observed.ready && sighting.is_there())
         .then(|| Step::Node(id.clone(), NodeEvent::Ready))
 }
 

@@ -77,15 +77,25 @@ pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec
         }
     };
     let (endings, goals) = jobs_in(state, focus, sightings, now, addresses);
+    // Nobody is given a job who is not there to take it, or who says that it can take none.
+    let is_fit = |id: &NodeId| {
+        sightings.get(id).is_some_and(|sighting| sighting.is_there() && sighting.observed.problem.is_none())
+    };
     let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
-    if nothing && matches!(focus, Focus::New { state: false, .. }) {
-        return (steps, goals);
+    if let Focus::New { state: false, nodes, .. } = focus
+        && nothing
+    {
+        let is_idle = |id: &NodeId| state.nodes.get(id).is_some_and(|node| *node.state() == NodeState::Idle);
+        if !nodes.iter().any(|id| is_idle(id) && is_fit(id)) {
+            return (steps, goals);
+        }
     }
     // The plan is made for nodes that are free once the endings are true, so that one commit does for both. What else
     // happens to nodes is planned for when it has happened: that a node was lost must have been seen before it goes.
     let planned = |state: &State| {
-        let plan = corro_sched::plan(&scaling::view(state, now), &scaling::POLICY);
-        scaling::decide(state, &plan)
+        let mut view = scaling::view(state, now);
+        scaling::withhold(&mut view, is_fit);
+        scaling::decide(state, &corro_sched::plan(&view, &scaling::POLICY))
     };
     let placements = if endings.is_empty() { planned(state) } else { planned(&rehearse(state, &endings, now)) };
     steps.extend(endings);
@@ -133,3 +143,6 @@ fn rehearse(state: &State, steps: &[Step], now: Timestamp) -> State {
     let silent = tracing::subscriber::NoSubscriber::default();
     tracing::subscriber::with_default(silent, || state.after(|txn| apply(txn, steps.to_vec(), now)).0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use corro_model::batchai::{AllocationState, Priority, ProvisioningState};
 use corro_model::state::{JobState, NodeEvent, NodeState};
-use corro_model::{ClusterKey, JobKey, Timestamp};
+use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
 use corro_sched::{
     ClusterView, Eviction, Jobs, NodeStanding, NodeView, Plan, Policy, Running, RunningView, Snapshot, Target, Waiting,
     WaitingView,
@@ -21,6 +21,16 @@ pub const POLICY: Policy = Policy::STANDARD;
 pub fn view(state: &State, now: Timestamp) -> Snapshot<'_> {
     let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, now));
     Snapshot { now, clusters: clusters.collect() }
+}
+
+/// Takes idle nodes out of the planner's hand. They count: each comes back or is given up soon.
+pub fn withhold(view: &mut Snapshot, is_fit: impl Fn(&NodeId) -> bool) {
+    let now = view.now;
+    for node in view.clusters.iter_mut().flat_map(|cluster| &mut cluster.nodes) {
+        if node.standing == NodeStanding::Idle && !is_fit(node.id) {
+            (node.standing, node.since) = (NodeStanding::Preparing, now);
+        }
+    }
 }
 
 /// One cluster. Its jobs are not copied, however many wait.
