@@ -57,6 +57,9 @@ pub fn empty_but(top: &OwnedFd, kept: &[&str]) -> io::Result<()> {
 
 /// Opens the directory at `relative`, making what is missing.
 pub fn make_beneath(root: &OwnedFd, relative: &str) -> io::Result<OwnedFd> {
+    if let Some(directory) = open_beneath(root, relative)? {
+        return Ok(directory);
+    }
     let mut directory = openat2(root, ".", OPEN, Mode::empty(), BENEATH)?;
     for name in components(relative)? {
         match mkdirat(&directory, name, Mode::from_raw_mode(0o777)) {

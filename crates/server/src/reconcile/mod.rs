@@ -136,7 +136,10 @@ impl Reconciler {
             provider: &*self.provider,
         };
         let addresses = &mut self.addresses;
-        let (mut steps, mut goals) = tokio::task::block_in_place(|| round::decide_in(&scene, focus, addresses));
+        let mut look = || round::decide_in(&scene, focus, addresses);
+        // A look at everything takes milliseconds where there are many nodes; to have another thread take over meanwhile
+        // costs more than a narrow one.
+        let (mut steps, mut goals) = if whole { tokio::task::block_in_place(look) } else { look() };
         if whole {
             steps.extend(self.starts.given_up(&before));
         }
