@@ -2,9 +2,10 @@
 //! report, decide steps, commit them, tell nodes and the provider. Woken without data by commits and observations, and
 //! by a timer. Safe to repeat; a restart takes the same path as an ordinary day.
 //!
-//! Reading order: [`steps`] (what can be decided), [`round`] (a pass without I/O), [`nodes`], [`gang`] and [`jobs`],
-//! [`scaling`], [`deletion`] (who decides), [`orders`] and [`tellings`] (what nodes are told, and when), [`chores`] and [`starts`] (slow work and its repetition).
+//! Reading order: [`steps`] (what can be decided), [`round`] (a pass without I/O), [`attention`] (where the next one looks),
+//! [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`deletion`] (who decides), [`orders`] and [`tellings`] (what nodes are told, and when), [`chores`] and [`starts`] (slow work and its repetition).
 
+pub mod attention;
 mod chores;
 mod deletion;
 pub mod gang;
@@ -21,14 +22,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corro_model::{ApiError, JobKey, NodeId, Timestamp};
+use corro_model::{ApiError, NodeId, Timestamp};
 use corro_shares::Shares;
-use corro_store::{JobRecord, NodeRecord, State};
+use corro_store::{NodeRecord, State};
 use tokio::sync::watch;
 
 use crate::app::App;
 use crate::gateway::{Gateway, Sighting};
 use crate::provider::Provider;
+use attention::{Attention, changed_jobs, left_by};
 use chores::Chores;
 use round::{Addresses, Focus, Scene};
 use starts::Starts;
@@ -63,14 +65,13 @@ pub struct Reconciler {
     starts: Starts,
     last_pass: Instant,
     last_whole: Option<Instant>,
-    /// The state that the last pass left behind.
-    known: Arc<State>,
+    attention: Attention,
 }
 
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
         let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::new(gateway.news.clone()));
-        let known = app.snapshot();
+        let attention = Attention::new(app.snapshot());
         Self {
             app,
             gateway,
@@ -84,7 +85,7 @@ impl Reconciler {
             starts: Starts::default(),
             last_pass: Instant::now(),
             last_whole: None,
-            known,
+            attention,
         }
     }
 
@@ -94,16 +95,15 @@ impl Reconciler {
         loop {
             changes.mark_unchanged();
             let stopping = *stop.borrow();
-            let whole = stopping || self.last_whole.is_none_or(|last| last.elapsed() >= TICK);
+            let whole = stopping || self.until_whole().is_zero();
             if let Err(error) = self.pass(whole).await {
                 tracing::error!(%error, "a reconcile pass failed; it is repeated");
-                // What it should have done is not remembered.
-                self.last_whole = None;
+                self.attention.start_over();
             }
             if stopping {
                 return;
             }
-            let tick = self.last_whole.map_or(Duration::ZERO, |last| TICK.saturating_sub(last.elapsed()));
+            let tick = self.until_whole();
             tokio::select! {
                 _ = async { let _ = stop.wait_for(|stop| *stop).await; } => {}
                 _ = changes.changed() => {}
@@ -119,8 +119,8 @@ impl Reconciler {
         let news = self.gateway.refresh(&mut self.sightings, whole);
         let (before, now) = (self.app.snapshot(), self.app.now());
         let (gone, emptied) = (self.leaving.done().await, self.emptying.done().await);
-        let jobs = changed_jobs(&self.known, &before);
-        let state_changed = self.known.revision != before.revision;
+        let jobs = self.attention.changed_jobs(&before);
+        let state_changed = self.attention.has_changed(&before);
         let focus = match whole {
             true => Focus::Everything,
             false => Focus::New { nodes: &news.nodes, jobs: &jobs, state: state_changed },
@@ -143,7 +143,9 @@ impl Reconciler {
         if whole {
             steps.extend(self.starts.given_up(&before));
         }
-        let committed = self.commit(steps, now).await;
+        let left = left_by(&steps, &before, &self.sightings);
+        let own = before.revision + u64::from(!steps.is_empty());
+        let committed = self.commit(steps, before.revision, now).await;
 
         // What nodes are told follows from the state that is durable, never from a wish; so it is told even when a
         // commit failed.
@@ -163,20 +165,29 @@ impl Reconciler {
             self.gateway.forget_tokens(|node| state.nodes.contains_key(node));
             self.start_agents(&state).await;
         }
-        self.known = state;
+        // Nobody else's commit came before ours, nor after it.
+        let alone = matches!(committed, Ok(fresh) if fresh) && state.revision == own;
+        self.attention.turn(before, state, left, alone);
         if whole {
             self.last_whole = Some(Instant::now());
         }
-        committed
+        committed.map(|_| ())
     }
 
-    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<(), ApiError> {
+    fn until_whole(&self) -> Duration {
+        let last = self.last_whole.filter(|_| !self.attention.wants_everything());
+        last.map_or(Duration::ZERO, |last| TICK.saturating_sub(last.elapsed()))
+    }
+
+    /// Were the steps applied to the very state, of this revision, that they were decided from?
+    async fn commit(&self, steps: Vec<Step>, revision: u64, now: Timestamp) -> Result<bool, ApiError> {
         if steps.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let commit = self.app.store.commit(move |txn| {
+            let fresh = txn.state().revision == revision;
             steps::apply(txn, steps, now);
-            Ok::<_, ApiError>(())
+            Ok::<_, ApiError>(fresh)
         });
         commit.await
     }
@@ -221,15 +232,6 @@ impl Reconciler {
             self.starts.begun(&node);
         }
     }
-}
-
-/// Jobs that keep nodes busy and are not what they were.
-fn changed_jobs(before: &State, after: &State) -> BTreeSet<JobKey> {
-    if before.revision == after.revision {
-        return BTreeSet::new();
-    }
-    let same = |key: &JobKey, job: &Arc<JobRecord>| before.jobs.get(key).is_some_and(|old| Arc::ptr_eq(old, job));
-    after.active_jobs().filter(|(key, job)| !same(key, job)).map(|(key, _)| key.clone()).collect()
 }
 
 fn remove_account(shares: &Shares, name: &str) -> bool {

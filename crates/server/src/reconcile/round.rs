@@ -2,7 +2,8 @@
 //! no clock and talks to nobody, so that a simulation of a whole cluster drives the very code that a server runs.
 //!
 //! A pass looks either at everything, or only where something is new ([`Focus`]). Both decide the same: what is left out
-//! was looked at before and cannot have changed but by time, for which everything is looked at every so often.
+//! was looked at before and cannot have changed but by time, for which everything is looked at every so often. What
+//! follows from a pass's own steps is remembered by `attention`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
