@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::harness::faulty::{SHARE, wait_until_dead, waiting_rank};
-use super::harness::{IN_WORKSPACE, Site, wait_for};
+use super::harness::{IN_WORKSPACE, Site, signal, wait_for};
 use super::{assert_succeeded, detail, error_of, pids};
 
 #[test]
@@ -115,6 +116,25 @@ fn a_running_job_survives_kill_9_of_the_server() {
         }
     }
     site.wait_for_nodes(2);
+}
+
+/// The kernel hangs up on stopped processes whose session loses the parent they had in it: nodes have sessions of their own.
+#[test]
+fn an_agent_that_stands_still_while_the_server_is_killed_goes_on_with_its_job() {
+    let mut site = Site::start();
+    site.prepare(1);
+    site.submit_ranks("job1", 1, &waiting_rank(""));
+    let start = site.wait_for_starts(1).remove(0);
+    let agent = site.agent_of(&start.node);
+    signal(agent, Signal::STOP);
+    let stands = || std::fs::read_to_string(format!("/proc/{agent}/stat")).is_ok_and(|stat| stat.contains(") T "));
+    wait_for("the agent to stand still", stands);
+    site.crash_and_restart();
+    signal(agent, Signal::CONT);
+    site.let_go();
+    assert_succeeded(&site.wait_for_end("job1"));
+    assert_eq!(site.starts(), [start], "it was started once");
+    assert_eq!(site.agents().into_iter().map(|(_, pid)| pid).collect::<Vec<_>>(), [agent], "the node is the same");
 }
 
 #[test]

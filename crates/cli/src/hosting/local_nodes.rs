@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard};
 use corro_launch::sweep::sweep;
 use corro_model::{NodeId, Secret};
 use corro_server::Provider;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 
 pub struct LocalNodes {
     root: PathBuf,
@@ -40,7 +40,8 @@ impl LocalNodes {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&token_file)?;
         file.write_all(token.expose().as_bytes())?;
         let log = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join(LOG))?;
-        let child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        command
             .arg0("corro")
             .args(["agent", "--server", &self.server, "--address", address])
             .arg("--server-file")
@@ -54,10 +55,14 @@ impl LocalNodes {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            .current_dir(&dir)
-            // Ctrl-C in the server's terminal is for the server; it ends its nodes in order.
-            .process_group(0)
-            .spawn()?;
+            .current_dir(&dir);
+        // A session of its own: Ctrl-C in the server's terminal is for the server, which ends its nodes in order, and the
+        // kernel hangs up on an agent that stands still when its parent, in the same session, dies.
+        // SAFETY: runs between fork and exec and makes one system call.
+        unsafe {
+            command.pre_exec(|| setsid().map(|_| ()).map_err(io::Error::from));
+        }
+        let child = command.spawn()?;
         self.lock().insert(node.clone(), child);
         Ok(())
     }
