@@ -157,7 +157,7 @@ impl World {
             };
             let task = match record.state() {
                 NodeState::Running { job, attempt } => {
-                    let Some(goal) = goals.get(job) else { continue };
+                    let Some(goal) = goals.get(attempt) else { continue };
                     let hosts = hosts(&self.disk, job);
                     let order = order(attempt.clone(), hosts, id);
                     Some(DesiredTask { goal: goal.clone(), order })

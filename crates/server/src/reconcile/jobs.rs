@@ -17,23 +17,23 @@ use crate::gateway::Sighting;
 /// A job that lost its nodes this often is not tried again.
 pub const MAX_LOST_ATTEMPTS: usize = 3;
 
-/// Steps for these jobs, and the goal of each that goes on. Where their ranks meet is noted in `addresses`.
+/// Steps for these jobs, and the goal of each one's attempt that goes on. Where their ranks meet is noted in `addresses`.
 pub fn decide<'a>(
     jobs: impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)>,
     state: &State,
     sightings: &BTreeMap<NodeId, Sighting>,
     now: Timestamp,
     addresses: &mut Addresses,
-) -> (Vec<Step>, Vec<(JobKey, Goal)>) {
+) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let (mut steps, mut goals) = (Vec::new(), Vec::new());
     for (key, job) in jobs {
         let attempt = job.attempt();
         let gang = gather(state, sightings, now, job, &attempt, addresses.get(&attempt));
         if let Some(address) = gang::address(&gang) {
-            addresses.insert(attempt, address);
+            addresses.insert(attempt.clone(), address);
         }
         match gang::decide(&gang) {
-            gang::Step::Continue(goal) => goals.push((key.clone(), goal)),
+            gang::Step::Continue(goal) => goals.push((attempt, goal)),
             gang::Step::End(ending) => steps.push(end(key, job, ending, now)),
         }
     }

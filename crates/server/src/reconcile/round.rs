@@ -57,18 +57,18 @@ pub fn decide(scene: &Scene, addresses: &mut Addresses) -> Vec<Step> {
     decide_in(scene, Focus::Everything, addresses).0
 }
 
-/// What running jobs are to do next, by what is durable.
+/// What the attempts of running jobs are to do next, by what is durable.
 pub fn goals(
     state: &State,
     sightings: &BTreeMap<NodeId, Sighting>,
     now: Timestamp,
     addresses: &mut Addresses,
-) -> HashMap<JobKey, Goal> {
+) -> HashMap<AttemptId, Goal> {
     goals_in(state, Focus::Everything, sightings, now, addresses).into_iter().collect()
 }
 
 /// Like [`decide`]; also gives the goals of the jobs that were looked at and go on.
-pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec<Step>, Vec<(JobKey, Goal)>) {
+pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let Scene { state, sightings, now, gone, emptied, .. } = *scene;
     let mut steps = match focus {
         Focus::Everything => nodes::decide(state.nodes.iter(), scene),
@@ -112,7 +112,7 @@ pub fn goals_in(
     sightings: &BTreeMap<NodeId, Sighting>,
     now: Timestamp,
     addresses: &mut Addresses,
-) -> Vec<(JobKey, Goal)> {
+) -> Vec<(AttemptId, Goal)> {
     jobs_in(state, focus, sightings, now, addresses).1
 }
 
@@ -122,7 +122,7 @@ fn jobs_in(
     sightings: &BTreeMap<NodeId, Sighting>,
     now: Timestamp,
     addresses: &mut Addresses,
-) -> (Vec<Step>, Vec<(JobKey, Goal)>) {
+) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let Focus::New { nodes, jobs, .. } = focus else {
         let decided = jobs::decide(state.active_jobs(), state, sightings, now, addresses);
         let running: BTreeSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();

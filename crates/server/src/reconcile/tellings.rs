@@ -4,12 +4,12 @@
 //! What a node is told follows from four things: its record, its cluster's, its job's, and its job's goal. Records are never
 //! changed in place, so comparing where they lie is enough. The state of shares is looked at when orders are made.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use corro_model::node::Goal;
 use corro_model::state::NodeState;
-use corro_model::{JobKey, NodeId};
+use corro_model::{AttemptId, JobKey, NodeId};
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State};
 
 use super::ReconcileConfig;
@@ -18,10 +18,12 @@ use crate::app::App;
 use crate::gateway::{Gateway, News, Sighting};
 use crate::provider::Provider;
 
+const SPARE_GOALS: usize = 100;
+
 #[derive(Default)]
 pub struct Tellings {
-    /// Of every running job that was decided about.
-    goals: HashMap<JobKey, Goal>,
+    /// Of every attempt that runs and was decided about. What was meant for one is never said of the next.
+    goals: HashMap<AttemptId, Goal>,
     told: HashMap<NodeId, Told>,
     /// Nodes that may have to be told something, whatever the state says.
     pending: BTreeSet<NodeId>,
@@ -43,7 +45,7 @@ pub struct Context<'a> {
 
 impl Tellings {
     /// Takes in what a pass found out.
-    pub fn note(&mut self, news: &News, goals: Vec<(JobKey, Goal)>) {
+    pub fn note(&mut self, news: &News, goals: Vec<(AttemptId, Goal)>) {
         for node in &news.attached {
             self.told.remove(node);
         }
@@ -56,7 +58,7 @@ impl Tellings {
         let pending = std::mem::take(&mut self.pending);
         let mut orders = Orders::new(context.app, context.config, context.provider, state);
         if all {
-            self.goals.retain(|key, _| state.jobs.get(key).is_some_and(|job| !job.state().nodes().is_empty()));
+            self.forget_goals(state);
             self.told.retain(|node, _| sightings.contains_key(node));
             for (id, sighting) in sightings {
                 self.tell_one(context.gateway, &mut orders, state, id, sighting);
@@ -64,13 +66,21 @@ impl Tellings {
             return;
         }
         // The goal of a job is news to all its nodes.
-        let gangs: BTreeSet<&JobKey> = pending.iter().filter_map(|id| job_of(state.nodes.get(id)?)).collect();
+        let gangs: BTreeSet<&JobKey> = pending.iter().filter_map(|id| Some(job_of(state.nodes.get(id)?)?.0)).collect();
         let peers = gangs.into_iter().filter_map(|key| state.jobs.get(key)).flat_map(|job| job.state().nodes());
         let concerned: BTreeSet<&NodeId> = pending.iter().chain(peers).collect();
         for id in concerned {
             if let Some(sighting) = sightings.get(id) {
                 self.tell_one(context.gateway, &mut orders, state, id, sighting);
             }
+        }
+    }
+
+    /// Those of attempts that are over, once they are many: a goal is found by its attempt, so an old one does no harm.
+    fn forget_goals(&mut self, state: &State) {
+        if self.goals.len() > 2 * state.active_jobs().count() + SPARE_GOALS {
+            let running: HashSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
+            self.goals.retain(|attempt, _| running.contains(attempt));
         }
     }
 
@@ -89,7 +99,7 @@ impl Tellings {
             return gateway.fence(id, sighting.epoch, "the node was silent for too long and was declared lost");
         }
         let cluster = state.clusters.get(&node.cluster);
-        let job = job_of(node).and_then(|key| Some((state.jobs.get(key)?, self.goals.get(key)?)));
+        let job = job_of(node).and_then(|(key, attempt)| Some((state.jobs.get(key)?, self.goals.get(attempt)?)));
         if self.told.get(id).is_some_and(|told| told.is_from(node, cluster, job)) {
             return;
         }
@@ -120,9 +130,9 @@ impl Told {
     }
 }
 
-fn job_of(node: &NodeRecord) -> Option<&JobKey> {
+fn job_of(node: &NodeRecord) -> Option<(&JobKey, &AttemptId)> {
     match node.state() {
-        NodeState::Running { job, .. } => Some(job),
+        NodeState::Running { job, attempt } => Some((job, attempt)),
         _ => None,
     }
 }
