@@ -1,6 +1,8 @@
 //! `--query`: a JMESPath expression, checked when the command line is read and applied to the printed object before it
 //! is formatted. Never sees wire objects.
 
+mod numbers;
+
 use jmespath::JmespathError;
 use jmespath::ast::Ast;
 use serde_json::Value;
@@ -42,7 +44,8 @@ impl Query {
     pub fn apply(&self, value: &Value) -> Result<Value, QueryError> {
         let unusable =
             |error: JmespathError| QueryError::Unusable { query: self.source.clone(), position: describe(&error) };
-        let expression = jmespath::compile(&self.source).map_err(unusable)?;
+        let runtime = numbers::runtime();
+        let expression = runtime.compile(&self.source).map_err(unusable)?;
         let found = expression.search(value).map_err(unusable)?;
         serde_json::to_value(&*found).map_err(|error| unusable(error.into()))
     }
