@@ -66,10 +66,7 @@ fn a_later_job_starts_first_if_that_delays_nobody_and_all_say_why() {
     let text = why("big");
     assert!(text.starts_with("The job \"big\" waits: the job is next and needs 2 nodes"), "{text}");
     assert!(text.contains("number 1 in the queue of cluster nc6cluster"), "{text}");
-    assert!(
-        text.contains("  - 2 more idle nodes: short ends by ") && text.contains("'cluster resize --target 4'"),
-        "{text}"
-    );
+    assert!(text.contains("  - 2 more idle nodes: short ends by ") && text.contains("-t 4'"), "{text}");
     let list = site.corro(&format!("batchai job list {IN_WORKSPACE} -e cifar")).json();
     let positions: Vec<_> =
         list.as_array().expect("jobs").iter().map(|job| job["waiting"]["position"].clone()).collect();

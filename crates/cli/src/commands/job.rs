@@ -157,7 +157,10 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let (client, values) = (session.client()?, target.values());
     if client.find::<JobsGet>(&values).await.map_err(|error| target.failure(error))?.is_some() {
         return Err(Failure::new("A job with given name, experiment, workspace and resource group already exists.")
-            .hint("choose another name, or delete it with 'corro batchai job delete'"));
+            .hint(format!(
+                "choose another name, or delete it with 'corro batchai job delete {}'",
+                target.arguments()
+            )));
     }
     spec.cluster = Some(ResourceId { id: cluster_id(client, &args.cluster, &target).await? });
     spec.mount_volumes = mounts::fill(client, spec.mount_volumes, &args.mounts, &target).await?;

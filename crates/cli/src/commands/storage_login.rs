@@ -89,9 +89,10 @@ pub fn is_there<T>(found: Result<T, ClientError>) -> Result<bool, Failure> {
 pub async fn find_account_key(client: &Client, name: &str) -> Result<Secret, Failure> {
     let accounts: Vec<StorageAccount> = client.list::<AccountsList, _>(&[], &[]).await?;
     let not_found = || {
-        Failure::new(format!("Cannot find \"{name}\" storage account.")).hint(
-            "list the accounts with 'corro storage account list', or make one with 'corro storage account create'",
-        )
+        Failure::new(format!("Cannot find \"{name}\" storage account.")).hint(format!(
+            "list the accounts with 'corro storage account list', \
+             or make it with 'corro storage account create -g GROUP -n {name}'"
+        ))
     };
     let account = accounts.iter().find(|account| account.name == name).ok_or_else(not_found)?;
     let group = group_of(&account.id).ok_or_else(not_found)?;

@@ -70,6 +70,18 @@ impl Target {
         self.given(parameter).unwrap_or_default()
     }
 
+    /// The arguments that name it in a command line, for something to copy.
+    pub fn arguments(&self) -> String {
+        let argument = |(parameter, value): &(&str, String)| match *parameter {
+            "subscription" => None,
+            "group" => Some(format!("-g {value}")),
+            "workspace" => Some(format!("-w {value}")),
+            "experiment" => Some(format!("-e {value}")),
+            _ => Some(format!("-n {value}")),
+        };
+        self.0.iter().filter_map(argument).collect::<Vec<_>>().join(" ")
+    }
+
     fn given(&self, parameter: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| *name == parameter).map(|(_, value)| value.as_str())
     }
@@ -135,6 +147,7 @@ mod tests {
         let id = "/subscriptions/s/resourcegroups/g/providers/Microsoft.BatchAI/workspaces/w/experiments/e/jobs/j";
         let targets = Target::all::<JobsGet>(&[id.to_owned()], &[("job", NAME_FLAG, None)]).expect("an id");
         assert_eq!((targets[0].name("group"), targets[0].name("job")), ("g", "j"));
+        assert_eq!(targets[0].arguments(), "-g g -w w -e e -n j");
         let error = Target::all::<JobsGet>(&["/subscriptions/s".to_owned()], &[]).expect_err("too short");
         assert_eq!(error.exit, 2);
     }

@@ -18,7 +18,10 @@ pub fn hint(code: &str, place: Place<'_>) -> Option<String> {
     let see = |things: &str, line: String| Some(format!("list the {things} with 'corro {line}'"));
     match code {
         "ResourceGroupNotFound" => {
-            Some("list the groups with 'corro group list', or make one with 'corro group create'".to_owned())
+            let name = group.unwrap_or("GROUP");
+            Some(format!(
+                "list the groups with 'corro group list', or make one with 'corro group create -n {name} -l eastus'"
+            ))
         }
         "WorkspaceNotFound" => see("workspaces", format!("batchai workspace list {in_group}")),
         "ExperimentNotFound" => see("experiments", format!("batchai experiment list {in_workspace}")),

@@ -25,7 +25,7 @@ fn groups_with_labels() {
     world.fails(
         "group delete -n x",
         1,
-        "error: Resource group 'x' could not be found.\n\nhint: list the groups with 'corro group list', or make one with 'corro group create'\n",
+        "error: Resource group 'x' could not be found.\n\nhint: list the groups with 'corro group list', or make one with 'corro group create -n GROUP -l eastus'\n",
     );
     world.out("group delete -n h --yes");
     assert_eq!(world.out("group exists -n h"), "false\n");

@@ -78,7 +78,7 @@ fn resources_are_made_shown_listed_and_deleted() {
     world.fails(
         "batchai cluster create -g g -w w -n c -s Standard_D1 -t 1 -p x",
         1,
-        "error: \"c\" already exists in \"g\" resource group under \"w\" workspace.\n\nhint: choose another name, or change its size with 'corro batchai cluster resize'\n",
+        "error: \"c\" already exists in \"g\" resource group under \"w\" workspace.\n\nhint: choose another name, or change its size with 'corro batchai cluster resize -g g -w w -n c -t N'\n",
     );
     world.fails(
         "batchai job show -g g -w w -e e -n nope",

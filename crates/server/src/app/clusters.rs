@@ -45,8 +45,10 @@ impl App {
                 let old_bag = secrets::Bag { admin: None, ..app.open_bag(old.secrets.as_ref())? };
                 let same = is_same(&spec, &old.spec) && old_bag == bag && same_password;
                 if old.fingerprint != fingerprint && !same {
-                    let way_out = "change its size with 'cluster resize', or delete it first";
-                    return Err(differs("cluster", &name, &spec, &old.spec, way_out));
+                    let place = cluster_arguments(txn.state(), &key, &old.name);
+                    let way_out =
+                        format!("change its size with 'corro batchai cluster resize {place} -t N', or delete it first");
+                    return Err(differs("cluster", &name, &spec, &old.spec, &way_out));
                 }
                 return Ok(Put::Unchanged(Box::new(app.cluster_answer(txn.state(), &key, &old))));
             }
@@ -197,4 +199,13 @@ pub fn find_cluster(
     let key = workspace_key.cluster(name);
     let record = state.clusters.get(&key).ok_or_else(|| ApiError::cluster_not_found(name))?;
     Ok((key, (**record).clone()))
+}
+
+/// The arguments that name the cluster in a command line, for messages with something to copy.
+pub fn cluster_arguments(state: &State, key: &ClusterKey, name: &str) -> String {
+    let workspace = key.workspace();
+    let group = group_name(state, &workspace.group());
+    let last = || workspace.to_string().rsplit('/').next().unwrap_or_default().to_owned();
+    let workspace = state.workspaces.get(&workspace).map_or_else(last, |workspace| workspace.name.clone());
+    format!("-g {group} -w {workspace} -n {name}")
 }

@@ -13,6 +13,7 @@ use corro_sched::scale::plan_scale;
 use corro_sched::{Basis, Outlook, RunTimes, Target, Unblock, Wait};
 use corro_store::{ClusterRecord, JobRecord, State};
 
+use super::clusters::cluster_arguments;
 use crate::reconcile::scaling;
 
 /// So many of an experiment's last jobs tell how long its jobs usually take.
@@ -40,7 +41,7 @@ impl Waits {
             let view = scaling::cluster_view(state, key, cluster, now);
             let scaling = plan_scale(&view, now, &scaling::POLICY);
             let found = outlooks(&view, &scaling, now, &scaling::POLICY, &history, &wanted);
-            let words = Words { state, cluster, target: view.target };
+            let words = Words { state, key, cluster, target: view.target };
             let standing = |(key, outlook): (&JobKey, Outlook)| (key.clone(), words.standing(key, &outlook));
             waits.0.extend(found.into_iter().map(standing));
         }
@@ -74,6 +75,7 @@ impl RunTimes for History<'_> {
 
 struct Words<'a> {
     state: &'a State,
+    key: &'a ClusterKey,
     cluster: &'a ClusterRecord,
     target: Target,
 }
@@ -143,7 +145,8 @@ impl Words<'_> {
                 format!("a constraints.maxWallClockTime of {limit} or less: submit the job again with that")
             }
             Unblock::NodesMended { nodes } => {
-                format!("{} of cluster {cluster} being mended: see 'cluster show'", count(*nodes, "unusable node"))
+                let see = format!("see 'corro batchai cluster show {}'", self.place());
+                format!("{} of cluster {cluster} being mended: {see}", count(*nodes, "unusable node"))
             }
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
                 format!("{} for cluster {cluster}: {}", count(*to, "node"), self.grow(*to))
@@ -152,10 +155,20 @@ impl Words<'_> {
     }
 
     fn grow(&self, to: usize) -> String {
+        let place = self.place();
         match self.target {
-            Target::Auto { min, .. } => format!("raise its maximum with 'cluster auto-scale --min {min} --max {to}'"),
-            Target::Manual { .. } | Target::Deleting => format!("resize it with 'cluster resize --target {to}'"),
+            Target::Auto { min, .. } => {
+                format!("raise its maximum with 'corro batchai cluster auto-scale {place} --min {min} --max {to}'")
+            }
+            Target::Manual { .. } | Target::Deleting => {
+                format!("resize it with 'corro batchai cluster resize {place} -t {to}'")
+            }
         }
+    }
+
+    /// The arguments that name the cluster in a command line.
+    fn place(&self) -> String {
+        cluster_arguments(self.state, self.key, &self.cluster.name)
     }
 
     /// A job's name, with its experiment when that is another than that of `beside`.

@@ -97,8 +97,10 @@ async fn must_be_new(session: &Session, target: &Target) -> Result<(), Failure> 
     let found = session.client()?.find::<ClustersGet>(&target.values()).await;
     match found.map_err(|error| target.failure(error))? {
         None => Ok(()),
-        Some(_) => Err(resource::already_exists(target, "cluster")
-            .hint("choose another name, or change its size with 'corro batchai cluster resize'")),
+        Some(_) => Err(resource::already_exists(target, "cluster").hint(format!(
+            "choose another name, or change its size with 'corro batchai cluster resize {} -t N'",
+            target.arguments()
+        ))),
     }
 }
 

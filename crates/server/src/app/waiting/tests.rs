@@ -19,14 +19,15 @@ fn a_job_that_can_never_run_says_what_to_do() {
     assert_eq!(
         big.why.as_deref(),
         Some(
-            "the job needs 8 nodes and cluster NC6 has at most 4: resize it with 'cluster resize --target 8', or delete the job"
+            "the job needs 8 nodes and cluster NC6 has at most 4: \
+             resize it with 'corro batchai cluster resize -g g -w w -n NC6 -t 8', or delete the job"
         )
     );
     assert_eq!((big.standing.estimated_start, big.standing.resize_to), (None, Some(8)));
     let mut state = crate::testing::state(json!({"autoScale": {"minimumNodeCount": 1, "maximumNodeCount": 4}}), 0);
     submit(&mut state, "big", 8, "PT1H");
     let why = standing(&state, "big").why.unwrap_or_default();
-    assert!(why.contains("raise its maximum with 'cluster auto-scale --min 1 --max 8'"), "{why}");
+    assert!(why.contains("with 'corro batchai cluster auto-scale -g g -w w -n NC6 --min 1 --max 8'"), "{why}");
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn the_first_in_line_and_those_behind_it_say_what_they_wait_for() {
         a.standing.unblocked_by,
         [
             format!("2 more idle nodes: R ends by {by}"),
-            "5 nodes for cluster NC6: resize it with 'cluster resize --target 5'".to_owned()
+            "5 nodes for cluster NC6: resize it with 'corro batchai cluster resize -g g -w w -n NC6 -t 5'".to_owned()
         ]
     );
     let b = standing(&state, "b");
