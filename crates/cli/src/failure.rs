@@ -151,7 +151,10 @@ impl From<ApiError> for Failure {
 impl From<ProfileError> for Failure {
     fn from(error: ProfileError) -> Failure {
         let hint = match &error {
-            ProfileError::Missing { .. } => Some("start a server on this machine with 'corro up'"),
+            ProfileError::Missing { .. } => Some(
+                "start a server on this machine with 'corro up' (with its --data DIR, to get back to one that runs), \
+                 or log in to another with 'corro login'",
+            ),
             ProfileError::Invalid { .. } => Some("write it anew with 'corro up'"),
             _ => None,
         };

@@ -4,16 +4,17 @@
 mod settings;
 
 use std::io::{self, BufWriter};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
-use corro_client::{Client, PATIENCE, Profile, Trust, profile};
+use corro_client::{Client, PATIENCE, Profile, ProfileError, Trust, profile};
 use corro_model::arm::SUBSCRIPTION_NAME;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::hosting::way_back::{self, Local};
 use crate::logging;
 use crate::output::{self, Format, Query, Shape, TableKind};
 use crate::talk::say;
@@ -81,7 +82,7 @@ impl Session {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let profile = Profile::load(&profile::config_dir()?)?;
+        let profile = profile()?;
         check_subscription(self.subscription.as_deref(), &profile.subscription)?;
         let client = Client::new(&profile)?.with_absence_notice(say_that_the_server_is_away);
         Ok(self.client.get_or_init(|| client))
@@ -114,6 +115,35 @@ impl Output {
     fn print(&self, value: &Value, table: Option<TableKind>) -> Result<(), Failure> {
         let mut out = BufWriter::new(io::stdout().lock());
         Ok(output::print(&mut out, self.format, self.query.as_ref(), value, table)?)
+    }
+}
+
+/// The profile of this user. Where there is none, the failure says how to get one.
+pub fn profile() -> Result<Profile, Failure> {
+    let dir = profile::config_dir()?;
+    Profile::load(&dir).map_err(|error| match error {
+        ProfileError::Missing { path } => {
+            nobody_logged_in(&path, env("CORRO_SERVER").as_deref(), way_back::local_server(&dir).as_ref())
+        }
+        other => other.into(),
+    })
+}
+
+/// `wanted` is the server that the environment names, `local` the one on this machine.
+fn nobody_logged_in(path: &Path, wanted: Option<&str>, local: Option<&Local>) -> Failure {
+    let here = local.filter(|local| wanted.is_none_or(|wanted| wanted.trim_end_matches('/') == local.url));
+    let nobody = |server: &str| format!("nobody is logged in at {server}: {} does not exist", path.display());
+    match (here, wanted) {
+        (Some(Local { url, can_return: true }), _) => {
+            Failure::new(nobody(url)).hint("the server runs on this machine: log in to it again with 'corro up'")
+        }
+        (Some(Local { url, can_return: false }), _) => Failure::new(nobody(url))
+            .hint("the server runs on this machine: stop it and start it again with 'corro up', which logs you in"),
+        (None, Some(server)) => Failure::new(nobody(server)).hint(format!(
+            "log in with 'corro login --service-principal -u ID -t TENANT --server {server}'; \
+             an owner makes such a login with 'corro ad sp create-for-rbac'"
+        )),
+        (None, None) => ProfileError::Missing { path: path.to_owned() }.into(),
     }
 }
 
@@ -163,6 +193,26 @@ mod tests {
         assert_eq!(check_subscription(Some("corro"), "1-2"), Ok(()));
         let error = check_subscription(Some("1-3"), "1-2").expect_err("another one");
         assert_eq!(error.message, "Subscription '1-3' not found. Check the spelling and casing and try again.");
+    }
+
+    #[test]
+    fn whoever_has_no_profile_is_told_how_to_get_one() {
+        let check = |wanted: Option<&str>, local: Option<bool>, message: &str, hint: &str| {
+            let local = local.map(|can_return| Local { url: "http://127.0.0.1:1".to_owned(), can_return });
+            let failure = nobody_logged_in(Path::new("p"), wanted, local.as_ref());
+            assert_eq!(failure.message, message);
+            let text = failure.hint.unwrap_or_default();
+            assert!(text.contains(hint), "{text}");
+        };
+        check(None, None, "No Corro server is configured: p does not exist", "start a server on this machine");
+        check(None, Some(true), "nobody is logged in at http://127.0.0.1:1: p does not exist", "again with 'corro up'");
+        check(None, Some(false), "nobody is logged in at http://127.0.0.1:1: p does not exist", "stop it and start");
+        let there = "nobody is logged in at https://box:1: p does not exist";
+        for local in [None, Some(true)] {
+            check(Some("https://box:1"), local, there, "corro login --service-principal -u ID");
+        }
+        let here = "nobody is logged in at http://127.0.0.1:1: p does not exist";
+        check(Some("http://127.0.0.1:1/"), Some(true), here, "again with 'corro up'");
     }
 
     #[test]

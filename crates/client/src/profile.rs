@@ -47,13 +47,7 @@ pub enum ProfileError {
 impl Profile {
     /// Reads the profile of `config_dir`. `CORRO_SERVER` overrides its address, `CORRO_CA` (a file) who vouches for it.
     pub fn load(config_dir: &Path) -> Result<Profile, ProfileError> {
-        let path = config_dir.join(FILE_NAME);
-        let text = fs::read(&path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => ProfileError::Missing { path: path.clone() },
-            _ => ProfileError::Read { path: path.clone(), source },
-        })?;
-        let mut profile: Profile =
-            serde_json::from_slice(&text).map_err(|source| ProfileError::Invalid { path, source })?;
+        let mut profile = Profile::read(config_dir)?;
         if let Some(server) = std::env::var("CORRO_SERVER").ok().filter(|server| !server.is_empty()) {
             profile.server = server;
         }
@@ -66,6 +60,16 @@ impl Profile {
         Ok(profile)
     }
 
+    /// The profile as it is written in `config_dir`, whatever the environment says.
+    pub fn read(config_dir: &Path) -> Result<Profile, ProfileError> {
+        let path = path_in(config_dir);
+        let text = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => ProfileError::Missing { path: path.clone() },
+            _ => ProfileError::Read { path: path.clone(), source },
+        })?;
+        serde_json::from_slice(&text).map_err(|source| ProfileError::Invalid { path, source })
+    }
+
     /// Whose certificates are believed.
     pub fn trust(&self) -> Trust {
         self.certificate_authority.clone().map_or(Trust::System, Trust::Pem)
@@ -73,7 +77,7 @@ impl Profile {
 
     /// Writes the profile so that a reader sees the old one or the new one, and nobody else sees either.
     pub fn save(&self, config_dir: &Path) -> Result<PathBuf, ProfileError> {
-        let path = config_dir.join(FILE_NAME);
+        let path = path_in(config_dir);
         let fail = |source: io::Error| ProfileError::Write { path: path.clone(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(config_dir).map_err(fail)?;
         let draft = config_dir.join(format!(".{FILE_NAME}.{}", std::process::id()));
@@ -93,6 +97,11 @@ impl Profile {
         write().map_err(fail)?;
         Ok(path)
     }
+}
+
+/// The file of the profile in `config_dir`.
+pub fn path_in(config_dir: &Path) -> PathBuf {
+    config_dir.join(FILE_NAME)
 }
 
 /// `$CORRO_CONFIG_DIR`, or `~/.corro`.

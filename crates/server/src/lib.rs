@@ -7,6 +7,7 @@ pub mod app;
 mod ending;
 pub mod gateway;
 pub mod http;
+pub mod kept;
 mod provider;
 pub mod reconcile;
 #[cfg(test)]

@@ -12,7 +12,8 @@ use corro_model::ops::SubscriptionsList;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::session::{GlobalArgs, Session, env};
+use crate::hosting::way_back::{self, Local};
+use crate::session::{self, GlobalArgs, Session, env};
 use crate::talk::say;
 
 #[derive(Args, Debug)]
@@ -94,9 +95,15 @@ pub async fn login(args: LoginArgs) -> Result<(), Failure> {
 }
 
 pub fn logout() -> Result<(), Failure> {
-    let path = profile::config_dir()?.join("profile.json");
+    let dir = profile::config_dir()?;
+    let (path, server) = (profile::path_in(&dir), Profile::read(&dir).map(|profile| profile.server).ok());
     match std::fs::remove_file(&path) {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            let of = server.as_ref().map_or_else(String::new, |server| format!(" of {server}"));
+            say(format_args!("Logged out{of}: {} is removed.", path.display()));
+            say(coming_back(server.as_deref(), way_back::local_server(&dir).as_ref()));
+            Ok(())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new("nobody is logged in")),
         Err(error) => Err(Failure {
             causes: vec![error.to_string()],
@@ -107,12 +114,25 @@ pub fn logout() -> Result<(), Failure> {
 
 pub async fn account(args: AccountArgs) -> Result<(), Failure> {
     let session = Session::open(&args.global)?;
-    let profile = Profile::load(&profile::config_dir()?)?;
+    let profile = session::profile()?;
     let found: Vec<Subscription> = session.client()?.list::<SubscriptionsList, _>(&[], &[]).await?;
     let described: Vec<Value> = found.iter().map(|subscription| describe(subscription, &profile)).collect();
     match args.command {
         AccountCommand::List => session.print_value(&Value::Array(described)),
         AccountCommand::Show => session.print_value(&described.into_iter().next().unwrap_or_default()),
+    }
+}
+
+/// How somebody who has logged out of `server` gets in again.
+fn coming_back(server: Option<&str>, local: Option<&Local>) -> &'static str {
+    match local.filter(|local| server == Some(local.url.as_str())) {
+        Some(Local { can_return: true, .. }) => "The server still runs on this machine: 'corro up' logs you in again.",
+        Some(_) => {
+            "The server still runs on this machine: stop it and start it again with 'corro up', which logs you in."
+        }
+        None => {
+            "To come back, use 'corro login', or 'corro up' with the server's --data DIR if it is yours and on this machine."
+        }
     }
 }
 
@@ -144,5 +164,24 @@ fn login_failure(error: corro_client::ClientError) -> Failure {
         corro_client::ClientError::LoginRefused { .. } => Failure { hint: None, ..Failure::from(error) }
             .hint("look at app id and password; an owner can make a new password with 'corro ad sp reset-credentials'"),
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_logs_out_is_told_the_way_back() {
+        let local = |can_return| Some(Local { url: "http://127.0.0.1:1".to_owned(), can_return });
+        for (server, local, expected) in [
+            ("http://127.0.0.1:1", local(true), "'corro up' logs you in again"),
+            ("http://127.0.0.1:1", local(false), "stop it and start it again"),
+            ("https://box:1", local(true), "use 'corro login'"),
+            ("https://box:1", None, "use 'corro login'"),
+        ] {
+            let said = coming_back(Some(server), local.as_ref());
+            assert!(said.contains(expected), "{server}: {said}");
+        }
     }
 }

@@ -9,8 +9,7 @@ use clap::Args;
 use corro_model::Secret;
 
 use crate::failure::Failure;
-use crate::hosting::data_dir::DataDir;
-use crate::hosting::{self, Hosted, HostingArgs, Nodes};
+use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
 #[derive(Args, Debug)]
 pub struct ServerArgs {
@@ -21,7 +20,7 @@ pub struct ServerArgs {
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     crate::logging::init();
     hosting::check(&args.hosting)?;
-    let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
+    let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     let token_path = data.path().join("join-token");
     let token = join_token(&token_path)?;
     let stop = hosting::stop_asked();

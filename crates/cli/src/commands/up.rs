@@ -6,8 +6,7 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::hosting::data_dir::DataDir;
-use crate::hosting::{self, Hosted, HostingArgs, Nodes};
+use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
 #[derive(Args, Debug)]
 pub struct UpArgs {
@@ -19,7 +18,7 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
     let began = Instant::now();
     crate::logging::init();
     hosting::check(&args.hosting)?;
-    let data = DataDir::hold(&hosting::data_path(&args.hosting)?)?;
+    let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     // A signal during the start ends it: until the server is there, nothing runs outside this process.
     let stop = hosting::stop_asked();
     tokio::pin!(stop);

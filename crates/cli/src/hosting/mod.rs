@@ -4,8 +4,9 @@
 mod address;
 pub mod data_dir;
 mod local_nodes;
+pub mod way_back;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,7 +193,8 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
 /// answers is left alone: whoever works with that one must not find themselves elsewhere.
 fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<Access, Failure> {
     let other = Profile::load(config_dir).ok().map(|old| old.server).filter(|old| *old != profile.server);
-    let access = match other.filter(|server| answers(server)) {
+    way_back::keep(profile, data.path())?;
+    let access = match other.filter(|server| way_back::answers(server)) {
         Some(other) => Access::OnRequest { profile: profile.save(data.path())?, other },
         None => Access::Default { profile: profile.save(config_dir)? },
     };
@@ -205,12 +207,6 @@ fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<
 
 fn vouched(tls: Tls) -> Vouched {
     Vouched { file: tls.trusted_file, fingerprint: tls.fingerprint }
-}
-
-/// Does anybody listen there?
-fn answers(server: &str) -> bool {
-    let address = server.split_once("://").and_then(|(_, address)| address.parse().ok());
-    address.is_some_and(|address| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())
 }
 
 /// Returns when the user or the system asks for the end.

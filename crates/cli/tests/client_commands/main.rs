@@ -18,6 +18,37 @@ use serde_json::json;
 use world::{PLACE, World, prepare, text, wait_until, write_job};
 
 #[test]
+fn whoever_logs_out_beside_the_server_finds_the_way_back() {
+    let mut world = World::new();
+    let address = world.start("127.0.0.1:0");
+    let profile = world.path("conf").join("profile.json");
+    let gone = world.run("logout");
+    assert_eq!(
+        (gone.status.code(), text(&gone.stderr)),
+        (
+            Some(0),
+            format!(
+                "Logged out of http://{address}: {} is removed.\nThe server still runs on this machine: 'corro up' logs you in again.\n",
+                profile.display()
+            )
+        )
+    );
+    world.fails(
+        "group list",
+        1,
+        &format!(
+            "error: nobody is logged in at http://{address}: {} does not exist\n\nhint: the server runs on this machine: log in to it again with 'corro up'\n",
+            profile.display()
+        ),
+    );
+    let said = world.out("up");
+    assert!(said.contains("You are logged in to it again"), "{said}");
+    assert_eq!(world.out("group list"), "[]\n");
+    // Whoever is logged in is told that it runs.
+    assert_eq!(world.run("up").status.code(), Some(1));
+}
+
+#[test]
 fn without_a_server_the_way_to_one_is_shown() {
     let world = World::new();
     let profile = world.path("conf").join("profile.json");
@@ -25,10 +56,15 @@ fn without_a_server_the_way_to_one_is_shown() {
         "group list",
         1,
         &format!(
-            "error: No Corro server is configured: {} does not exist\n\nhint: start a server on this machine with 'corro up'\n",
+            "error: No Corro server is configured: {} does not exist\n\nhint: start a server on this machine with 'corro up' (with its --data DIR, to get back to one that runs), or log in to another with 'corro login'\n",
             profile.display()
         ),
     );
+    let elsewhere =
+        world.command(&["group", "list"]).env("CORRO_SERVER", "https://box:8470").output().expect("it runs");
+    let error = text(&elsewhere.stderr);
+    assert!(error.starts_with("error: nobody is logged in at https://box:8470: "), "{error}");
+    assert!(error.contains("--server https://box:8470'"), "{error}");
     // Somebody was there once.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
