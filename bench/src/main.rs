@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             let others = before.zip(machine::Usage::now()).and_then(|(before, now)| now.others_since(&before));
             if let Some(others) = others {
                 // Much of it means that the figures are theirs as well.
-                println!("processor used by others and the kernel meanwhile: {others:.0} %");
+                println!("processor used by others, by processes of jobs and by the kernel meanwhile: {others:.0} %");
             }
             println!("verdict: {}: {}", if verdict.met { "met" } else { "missed" }, verdict.figures);
             ExitCode::SUCCESS
