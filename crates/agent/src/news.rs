@@ -42,7 +42,7 @@ impl News {
 fn can_wait(told: &ObservedNode, now: &ObservedNode) -> bool {
     let Some(task) = &now.task else { return false };
     let goes_on = matches!(task.phase, TaskPhase::Preparing | TaskPhase::Running);
-    let rest = |node: &ObservedNode| (node.ready, node.problem.clone(), node.login.clone(), node.retired);
+    let rest = |node: &ObservedNode| ObservedNode { task: None, ..node.clone() };
     goes_on && task.exits.iter().all(RankExit::succeeded) && rest(told) == rest(now)
 }
 
@@ -78,6 +78,7 @@ mod tests {
         check(&node(TaskPhase::Prepared { gang: None }, &[]), false);
         check(&node(TaskPhase::Ended { failure: None }, &[0]), false);
         check(&ObservedNode { ready: false, ..node(TaskPhase::Running, &[]) }, false);
+        check(&ObservedNode { ending: true, ..node(TaskPhase::Running, &[]) }, false);
         check(&idle, false);
     }
 
