@@ -102,6 +102,7 @@ impl App {
             let wrong = || ApiError::invalid(&field, format!("'{id}' is not the id of a file server"));
             let named = arm::parse_file_server(id).ok_or_else(wrong)?;
             self.own_subscription(&field, named.subscription)?;
+            self.may_use(&field, &named, "fileServers")?;
             let (_, record) = find_file_server(state, named.group, named.workspace, named.name)
                 .map_err(|_| ApiError::file_server_not_found(named.name).about(&field))?;
             refuse_deleting(&record.provisioning, "file server", named.name)?;

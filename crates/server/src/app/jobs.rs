@@ -58,7 +58,7 @@ impl App {
                     let way_out = "choose another name or delete it first";
                     return Err(differs("job", &path.job, &spec, &old.spec, way_out));
                 }
-                let waits = Waits::of(txn.state(), now, [(&key, &*old)]);
+                let waits = Waits::of(txn.state(), &app.caller, now, [(&key, &*old)]);
                 return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, &waits))));
             }
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
@@ -94,7 +94,7 @@ impl App {
     pub fn job(&self, path: &JobPath) -> Result<Job, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_job(&snapshot, path)?;
-        let waits = Waits::of(&snapshot, self.now(), [(&key, &record)]);
+        let waits = Waits::of(&snapshot, &self.caller, self.now(), [(&key, &record)]);
         Ok(self.job_answer(&snapshot, &key, &record, &waits))
     }
 
@@ -110,7 +110,7 @@ impl App {
         let mut rest = snapshot.jobs_from(&key, first);
         let page: Vec<_> = rest.by_ref().take(limit).collect();
         // One look at each cluster's queue, however many of the jobs wait in it.
-        let waits = Waits::of(&snapshot, self.now(), page.iter().copied());
+        let waits = Waits::of(&snapshot, &self.caller, self.now(), page.iter().copied());
         let jobs = page.iter().map(|(key, record)| self.job_answer(&snapshot, key, record, &waits)).collect();
         Ok((jobs, rest.next().map(|(_, job)| job.name.clone())))
     }
@@ -182,6 +182,7 @@ impl App {
             return Err(ApiError::invalid(field, format!("'{id}' is not the id of a cluster")));
         };
         self.own_subscription(field, named.subscription)?;
+        self.may_use(field, &named, "clusters")?;
         let InWorkspace { group, workspace, name, .. } = named;
         let (key, record) =
             find_cluster(state, group, workspace, name).map_err(|_| ApiError::cluster_not_found(name).about(field))?;

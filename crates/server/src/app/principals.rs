@@ -2,6 +2,7 @@
 //! A password is drawn here, shown once in the answer, and kept as a digest.
 
 use corro_model::arm::{Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
+use corro_model::ids::arm::{self, InWorkspace};
 use corro_model::rights::{self, Assignment, Right, Role, Scope};
 use corro_model::{ApiError, Secret};
 use corro_store::seal::{digest, random};
@@ -40,6 +41,21 @@ impl App {
     /// Leaves out what the caller may not read; `id` is the resource's own.
     pub fn readable<T>(&self, items: Vec<T>, id: fn(&T) -> &str) -> Vec<T> {
         items.into_iter().filter(|item| self.caller.may(Right::Read, &Scope::of_path(id(item)))).collect()
+    }
+
+    /// What a request names in a workspace, its caller must be allowed to use: a job reads what its cluster mounts. Asked
+    /// before anything is looked up, as for the request's own path, so that a refusal does not tell what exists.
+    pub fn may_use(&self, field: &str, named: &InWorkspace<'_>, kind: &str) -> Result<(), ApiError> {
+        let InWorkspace { group, workspace, name, .. } = named;
+        if self.caller.may(Right::Write, &Scope::Workspace(group.to_lowercase(), workspace.to_lowercase())) {
+            return Ok(());
+        }
+        let id = &self.caller.id;
+        let linked = format!("{}/{kind}/{name}", arm::workspace(&self.subscription, group, workspace));
+        let message = format!(
+            "The client '{id}' with object id '{id}' does not have authorization to perform action 'Microsoft.BatchAI/workspaces/{kind}/write' over the linked scope '{linked}', which {field} names."
+        );
+        Err(ApiError::new(403, "LinkedAuthorizationFailed", message).about(field))
     }
 
     /// Where the thing lies that a long-running operation is about. Nobody is kept from asking after unknown ones.
@@ -169,14 +185,7 @@ fn new_password() -> Secret {
 
 fn scope_of(record: &OperationRecord) -> Scope {
     use OperationGoal as G;
-    let inside = |key: &str| {
-        let mut names = key.split('/').map(str::to_owned);
-        match (names.next(), names.next()) {
-            (Some(group), Some(workspace)) => Scope::Workspace(group, workspace),
-            (Some(group), None) => Scope::Group(group),
-            (None, _) => Scope::Subscription,
-        }
-    };
+    let inside = scope_of_key;
     match &record.goal {
         G::ClusterCreated(key) | G::ClusterGone(key) => inside(key.as_str()),
         G::FileServerCreated(key) | G::FileServerGone(key) => inside(key.as_str()),
@@ -189,5 +198,15 @@ fn scope_of(record: &OperationRecord) -> Scope {
             let group = record.resource_id.split('$').nth(1).map(str::to_lowercase);
             group.map_or(Scope::Subscription, Scope::Group)
         }
+    }
+}
+
+/// Where the thing with this key lies: keys are the names that lead to it.
+pub fn scope_of_key(key: &str) -> Scope {
+    let mut names = key.split('/').map(str::to_owned);
+    match (names.next(), names.next()) {
+        (Some(group), Some(workspace)) => Scope::Workspace(group, workspace),
+        (Some(group), None) => Scope::Group(group),
+        (None, _) => Scope::Subscription,
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use corro_model::batchai::{EstimateBasis, WaitReason, Waiting};
+use corro_model::rights::Right;
 use corro_model::time::Span;
 use corro_model::{ClusterKey, JobKey, Timestamp};
 use corro_sched::outlook::outlooks;
@@ -14,6 +15,7 @@ use corro_sched::{Basis, Outlook, RunTimes, Target, Unblock, Wait};
 use corro_store::{ClusterRecord, JobRecord, State};
 
 use super::clusters::cluster_arguments;
+use super::principals::{Caller, scope_of_key};
 use crate::reconcile::scaling;
 
 /// So many of an experiment's last jobs tell how long its jobs usually take.
@@ -30,7 +32,13 @@ pub struct Standing {
 }
 
 impl Waits {
-    pub fn of<'a>(state: &State, now: Timestamp, jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>) -> Self {
+    /// What `caller` may know of them: jobs that it may not read come first too, but are not named.
+    pub fn of<'a>(
+        state: &State,
+        caller: &Caller,
+        now: Timestamp,
+        jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>,
+    ) -> Self {
         let mut by_cluster: HashMap<&ClusterKey, HashSet<&JobKey>> = HashMap::new();
         let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
         queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
@@ -41,7 +49,7 @@ impl Waits {
             let view = scaling::cluster_view(state, key, cluster, now);
             let scaling = plan_scale(&view, now, &scaling::POLICY);
             let found = outlooks(&view, &scaling, now, &scaling::POLICY, &history, &wanted);
-            let words = Words { state, key, cluster, target: view.target };
+            let words = Words { state, caller, key, cluster, target: view.target };
             let standing = |(key, outlook): (&JobKey, Outlook)| (key.clone(), words.standing(key, &outlook));
             waits.0.extend(found.into_iter().map(standing));
         }
@@ -75,6 +83,7 @@ impl RunTimes for History<'_> {
 
 struct Words<'a> {
     state: &'a State,
+    caller: &'a Caller,
     key: &'a ClusterKey,
     cluster: &'a ClusterRecord,
     target: Target,
@@ -173,6 +182,9 @@ impl Words<'_> {
 
     /// A job's name, with its experiment when that is another than that of `beside`.
     fn name(&self, job: &JobKey, beside: &JobKey) -> String {
+        if !self.caller.may(Right::Read, &scope_of_key(job.as_str())) {
+            return "a job of another workspace".to_owned();
+        }
         let name = self.state.jobs.get(job).map_or_else(|| job.to_string(), |job| job.name.clone());
         let experiment = job.experiment();
         match self.state.experiments.get(&experiment) {

@@ -253,3 +253,6 @@ fn account_in_host(request: &Request) -> Option<(String, AddressStyle)> {
     };
     check_name(NameOf::StorageAccount, account).is_ok().then(|| (account.to_owned(), style))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! The resource manager in one process: requests go straight into [`Api::answer`], as the administrator or as a principal
+//! of the test's making. Nothing reconciles, so what is begun stays begun. This file is the bench; the siblings are the
+//! tests.
+
+mod references;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use corro_shares::Shares;
+use corro_store::{Store, Vault};
+use http::header;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::Api;
+use super::files::FileService;
+use super::limits::{Limits, Rates};
+use crate::app::principals::Caller;
+use crate::app::{App, instance};
+use crate::gateway::Gateway;
+use crate::{KeysOf, unix_now};
+
+pub struct Bench {
+    pub app: App,
+    pub api: Api,
+    /// The administrator's.
+    pub token: String,
+    _stop: watch::Sender<bool>,
+    _dir: TempDir,
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Value,
+}
+
+impl Answer {
+    /// It must have this status.
+    #[track_caller]
+    pub fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    /// It must be refused like this; gives the message.
+    #[track_caller]
+    pub fn refused(self, status: u16, code: &str) -> String {
+        let error = &self.body["error"];
+        assert_eq!((self.status, error["code"].as_str()), (status, Some(code)), "{self:?}");
+        error["message"].as_str().expect("a message").to_owned()
+    }
+}
+
+impl Bench {
+    pub async fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| dir.path().join(name);
+        let vault = Vault::open(&path("key")).expect("a key");
+        let store = Store::open(&path("db")).expect("a store");
+        let identity = instance::ensure_instance(&store, &vault).await.expect("an identity");
+        let now = std::time::SystemTime::now().into();
+        let admin = instance::ensure_administrator(&store, None, now).await.expect("an administrator");
+        let app = App {
+            store,
+            vault: Arc::new(vault),
+            shares: Arc::new(Shares::open(path("shares")).expect("a directory of shares")),
+            subscription: identity.subscription.into(),
+            tenant: identity.tenant.into(),
+            token_key: identity.token_key.into(),
+            caller: Arc::new(Caller::server()),
+            doors: Default::default(),
+            quotas: Default::default(),
+        };
+        let (stop, stopping) = watch::channel(false);
+        let gateway = Gateway::new(app.clone(), None, stopping);
+        let limits = Arc::new(Limits::new(Rates::USUAL));
+        let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
+        let api = Api::new(app.clone(), gateway, files, limits);
+        let token = app.issue_token(&admin.client_id, &admin.client_secret, "x").expect("a token").access_token;
+        Self { app, api, token: token.expose().to_owned(), _stop: stop, _dir: dir }
+    }
+
+    pub fn subscription(&self) -> String {
+        format!("/subscriptions/{}", self.app.subscription)
+    }
+
+    pub fn group(&self, name: &str) -> String {
+        format!("{}/resourceGroups/{name}", self.subscription())
+    }
+
+    pub fn workspace(&self, group: &str, name: &str) -> String {
+        format!("{}/providers/Microsoft.BatchAI/workspaces/{name}", self.group(group))
+    }
+
+    /// A request of the administrator; `Null` is no body.
+    pub async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.ask_as(&self.token, method, path, body).await
+    }
+
+    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Value) -> Answer {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{path}{separator}api-version=2018-05-01"))
+            .header(header::HOST, "localhost")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(body)
+            .expect("a request");
+        self.send(request).await
+    }
+
+    pub async fn send(&self, request: Request) -> Answer {
+        let (parts, body) = self.api.answer(request).await.into_parts();
+        let body = body.collect().await.expect("a whole body").to_bytes();
+        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        Answer { status: parts.status.as_u16(), body }
+    }
+
+    /// A group with a workspace, an experiment `e` and a cluster `c` in it.
+    pub async fn furnish(&self, group: &str, workspace: &str) -> String {
+        let at = self.workspace(group, workspace);
+        self.ask("PUT", &self.group(group), json!({"location": "eastus"})).await;
+        self.ask("PUT", &at, json!({"location": "eastus"})).await.is(200);
+        self.ask("PUT", &format!("{at}/experiments/e"), Value::Null).await;
+        self.ask("PUT", &format!("{at}/clusters/c"), cluster()).await.is(202);
+        at
+    }
+
+    /// The token of a new principal with a role at some scopes.
+    pub async fn principal(&self, name: &str, role: &str, scopes: &[&str]) -> String {
+        let path = format!("{}/providers/Corro/principals", self.subscription());
+        let made =
+            self.ask("POST", &path, json!({"displayName": name, "role": role, "scopes": scopes})).await.is(200).body;
+        let text = |name: &str| made[name].as_str().expect("text").to_owned();
+        let secret = corro_model::Secret::new(text("password"));
+        let token = self.app.issue_token(&text("appId"), &secret, "x").expect("a token");
+        token.access_token.expose().to_owned()
+    }
+}
+
+/// One that can be asked for.
+pub fn cluster() -> Value {
+    json!({"properties": {
+        "vmSize": "Standard_D1", "scaleSettings": {"manual": {"targetNodeCount": 1}},
+        "userAccountSettings": {"adminUserName": "me", "adminUserPassword": "secret"}
+    }})
+}
+
+pub fn job(cluster: &str) -> Value {
+    json!({"properties": {
+        "cluster": {"id": cluster}, "nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/x",
+        "customToolkitSettings": {"commandLine": "true"}
+    }})
+}
