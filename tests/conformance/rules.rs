@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::place::{NO_BODY, cluster_body, ended, job_body, workspace};
 use crate::harness::{Site, wait_for};
 
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS me@host";
+
 #[test]
 fn headers_of_every_answer() {
     let site = Site::start();
@@ -143,7 +145,7 @@ fn defaults_are_filled_in_and_shown() {
     let cluster = format!("{workspace}/clusters/c");
     let bare = json!({"properties": {
         "vmSize": "Standard_NC6", "virtualMachineConfiguration": {},
-        "userAccountSettings": {"adminUserName": "me", "adminUserSshPublicKey": "ssh-rsa AAAA"},
+        "userAccountSettings": {"adminUserName": "me", "adminUserSshPublicKey": KEY},
         "nodeSetup": {"performanceCountersSettings": {"appInsightsReference": {
             "component": {"id": "/subscriptions/s/insights"}, "instrumentationKey": "canary-key"
         }}}
@@ -157,7 +159,7 @@ fn defaults_are_filled_in_and_shown() {
     assert_eq!(properties["scaleSettings"], by_hand);
     let image = json!({"publisher": "Canonical", "offer": "UbuntuServer", "sku": "16.04-LTS", "version": "latest"});
     assert_eq!(properties["virtualMachineConfiguration"]["imageReference"], image);
-    assert_eq!(properties["userAccountSettings"]["adminUserSshPublicKey"], "ssh-rsa AAAA");
+    assert_eq!(properties["userAccountSettings"]["adminUserSshPublicKey"], KEY);
     let insights = json!({"component": {"id": "/subscriptions/s/insights"}});
     assert_eq!(properties["nodeSetup"]["performanceCountersSettings"]["appInsightsReference"], insights);
 

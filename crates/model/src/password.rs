@@ -32,6 +32,10 @@ impl PasswordVerifier {
 
     /// In a time that does not tell how much of the password was right.
     pub fn accepts(&self, password: &str) -> bool {
+        // Nothing is no password, whatever was once recorded as one.
+        if password.is_empty() {
+            return false;
+        }
         let (Ok(salt), Ok(hash)) = (BASE64.decode(&self.salt), BASE64.decode(self.hash.expose())) else { return false };
         verify(PBKDF2_HMAC_SHA256, self.rounds, &salt, password.as_bytes(), &hash).is_ok()
     }
@@ -50,5 +54,6 @@ mod tests {
         assert!(verifier.accepts("pass word 1"));
         assert!(!verifier.accepts("pass word") && !verifier.accepts(""));
         assert_ne!(PasswordVerifier::new(&Secret::new("pass word 1"), [8; 16]), verifier, "the salt counts");
+        assert!(!PasswordVerifier::new(&Secret::new(""), [7; 16]).accepts(""), "an empty password opens nothing");
     }
 }

@@ -127,6 +127,13 @@ pub struct UserAccountSettings {
     pub admin_user_password: Option<Secret>,
 }
 
+impl UserAccountSettings {
+    /// A blank one is none: with it anybody could log in.
+    pub fn password(&self) -> Option<&Secret> {
+        self.admin_user_password.as_ref().filter(|password| !password.expose().trim().is_empty())
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSetup {

@@ -2,7 +2,7 @@
 
 use super::job::check_variables;
 use super::volumes::check_volumes;
-use super::{MAX_NODES, blank, refuse};
+use super::{MAX_NODES, blank, refuse, ssh_key};
 use crate::batchai::{
     AppInsightsReference, ClusterSpec, FileServerSpec, ScaleSettings, SetupTask, UserAccountSettings,
 };
@@ -96,8 +96,18 @@ fn check_account(field: &str, account: &UserAccountSettings) -> Result<(), ApiEr
     if account.admin_user_name.is_empty() {
         return refuse(&format!("{field}.adminUserName"), "the admin user name is empty: give one");
     }
-    if account.admin_user_ssh_public_key.is_none() && account.admin_user_password.is_none() {
-        return refuse(field, "neither an SSH public key nor a password is given: give one");
+    let (key, password) = (account.admin_user_ssh_public_key.as_deref(), account.password());
+    let Some(key) = key.filter(|key| !key.trim().is_empty()) else {
+        return match password {
+            Some(_) => Ok(()),
+            None => refuse(field, "neither an SSH public key nor a password is given: give one"),
+        };
+    };
+    // With a password beside it a key may be an example's: the password opens the door.
+    let good = if password.is_some() { ssh_key::looks_like_one(key) } else { ssh_key::is_one(key) };
+    if !good {
+        let message = "it is not an SSH public key: give the text of a file such as ~/.ssh/id_rsa.pub (ssh-rsa AAAA…)";
+        return refuse(&format!("{field}.adminUserSshPublicKey"), message);
     }
     Ok(())
 }
@@ -170,6 +180,21 @@ mod tests {
         check("properties.dataDisks.diskCount", |f| f["dataDisks"]["diskCount"] = json!(0));
         check("properties.sshConfiguration.userAccountSettings", |f| {
             f["sshConfiguration"]["userAccountSettings"] = json!({"adminUserName": "me"});
+        });
+        let account = "properties.sshConfiguration.userAccountSettings";
+        check(account, |f| f["sshConfiguration"]["userAccountSettings"]["adminUserPassword"] = json!(" "));
+        check(account, |f| {
+            f["sshConfiguration"]["userAccountSettings"] = json!({"adminUserName": "me", "adminUserSshPublicKey": ""});
+        });
+        check(&format!("{account}.adminUserSshPublicKey"), |f| {
+            f["sshConfiguration"]["userAccountSettings"]["adminUserSshPublicKey"] = json!("garbage");
+        });
+        check(&format!("{account}.adminUserSshPublicKey"), |f| {
+            f["sshConfiguration"]["userAccountSettings"] =
+                json!({"adminUserName": "me", "adminUserSshPublicKey": "ssh-rsa AAAAB3NzaC1yc..."});
+        });
+        check("", |f| {
+            f["sshConfiguration"]["userAccountSettings"]["adminUserSshPublicKey"] = json!("ssh-rsa AAAAB3NzaC1yc...");
         });
         check("properties.sshConfiguration.publicIPsToAllow", |f| {
             f["sshConfiguration"]["publicIPsToAllow"] = json!(vec!["10.0.0.0/8"; 401]);

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod job;
+mod ssh_key;
 mod toolkit;
 mod volumes;
 

@@ -25,7 +25,7 @@ impl App {
         check_cluster(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
         let admin = secrets::admin_verifier(&body.properties).await;
-        let password = body.properties.user_account_settings.admin_user_password.clone();
+        let password = body.properties.user_account_settings.password().cloned();
         let mut spec = body.properties;
         fill_cluster(&mut spec);
         let bag = secrets::take_from_cluster(&mut spec);

@@ -94,7 +94,7 @@ pub fn take_from_cluster(spec: &mut ClusterSpec) -> Bag {
 
 /// What proves the administrator's password, if there is one. Slow on purpose, so on a thread that may block.
 pub async fn admin_verifier(spec: &ClusterSpec) -> Option<PasswordVerifier> {
-    let password = spec.user_account_settings.admin_user_password.clone()?;
+    let password = spec.user_account_settings.password()?.clone();
     tokio::task::spawn_blocking(move || PasswordVerifier::new(&password, random())).await.ok()
 }
 

@@ -2,6 +2,7 @@
 //! of the test's making. Nothing reconciles, so what is begun stays begun. This file is the bench; the siblings are the
 //! tests.
 
+mod accounts;
 mod references;
 
 use std::sync::Arc;

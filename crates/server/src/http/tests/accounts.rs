@@ -1,0 +1,26 @@
+//! Who may log in to the nodes of a cluster: nobody without a key or a password.
+
+use serde_json::json;
+
+use super::{Bench, cluster};
+
+#[tokio::test]
+async fn a_cluster_without_a_way_in_is_refused() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let account = "properties.userAccountSettings";
+    for (settings, target) in [
+        (json!({"adminUserName": "me", "adminUserPassword": ""}), account.to_owned()),
+        (json!({"adminUserName": "me", "adminUserPassword": "", "adminUserSshPublicKey": " "}), account.to_owned()),
+        (
+            json!({"adminUserName": "me", "adminUserSshPublicKey": "garbage"}),
+            format!("{account}.adminUserSshPublicKey"),
+        ),
+    ] {
+        let mut wanted = cluster();
+        wanted["properties"]["userAccountSettings"] = settings;
+        let answer = bench.ask("PUT", &format!("{own}/clusters/open"), wanted).await.is(400);
+        assert_eq!(answer.body["error"]["target"], target, "{answer:?}");
+    }
+    bench.ask("GET", &format!("{own}/clusters/open"), json!(null)).await.is(404);
+}
