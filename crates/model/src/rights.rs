@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ApiError;
+use crate::names::{NameOf, check_name};
 use crate::ops::Method;
 
 /// What a principal may do inside a scope. Each role may do what the one before it may.
@@ -115,7 +116,17 @@ impl Scope {
             let message = format!("'{}' is not this server's subscription, which is {subscription}", segments[1]);
             return Err(ApiError::invalid("scopes", message));
         }
-        Ok(Scope::of_path(text))
+        let scope = Scope::of_path(text.trim());
+        let (group, workspace) = match &scope {
+            Scope::Subscription => (None, None),
+            Scope::Group(group) => (Some(group), None),
+            Scope::Workspace(group, workspace) => (Some(group), Some(workspace)),
+        };
+        let named = group.map(|name| (NameOf::Group, name)).into_iter();
+        let mut named = named.chain(workspace.map(|name| (NameOf::Workspace, name)));
+        // What could not be created cannot be meant: `..`, or a slash behind an escape.
+        named.try_for_each(|(kind, name)| check_name(kind, name)).map_err(|_| wrong())?;
+        Ok(scope)
     }
 
     /// As a resource id.
@@ -253,6 +264,10 @@ mod tests {
         assert_eq!(Scope::of_path(account), Scope::Group("g".into()));
         for wrong in ["", "/", "g", "/subscriptions", "/subscriptions/s1/groups/g", "/subscriptions/other"] {
             assert_eq!(read(wrong), None, "{wrong}");
+        }
+        for odd in ["..", ".", "%2e%2e", "a%2Fb", "a%00", "a%5Cb", "a b", "*"] {
+            assert_eq!(read(&format!("/subscriptions/s1/resourceGroups/{odd}")), None, "{odd}");
+            assert_eq!(read(&workspace.replace("/W", &format!("/{odd}"))), None, "{odd}");
         }
         for scope in [Scope::Subscription, Scope::Group("g".into()), Scope::Workspace("g".into(), "w".into())] {
             assert_eq!(Scope::parse(&scope.id("S1"), "S1").ok(), Some(scope));

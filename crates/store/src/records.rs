@@ -302,6 +302,9 @@ pub struct OperationRecord {
     pub goal: OperationGoal,
     pub started: Timestamp,
     pub ended: Option<Timestamp>,
+    /// Who began it. They may ask after it even when their rights went with what it deleted.
+    #[serde(default)]
+    pub by: String,
 }
 
 /// What must be true for the operation to have succeeded.

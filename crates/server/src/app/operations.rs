@@ -19,7 +19,8 @@ pub fn begin(txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Times
         return Reached { at: now, resource_id }.id();
     }
     let id = guid();
-    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended: None });
+    let by = txn.actor().to_owned();
+    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended: None, by });
     id
 }
 

@@ -4,9 +4,10 @@
 use corro_model::arm::{Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
 use corro_model::ids::arm::{self, InWorkspace};
 use corro_model::rights::{self, Assignment, Right, Role, Scope};
-use corro_model::{ApiError, Secret};
+use corro_model::{ApiError, GroupKey, Secret};
 use corro_store::seal::{digest, random};
-use corro_store::{OperationGoal, OperationRecord, PrincipalRecord, State};
+use corro_store::{OperationGoal, OperationRecord, PrincipalRecord, State, Txn};
+use serde_json::json;
 
 use super::instance::{ADMINISTRATOR, hex};
 use super::{App, guid};
@@ -58,9 +59,11 @@ impl App {
         Err(ApiError::new(403, "LinkedAuthorizationFailed", message).about(field))
     }
 
-    /// Where the thing lies that a long-running operation is about. Nobody is kept from asking after unknown ones.
+    /// Where the thing lies that a long-running operation is about. Nobody is kept from asking after unknown ones, nor
+    /// after what they began.
     pub fn operation_scope(&self, operation: &str) -> Option<Scope> {
-        self.snapshot().operations.get(operation).map(|record| scope_of(record))
+        let snapshot = self.snapshot();
+        snapshot.operations.get(operation).filter(|record| record.by != self.caller.id).map(|record| scope_of(record))
     }
 
     pub async fn create_principal(&self, body: PrincipalCreateParameters) -> Result<PrincipalCredential, ApiError> {
@@ -82,6 +85,7 @@ impl App {
         };
         let id = app_id.clone();
         let commit = self.store.commit(move |txn| {
+            record.assignments.iter().try_for_each(|given| check_is_there(txn.state(), &given.scope))?;
             let taken = txn.state().principals.values().any(|other| other.name.eq_ignore_ascii_case(&record.name));
             if taken {
                 let message = format!(
@@ -158,6 +162,40 @@ fn find(state: &State, which: &str) -> Result<(String, PrincipalRecord), ApiErro
     });
     let missing = || ApiError::new(404, "PrincipalNotFound", format!("There is no principal '{which}'"));
     found.map(|(id, record)| (id.clone(), (**record).clone())).ok_or_else(missing)
+}
+
+/// Roles are given at what exists only: a right to a name would be a right to whatever is made under it later.
+fn check_is_there(state: &State, scope: &Scope) -> Result<(), ApiError> {
+    let missing = |what: String| {
+        let message = format!("there is no {what}: create it first, or give another scope");
+        Err(ApiError::invalid("scopes", message))
+    };
+    let (group, workspace) = match scope {
+        Scope::Subscription => return Ok(()),
+        Scope::Group(group) => (group, None),
+        Scope::Workspace(group, workspace) => (group, Some(workspace)),
+    };
+    let key = GroupKey::new(group);
+    if state.groups.get(&key).is_none_or(|group| group.deleting) {
+        return missing(format!("resource group '{group}'"));
+    }
+    match workspace {
+        Some(name) if state.workspaces.get(&key.workspace(name)).is_none_or(|w| w.provisioning.is_deleting()) => {
+            missing(format!("workspace '{name}' in resource group '{group}'"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes back every role given at or below a place that is no more: whatever is made under its name later is new.
+pub fn forget_scope(txn: &mut Txn, gone: &Scope) {
+    let is_gone = |given: &Assignment| gone.contains(&given.scope);
+    let holders = txn.state().principals.iter().filter(|(_, record)| record.assignments.iter().any(is_gone));
+    let holders: Vec<String> = holders.map(|(id, _)| id.clone()).collect();
+    for id in holders {
+        txn.update::<PrincipalRecord>(&id, |record| record.assignments.retain(|given| !is_gone(given)));
+        txn.note("principal.unassigned", &id, json!({ "scope": gone }));
+    }
 }
 
 fn refuse_administrator(record: &PrincipalRecord) -> Result<(), ApiError> {

@@ -7,7 +7,7 @@
 
 pub mod attention;
 mod chores;
-mod deletion;
+pub(crate) mod deletion;
 pub mod gang;
 mod jobs;
 mod nodes;
@@ -15,7 +15,7 @@ mod orders;
 pub mod round;
 pub mod scaling;
 mod starts;
-mod steps;
+pub(crate) mod steps;
 mod tellings;
 
 use std::collections::{BTreeMap, BTreeSet};

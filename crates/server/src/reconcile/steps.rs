@@ -9,6 +9,7 @@ use corro_store::*;
 
 use super::scaling;
 use crate::app::operations::is_reached;
+use crate::app::principals::{forget_scope, scope_of_key};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -98,9 +99,15 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Succeeded, now));
         }
         Step::RemoveFileServer(key) => txn.remove::<FileServerRecord>(&key),
-        Step::RemoveWorkspace(key) => txn.remove::<WorkspaceRecord>(&key),
+        Step::RemoveWorkspace(key) => {
+            txn.remove::<WorkspaceRecord>(&key);
+            forget_scope(txn, &scope_of_key(key.as_str()));
+        }
         Step::RemoveAccount(name) => txn.remove::<AccountRecord>(&name),
-        Step::RemoveGroup(key) => txn.remove::<GroupRecord>(&key),
+        Step::RemoveGroup(key) => {
+            txn.remove::<GroupRecord>(&key);
+            forget_scope(txn, &scope_of_key(key.as_str()));
+        }
         Step::ForgetOperation(id) => txn.remove::<OperationRecord>(&id),
     }
     Ok(())

@@ -3,7 +3,9 @@
 //! tests.
 
 mod accounts;
+mod audit;
 mod references;
+mod rights;
 
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use corro_shares::Shares;
 use corro_store::{Store, Vault};
-use http::header;
+use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -37,6 +39,7 @@ pub struct Bench {
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
+    pub headers: HeaderMap,
     pub body: Value,
 }
 
@@ -120,7 +123,7 @@ impl Bench {
         let (parts, body) = self.api.answer(request).await.into_parts();
         let body = body.collect().await.expect("a whole body").to_bytes();
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Answer { status: parts.status.as_u16(), body }
+        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
     /// A group with a workspace, an experiment `e` and a cluster `c` in it.
@@ -131,6 +134,13 @@ impl Bench {
         self.ask("PUT", &format!("{at}/experiments/e"), Value::Null).await;
         self.ask("PUT", &format!("{at}/clusters/c"), cluster()).await.is(202);
         at
+    }
+
+    /// A new storage account.
+    pub async fn account(&self, group: &str, name: &str) -> String {
+        let path = format!("{}/providers/Microsoft.Storage/storageAccounts/{name}", self.group(group));
+        self.ask("PUT", &path, json!({"location": "eastus", "sku": {"name": "Standard_LRS"}})).await.is(200);
+        path
     }
 
     /// The token of a new principal with a role at some scopes.

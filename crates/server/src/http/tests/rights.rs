@@ -1,0 +1,81 @@
+//! Roles and the places they are given at: only at what exists, and gone with it.
+
+use corro_model::GroupKey;
+use corro_model::rights::Scope;
+use serde_json::{Value, json};
+
+use super::Bench;
+use crate::reconcile::deletion;
+use crate::reconcile::steps::apply;
+
+impl Bench {
+    /// What the deletion loop would do until nothing is left to delete.
+    async fn sweep(&self) {
+        loop {
+            let now = self.app.now();
+            let steps = deletion::decide(&self.app.snapshot(), &Default::default(), now);
+            if steps.is_empty() {
+                return;
+            }
+            let swept = self.app.store.commit(move |txn| {
+                apply(txn, steps, now);
+                Ok::<_, corro_model::ApiError>(())
+            });
+            swept.await.expect("it is swept");
+        }
+    }
+}
+
+#[tokio::test]
+async fn roles_go_with_the_place_they_were_given_at() {
+    let bench = Bench::new().await;
+    for (group, workspace) in [("g", "w"), ("kept", "w")] {
+        bench.ask("PUT", &bench.group(group), json!({"location": "eastus"})).await.is(201);
+        bench.ask("PUT", &bench.workspace(group, workspace), json!({"location": "eastus"})).await.is(200);
+    }
+    let (group, workspace, kept) = (bench.group("g"), bench.workspace("g", "w"), bench.workspace("kept", "w"));
+    let of_group = bench.principal("of-group", "Contributor", &[&group]).await;
+    let of_workspace = bench.principal("of-workspace", "Contributor", &[&workspace, &kept]).await;
+    bench.ask_as(&of_workspace, "GET", &workspace, Value::Null).await.is(200);
+    // Whoever deletes the last thing they have a right to still learns how that ended.
+    let begun = bench.ask_as(&of_group, "DELETE", &group, Value::Null).await.is(202);
+    bench.sweep().await;
+    let location = begun.headers["location"].to_str().expect("text").replace("http://localhost", "");
+    let poll = location.split('?').next().expect("a path").to_owned();
+    bench.ask_as(&of_group, "GET", &poll, Value::Null).await.is(200);
+    bench.ask_as(&of_workspace, "GET", &poll, Value::Null).await.is(403);
+    bench.ask("PUT", &group, json!({"location": "eastus"})).await.is(201);
+    bench.ask("PUT", &workspace, json!({"location": "eastus"})).await.is(200);
+    bench.ask_as(&of_group, "GET", &group, Value::Null).await.is(403);
+    bench.ask_as(&of_workspace, "GET", &workspace, Value::Null).await.is(403);
+    bench.ask_as(&of_workspace, "GET", &kept, Value::Null).await.is(200);
+    // The same for a workspace alone.
+    bench.ask("DELETE", &kept, Value::Null).await.is(202);
+    bench.sweep().await;
+    bench.ask("PUT", &kept, json!({"location": "eastus"})).await.is(200);
+    bench.ask_as(&of_workspace, "GET", &kept, Value::Null).await.is(403);
+    assert!(bench.app.snapshot().groups.contains_key(&GroupKey::new("kept")));
+    let lines = bench.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
+    let scope = serde_json::to_value(Scope::Group("g".into())).expect("plain");
+    assert!(lines.iter().any(|line| line.what == "principal.unassigned" && line.detail["scope"] == scope));
+}
+
+#[tokio::test]
+async fn roles_are_given_only_at_what_exists() {
+    let bench = Bench::new().await;
+    bench.furnish("g", "w").await;
+    let principals = format!("{}/providers/Corro/principals", bench.subscription());
+    for scope in [
+        bench.group("nothere"),
+        bench.workspace("g", "nothere"),
+        bench.workspace("nothere", "w"),
+        bench.group(".."),
+        bench.group("a%2Fb"),
+    ] {
+        let body = json!({"displayName": "p", "role": "Reader", "scopes": [bench.group("g"), scope]});
+        let answer = bench.ask("POST", &principals, body).await.is(400);
+        assert_eq!(answer.body["error"]["target"], "scopes", "{answer:?}");
+    }
+    let body = json!({"displayName": "p", "role": "Reader", "scopes": [bench.workspace("G", "W")]});
+    bench.ask("POST", &principals, body).await.is(200);
+}
