@@ -1,9 +1,10 @@
-//! What was asked and refused, and who was shown keys: lines in the history beside those of the changes themselves, which
+//! What was asked and refused, logins that failed, and who was shown keys or given links: lines in the history beside those of the changes themselves, which
 //! the store writes with each change. Bounded, so that nobody can push the past out or fill the disk by knocking: what is
 //! too much is counted and told with the next line.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use corro_model::ApiError;
 use corro_model::rights::Scope;
@@ -16,9 +17,17 @@ const BURST: f64 = 500.0;
 /// Longer paths are cut.
 const MAX_PATH: usize = 300;
 
+/// Whoever follows a log is handed links again and again: one line for so long.
+const AGAIN: Duration = Duration::from_secs(600);
+/// Handings-out that are remembered; with more, some are told twice.
+const MAX_TOLD: usize = 1000;
+
 #[derive(Clone, Default)]
 pub struct Audit {
-    budget: Arc<Mutex<Budget>>,
+    /// Strangers have one of their own, so that they cannot use up what tells of the others.
+    strangers: Arc<Mutex<Budget>>,
+    callers: Arc<Mutex<Budget>>,
+    told: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 #[derive(Default)]
@@ -38,6 +47,8 @@ pub struct Asked<'a> {
     pub path: &'a str,
     pub status: u16,
     pub code: &'a str,
+    /// The principal that a login was tried for, when there is one of that id.
+    pub tried: Option<&'a str>,
 }
 
 /// Who is noted when nobody is known.
@@ -46,8 +57,8 @@ pub const ANONYMOUS: &str = "anonymous";
 impl Audit {
     /// Writes the line in the background; a store that cannot is reported in the log and changes no answer.
     pub fn note(&self, store: &Store, asked: &Asked<'_>) {
-        let Some(unsaid) = self.budget.lock().expect("no one panics while holding the budget").spend(Instant::now())
-        else {
+        let budget = if asked.caller.is_some() { &self.callers } else { &self.strangers };
+        let Some(unsaid) = budget.lock().expect("no one panics while holding the budget").spend(Instant::now()) else {
             return;
         };
         let what = if asked.status < 400 { "request.granted" } else { "request.refused" };
@@ -58,6 +69,9 @@ impl Audit {
             Scope::Workspace(group, workspace) => format!("{group}/{workspace}"),
         };
         let mut detail = json!({"method": asked.method, "path": path, "status": asked.status, "code": asked.code});
+        if let Some(tried) = asked.tried {
+            detail["tried"] = json!(tried);
+        }
         if unsaid > 0 {
             detail["unsaid"] = json!(unsaid);
         }
@@ -71,6 +85,30 @@ impl Audit {
                 tracing::error!(%error, "a line of the audit log cannot be written");
             }
         });
+    }
+
+    /// The same for what is asked for often: one line for each caller, address and path in ten minutes.
+    pub fn note_once(&self, store: &Store, asked: &Asked<'_>) {
+        if self.is_news(asked, Instant::now()) {
+            self.note(store, asked);
+        }
+    }
+
+    fn is_news(&self, asked: &Asked<'_>, now: Instant) -> bool {
+        let key = format!("{} {} {}", asked.caller.unwrap_or(ANONYMOUS), asked.address, asked.path.to_lowercase());
+        let mut told = self.told.lock().expect("no one panics while holding what was told");
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < AGAIN;
+        if told.get(&key).is_some_and(is_recent) {
+            return false;
+        }
+        if told.len() >= MAX_TOLD {
+            told.retain(|_, at| is_recent(at));
+            if told.len() >= MAX_TOLD {
+                told.clear();
+            }
+        }
+        told.insert(key, now);
+        true
     }
 }
 
@@ -92,7 +130,22 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    #[test]
+    fn what_is_asked_for_again_and_again_is_told_once_in_a_while() {
+        let audit = Audit::default();
+        let start = Instant::now();
+        let ask = |path: &str, after: Duration| {
+            let (caller, address) = (Some("alice"), "127.0.0.1");
+            let asked = Asked { caller, address, method: "POST", path, status: 200, code: "", tried: None };
+            audit.is_news(&asked, start + after)
+        };
+        assert!(ask("/jobs/a", Duration::ZERO) && !ask("/Jobs/a", AGAIN / 2) && ask("/jobs/a", AGAIN));
+        for number in 0..3 * MAX_TOLD {
+            assert!(ask(&format!("/jobs/{number}"), AGAIN));
+            assert!(audit.told.lock().expect("free").len() <= MAX_TOLD);
+        }
+    }
 
     #[test]
     fn knocking_writes_a_few_lines_and_counts_the_rest() {

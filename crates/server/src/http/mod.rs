@@ -21,6 +21,7 @@ use axum::response::{IntoResponse, Response};
 use corro_model::arm::{TOKEN_PATH, TokenError};
 use corro_model::names::{NameOf, check_name};
 use corro_model::node::{CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, parse_bearer};
+use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation};
 use corro_model::storage::query_pairs;
 use corro_model::{ApiError, Secret};
 use http::{HeaderValue, Method, StatusCode, header};
@@ -58,6 +59,7 @@ struct Refused {
 /// A request that is answered, and who asked.
 struct Managed {
     caller: String,
+    operation: &'static str,
     response: Response,
 }
 
@@ -81,16 +83,16 @@ impl Api {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let address = remote_address(&request);
         let answered = match (&method, path.as_str()) {
-            (&Method::POST, TOKEN_PATH) => self.as_stranger(&address, self.token(request)).await,
+            (&Method::POST, TOKEN_PATH) => self.as_stranger(&address, self.token(request, &address)).await,
             (&Method::POST, JOIN_PATH) => self.as_stranger(&address, self.join(request)).await,
-            // Nodes that come back after a restart come all at once, and show a credential.
-            (&Method::GET, CONNECT_PATH) => self.connect(request).await.map_err(anonymous),
+            // Nodes that come back after a restart come all at once, so only those without a good credential are counted.
+            (&Method::GET, CONNECT_PATH) => match self.connect(request).await {
+                Ok(response) => Ok(response),
+                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+            },
             _ => match self.manage(request, &address).await {
-                Ok(Managed { caller, response }) => {
-                    // Changes are noted with the change itself; that keys were shown changes nothing.
-                    if method == Method::POST && path.to_ascii_lowercase().ends_with("/listkeys") {
-                        self.note(Some(&caller), &address, &method, &path, response.status().as_u16(), "");
-                    }
+                Ok(Managed { caller, operation, response }) => {
+                    self.note_shown(operation, &caller, &address, &path);
                     Ok(response)
                 }
                 Err(refused) => Err(refused),
@@ -103,7 +105,13 @@ impl Api {
                 if !matches!(method, Method::GET | Method::HEAD) || matches!(error.status, 401 | 403) {
                     self.note(caller.as_deref(), &address, &method, &path, error.status, &error.code);
                 }
-                error_response(&error)
+                let mut response = error_response(&error);
+                if path == CONNECT_PATH && response.status() == StatusCode::UNAUTHORIZED {
+                    // An agent gives its node up only when this server, and no other at its address, says so.
+                    let instance = HeaderValue::from_str(&self.app.tenant).expect("a guid can be a header");
+                    response.headers_mut().insert(INSTANCE_HEADER, instance);
+                }
+                response
             }
         };
         if head {
@@ -113,8 +121,19 @@ impl Api {
     }
 
     fn note(&self, caller: Option<&str>, address: &str, method: &Method, path: &str, status: u16, code: &str) {
-        let asked = Asked { caller, address, method: method.as_str(), path, status, code };
+        let asked = Asked { caller, address, method: method.as_str(), path, status, code, tried: None };
         self.audit.note(&self.app.store, &asked);
+    }
+
+    /// Changes are noted with the change itself. That keys were shown or links given changes nothing.
+    fn note_shown(&self, operation: &str, caller: &str, address: &str, path: &str) {
+        let (caller, path) = (Some(caller), path.trim_end_matches('/'));
+        let asked = Asked { caller, address, method: "POST", path, status: 200, code: "", tried: None };
+        match operation {
+            AccountsListKeys::ID => self.audit.note(&self.app.store, &asked),
+            JobsListOutputFiles::ID => self.audit.note_once(&self.app.store, &asked),
+            _ => {}
+        }
     }
 
     /// Something that needs no login, as often as one address may ask for such things.
@@ -152,9 +171,9 @@ impl Api {
             Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), "--rate", wait))),
         };
         let answered = self.router.dispatch(&self.app.acting_as(caller, address), request).await;
-        let mut response = answered.map_err(refused)?;
+        let (operation, mut response) = answered.map_err(refused)?;
         response.headers_mut().insert(header, HeaderValue::from(remaining));
-        Ok(Managed { caller: id, response })
+        Ok(Managed { caller: id, operation, response })
     }
 
     /// Whom the request's token stands for.
@@ -172,11 +191,17 @@ impl Api {
     }
 
     /// OAuth2 client credentials. Public: the secret is in the body.
-    async fn token(&self, request: Request) -> Result<Response, ApiError> {
+    async fn token(&self, request: Request, address: &str) -> Result<Response, ApiError> {
         let body = call::read_body(request.into_body(), 16 * 1024).await?;
         let form: Vec<(String, String)> = query_pairs(&String::from_utf8_lossy(&body)).collect();
         let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+        let client = field("client_id");
         let refused = |error: &str, description: &str| {
+            // The id may be anything, also a secret in the wrong field: told only when it is somebody's.
+            let tried = Some(client).filter(|id| self.app.snapshot().principals.contains_key(*id));
+            let (method, path) = ("POST", TOKEN_PATH);
+            let asked = Asked { caller: None, address, method, path, status: 401, code: error, tried };
+            self.audit.note(&self.app.store, &asked);
             let body = TokenError { error: error.to_owned(), error_description: description.to_owned() };
             Ok(json_response(StatusCode::UNAUTHORIZED, &body))
         };
@@ -184,7 +209,7 @@ impl Api {
             return refused("unsupported_grant_type", "Only grant_type=client_credentials is supported");
         }
         let secret = Secret::new(field("client_secret"));
-        match self.app.issue_token(field("client_id"), &secret, field("resource")) {
+        match self.app.issue_token(client, &secret, field("resource")) {
             Some(token) => Ok(json_response(StatusCode::OK, &token)),
             None => refused("invalid_client", "The client id or secret is wrong"),
         }
@@ -207,12 +232,7 @@ impl Api {
         let credential = authorization
             .and_then(parse_bearer)
             .ok_or_else(|| ApiError::unauthorized("Authentication failed. A node's credential is needed."))?;
-        if let Err(error) = self.gateway.check_credential(&credential) {
-            let mut refusal = error_response(&error);
-            let instance = HeaderValue::from_str(&self.app.tenant).expect("a guid can be a header");
-            refusal.headers_mut().insert(INSTANCE_HEADER, instance);
-            return Ok(refusal);
-        }
+        self.gateway.check_credential(&credential)?;
         let (mut parts, _) = request.into_parts();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
             .await

@@ -61,7 +61,8 @@ impl Router {
         self
     }
 
-    pub async fn dispatch(&self, app: &App, request: Request) -> Result<Response, ApiError> {
+    /// The answer, and the id of the operation that gave it.
+    pub async fn dispatch(&self, app: &App, request: Request) -> Result<(&'static str, Response), ApiError> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         let matching: Vec<_> = self
@@ -84,7 +85,7 @@ impl Router {
         check_version(route.template, &query)?;
         let body = read_body(body, MAX_BODY).await?.to_vec();
         let call = Call { params: params.clone(), query, body, base_url: base_url(&parts), path: path.to_owned() };
-        (route.handler)(app.clone(), call).await
+        Ok((route.id, (route.handler)(app.clone(), call).await?))
     }
 }
 

@@ -1,0 +1,99 @@
+//! What is noted though it changes nothing: keys that were shown, links that were given, logins that failed.
+
+use axum::body::Body;
+use axum::extract::Request;
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use corro_model::node::CONNECT_PATH;
+use http::header;
+use serde_json::{Value, json};
+
+use super::{Bench, job};
+
+impl Bench {
+    /// The lines of the audit log once there are as many as `n`; they are written in the background.
+    async fn noted(&self, n: usize) -> Vec<HistoryEntry> {
+        let filter = || HistoryFilter { kind: Some("request".to_owned()), ..HistoryFilter::newest(100) };
+        let mut changes = self.app.store.changes();
+        loop {
+            let lines = self.app.history(filter()).await.expect("a history");
+            if lines.len() >= n {
+                return lines;
+            }
+            let more = tokio::time::timeout(std::time::Duration::from_secs(30), changes.changed()).await;
+            more.unwrap_or_else(|_| panic!("only {lines:?}")).expect("the store goes on");
+        }
+    }
+
+    async fn log_in(&self, form: String) -> u16 {
+        let request = Request::post("/adfs/oauth2/token").header(header::HOST, "localhost").body(Body::from(form));
+        self.send(request.expect("a request")).await.status
+    }
+}
+
+#[tokio::test]
+async fn keys_that_were_shown_are_noted_however_the_path_is_written() {
+    let bench = Bench::new().await;
+    bench.furnish("g", "w").await;
+    let account = bench.account("g", "someaccount").await;
+    for ending in ["listKeys", "listKeys/", "LISTKEYS///", "list%4Beys"] {
+        let answer = bench.ask("POST", &format!("{account}/{ending}"), Value::Null).await;
+        assert!(matches!(answer.status, 200 | 404), "{ending}: {answer:?}");
+    }
+    let lines = bench.noted(3).await;
+    let granted = lines.iter().filter(|line| line.what == "request.granted" && line.resource == "g").count();
+    assert!(granted >= 3, "{lines:?}");
+}
+
+#[tokio::test]
+async fn links_that_were_given_are_noted_once_for_a_while() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/experiments/e/jobs/j");
+    let account = bench.account("g", "someaccount").await;
+    let mut wanted = job(&format!("{own}/clusters/c"));
+    wanted["properties"]["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/x");
+    wanted["properties"]["mountVolumes"] = json!({"azureFileShares": [{
+        "accountName": "someaccount", "azureFileUrl": "https://someaccount.file.core.windows.net/myshare",
+        "relativeMountPath": "x", "credentials": {"accountKey": "x"}
+    }]});
+    bench.ask("PUT", &path, wanted).await.is(202);
+    for _ in 0..5 {
+        let list = format!("{path}/listOutputFiles?outputdirectoryid=stdouterr");
+        bench.ask("POST", &list, Value::Null).await.is(200);
+    }
+    bench.ask("POST", &format!("{account}/listKeys"), Value::Null).await.is(200);
+    let lines = bench.noted(2).await;
+    let given: Vec<_> = lines.iter().filter(|line| line.detail["path"].to_string().contains("listOutput")).collect();
+    assert_eq!(given.len(), 1, "{lines:?}");
+}
+
+#[tokio::test]
+async fn failed_logins_are_noted_and_name_nobody_unknown() {
+    let bench = Bench::new().await;
+    let form = |id: &str| format!("grant_type=client_credentials&client_id={id}&resource=x&client_secret=canary-wrong");
+    let known = bench.app.snapshot().principals.keys().next().expect("the administrator").clone();
+    assert_eq!(bench.log_in(form(&known)).await, 401);
+    assert_eq!(bench.log_in(form("canary-nobody")).await, 401);
+    let lines = bench.noted(2).await;
+    let tried: Vec<&Value> = lines.iter().rev().map(|line| &line.detail["tried"]).collect();
+    assert_eq!(tried, [&json!(known), &Value::Null]);
+    assert!(lines.iter().all(|line| line.actor == "anonymous" && line.detail["code"] == "invalid_client"), "{lines:?}");
+    assert!(!format!("{lines:?}").contains("canary"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn nodes_without_a_good_credential_are_counted_as_strangers() {
+    let bench = Bench::new().await;
+    let connect = |credential: &str| {
+        let request = Request::get(CONNECT_PATH).header(header::HOST, "localhost");
+        bench.send(request.header(header::AUTHORIZATION, credential).body(Body::empty()).expect("a request"))
+    };
+    let first = connect("Bearer node:tvm-1_1-x-p:0:aaaa").await.is(401);
+    assert!(first.headers.contains_key(corro_model::node::INSTANCE_HEADER), "{first:?}");
+    let rates = super::Rates::USUAL;
+    let mut statuses = Vec::new();
+    for _ in 0..rates.per_address * 12 {
+        statuses.push(connect("nonsense").await.status);
+    }
+    assert!(statuses.contains(&401) && statuses.contains(&429));
+}
