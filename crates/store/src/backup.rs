@@ -14,6 +14,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::StoreError;
 use crate::db;
+use crate::history::Shelf;
 use crate::state::State;
 
 /// The database in a data directory.
@@ -145,13 +146,22 @@ pub fn look(path: &Path) -> Result<Contents, BackupError> {
         false => None,
     };
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
+    let shelves: &[Shelf] = match schema {
+        ..db::WITH_HISTORY => &[],
+        schema if schema as usize <= db::SHELVES => &[Shelf::Work],
+        _ => &Shelf::ALL,
+    };
+    let mut history = 0;
+    for shelf in shelves {
+        history += count(&format!("SELECT count(*) FROM {}", shelf.table()))? as u64;
+    }
     Ok(Contents {
         made: made.map(Timestamp::from_millis),
         schema,
         records: count("SELECT count(*) FROM records")? as usize,
         jobs: state.jobs.len(),
         unfinished_jobs: state.jobs.values().filter(|job| !job.state().is_terminal()).count(),
-        history: if schema >= db::WITH_HISTORY { count("SELECT count(*) FROM history")? as u64 } else { 0 },
+        history,
     })
 }
 

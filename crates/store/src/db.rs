@@ -32,6 +32,22 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     INSERT INTO records_with_ids SELECT kind, key, body FROM records;
     DROP TABLE records;
     ALTER TABLE records_with_ids RENAME TO records",
+    // What one kind of caller could flood is kept apart; see `history::Shelf`.
+    "CREATE TABLE history_access (
+        seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
+        resource TEXT NOT NULL, detail TEXT NOT NULL
+    );
+    CREATE TABLE history_requests (
+        seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
+        resource TEXT NOT NULL, detail TEXT NOT NULL
+    );
+    CREATE TABLE history_files (
+        seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
+        resource TEXT NOT NULL, detail TEXT NOT NULL
+    );
+    INSERT INTO history_access SELECT * FROM history WHERE what LIKE 'principal.%';
+    INSERT INTO history_requests SELECT * FROM history WHERE what LIKE 'request.%';
+    DELETE FROM history WHERE what LIKE 'principal.%' OR what LIKE 'request.%'",
 ];
 
 /// Pages of the write-ahead log that are gathered before they are moved to their places: 32 MB. Fewer would move the same
@@ -43,6 +59,8 @@ const PUT: &str = "INSERT INTO records VALUES (?1, ?2, ?3) ON CONFLICT (kind, ke
 
 /// The schema that brought the history.
 pub(crate) const WITH_HISTORY: i64 = 2;
+/// The migration that gave it several shelves.
+pub(crate) const SHELVES: usize = 3;
 
 pub(crate) struct Db {
     connection: Connection,
@@ -153,6 +171,28 @@ mod tests {
             txn.put(GroupKey::new(&format!("g{i}")), record);
         }
         txn.finish()
+    }
+
+    #[test]
+    fn a_history_from_before_the_shelves_is_sorted_onto_them() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let path = dir.path().join("corro.db");
+        let old = Connection::open(&path).expect("opens");
+        MIGRATIONS[..SHELVES].iter().for_each(|sql| old.execute_batch(sql).expect("an older schema"));
+        old.pragma_update(None, "user_version", SHELVES as i64).expect("a number");
+        for (seq, what) in ["group.created", "principal.created", "request.refused", "job.x"].iter().enumerate() {
+            let row = params![seq as i64 + 1, i64::MAX / 2, "ada", what, "g", ""];
+            old.execute("INSERT INTO history VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row).expect("a row");
+        }
+        drop(old);
+        let (db, _) = Db::open(&path, HistoryBounds::USUAL).expect("opens");
+        let counts = crate::history::Shelf::ALL.map(|shelf| {
+            let sql = format!("SELECT count(*) FROM {}", shelf.table());
+            db.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("a number")
+        });
+        assert_eq!(counts, [2, 1, 1, 0]);
+        let all = crate::history::read(&db.connection, &corro_model::history::HistoryFilter::newest(9)).expect("reads");
+        assert_eq!(all.iter().map(|entry| entry.number).collect::<Vec<_>>(), [4, 3, 2, 1]);
     }
 
     #[test]

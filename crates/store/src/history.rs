@@ -1,6 +1,6 @@
 //! What happened, in order: one small row for each change of a job or a node, and for whatever a caller changed. Written
 //! in the transaction of the change itself, so that neither is there without the other. Kept in the database alone, never
-//! in the snapshot, and bounded in number and age.
+//! in the snapshot, and bounded in number and age; see [`Shelf`].
 //!
 //! Entered by `txn`, which notes, by the writer, which keeps it bounded, and by readers through
 //! [`Store::history`](crate::Store::history). Never holds a secret, nor text that a user's program wrote.
@@ -8,23 +8,63 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use corro_model::history::{HistoryEntry, HistoryFilter};
-use corro_model::{AttemptId, Timestamp};
-use rusqlite::{Connection, ToSql, Transaction, params};
+use corro_model::AttemptId;
 use serde_json::{Value, json};
 
 use crate::records::*;
 
+mod rows;
+
+pub(crate) use rows::{History, read};
+
 /// How much of the past is kept. Whatever is beyond one of these is forgotten, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryBounds {
+    /// Of what happened to resources, jobs and nodes.
     pub rows: u64,
+    /// Of each of the other shelves.
+    pub apart: u64,
     pub age: Duration,
 }
 
 impl HistoryBounds {
-    /// About 60 MB on the disk when full.
-    pub const USUAL: Self = Self { rows: 300_000, age: Duration::from_secs(180 * 24 * 3600) };
+    /// About 90 MB on the disk when full.
+    pub const USUAL: Self = Self { rows: 300_000, apart: 50_000, age: Duration::from_secs(180 * 24 * 3600) };
+}
+
+/// Where a line is kept. What could be flooded by one kind of caller has a bound apart from the rest, so that whoever may
+/// make and delete resources, knock at the door or write files cannot push out who was given which rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shelf {
+    Work,
+    /// Principals, their roles, and keys of accounts.
+    Access,
+    /// Refusals, and what was shown to whom.
+    Requests,
+    /// What was done to shares and files.
+    Files,
+}
+
+impl Shelf {
+    pub const ALL: [Shelf; 4] = [Shelf::Work, Shelf::Access, Shelf::Requests, Shelf::Files];
+
+    pub fn of(what: &str) -> Shelf {
+        match what.split_once('.') {
+            Some(("principal" | "key", _)) => Shelf::Access,
+            Some(("request", _)) => Shelf::Requests,
+            Some(("share" | "container", _)) => Shelf::Files,
+            _ => Shelf::Work,
+        }
+    }
+
+    pub fn table(self) -> &'static str {
+        match self {
+            Shelf::Work => "history",
+            Shelf::Access => "history_access",
+            Shelf::Requests => "history_requests",
+            Shelf::Files => "history_files",
+        }
+    }
 }
 
 /// Who acts when nobody asked: the server's own loops.
@@ -173,164 +213,4 @@ const NAMED_NODES: usize = 16;
 pub(crate) fn placement(attempt: &AttemptId, nodes: &[corro_model::NodeId]) -> Value {
     let named = &nodes[..nodes.len().min(NAMED_NODES)];
     json!({"attempt": attempt.number, "nodeCount": nodes.len(), "nodes": named})
-}
-
-/// The rows as they lie in the database. Numbers rise by one and rows go only from the oldest end, so that their count is
-/// known without counting.
-pub(crate) struct History {
-    bounds: HistoryBounds,
-    /// The oldest row's number; one more than `last` when there is none.
-    first: u64,
-    last: u64,
-    /// The next look at ages, in the time of the rows.
-    look: Timestamp,
-}
-
-/// So many rows go in one commit at most: forgetting must not make a caller wait.
-const FORGET: u64 = 2_000;
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-
-impl History {
-    pub fn load(connection: &Connection, bounds: HistoryBounds) -> rusqlite::Result<Self> {
-        let range = "SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) FROM history";
-        let (first, last): (i64, i64) = connection.query_row(range, [], |row| row.try_into())?;
-        Ok(Self { bounds, first: first as u64, last: last as u64, look: Timestamp::default() })
-    }
-
-    /// Adds the rows and forgets what is too much. What this leaves is true only once the transaction is committed.
-    pub fn write(&self, transaction: &Transaction<'_>, events: &[Event], now: Timestamp) -> rusqlite::Result<Self> {
-        let mut next = Self { ..*self };
-        if events.is_empty() {
-            return Ok(next);
-        }
-        let mut insert = transaction.prepare_cached("INSERT INTO history VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
-        for event in events {
-            next.last += 1;
-            let detail = if event.detail.is_null() { String::new() } else { event.detail.to_string() };
-            let (number, time) = (next.last as i64, now.millis());
-            insert.execute(params![number, time, &*event.actor, event.what, event.resource, detail])?;
-        }
-        let count = next.last + 1 - next.first;
-        // A little more than allowed is let be, so that not every commit has something to forget.
-        if count > self.bounds.rows + self.bounds.rows / 64 {
-            next.first += (count - self.bounds.rows).min(FORGET + events.len() as u64);
-        }
-        if now >= self.look {
-            let bound = now.millis().saturating_sub(self.bounds.age.as_millis() as i64);
-            // Clocks may go back: whatever is older than the first young row goes, and no more.
-            let young = "SELECT seq FROM history WHERE seq >= ?1 AND seq < ?2 AND time >= ?3 ORDER BY seq LIMIT 1";
-            let end = (next.first + FORGET).min(next.last + 1);
-            let found: Option<i64> = transaction
-                .prepare_cached(young)?
-                .query_map(params![next.first as i64, end as i64, bound], |row| row.get(0))?
-                .next()
-                .transpose()?;
-            match found {
-                Some(number) => {
-                    next.first = number as u64;
-                    next.look = now.plus(LOOK_EVERY);
-                }
-                None => next.first = end,
-            }
-        }
-        if next.first != self.first {
-            transaction.prepare_cached("DELETE FROM history WHERE seq < ?1")?.execute([next.first as i64])?;
-        }
-        Ok(next)
-    }
-}
-
-/// The newest rows that `filter` lets through, newest first.
-pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite::Result<Vec<HistoryEntry>> {
-    let mut conditions = vec!["1"];
-    let mut values: Vec<(&str, &dyn ToSql)> = Vec::new();
-    let (resource, kind);
-    if let Some(name) = &filter.resource {
-        resource = name.trim_matches('/').to_lowercase();
-        // '0' follows '/': everything inside lies between the two.
-        conditions.push("(resource = :resource OR (resource > :resource || '/' AND resource < :resource || '0'))");
-        values.push((":resource", &resource));
-    }
-    if let Some(name) = &filter.kind {
-        kind = name.to_lowercase();
-        conditions.push("(what = :kind OR (what > :kind || '.' AND what < :kind || '/'))");
-        values.push((":kind", &kind));
-    }
-    if let Some(actor) = &filter.actor {
-        conditions.push("actor = :actor");
-        values.push((":actor", actor));
-    }
-    let since = filter.since.map(Timestamp::millis);
-    if let Some(since) = &since {
-        conditions.push("time >= :since");
-        values.push((":since", since));
-    }
-    let before = filter.before.map(|number| number as i64);
-    if let Some(before) = &before {
-        conditions.push("seq < :before");
-        values.push((":before", before));
-    }
-    let limit = filter.limit as i64;
-    values.push((":limit", &limit));
-    let sql = format!(
-        "SELECT seq, time, actor, what, resource, detail FROM history WHERE {} ORDER BY seq DESC LIMIT :limit",
-        conditions.join(" AND ")
-    );
-    let mut query = connection.prepare_cached(&sql)?;
-    let entries = query.query_map(values.as_slice(), |row| {
-        let detail: String = row.get(5)?;
-        Ok(HistoryEntry {
-            number: row.get::<_, i64>(0)? as u64,
-            time: Timestamp::from_millis(row.get(1)?),
-            actor: row.get(2)?,
-            what: row.get(3)?,
-            resource: row.get(4)?,
-            detail: serde_json::from_str(&detail).unwrap_or_default(),
-        })
-    })?;
-    entries.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Writes `n` rows at `millis` and tells which numbers are there.
-    fn write(connection: &mut Connection, history: &mut History, n: usize, millis: i64) -> (u64, u64, i64) {
-        let event = Event { actor: SERVER.into(), what: "job.x".into(), resource: "g".into(), detail: Value::Null };
-        let transaction = connection.transaction().expect("begins");
-        let events = vec![event; n];
-        *history = history.write(&transaction, &events, Timestamp::from_millis(millis)).expect("writes");
-        transaction.commit().expect("commits");
-        let count = connection.query_row("SELECT count(*) FROM history", [], |row| row.get(0)).expect("counts");
-        (history.first, history.last, count)
-    }
-
-    fn fresh(bounds: HistoryBounds) -> (Connection, History) {
-        let connection = Connection::open_in_memory().expect("opens");
-        connection.execute_batch(crate::db::MIGRATIONS[1]).expect("a table");
-        let history = History::load(&connection, bounds).expect("loads");
-        (connection, history)
-    }
-
-    #[test]
-    fn rows_beyond_the_number_are_forgotten_oldest_first() {
-        let bounds = HistoryBounds { rows: 128, age: Duration::from_secs(1000) };
-        let (mut connection, mut history) = fresh(bounds);
-        assert_eq!(write(&mut connection, &mut history, 130, 0), (1, 130, 130), "a few more are let be");
-        assert_eq!(write(&mut connection, &mut history, 10, 1), (13, 140, 128));
-        let loaded = History::load(&connection, bounds).expect("loads");
-        assert_eq!((loaded.first, loaded.last), (13, 140));
-    }
-
-    #[test]
-    fn rows_beyond_the_age_are_forgotten_though_the_clock_went_back() {
-        let bounds = HistoryBounds { rows: 1000, age: Duration::from_secs(100) };
-        let (mut connection, mut history) = fresh(bounds);
-        write(&mut connection, &mut history, 3, 1_000_000);
-        write(&mut connection, &mut history, 2, 900_000);
-        assert_eq!(write(&mut connection, &mut history, 1, 1_070_000), (1, 6, 6), "none is too old yet");
-        assert_eq!(write(&mut connection, &mut history, 1, 1_150_000), (6, 7, 2));
-        assert_eq!(write(&mut connection, &mut history, 1, 9_000_000), (8, 8, 1));
-    }
 }

@@ -63,6 +63,10 @@ impl Txn {
     pub fn put<R: Record>(&mut self, key: R::Key, record: R) {
         let (record, row) = (Arc::new(record), row_key(&key));
         let old = R::table(&self.state).get(&key);
+        // The same again is no change, and no line in the history.
+        if !R::MOVES && old.is_some_and(|old| old.text() == record.text()) {
+            return;
+        }
         let event = match old {
             None => Some(R::CAME),
             Some(old) if record.is_deleting() && !old.is_deleting() => Some("deleting"),

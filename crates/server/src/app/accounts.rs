@@ -7,6 +7,7 @@ use corro_model::names::{NameOf, check_name};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
 use corro_store::seal::random;
 use corro_store::{AccountRecord, OperationGoal, State};
+use serde_json::json;
 
 use super::groups::living_group;
 use super::workspaces::{group_name, region};
@@ -115,6 +116,8 @@ impl App {
                 return Err(being_deleted(&of_name));
             }
             txn.update::<AccountRecord>(&of_name, |account| account.keys[idx] = fresh);
+            let resource = format!("{}/{of_name}", GroupKey::new(&of_group));
+            txn.note("key.regenerated", &resource, json!({"key": key.to_ascii_lowercase()}));
             Ok(())
         });
         commit.await?;

@@ -1,0 +1,221 @@
+//! The rows of the history as they lie in the database: written in the transaction of the change, forgotten a few at a
+//! time, read newest first. Numbers rise by one over all shelves; each shelf forgets from its oldest end.
+
+use std::time::Duration;
+
+use corro_model::Timestamp;
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use rusqlite::{Connection, ToSql, Transaction, params};
+
+use super::{Event, HistoryBounds, Shelf};
+
+pub(crate) struct History {
+    bounds: HistoryBounds,
+    last: u64,
+    /// Rows on each shelf, in the order of [`Shelf::ALL`].
+    counts: [u64; Shelf::ALL.len()],
+    /// The next look at ages, in the time of the rows.
+    look: Timestamp,
+}
+
+/// So many rows go in one commit at most: forgetting must not make a caller wait.
+const FORGET: u64 = 2_000;
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+impl History {
+    pub fn load(connection: &Connection, bounds: HistoryBounds) -> rusqlite::Result<Self> {
+        let mut loaded = Self { bounds, last: 0, counts: Default::default(), look: Timestamp::default() };
+        for (shelf, count) in Shelf::ALL.into_iter().zip(&mut loaded.counts) {
+            let sql = format!("SELECT count(*), coalesce(max(seq), 0) FROM {}", shelf.table());
+            let (rows, last): (i64, i64) = connection.query_row(&sql, [], |row| row.try_into())?;
+            *count = rows as u64;
+            loaded.last = loaded.last.max(last as u64);
+        }
+        Ok(loaded)
+    }
+
+    /// Adds the rows and forgets what is too much. What this leaves is true only once the transaction is committed.
+    pub fn write(&self, transaction: &Transaction<'_>, events: &[Event], now: Timestamp) -> rusqlite::Result<Self> {
+        let mut next = Self { ..*self };
+        if events.is_empty() {
+            return Ok(next);
+        }
+        for event in events {
+            let shelf = Shelf::of(&event.what);
+            let sql = format!("INSERT INTO {} VALUES (?1, ?2, ?3, ?4, ?5, ?6)", shelf.table());
+            next.last += 1;
+            let detail = if event.detail.is_null() { String::new() } else { event.detail.to_string() };
+            let (number, time) = (next.last as i64, now.millis());
+            let row = params![number, time, &*event.actor, event.what, event.resource, detail];
+            transaction.prepare_cached(&sql)?.execute(row)?;
+            next.counts[shelf as usize] += 1;
+        }
+        let looks = now >= self.look;
+        let mut young = true;
+        for (shelf, count) in Shelf::ALL.into_iter().zip(&mut next.counts) {
+            let bound = if shelf == Shelf::Work { self.bounds.rows } else { self.bounds.apart };
+            // A little more than allowed is let be, so that not every commit has something to forget.
+            if *count > bound + bound / 64 {
+                let many = (*count - bound).min(FORGET + events.len() as u64);
+                let oldest =
+                    format!("DELETE FROM {0} WHERE seq IN (SELECT seq FROM {0} ORDER BY seq LIMIT ?1)", shelf.table());
+                *count -= transaction.prepare_cached(&oldest)?.execute([many as i64])? as u64;
+            }
+            if looks {
+                let gone = self.forget_old(transaction, shelf, now)?;
+                *count -= gone;
+                young &= gone < FORGET;
+            }
+        }
+        if looks && young {
+            next.look = now.plus(LOOK_EVERY);
+        }
+        Ok(next)
+    }
+
+    /// Clocks may go back: whatever is older than the first young row goes, and no more.
+    fn forget_old(&self, transaction: &Transaction<'_>, shelf: Shelf, now: Timestamp) -> rusqlite::Result<u64> {
+        let bound = now.millis().saturating_sub(self.bounds.age.as_millis() as i64);
+        let first = format!("SELECT seq, time FROM {} ORDER BY seq LIMIT ?1", shelf.table());
+        let mut query = transaction.prepare_cached(&first)?;
+        let mut rows = query.query([FORGET as i64])?;
+        let mut end = None;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, i64>(1)? >= bound {
+                break;
+            }
+            end = Some(row.get::<_, i64>(0)?);
+        }
+        let Some(end) = end else { return Ok(0) };
+        let old = format!("DELETE FROM {} WHERE seq <= ?1", shelf.table());
+        Ok(transaction.prepare_cached(&old)?.execute([end])? as u64)
+    }
+}
+
+/// The newest rows that `filter` lets through, newest first.
+pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite::Result<Vec<HistoryEntry>> {
+    let mut conditions = vec!["1"];
+    let mut values: Vec<(&str, &dyn ToSql)> = Vec::new();
+    let (resource, kind);
+    if let Some(name) = &filter.resource {
+        resource = name.trim_matches('/').to_lowercase();
+        // '0' follows '/': everything inside lies between the two.
+        conditions.push("(resource = :resource OR (resource > :resource || '/' AND resource < :resource || '0'))");
+        values.push((":resource", &resource));
+    }
+    if let Some(name) = &filter.kind {
+        kind = name.to_lowercase();
+        conditions.push("(what = :kind OR (what > :kind || '.' AND what < :kind || '/'))");
+        values.push((":kind", &kind));
+    }
+    if let Some(actor) = &filter.actor {
+        conditions.push("actor = :actor");
+        values.push((":actor", actor));
+    }
+    let since = filter.since.map(Timestamp::millis);
+    if let Some(since) = &since {
+        conditions.push("time >= :since");
+        values.push((":since", since));
+    }
+    let before = filter.before.map(|number| number as i64);
+    if let Some(before) = &before {
+        conditions.push("seq < :before");
+        values.push((":before", before));
+    }
+    let limit = filter.limit as i64;
+    values.push((":limit", &limit));
+    let conditions = conditions.join(" AND ");
+    let of_shelf = |shelf: Shelf| {
+        format!("SELECT seq, time, actor, what, resource, detail FROM {} WHERE {conditions}", shelf.table())
+    };
+    // Numbers are the same on all shelves, so the rows of several come out in order.
+    let sql = format!("{} ORDER BY seq DESC LIMIT :limit", Shelf::ALL.map(of_shelf).join(" UNION ALL "));
+    let mut query = connection.prepare_cached(&sql)?;
+    let entries = query.query_map(values.as_slice(), |row| {
+        let detail: String = row.get(5)?;
+        Ok(HistoryEntry {
+            number: row.get::<_, i64>(0)? as u64,
+            time: Timestamp::from_millis(row.get(1)?),
+            actor: row.get(2)?,
+            what: row.get(3)?,
+            resource: row.get(4)?,
+            detail: serde_json::from_str(&detail).unwrap_or_default(),
+        })
+    })?;
+    entries.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::SERVER;
+    use super::*;
+
+    fn write_as(connection: &mut Connection, history: &mut History, what: &str, n: usize, millis: i64) {
+        let event = Event { actor: SERVER.into(), what: what.into(), resource: "g".into(), detail: Value::Null };
+        let transaction = connection.transaction().expect("begins");
+        let events = vec![event; n];
+        *history = history.write(&transaction, &events, Timestamp::from_millis(millis)).expect("writes");
+        transaction.commit().expect("commits");
+    }
+
+    /// Writes `n` rows at `millis` and tells which numbers are there.
+    fn write(connection: &mut Connection, history: &mut History, n: usize, millis: i64) -> (i64, i64, i64) {
+        write_as(connection, history, "job.x", n, millis);
+        let there = "SELECT min(seq), max(seq), count(*) FROM history";
+        let there: (i64, i64, i64) = connection.query_row(there, [], |row| row.try_into()).expect("counts");
+        assert_eq!((history.last as i64, history.counts[0] as i64), (there.1, there.2));
+        there
+    }
+
+    fn fresh(bounds: HistoryBounds) -> (Connection, History) {
+        let connection = Connection::open_in_memory().expect("opens");
+        for migration in [1, crate::db::SHELVES] {
+            connection.execute_batch(crate::db::MIGRATIONS[migration]).expect("tables");
+        }
+        let history = History::load(&connection, bounds).expect("loads");
+        (connection, history)
+    }
+
+    #[test]
+    fn rows_beyond_the_number_are_forgotten_oldest_first() {
+        let bounds = HistoryBounds { rows: 128, apart: 128, age: Duration::from_secs(1000) };
+        let (mut connection, mut history) = fresh(bounds);
+        assert_eq!(write(&mut connection, &mut history, 130, 0), (1, 130, 130), "a few more are let be");
+        assert_eq!(write(&mut connection, &mut history, 10, 1), (13, 140, 128));
+        let loaded = History::load(&connection, bounds).expect("loads");
+        assert_eq!((loaded.counts, loaded.last), ([128, 0, 0, 0], 140));
+    }
+
+    #[test]
+    fn rows_beyond_the_age_are_forgotten_though_the_clock_went_back() {
+        let bounds = HistoryBounds { rows: 1000, apart: 1000, age: Duration::from_secs(100) };
+        let (mut connection, mut history) = fresh(bounds);
+        write(&mut connection, &mut history, 3, 1_000_000);
+        write(&mut connection, &mut history, 2, 900_000);
+        assert_eq!(write(&mut connection, &mut history, 1, 1_070_000), (1, 6, 6), "none is too old yet");
+        assert_eq!(write(&mut connection, &mut history, 1, 1_150_000), (6, 7, 2));
+        assert_eq!(write(&mut connection, &mut history, 1, 9_000_000), (8, 8, 1));
+    }
+
+    #[test]
+    fn no_shelf_pushes_out_what_is_on_another() {
+        let bounds = HistoryBounds { rows: 64, apart: 16, age: Duration::from_secs(1000) };
+        let (mut connection, mut history) = fresh(bounds);
+        write_as(&mut connection, &mut history, "principal.created", 3, 0);
+        for what in ["workspace.changed", "request.refused", "share.written", "job.x"] {
+            write_as(&mut connection, &mut history, what, 500, 1);
+        }
+        write_as(&mut connection, &mut history, "key.regenerated", 2, 1);
+        assert_eq!(history.counts, [64, 5, 16, 16]);
+        let read = |kind: Option<&str>| {
+            let filter = HistoryFilter { kind: kind.map(str::to_owned), ..HistoryFilter::newest(1000) };
+            read(&connection, &filter).expect("reads")
+        };
+        assert_eq!(read(Some("principal")).iter().map(|entry| entry.number).collect::<Vec<_>>(), [3, 2, 1]);
+        let all: Vec<u64> = read(None).iter().map(|entry| entry.number).collect();
+        assert_eq!(all.len(), 64 + 5 + 16 + 16);
+        assert!(all.is_sorted_by(|one, next| one > next), "newest first over all shelves: {all:?}");
+    }
+}
