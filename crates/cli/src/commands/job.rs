@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use corro_client::Client;
-use corro_model::batchai::{Job, JobCreateParameters, RemoteLoginInformation, ResourceId};
+use corro_model::batchai::{ExecutionState, Job, JobCreateParameters, RemoteLoginInformation, ResourceId};
 use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, JobsListRemoteLogin, JobsTerminate};
 use corro_model::validate;
@@ -16,11 +16,12 @@ use super::names::{Chosen, EndArgs, ExperimentArgs, Names, with};
 use super::node::{self, NodeParent};
 use super::resource::{self, Ending, Resource};
 use super::target::{JOB_FLAG, NAME_FLAG, Name, Target};
-use super::{config_file, job_file, job_wait};
+use super::{config_file, job_advice, job_file, job_wait};
 use crate::failure::Failure;
-use crate::output::{Shape, TableKind};
+use crate::output::{Shape, TableKind, escape_controls};
 use crate::progress::Spinner;
 use crate::session::Session;
+use crate::talk::say;
 
 #[derive(Subcommand, Debug)]
 pub enum JobCommand {
@@ -172,6 +173,11 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let job = job.map_err(|error| target.failure(error))?;
     resource::print::<Jobs>(session, &job)?;
     say_waiting(&job, &mut None);
+    if job.properties.status.execution_state == ExecutionState::Failed {
+        // It was submitted, so the command succeeded; nobody should have to find this in the answer.
+        say(format_args!("The job \"{}\" failed: {}", job.name, escape_controls(&job_advice::reason(&job))));
+        say(format_args!("See '{}' for what to do.", job_advice::ask_why(&job.name, &target)));
+    }
     Ok(())
 }
 

@@ -8,9 +8,10 @@ use corro_model::Timestamp;
 use corro_model::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, WaitReason, Waiting};
 use corro_model::ops::JobsGet;
 
-use super::job_wait::failure_lines;
+use super::job_advice;
+use super::job_wait::error_lines;
 use super::names::{ExperimentArgs, Names, with};
-use super::target::{NAME_FLAG, Name};
+use super::target::{NAME_FLAG, Name, Target};
 use crate::failure::Failure;
 use crate::output::{escape_controls, python_duration};
 use crate::session::{GlobalArgs, Session};
@@ -53,15 +54,14 @@ pub async fn run(args: JobArgs) -> Result<(), Failure> {
     let session = Session::open(&GlobalArgs::default())?;
     let job = session.client()?.get::<JobsGet>(&target.values()).await;
     let job = job.map_err(|error| target.failure_of_show(error))?;
-    for line in words(&job, SystemTime::now().into()) {
+    for line in words(&job, &target, SystemTime::now().into()) {
         tell(escape_controls(&line));
     }
     Ok(())
 }
 
-fn words(job: &Job, now: Timestamp) -> Vec<String> {
+fn words(job: &Job, target: &Target, now: Timestamp) -> Vec<String> {
     let (properties, status) = (&job.properties, &job.properties.status);
-    let info = status.execution_info.as_ref();
     let mut lines = match status.execution_state {
         ExecutionState::Queued => queued(job, now),
         ExecutionState::Running => running(job, now),
@@ -72,24 +72,37 @@ fn words(job: &Job, now: Timestamp) -> Vec<String> {
         ExecutionState::Succeeded => {
             let mut lines =
                 vec![format!("The job \"{}\" is done: all its processes ended with exit code 0.", job.name)];
-            lines.extend(info.and_then(|info| {
-                let end = info.end_time?;
-                let (waited, took) =
-                    (span(info.start_time.since(submitted(properties))), span(end.since(info.start_time)));
-                Some(format!("It waited {waited}, ran {took} and ended at {}.", time(end)))
-            }));
+            lines.extend(lived(properties));
             lines
         }
-        ExecutionState::Failed => {
-            let mut lines = vec![format!("The job \"{}\" failed.", job.name)];
-            lines.extend(failure_lines(info));
-            lines
-        }
+        ExecutionState::Failed => failed(job, target),
     };
     lines.extend(status.lost_attempts.iter().map(|lost| {
         format!("Attempt {} ended at {} without a result: {}", lost.number, time(lost.end_time), lost.reason.message)
     }));
     lines
+}
+
+fn failed(job: &Job, target: &Target) -> Vec<String> {
+    let info = job.properties.status.execution_info.as_ref();
+    let code = info.and_then(|info| info.exit_code).map_or_else(String::new, |code| format!(" with exit code {code}"));
+    let mut lines = vec![format!("The job \"{}\" failed{code}.", job.name)];
+    lines.extend(lived(&job.properties));
+    lines.extend(info.iter().flat_map(|info| &info.errors).flat_map(error_lines));
+    let advice = job_advice::advice(job, target);
+    if !advice.is_empty() {
+        lines.push("What to do:".to_owned());
+        lines.extend(advice.iter().map(|line| format!("  - {line}")));
+    }
+    lines
+}
+
+/// How long an ended job waited and ran.
+fn lived(properties: &JobProperties) -> Option<String> {
+    let info = properties.status.execution_info.as_ref()?;
+    let end = info.end_time?;
+    let (waited, took) = (span(info.start_time.since(submitted(properties))), span(end.since(info.start_time)));
+    Some(format!("It waited {waited}, ran {took} and ended at {}.", time(end)))
 }
 
 fn queued(job: &Job, now: Timestamp) -> Vec<String> {
@@ -199,7 +212,13 @@ mod tests {
         properties.as_object_mut().expect("an object").extend(fields);
         let job = json!({"id": "i", "name": "J", "type": "t", "properties": properties});
         let now = Timestamp::parse("2018-06-21T17:10:00Z").expect("a time");
-        words(&serde_json::from_value(job).expect("a job"), now).join("\n")
+        let target = Target::named(&[
+            ("group", "-g", Some("g")),
+            ("workspace", "-w", Some("w")),
+            ("experiment", "-e", Some("e")),
+            ("job", "-n", Some("J")),
+        ]);
+        words(&serde_json::from_value(job).expect("a job"), &target.expect("all are given"), now).join("\n")
     }
 
     #[test]
@@ -249,7 +268,13 @@ mod tests {
             "errors": [{"code": "JobFailed", "message": "Job failed with non-zero exit code",
                         "details": [{"name": "Rank", "value": "1"}]}]});
         let text = said(json!({"executionState": "failed", "executionInfo": info}));
-        assert!(text.starts_with("The job \"J\" failed.\nJob failed with exit code 3 at "), "{text}");
-        assert!(text.ends_with("Error message: Job failed with non-zero exit code\nDetails:\n    Rank: 1"), "{text}");
+        assert_eq!(
+            text,
+            "The job \"J\" failed with exit code 3.\n\
+             It waited 0:05:00, ran 0:01:30 and ended at 2018-06-21T17:06:30Z.\n\
+             Error message: Job failed with non-zero exit code\nDetails:\n    Rank: 1\n\
+             What to do:\n  \
+             - Its output was written to p on its nodes, which is not a share: to keep it, mount one and let stdOutErrPathPrefix point to it."
+        );
     }
 }

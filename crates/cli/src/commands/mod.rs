@@ -18,6 +18,7 @@ pub mod experiment;
 pub mod file_server;
 pub mod group;
 pub mod job;
+mod job_advice;
 pub mod job_file;
 mod job_stream;
 mod job_wait;

@@ -1,0 +1,266 @@
+//! What to do about a job that failed: for each cause that is known, a remedy; and where its output is. Entered by `job why`
+//! and, for its one-line reason, by `job create`. Looks only at what the server told; asks nothing.
+
+use corro_model::batchai::{BatchAiError, Job, JobSpec};
+use corro_model::mount::{MountRoot, below, find_share};
+
+use super::target::Target;
+
+/// Remedies for what made the job fail, then where to read on; whole sentences.
+pub fn advice(job: &Job, target: &Target) -> Vec<String> {
+    let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
+    let mut lines: Vec<String> = errors.clone().filter_map(|error| remedy(error, target)).collect();
+    if errors.clone().all(|error| has_output(&error.code)) {
+        let preparing = errors.into_iter().any(|error| error.code == "JobPreparationFailed");
+        lines.push(output(&job.properties.spec, &job.name, target, preparing));
+    }
+    lines
+}
+
+/// In one line, why it failed.
+pub fn reason(job: &Job) -> String {
+    let info = job.properties.status.execution_info.as_ref();
+    let error = info.and_then(|info| info.errors.first());
+    match (error, info.and_then(|info| info.exit_code)) {
+        (Some(error), _) => match detail(error, "Info") {
+            Some(info) => format!("{}: {}", error.message, info.lines().next().unwrap_or_default()),
+            None => error.message.clone(),
+        },
+        (None, Some(code)) => format!("its exit code is {code}"),
+        (None, None) => "the server does not say why".to_owned(),
+    }
+}
+
+/// The command that says more.
+pub fn ask_why(job: &str, target: &Target) -> String {
+    format!("corro job why {job} {}", place(target))
+}
+
+fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
+    let info = detail(error, "Info").unwrap_or_default();
+    Some(match error.code.as_str() {
+        "AZFMountError" | "BFSMountError" => return mount(info, target.name("group")),
+        "JobFailed" | "JobPreparationFailed" => return ended(error),
+        "FailedStartingContainer" => {
+            "Take containerSettings out of the job file and submit the job again; or have the \
+             server started with --no-containers, which runs such jobs directly on the nodes."
+                .to_owned()
+        }
+        "JobWallClockTimeExceeded" => {
+            "Raise constraints.maxWallClockTime in the job file, or let the program go on from \
+             where it was when it starts; then submit the job again."
+                .to_owned()
+        }
+        "JobTerminated" => {
+            let job = [target.name("group"), target.name("workspace"), target.name("experiment"), target.name("job")];
+            format!("Who did so is in the server's history: 'corro admin history --resource {}'.", job.join("/"))
+        }
+        "NodeLost" | "AgentRestarted" => {
+            "Look at the machines of the cluster and at agent.log in the data directories of \
+             their agents: one that runs out of memory, sleeps or reboots is lost. Then submit the job again."
+                .to_owned()
+        }
+        "NotSupported" => {
+            let field = detail(error, "Field").unwrap_or("the field that is named");
+            format!("Change {field} in the job file as it says and submit the job again.")
+        }
+        "LogWriteFailed" => "Look whether the disk of the share is full, then submit the job again.".to_owned(),
+        _ => return None,
+    })
+}
+
+/// The words are those of the server's own check of a volume.
+fn mount(info: &str, group: &str) -> Option<String> {
+    let quoted = |after: &str| info.split_once(after).and_then(|(_, rest)| rest.split('\'').next());
+    if let (Some(share), Some(account)) = (quoted("there is no share '"), quoted("in the account '")) {
+        let make = format!("corro storage share create -n {share} --account-name {account}");
+        return Some(format!("Make the share with '{make}' and submit the job again."));
+    }
+    if let Some(account) = quoted("there is no storage account '") {
+        let make = format!("corro storage account create -g {group} -n {account}");
+        return Some(format!(
+            "Correct the account in mountVolumes, or make it with '{make}'; then submit the job again."
+        ));
+    }
+    if let Some(account) = quoted("account key given for '").or_else(|| quoted("no account key was given for '")) {
+        return Some(format!(
+            "Take the key out of mountVolumes in the job file and submit the job again with \
+             '--storage-account-name {account}': then the account's key is looked up."
+        ));
+    }
+    let container = quoted("Azure Blob Container '")?;
+    Some(format!(
+        "Make the container {container} with a client of the blob service (Corro has no command for it), or use a share of \
+         azureFileShares; then submit the job again."
+    ))
+}
+
+/// How a process ended, when that tells something by itself.
+fn ended(error: &BatchAiError) -> Option<String> {
+    let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
+    // A shell reports a signal as a code above 128.
+    let signal =
+        number("Signal").or_else(|| number("ExitCode").filter(|code| (129..160).contains(code)).map(|c| c - 128));
+    let words = match (signal, number("ExitCode")) {
+        (Some(9), _) => {
+            "It was killed (signal 9). Unless somebody did that by hand, the machine had no memory left: 'dmesg' on the \
+             node's machine tells; let the program use less, or run fewer processes on a node."
+        }
+        (Some(11 | 7 | 4 | 8), _) => "It crashed: a mistake in the program itself or in a library it uses.",
+        (Some(6), _) => "It gave up by itself (signal 6, abort): its last lines of output should say why.",
+        (_, Some(127)) => {
+            "Exit code 127 of a shell: the program was not found. Look at its name, and whether it is installed on every \
+             node or lies on a mounted share."
+        }
+        (_, Some(126)) => {
+            "Exit code 126 of a shell: the program was found and cannot be run. Make it executable ('chmod +x'), or name \
+             its interpreter in the command line."
+        }
+        _ => return None,
+    };
+    Some(words.to_owned())
+}
+
+/// Whether a job that failed so has run a process.
+fn has_output(code: &str) -> bool {
+    let ran = [
+        "JobFailed",
+        "JobPreparationFailed",
+        "JobWallClockTimeExceeded",
+        "JobTerminated",
+        "NodeLost",
+        "LogWriteFailed",
+    ];
+    ran.contains(&code)
+}
+
+fn output(spec: &JobSpec, job: &str, target: &Target, preparing: bool) -> String {
+    let prefix = &spec.std_out_err_path_prefix;
+    let on_share = find_share(prefix, None, spec.mount_volumes.as_ref()).is_some();
+    // What the cluster mounts is not told here.
+    if !on_share && below(prefix, MountRoot::Cluster).is_none() {
+        return format!(
+            "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount one and let \
+             stdOutErrPathPrefix point to it."
+        );
+    }
+    let place = format!("{} -j {job}", place(target));
+    match preparing {
+        true => format!("Its output is on the share: list the files with 'corro batchai job file list {place}'."),
+        false => format!("Its output is on the share: 'corro batchai job file stream {place} -f stderr.txt'."),
+    }
+}
+
+fn place(target: &Target) -> String {
+    format!("-g {} -w {} -e {}", target.name("group"), target.name("workspace"), target.name("experiment"))
+}
+
+fn detail<'a>(error: &'a BatchAiError, name: &str) -> Option<&'a str> {
+    error.details.iter().find(|detail| detail.name == name).map(|detail| detail.value.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::target::{EXPERIMENT_FLAG, GROUP_FLAG, NAME_FLAG, WORKSPACE_FLAG};
+    use serde_json::{Value, json};
+
+    fn target() -> Target {
+        Target::named(&[
+            ("group", GROUP_FLAG, Some("g")),
+            ("workspace", WORKSPACE_FLAG, Some("w")),
+            ("experiment", EXPERIMENT_FLAG, Some("e")),
+            ("job", NAME_FLAG, Some("j")),
+        ])
+        .expect("all are given")
+    }
+
+    fn failed(prefix: &str, error: Value) -> Job {
+        let volumes = json!({"azureFileShares": [{"azureFileUrl": "https://a.file.x/s", "relativeMountPath": "logs"}]});
+        let time = "2018-06-21T17:15:18Z";
+        serde_json::from_value(json!({"id": "i", "name": "j", "type": "t", "properties": {
+            "experimentName": "e", "jobOutputDirectoryPathSegment": "x", "toolType": "custom", "nodeCount": 1,
+            "stdOutErrPathPrefix": prefix, "mountVolumes": volumes, "creationTime": time,
+            "provisioningState": "succeeded", "provisioningStateTransitionTime": time,
+            "executionState": "failed", "executionStateTransitionTime": time,
+            "executionInfo": {"startTime": time, "endTime": time, "errors": [error]}
+        }}))
+        .expect("a job")
+    }
+
+    fn error(code: &str, details: &[(&str, &str)]) -> Value {
+        let details: Vec<Value> = details.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        json!({"code": code, "message": "m", "details": details})
+    }
+
+    #[test]
+    fn every_known_cause_has_its_remedy() {
+        for (code, details, expected) in [
+            ("JobFailed", vec![("ExitCode", "127")], Some("the program was not found")),
+            ("JobFailed", vec![("ExitCode", "126")], Some("chmod +x")),
+            ("JobFailed", vec![("Signal", "9")], Some("no memory left")),
+            ("JobFailed", vec![("ExitCode", "137")], Some("no memory left")),
+            ("JobFailed", vec![("Signal", "11")], Some("It crashed")),
+            ("JobFailed", vec![("ExitCode", "3")], None),
+            ("JobFailed", vec![("ExitCode", "255")], None),
+            ("JobPreparationFailed", vec![("ExitCode", "127")], Some("the program was not found")),
+            ("JobWallClockTimeExceeded", vec![], Some("Raise constraints.maxWallClockTime")),
+            ("JobTerminated", vec![], Some("'corro admin history --resource g/w/e/j'")),
+            ("NodeLost", vec![("Node", "n")], Some("agent.log")),
+            ("NotSupported", vec![("Field", "properties.cntkSettings")], Some("Change properties.cntkSettings in")),
+            ("FailedStartingContainer", vec![("Info", "x")], Some("Take containerSettings out")),
+            (
+                "AZFMountError",
+                vec![("Info", "Could not mount x: there is no share 's' in the account 'a': create it with '…'")],
+                Some("'corro storage share create -n s --account-name a'"),
+            ),
+            (
+                "AZFMountError",
+                vec![("Info", "Could not mount x: there is no storage account 'a': create it with '…'")],
+                Some("'corro storage account create -g g -n a'"),
+            ),
+            (
+                "AZFMountError",
+                vec![("Info", "Could not mount x: the account key given for 'a' is not one of its keys")],
+                Some("'--storage-account-name a'"),
+            ),
+            (
+                "BFSMountError",
+                vec![("Info", "Could not mount x: Azure Blob Container 'c' doesn't exist")],
+                Some("Make the container c with"),
+            ),
+            ("BFSMountError", vec![("Info", "something else")], None),
+            ("Else", vec![], None),
+        ] {
+            let error = serde_json::from_value(error(code, &details)).expect("an error");
+            let found = remedy(&error, &target());
+            let fits = match expected {
+                Some(part) => found.as_ref().is_some_and(|found| found.contains(part)),
+                None => found.is_none(),
+            };
+            assert!(fits, "{code} {details:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_output_is_told_where_it_is() {
+        let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), &target()).join(" ");
+        let on_share = "'corro batchai job file stream -g g -w w -e e -j j -f stderr.txt'";
+        for prefix in ["$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "$AZ_BATCHAI_MOUNT_ROOT/of-the-cluster"] {
+            assert!(said(prefix, "JobFailed").contains(on_share), "{prefix}");
+        }
+        assert!(
+            said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "JobPreparationFailed").contains("'corro batchai job file list")
+        );
+        assert!(said("$AZ_BATCHAI_JOB_TEMP", "JobFailed").contains("which is not a share"));
+        assert_eq!(said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "Else"), "");
+    }
+
+    #[test]
+    fn the_reason_is_one_line() {
+        let job = failed("p", error("X", &[("Info", "no share\nmore")]));
+        assert_eq!(reason(&job), "m: no share");
+        assert_eq!(reason(&failed("p", error("X", &[]))), "m");
+        assert_eq!(ask_why("j", &target()), "corro job why j -g g -w w -e e");
+    }
+}
