@@ -14,6 +14,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"se=[0-9TZ%A-]+", "se=<TIME>"),
         (r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|\+00:00)", "<TIME>"),
         (r"\b(took|waited|ran) [0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?", "$1 <SPAN>"),
+        (r"\bCorro [0-9]+\.[0-9]+\.[0-9]+", "Corro <VERSION>"),
         (r"after [0-9]+ ms", "after <N> ms"),
         (r"content-length: [0-9]+", "content-length: <N>"),
         (r"\([0-9]+ bytes\)", "(<N> bytes)"),

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     ad, agent, batchai, completion, doctor, group, job_why, login, run, server, storage, tutorial, up, upkeep,
@@ -69,17 +69,60 @@ const SECTIONS: [(&str, &[&str]); 2] = [
 const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";
 
 /// Reads the command line; ends the process with help (exit 0) or a usage error (exit 2) when there is nothing to run.
-pub fn parse(arguments: Vec<OsString>) -> Cli {
-    let command = command(program_name(arguments.first()));
-    let matches = command.get_matches_from(with_horovod_spelling(arguments));
-    from_matches(&matches)
+pub fn parse(arguments: Vec<OsString>) -> (Cli, CommandPath) {
+    let matches = command(program()).get_matches_from(with_horovod_spelling(arguments));
+    (from_matches(&matches), CommandPath::of(&matches))
+}
+
+/// The command that was called: `batchai`, `cluster`, `show`.
+pub struct CommandPath(Vec<String>);
+
+impl CommandPath {
+    fn of(matches: &ArgMatches) -> CommandPath {
+        let mut path = Vec::new();
+        let mut matches = matches;
+        while let Some((name, below)) = matches.subcommand() {
+            path.push(name.to_owned());
+            matches = below;
+        }
+        CommandPath(path)
+    }
+
+    /// What follows an error about missing arguments, as the parser itself has it. `needs` are flags, `--name/-n`.
+    pub fn usage(&self, needs: &[&str]) -> String {
+        self.usage_of(command(program()), needs)
+    }
+
+    fn usage_of(&self, mut command: Command, needs: &[&str]) -> String {
+        command.build();
+        let mut called = &mut command;
+        for name in &self.0 {
+            called = called.find_subcommand_mut(name).expect("it was called");
+        }
+        let is_needed = |argument: &Arg| argument.get_long().is_some_and(|long| names(needs).any(|name| name == long));
+        let mut shown = called.clone().mut_args(|argument| match is_needed(&argument) {
+            true => argument.required(true),
+            false => argument,
+        });
+        format!("\n{}\n\nFor more information, try '--help'.", shown.render_usage())
+    }
+}
+
+/// The long names in `--name/-n`.
+fn names<'a>(flags: &'a [&str]) -> impl Iterator<Item = &'a str> {
+    flags.iter().filter_map(|flag| flag.strip_prefix("--")).map(|flag| flag.split('/').next().unwrap_or(flag))
 }
 
 fn from_matches(matches: &ArgMatches) -> Cli {
     Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Installed as `az` the program calls itself `az`; nothing else changes.
+/// What the program was called as.
+pub fn program() -> &'static str {
+    program_name(std::env::args_os().next().as_ref())
+}
+
+/// Installed as `az` the program calls itself `az`, and tells the version that it stands for; nothing else changes.
 fn program_name(first: Option<&OsString>) -> &'static str {
     let name = first.map(std::path::Path::new).and_then(|path| path.file_name());
     if name.is_some_and(|name| name == "az") { "az" } else { "corro" }
@@ -87,7 +130,7 @@ fn program_name(first: Option<&OsString>) -> &'static str {
 
 /// The whole command line, for a shell to complete. What is hidden from help is hidden here too.
 pub fn for_completion() -> Command {
-    let name = program_name(std::env::args_os().next().as_ref());
+    let name = program();
     visible(&command(name)).bin_name(name).version(env!("CARGO_PKG_VERSION"))
 }
 
@@ -104,7 +147,28 @@ fn visible(command: &Command) -> Command {
 fn command(name: &'static str) -> Command {
     let command = Cli::command().name(name).bin_name(name);
     let help = grouped_help(&command).replace("corro COMMAND", &format!("{name} COMMAND"));
-    command.help_template(help)
+    let command = command.help_template(help);
+    if name == "az" { as_az(command).display_name("azure-cli").version(AZ_VERSION) } else { command }
+}
+
+/// In the form of `az --version`, for scripts and readers that look whether it is new enough.
+const AZ_VERSION: &str = concat!(
+    "(2.0.38)\n\nThis is Corro ",
+    env!("CARGO_PKG_VERSION"),
+    ", called as az: it has the commands of that version for groups, Batch AI and storage."
+);
+
+/// With the name in every example and explanation.
+fn as_az(command: Command) -> Command {
+    let command = match command.get_after_help().map(ToString::to_string) {
+        Some(help) => command.after_help(help.replace("corro ", "az ")),
+        None => command,
+    };
+    let command = command.mut_args(|argument| match argument.get_help().map(ToString::to_string) {
+        Some(help) if help.contains("'corro ") => argument.help(help.replace("'corro ", "'az ")),
+        _ => argument,
+    });
+    command.mut_subcommands(as_az)
 }
 
 /// The commands by section; one that belongs to no section is a mistake that a test finds.
@@ -265,6 +329,42 @@ mod tests {
         }
         assert_eq!(program_name(Some(&"/usr/local/bin/az".into())), "az");
         assert_eq!(program_name(None), "corro");
+    }
+
+    #[test]
+    fn missing_arguments_are_followed_by_the_usage() {
+        let check = |line: &str, needs: &[&str], expected: &str| {
+            let matches = command("corro").try_get_matches_from(words(line)).expect(line);
+            let usage = CommandPath::of(&matches).usage_of(command("corro"), needs);
+            assert_eq!(usage, format!("\nUsage: {expected}\n\nFor more information, try '--help'."), "{line}");
+        };
+        let cluster = ["--resource-group/-g", "--workspace/-w", "--name/-n"];
+        check(
+            "corro batchai cluster show -n x",
+            &cluster,
+            "corro batchai cluster show [OPTIONS] --resource-group <GROUP> --workspace <WORKSPACE> --name <CLUSTER>",
+        );
+        check(
+            "corro job why x",
+            &["--resource-group/-g", "NAME"],
+            "corro job why [OPTIONS] --resource-group <GROUP> [NAME]",
+        );
+    }
+
+    #[test]
+    fn called_as_az_it_speaks_as_az() {
+        let az = command("az");
+        let version = az.render_version();
+        assert!(version.starts_with("azure-cli (2.0.38)\n") && version.contains("Corro"), "{version}");
+        fn check(command: &Command) {
+            let arguments = command.get_arguments().filter_map(|argument| argument.get_help());
+            for text in command.get_after_help().into_iter().chain(arguments).map(ToString::to_string) {
+                assert!(!text.contains("'corro ") && !text.contains("  corro "), "{text}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&az);
+        assert_eq!(command("corro").render_version(), concat!("corro ", env!("CARGO_PKG_VERSION"), "\n"));
     }
 
     #[test]

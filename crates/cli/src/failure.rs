@@ -14,6 +14,7 @@ use corro_model::ApiError;
 use crate::output::{OutputError, QueryError, escape_controls};
 use crate::prompt::NotConfirmed;
 use crate::ssh_keys::SshKeyError;
+use crate::talk::as_called;
 
 pub use hints::Place;
 
@@ -28,16 +29,24 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// The flags that the usage line below it shows; none, and there is no such line.
+    pub needs: Vec<&'static str>,
 }
 
 impl Failure {
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure { exit: 1, message: message.into(), causes: Vec::new(), hint: None }
+        Failure { exit: 1, message: message.into(), causes: Vec::new(), hint: None, needs: Vec::new() }
     }
 
     /// The command line is wrong.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { exit: 2, ..Failure::new(message) }
+    }
+
+    /// Arguments are missing, in the words of `az`. `needed` are those that the command cannot do without, given or not.
+    pub fn missing(missing: &[&'static str], needed: &[&'static str]) -> Failure {
+        let message = format!("the following arguments are required: {}", missing.join(", "));
+        Failure { needs: needed.to_vec(), ..Failure::usage(message) }
     }
 
     /// Everything has been said already.
@@ -82,7 +91,7 @@ impl Failure {
         if !self.message.is_empty() {
             // What a server or a file says is shown, not obeyed. Nobody is left to tell when standard error is
             // gone.
-            let text: String = self.to_string().split_inclusive('\n').map(safe_line).collect();
+            let text: String = as_called(&self.to_string()).split_inclusive('\n').map(safe_line).collect();
             let _ = io::stderr().write_all(text.as_bytes());
         }
     }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         // The parent of the small parents of ranks; it must begin while there is one thread.
         corro_launch::guard::run();
     }
-    let cli = args::parse(arguments);
+    let (cli, path) = args::parse(arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -40,6 +40,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             failure.report();
+            if !failure.needs.is_empty() {
+                talk::say(path.usage(&failure.needs));
+            }
             ExitCode::from(failure.exit)
         }
     }

@@ -4,14 +4,25 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use crate::args::program;
+
 /// A line on standard error: notes, warnings, progress in words.
 pub fn say(text: impl Display) {
-    line(&mut io::stderr(), text);
+    line(&mut io::stderr(), as_called(&text.to_string()));
 }
 
 /// A line on standard output, where somebody reads it rather than a program.
 pub fn tell(text: impl Display) {
-    line(&mut io::stdout(), text);
+    line(&mut io::stdout(), as_called(&text.to_string()));
+}
+
+/// The text with the commands in it as whoever called the program would write them: by the name they called it by.
+pub fn as_called(text: &str) -> String {
+    called(text, program())
+}
+
+fn called(text: &str, name: &str) -> String {
+    text.replace("'corro ", &format!("'{name} "))
 }
 
 /// In one piece, so that lines of several processes on one terminal stay whole.
@@ -34,6 +45,13 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Err(io::ErrorKind::StorageFull.into())
         }
+    }
+
+    #[test]
+    fn commands_are_written_with_the_name_that_was_called() {
+        let text = "corro: see 'corro job why x', or 'corro up'";
+        assert_eq!(called(text, "az"), "corro: see 'az job why x', or 'az up'");
+        assert_eq!(called(text, "corro"), text);
     }
 
     #[test]

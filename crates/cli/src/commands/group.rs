@@ -98,7 +98,7 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let location = args
         .location
         .or_else(|| setting("defaults", "location"))
-        .ok_or_else(|| Failure::usage("the following arguments are required: --location/-l"))?;
+        .ok_or_else(|| Failure::missing(&["--location/-l"], &["--name/-n", "--location/-l"]))?;
     let tags = (!args.tags.is_empty()).then(|| tags(&args.tags));
     let parameters = GroupCreateParameters { location, tags };
     let group = session.client()?.call::<GroupsCreate>(&[("group", &args.name.name)], &[], &parameters).await?;

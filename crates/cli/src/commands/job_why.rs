@@ -11,7 +11,7 @@ use corro_model::ops::JobsGet;
 use super::job_advice;
 use super::job_wait::error_lines;
 use super::names::{ExperimentArgs, Names, with};
-use super::target::{NAME_FLAG, Name, Target};
+use super::target::{Name, Target};
 use crate::failure::Failure;
 use crate::output::{escape_controls, python_duration};
 use crate::session::{GlobalArgs, Session};
@@ -44,7 +44,7 @@ struct WhyArgs {
 
 impl Names for WhyArgs {
     fn names(&self) -> Vec<Name<'_>> {
-        with(&self.experiment, ("job", NAME_FLAG, self.job.as_deref().or(self.name.as_deref())))
+        with(&self.experiment, ("job", "NAME", self.job.as_deref().or(self.name.as_deref())))
     }
 }
 

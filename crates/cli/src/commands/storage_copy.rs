@@ -105,7 +105,7 @@ async fn source_url(session: &Session, files: &FileService, args: &StartArgs) ->
         return Ok(with_query(uri.clone(), args.source_sas.as_deref()));
     }
     let Some(path) = &args.source_path else {
-        return Err(Failure::usage("the following arguments are required: --source-path or --source-uri"));
+        return Err(Failure::missing(&["--source-path or --source-uri"], &["--source-path"]));
     };
     let share = args.source_share.as_ref().unwrap_or(&args.destination.destination_share);
     let other = args.source_account_name.as_deref().filter(|name| *name != files.account());

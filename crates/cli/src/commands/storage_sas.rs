@@ -84,7 +84,7 @@ impl SasArgs {
                 .hint("give --permissions and --expiry instead"));
         }
         let (Some(permissions), Some(expiry)) = (&self.permissions, &self.expiry) else {
-            return Err(Failure::usage("the following arguments are required: --expiry, --permissions"));
+            return Err(Failure::missing(&["--expiry", "--permissions"], &["--expiry", "--permissions"]));
         };
         for (flag, time) in [("--expiry", Some(expiry)), ("--start", self.start.as_ref())] {
             if let Some(time) = time.filter(|time| !is_time(time)) {

@@ -37,7 +37,8 @@ impl Target {
             return Ok(Target(values));
         }
         missing.sort_unstable();
-        Err(Failure::usage(format!("the following arguments are required: {}", missing.join(", "))))
+        let needed: Vec<_> = names.iter().map(|(_, flag, _)| *flag).collect();
+        Err(Failure::missing(&missing, &needed))
     }
 
     /// The resources with these full ids, or the one with these names.

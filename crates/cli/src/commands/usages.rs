@@ -18,7 +18,7 @@ pub async fn run(session: &Session, args: UsagesArgs) -> Result<(), Failure> {
     let location = args
         .location
         .or_else(|| setting("defaults", "location"))
-        .ok_or_else(|| Failure::usage("the following arguments are required: --location/-l"))?;
+        .ok_or_else(|| Failure::missing(&["--location/-l"], &["--location/-l"]))?;
     let usages = session.client()?.list::<UsagesList, _>(&[("location", &location)], &[]).await?;
     session.print(Shape::Usage, Some(TableKind::Usage), &usages)
 }
