@@ -124,7 +124,7 @@ fn resources_are_made_shown_listed_and_deleted() {
     world.fails(
         "batchai job list -g g",
         2,
-        "error: the following arguments are required: --experiment/-e, --workspace/-w\n",
+        "error: the following arguments are required: --experiment/-e, --workspace/-w\n\nUsage: corro batchai job list [OPTIONS] --resource-group <GROUP> --workspace <WORKSPACE> --experiment <EXPERIMENT>\n\nFor more information, try '--help'.\n",
     );
     let wrong_query = world.run("group list --query foo[");
     assert_eq!(wrong_query.status.code(), Some(2));
