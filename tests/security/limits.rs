@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
+use corro_model::storage::shared_key;
 use serde_json::json;
 
 use super::harness::http::exchange;
@@ -95,4 +96,44 @@ fn a_storage_account_that_is_asked_too_often_answers_later() {
     // The principal who owns it is still served, and so is the account, later.
     site.corro("group list").ok();
     wait_for("the account to be served again", || ask().status == 200);
+}
+
+#[test]
+fn slow_uploads_to_one_account_do_not_stop_those_to_another() {
+    let site = Site::start();
+    site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
+    for account in ["mystorageaccount", "other"] {
+        site.corro(&format!("storage account create -g {GROUP} -n {account} -l eastus --sku Standard_LRS")).ok();
+        site.corro(&format!("storage share create -n s --account-name {account}")).ok();
+    }
+    let key = site.raw_key();
+    let file = [("x-ms-type", "file"), ("x-ms-content-length", "4096")];
+    site.signed(&key, "PUT", "/s/slow", &file, b"").is(201);
+    // More than there is room for, each with all but its last byte.
+    let stuck: Vec<TcpStream> = (0..80).map(|_| half_an_upload(&site, &key)).collect();
+    site.write("up.bin", [7; 5000]);
+    site.corro("storage file upload --source up.bin -s s -p up.bin --account-name other").ok();
+    site.corro("storage file download -s s -p up.bin --dest down.bin --account-name other").ok();
+    drop(stuck);
+    site.signed(&key, "GET", "/s/slow", &[], b"").is(200);
+}
+
+fn half_an_upload(site: &Site, key: &[u8]) -> TcpStream {
+    let date = httpdate::fmt_http_date(std::time::SystemTime::now());
+    let target = "/mystorageaccount/s/slow?comp=range";
+    let headers = [
+        ("x-ms-write", "update"),
+        ("x-ms-range", "bytes=0-4095"),
+        ("x-ms-date", date.as_str()),
+        ("x-ms-version", "2018-03-28"),
+        ("content-length", "4096"),
+    ];
+    let (path, query) = target.split_once('?').expect("a query");
+    let request = shared_key::Request { method: "PUT", path, query, account: "mystorageaccount" };
+    let authorization = shared_key::authorization(request, headers.iter().copied(), key);
+    let mut text = format!("PUT {target} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\n");
+    headers.iter().for_each(|(name, value)| text += &format!("{name}: {value}\r\n"));
+    let mut stream = TcpStream::connect(site.address()).expect("accepted");
+    stream.write_all(format!("{text}\r\n{}", "x".repeat(4095)).as_bytes()).expect("taken");
+    stream
 }

@@ -9,7 +9,7 @@
 //!
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
 //! (who may), then the rooms that answer: `shares`, `containers`, `directories`, `content`,
-//! `copies`, `upload`, `download`; `about` and `conditions` read and write headers; `refusal` and `reply` write every answer.
+//! `copies`, `upload` (with `rooms`), `download`; `about` and `conditions` read and write headers; `refusal` and `reply` write every answer.
 
 mod about;
 mod access;
@@ -24,6 +24,7 @@ mod operation;
 mod range;
 mod refusal;
 mod reply;
+mod rooms;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -35,9 +36,9 @@ use std::time::Instant;
 
 use axum::{body::Body, extract::Request, response::Response};
 use corro_shares::{ShareError, Shares, SnapshotId};
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
-use self::{access::Access, call::Call, copies::Copies, operation::Operation, refusal::Refusal};
+use self::{access::Access, call::Call, copies::Copies, operation::Operation, refusal::Refusal, rooms::Rooms};
 use super::limits::{Asker, Limits, Verdict};
 
 /// Where the keys of storage accounts come from.
@@ -72,18 +73,14 @@ struct Inner {
     keys: Arc<dyn AccountKeys>,
     limits: Arc<Limits>,
     now: fn() -> i64,
-    uploads: Semaphore,
+    uploads: Rooms,
     copies: Copies,
 }
-
-/// Range writes whose bodies may be in memory at once: 64 × 4 MiB, whatever the number of
-/// connections. Others wait, unread, in their sockets.
-const MAX_UPLOADS: usize = 64;
 
 impl FileService {
     /// `now` gives unix seconds.
     pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, limits: Arc<Limits>, now: fn() -> i64) -> Self {
-        let uploads = Semaphore::new(MAX_UPLOADS);
+        let uploads = Rooms::default();
         FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies: Copies::default() }))
     }
 

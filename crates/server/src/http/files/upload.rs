@@ -1,7 +1,10 @@
 //! Bytes in: one range of a file. The body is collected whole (4 MiB at most) before the first
 //! byte is written, so an upload that breaks off in the middle writes nothing of its range.
 
-use std::{io::IoSlice, time::Duration};
+use std::{
+    io::IoSlice,
+    time::{Duration, Instant},
+};
 
 use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -16,8 +19,11 @@ use super::{Context, call::Call, range, refusal::Refusal, reply};
 pub(super) const MAX_RANGE: u64 = 4 << 20;
 /// The longest pause between two pieces of a body.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// For a whole range, also for waiting until there is room for it.
+/// How long a range waits until there is room for it.
 const MAX_UPLOAD: Duration = Duration::from_secs(120);
+/// A body that trickles must not keep its room: after a while it has come at so many bytes a second at least.
+const MIN_RATE: u64 = 32 << 10;
+const GRACE: Duration = Duration::from_secs(10);
 /// Pieces that are kept as they came. A client that sends crumbs must not make us keep one
 /// allocation for each; and the kernel takes no more than this in one write.
 const MAX_PIECES: usize = 1024;
@@ -41,11 +47,9 @@ pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, 
             context.on_disk(move |shares, place| place.open(shares)?.clear_range(&place.path, offset, len)).await
         }
         Change::Update { offset, len, md5 } => {
-            let room = timeout(MAX_UPLOAD, context.service.uploads.acquire()).await;
-            let _room = room.map_err(|_| Refusal::new("ServerBusy"))?.map_err(|_| Refusal::internal())?;
-            // A body that trickles must not keep its room for ever.
-            let pieces = timeout(MAX_UPLOAD, collect(body, len, MAX_PAUSE)).await;
-            let pieces = pieces.map_err(|_| Refusal::new("OperationTimedOut"))??;
+            let room = timeout(MAX_UPLOAD, context.service.uploads.take(&context.call.account)).await;
+            let _room = room.map_err(|_| Refusal::new("ServerBusy"))?;
+            let pieces = collect(body, len, MAX_PAUSE).await?;
             let pieces = match md5 {
                 None => pieces,
                 Some(md5) => {
@@ -106,6 +110,7 @@ async fn collect(body: Body, len: u64, max_pause: Duration) -> Result<Vec<Bytes>
     let mut pieces: Vec<Bytes> = Vec::new();
     let mut crumbs: Option<BytesMut> = None;
     let mut received = 0u64;
+    let start = Instant::now();
     loop {
         let piece = match timeout(max_pause, stream.next()).await {
             Ok(Some(Ok(piece))) => piece,
@@ -114,6 +119,9 @@ async fn collect(body: Body, len: u64, max_pause: Duration) -> Result<Vec<Bytes>
             Err(_) => return Err(Refusal::new("OperationTimedOut")),
         };
         received += piece.len() as u64;
+        if is_too_slow(received, start.elapsed()) {
+            return Err(Refusal::new("OperationTimedOut"));
+        }
         if received > len {
             return Err(Refusal::new("InvalidInput"));
         }
@@ -132,6 +140,11 @@ async fn collect(body: Body, len: u64, max_pause: Duration) -> Result<Vec<Bytes>
         true => Ok(pieces),
         false => Err(Refusal::new("InvalidInput")),
     }
+}
+
+fn is_too_slow(received: u64, elapsed: Duration) -> bool {
+    let counted = elapsed.saturating_sub(GRACE).as_secs_f64();
+    (received as f64) < counted * MIN_RATE as f64
 }
 
 async fn check_md5(pieces: Vec<Bytes>, expected: [u8; 16]) -> Result<Vec<Bytes>, Refusal> {
@@ -165,6 +178,18 @@ mod tests {
     use futures_util::stream;
 
     use super::*;
+
+    #[test]
+    fn a_body_that_trickles_is_told_from_one_that_is_slow() {
+        let check = |received: u64, seconds: u64, slow: bool| {
+            assert_eq!(is_too_slow(received, Duration::from_secs(seconds)), slow, "{received} bytes in {seconds} s");
+        };
+        check(1, 10, false);
+        check(10, 11, true);
+        check(MIN_RATE, 11, false);
+        check(MAX_RANGE, 130, false);
+        check(MAX_RANGE, 140, true);
+    }
 
     #[tokio::test]
     async fn a_body_that_stands_still_is_given_up() {
