@@ -11,10 +11,11 @@ use crate::vm_size;
 
 pub fn check_cluster(spec: &ClusterSpec) -> Result<(), ApiError> {
     if vm_size::find(&spec.vm_size).is_none() {
-        let message = format!(
-            "'{}' is not a VM size this server knows: use one such as Standard_NC6, Standard_D2_v2 or Standard_D1",
-            spec.vm_size
-        );
+        let what = match vm_size::is_refused(&spec.vm_size) {
+            true => "is not a size for the nodes of a cluster",
+            false => "is not a VM size this server knows",
+        };
+        let message = format!("'{}' {what}: use one such as Standard_NC6, Standard_D2_v2 or Standard_D1", spec.vm_size);
         return Err(ApiError::invalid("properties.vmSize", message));
     }
     check_scale(&spec.scale_settings)?;
