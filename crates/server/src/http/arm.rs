@@ -109,17 +109,38 @@ async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
     Ok(Answer::Ok(call.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
 }
 
-/// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing.
+/// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing. A quote inside a value is written twice.
 fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>), ApiError> {
-    let value_of = |name: &str| {
-        let part = filter.split(" and ").find_map(|part| part.trim().strip_prefix(name)?.trim().strip_prefix("eq "))?;
-        Some(part.trim().trim_matches('\'').to_owned())
+    let read = || {
+        let (name, rest) = comparison(filter, "tagname")?;
+        let Some(rest) = rest.strip_prefix("and").filter(|rest| rest.starts_with(char::is_whitespace)) else {
+            return rest.is_empty().then_some((name, None));
+        };
+        let (value, rest) = comparison(rest, "tagvalue")?;
+        rest.is_empty().then_some((name, Some(value)))
     };
-    let wrong = || {
+    read().ok_or_else(|| {
         let message = format!("'{filter}' is not a filter this server knows: use tagname eq 'A' and tagvalue eq 'B'");
         ApiError::new(400, "InvalidFilterInQueryString", message).about("$filter")
-    };
-    Ok((value_of("tagname").ok_or_else(wrong)?, value_of("tagvalue")))
+    })
+}
+
+/// `NAME eq 'VALUE'` at the beginning of `text`: the value, and what follows it.
+fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
+    let text =
+        text.trim_start().strip_prefix(name)?.trim_start().strip_prefix("eq")?.trim_start().strip_prefix('\'')?;
+    let (mut value, mut rest) = (String::new(), text);
+    loop {
+        let (part, after) = rest.split_once('\'')?;
+        value.push_str(part);
+        match after.strip_prefix('\'') {
+            Some(more) => {
+                value.push('\'');
+                rest = more;
+            }
+            None => return Some((value, after.trim())),
+        }
+    }
 }
 
 async fn delete_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
@@ -444,4 +465,29 @@ async fn history(app: App, call: Call<NoBody>) -> Result<Page<HistoryEntry>> {
     let more = value.len() == limit;
     let next_link = value.last().filter(|_| more).map(|last| call.next_link(&last.number.to_string()));
     Ok(Answer::Ok(Page { value, next_link }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tag_filters_are_read_with_whatever_their_values_hold() {
+        let check = |filter: &str, expected: Option<(&str, Option<&str>)>| {
+            let read = parse_tag_filter(filter).ok();
+            let read = read.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
+            assert_eq!(read, expected, "{filter}");
+        };
+        check("tagname eq 'a'", Some(("a", None)));
+        check(" tagname  eq 'a'  and tagvalue eq 'b' ", Some(("a", Some("b"))));
+        let inside = "tagname eq 'salt and pepper' and tagvalue eq 'x and tagvalue eq y'";
+        check(inside, Some(("salt and pepper", Some("x and tagvalue eq y"))));
+        check("tagname eq 'it''s' and tagvalue eq ''", Some(("it's", Some(""))));
+        check("tagname eq ''''", Some(("'", None)));
+        let more = "tagname eq 'a' and tagvalue eq 'b' x";
+        for wrong in ["", "tagname", "tagname eq a", "tagname eq 'a", "tagname eq 'a' or 'b'", "tagvalue eq 'b'", more]
+        {
+            check(wrong, None);
+        }
+    }
 }
