@@ -104,23 +104,23 @@ fn slow_uploads_to_one_account_do_not_stop_those_to_another() {
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
     for account in ["mystorageaccount", "other"] {
         site.corro(&format!("storage account create -g {GROUP} -n {account} -l eastus --sku Standard_LRS")).ok();
-        site.corro(&format!("storage share create -n s --account-name {account}")).ok();
+        site.corro(&format!("storage share create -n data --account-name {account}")).ok();
     }
     let key = site.raw_key();
     let file = [("x-ms-type", "file"), ("x-ms-content-length", "4096")];
-    site.signed(&key, "PUT", "/s/slow", &file, b"").is(201);
+    site.signed(&key, "PUT", "/data/slow", &file, b"").is(201);
     // More than there is room for, each with all but its last byte.
     let stuck: Vec<TcpStream> = (0..80).map(|_| half_an_upload(&site, &key)).collect();
     site.write("up.bin", [7; 5000]);
-    site.corro("storage file upload --source up.bin -s s -p up.bin --account-name other").ok();
-    site.corro("storage file download -s s -p up.bin --dest down.bin --account-name other").ok();
+    site.corro("storage file upload --source up.bin -s data -p up.bin --account-name other").ok();
+    site.corro("storage file download -s data -p up.bin --dest down.bin --account-name other").ok();
     drop(stuck);
-    site.signed(&key, "GET", "/s/slow", &[], b"").is(200);
+    site.signed(&key, "GET", "/data/slow", &[], b"").is(200);
 }
 
 fn half_an_upload(site: &Site, key: &[u8]) -> TcpStream {
     let date = httpdate::fmt_http_date(std::time::SystemTime::now());
-    let target = "/mystorageaccount/s/slow?comp=range";
+    let target = "/mystorageaccount/data/slow?comp=range";
     let headers = [
         ("x-ms-write", "update"),
         ("x-ms-range", "bytes=0-4095"),

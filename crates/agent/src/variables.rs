@@ -40,8 +40,8 @@ pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &Tas
         let mut path = prefix.join(&order.segment).join("outputs");
         if let Some(suffix) = output.path_suffix.as_deref() {
             let suffix = expand(suffix, &variables, Unknown::Vanishes);
-            // A suffix is a suffix, however it begins.
-            path.extend(suffix.split('/').filter(|part| !part.is_empty()));
+            // A suffix is a suffix, however it begins and whatever variables have put into it: nothing leads out.
+            path.extend(suffix.split('/').filter(|part| !matches!(*part, "" | "." | "..")));
         }
         variables.insert(format!("AZ_BATCHAI_OUTPUT_{}", output.id), text(&path));
         output_directories.push(path);
@@ -144,7 +144,7 @@ mod tests {
             path_prefix: "${AZ_BATCHAI_MOUNT_ROOT}/external".into(),
             path_suffix: suffix.map(str::to_owned),
         };
-        order.output_directories = vec![output("MODEL", Some("/models/a")), output("ALL", None)];
+        order.output_directories = vec![output("MODEL", Some("/../models/./../a")), output("ALL", None)];
         let variable = |name: &str, value: &str| EnvironmentVariable { name: name.into(), value: value.into() };
         order.environment = vec![
             variable("DATA", "$AZ_BATCHAI_INPUT_SCRIPTS/data$NOTHING"),

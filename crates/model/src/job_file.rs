@@ -2,6 +2,7 @@
 //! with a file's text and by the server with a request's body.
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Why a JSON text was refused. Line and column count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,35 +19,114 @@ fn field_words(field: &Option<String>) -> String {
     field.as_ref().map(|field| format!(", field '{field}'")).unwrap_or_default()
 }
 
-/// Parses `text` into `T`.
+/// Parses `text`, which must be an object, into `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
+    if text.trim_ascii_start().starts_with(b"[") {
+        let problem = "invalid type: a list, expected an object".to_owned();
+        return Err(JsonProblem { line: 1, column: 1, field: None, problem });
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let cause = error.into_inner();
         let field = if cause.is_data() { Some(path_with_missing(path, &cause)) } else { None };
-        problem(&cause, field)
+        // A single point is the whole text, which has no name.
+        problem(&cause, field.filter(|field| field != "."))
     })?;
     deserializer.end().map_err(|cause| problem(&cause, None))?;
+    refuse_nul(text)?;
     Ok(value)
+}
+
+/// No process can be given a NUL, no file be named with one, so no text of a request may hold one. JSON knows it as an
+/// escape only: texts without that are not looked at again.
+fn refuse_nul(text: &[u8]) -> Result<(), JsonProblem> {
+    let escape = br"\u0000";
+    let Some(at) = text.windows(escape.len()).position(|window| window == escape) else { return Ok(()) };
+    let Some(field) = serde_json::from_slice(text).ok().and_then(|value| field_with_nul("", &value)) else {
+        return Ok(());
+    };
+    let before = &text[..at];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    let problem = r"the text holds the character \u0000, which nothing can be named or given: leave it out".to_owned();
+    Err(JsonProblem { line, column, field: Some(field), problem })
+}
+
+fn field_with_nul(path: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => text.contains('\0').then(|| path.to_owned()),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(i, item)| field_with_nul(&format!("{path}[{i}]"), item))
+        }
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            if name.contains('\0') { Some(path.replace('\0', "")) } else { field_with_nul(&path, value) }
+        }),
+        _ => None,
+    }
+}
+
+/// Where `given` has a list and what was read from it an object: a list of a thing's fields in their order is not the
+/// thing, though it can be read as one. The same in plain words for whoever sent it.
+pub fn list_for_object(path: &str, given: &Value, read: &Value) -> Option<String> {
+    match (given, read) {
+        (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
+        (Value::Array(given), Value::Array(read)) => {
+            let mut pairs = given.iter().zip(read).enumerate();
+            pairs.find_map(|(i, (given, read))| list_for_object(&format!("{path}[{i}]"), given, read))
+        }
+        (Value::Object(given), Value::Object(read)) => given.iter().find_map(|(name, value)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            list_for_object(&path, value, read.get(name)?)
+        }),
+        _ => None,
+    }
 }
 
 fn problem(cause: &serde_json::Error, field: Option<String>) -> JsonProblem {
     let text = cause.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let secret = field.as_deref().is_some_and(|field| SECRET.iter().any(|word| field.contains(word)));
-    let problem = if secret { without_value(text) } else { text.to_owned() };
+    let text = if secret { without_value(text) } else { text.to_owned() };
+    let problem = in_plain_words(&text);
     JsonProblem { line: cause.line().max(1), column: cause.column().max(1), field, problem }
 }
 
 /// A value whose field has one of these words in its path is never repeated.
-const SECRET: [&str; 5] = ["secrets", "credentials", "assword", "accountKey", "token"];
+const SECRET: [&str; 8] =
+    ["secrets", "credentials", "assword", "accountKey", "token", "userAccountSettings", "environmentVariables", "Url"];
 
 /// "invalid type: integer `7`, expected a string" without the 7.
 fn without_value(text: &str) -> String {
     let Some((before, after)) = text.rsplit_once(", expected ") else { return text.to_owned() };
     let kind = before.split(['`', '"']).next().unwrap_or_default().trim_end();
     format!("{kind}, expected {after}")
+}
+
+/// "invalid type: sequence, expected struct JobSpec with 3 elements" as whoever wrote the JSON would say it.
+fn in_plain_words(text: &str) -> String {
+    let Some((found, expected)) = text.rsplit_once(", expected ") else { return text.to_owned() };
+    let expected = match expected {
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a map" => "an object",
+        "a sequence" => "a list",
+        text if text.starts_with("struct ") || text.starts_with("internally tagged enum ") => "an object",
+        text => text,
+    };
+    let (what, found) = found.split_once(": ").unwrap_or(("", found));
+    let found = match found {
+        "map" => "an object".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "unit value" => "null".to_owned(),
+        found => found.replacen("floating point ", "number ", 1).replacen("integer ", "number ", 1),
+    };
+    match what {
+        "" => format!("{found}, expected {expected}"),
+        what => format!("{what}: {found}, expected {expected}"),
+    }
 }
 
 /// A missing field is reported at its parent: add the field's own name, so that the message points at it.
@@ -66,6 +146,32 @@ mod tests {
     use crate::batchai::JobCreateParameters;
 
     #[test]
+    fn a_list_in_an_objects_place_is_found() {
+        use serde_json::json;
+        let find = |given: Value, read: Value| list_for_object("", &given, &read);
+        assert_eq!(find(json!(["eastus"]), json!({"location": "eastus"})).as_deref(), Some(""));
+        assert_eq!(find(json!({"a": {"b": []}}), json!({"a": {"b": {}}})).as_deref(), Some("a.b"));
+        assert_eq!(find(json!({"a": [{"c": []}]}), json!({"a": [{"c": {"x": 1}}]})).as_deref(), Some("a[0].c"));
+        assert_eq!(find(json!({"a": [], "more": []}), json!({"a": []})), None);
+    }
+
+    #[test]
+    fn values_that_may_hold_a_secret_are_not_repeated() {
+        for place in [
+            r#""mountVolumes": {"azureFileShares": [{"azureFileUrl": 918273}]}"#,
+            r#""environmentVariables": ["TOKEN=918273"]"#,
+            r#""secrets": "918273""#,
+        ] {
+            let text = format!(r#"{{"properties": {{"nodeCount": 1, "stdOutErrPathPrefix": "x", {place}}}}}"#);
+            let error = parse::<JobCreateParameters>(text.as_bytes()).expect_err(place);
+            assert!(!error.to_string().contains("918273"), "{error}");
+        }
+        let text = r#"{"properties": {"vmSize": "x", "userAccountSettings": "me:918273"}}"#;
+        let error = parse::<crate::batchai::ClusterCreateParameters>(text.as_bytes()).expect_err("no object");
+        assert!(!error.to_string().contains("918273"), "{error}");
+    }
+
+    #[test]
     fn a_problem_names_line_and_field() {
         let check = |text: &str, expected: &str| {
             let error = parse::<JobCreateParameters>(text.as_bytes()).expect_err(text);
@@ -74,7 +180,7 @@ mod tests {
         check("{\n  \"properties\": {", "line 2, column 17: EOF while parsing an object");
         check(
             "{\"properties\": {\"nodeCount\": \"four\", \"stdOutErrPathPrefix\": \"x\"}}",
-            "line 1, column 35, field 'properties.nodeCount': invalid type: string \"four\", expected i32",
+            "line 1, column 35, field 'properties.nodeCount': invalid type: string \"four\", expected a whole number",
         );
         check(
             "{\n \"properties\": {\"nodeCount\": 4}\n}",
@@ -83,6 +189,16 @@ mod tests {
         check(
             r#"{"properties": {"nodeCount": 1, "stdOutErrPathPrefix": "x", "secrets": [{"name": "A", "value": 918273}]}}"#,
             "line 1, column 101, field 'properties.secrets[0].value': invalid type: integer, expected a string",
+        );
+        check("[1, 2]", "line 1, column 1: invalid type: a list, expected an object");
+        check("7", "line 1, column 1: invalid type: number `7`, expected an object");
+        check(
+            r#"{"properties": {"nodeCount": 1.5, "stdOutErrPathPrefix": "x"}}"#,
+            "line 1, column 32, field 'properties.nodeCount': invalid type: number `1.5`, expected a whole number",
+        );
+        check(
+            "{\"properties\": {\"nodeCount\": 1, \"stdOutErrPathPrefix\": \"x\",\n\"environmentVariables\": [{\"name\": \"A\", \"value\": \"a\\u0000b\"}]}}",
+            "line 2, column 51, field 'properties.environmentVariables[0].value': the text holds the character \\u0000, which nothing can be named or given: leave it out",
         );
         check("{}x", "line 1, column 2, field 'properties': missing field `properties`");
     }

@@ -83,6 +83,32 @@ pub fn check_name(kind: NameOf, name: &str) -> Result<(), ApiError> {
     Err(ApiError::invalid(noun, format!("'{name}' is not a valid {noun} name: use {rule}")))
 }
 
+/// The longest name of a region.
+const MAX_LOCATION: usize = 64;
+
+/// `East US` and `eastus` are the same region.
+pub fn region(location: &str) -> String {
+    location.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase()
+}
+
+/// The region that a request names, in the one form it is kept in.
+pub fn check_location(location: &str) -> Result<String, ApiError> {
+    let region = region(location);
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if region.is_empty() {
+        return Err(ApiError::invalid("location", "the location is empty: give one, such as eastus"));
+    }
+    if region.len() > MAX_LOCATION || !region.chars().all(allowed) || !region.contains(char::is_alphanumeric) {
+        let shown: String = region.chars().take(MAX_LOCATION).collect();
+        let message = format!(
+            "'{}' cannot be a location: use at most {MAX_LOCATION} letters, digits, '-', '_' or '.', such as eastus",
+            shown.escape_debug()
+        );
+        return Err(ApiError::invalid("location", message));
+    }
+    Ok(region)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +131,18 @@ mod tests {
         check(NameOf::StorageAccount, "subscriptions", false);
         check(NameOf::Share, "myshare", true);
         check(NameOf::Share, "my--share", false);
+    }
+
+    #[test]
+    fn locations_are_names_of_regions() {
+        for (given, region) in [("East US", "eastus"), ("eastus", "eastus"), ("my-place_1.b", "my-place_1.b")] {
+            assert_eq!(check_location(given).expect(given), region);
+        }
+        for bad in ["", " ", "a\0b", "../x", "..", "a/b", "é", "a'b", &"x".repeat(65), &"x".repeat(5000)] {
+            let error = check_location(bad).expect_err(bad);
+            assert_eq!((error.status, error.target.as_deref()), (400, Some("location")));
+            assert!(error.message.len() < 200, "{}", error.message);
+        }
     }
 
     #[test]

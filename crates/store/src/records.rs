@@ -148,6 +148,9 @@ pub struct FileServerRecord {
     pub spec: FileServerSpec,
     /// A digest of the request, to tell a repeated PUT from a different one.
     pub fingerprint: String,
+    /// A keyed digest of the password, empty when none was given; `None` in records from before it was kept.
+    #[serde(default)]
+    pub password_mark: Option<String>,
     pub provisioning: Provisioning,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::toolkit::check_toolkit;
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, is_variable_name, refuse};
-use crate::batchai::{BatchAiError, EnvironmentVariable, JobSpec, SecretVariable};
+use crate::batchai::{BatchAiError, EnvironmentVariable, JobSpec, STDOUTERR, SecretVariable};
 use crate::error::ApiError;
 
 pub fn check_job(spec: &JobSpec) -> Result<(), ApiError> {
@@ -105,6 +105,18 @@ fn check_directory_ids(spec: &JobSpec) -> Result<(), ApiError> {
             return refuse(field, &format!("the id '{id}' is given twice: give each directory its own"));
         }
     }
+    for (i, directory) in spec.output_directories.iter().enumerate() {
+        let field = format!("properties.outputDirectories[{i}]");
+        if directory.id == STDOUTERR {
+            let message = format!("'{STDOUTERR}' is where every job's logs are: give the directory another id");
+            return refuse(&format!("{field}.id"), &message);
+        }
+        let suffix = directory.path_suffix.as_deref().unwrap_or_default();
+        if suffix.split('/').any(|part| matches!(part, "." | "..")) {
+            let message = format!("'{suffix}' leads out of the output directory: leave '.' and '..' out");
+            return refuse(&format!("{field}.pathSuffix"), &message);
+        }
+    }
     Ok(())
 }
 
@@ -181,6 +193,13 @@ mod tests {
         });
         check("properties.stdOutErrPathPrefix", |j| j["stdOutErrPathPrefix"] = json!(""));
         check("properties.outputDirectories", |j| j["outputDirectories"] = json!([{"id": "a b", "pathPrefix": "x"}]));
+        check("properties.outputDirectories[0].id", |j| {
+            j["outputDirectories"] = json!([{"id": "stdouterr", "pathPrefix": "x"}]);
+        });
+        check("properties.outputDirectories[1].pathSuffix", |j| {
+            let directory = |id: &str, suffix: &str| json!({"id": id, "pathPrefix": "x", "pathSuffix": suffix});
+            j["outputDirectories"] = json!([directory("A", "/models..a/b"), directory("B", "a/../../../b")]);
+        });
         check("properties.environmentVariables", |j| j["environmentVariables"] = json!([{"name": "1x", "value": ""}]));
         check("properties.secrets", |j| j["secrets"] = json!([{"name": "S"}]));
         check("properties.mountVolumes.azureFileShares[0].relativeMountPath", |j| {

@@ -11,9 +11,13 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
     for (i, share) in volumes.azure_file_shares.iter().enumerate() {
         let at = format!("{field}.azureFileShares[{i}]");
         if share.share_name().is_none() {
-            let message =
-                format!("'{}' names no share: write https://ACCOUNT.file.core.windows.net/SHARE", share.azure_file_url);
-            return refuse(&format!("{at}.azureFileUrl"), &message);
+            // Not repeated: people put keys and signatures into addresses.
+            let message = "it names no share: write https://ACCOUNT.file.core.windows.net/SHARE";
+            return refuse(&format!("{at}.azureFileUrl"), message);
+        }
+        if share.azure_file_url.contains(['@', '?', '#']) {
+            let message = "it holds more than the address of a share: a key goes into credentials.accountKey";
+            return refuse(&format!("{at}.azureFileUrl"), message);
         }
         check_credentials(&at, share.credentials.as_ref())?;
         check_place(&at, &share.relative_mount_path, &mut mounted)?;

@@ -3,14 +3,14 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_model::arm::*;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameOf, check_location, check_name};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
 use corro_store::seal::random;
 use corro_store::{AccountRecord, OperationGoal, State};
 use serde_json::json;
 
 use super::groups::living_group;
-use super::workspaces::{group_name, region};
+use super::workspaces::group_name;
 use super::{App, operations};
 
 const KINDS: [&str; 3] = ["Storage", "StorageV2", "BlobStorage"];
@@ -34,7 +34,7 @@ impl App {
             return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
         }
         let properties = body.properties.unwrap_or_default();
-        let settings = settings_of(&kind, properties.settings, self.now())?;
+        let location = check_location(&body.location)?;
         let identity = body.identity.map(|identity| AccountIdentity {
             principal_id: Some(uuid::Uuid::new_v4().to_string()),
             tenant_id: Some(self.tenant.to_string()),
@@ -50,9 +50,11 @@ impl App {
                 Some(old) if old.deleting => return Err(being_deleted(&name)),
                 _ => {}
             }
+            let created = old.as_ref().map_or(now, |old| old.created);
+            let settings = settings_of(&kind, properties.settings, created)?;
             let record = AccountRecord {
                 group: group_key,
-                location: old.as_ref().map_or_else(|| region(&body.location), |old| old.location.clone()),
+                location: old.as_ref().map_or(location, |old| old.location.clone()),
                 sku,
                 kind,
                 tags: body.tags.unwrap_or_default(),
@@ -60,7 +62,7 @@ impl App {
                 settings,
                 // Who an account is does not change while it lives.
                 identity: old.as_ref().and_then(|old| old.identity.clone()).or(identity),
-                created: old.as_ref().map_or(now, |old| old.created),
+                created,
                 keys: old.map_or(keys, |old| old.keys.clone()),
                 deleting: false,
             };

@@ -4,10 +4,11 @@
 use corro_model::batchai::*;
 use corro_model::names::{NameOf, check_name};
 use corro_model::validate::check_file_server;
-use corro_model::{ApiError, FileServerKey, ids::arm};
+use corro_model::{ApiError, FileServerKey, Secret, ids::arm};
 use corro_store::{FileServerRecord, OperationGoal, State};
 
 use super::conflict::{Put, differs, is_same};
+use super::instance::hex;
 use super::workspaces::{find_workspace, living_workspace};
 use super::{App, guid, operations, refuse_deleting};
 
@@ -27,6 +28,8 @@ impl App {
         check_name(NameOf::FileServer, &name)?;
         check_file_server(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
+        let password = body.properties.ssh_configuration.user_account_settings.password();
+        let mark = password.map_or_else(String::new, |password| self.password_mark(password));
         let mut spec = without_password(body.properties);
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
@@ -36,7 +39,8 @@ impl App {
                 refuse_deleting(&old.provisioning, "file server", &name)?;
                 // The network that was made for it is no difference.
                 spec.subnet = spec.subnet.or_else(|| old.spec.subnet.clone());
-                if old.fingerprint != fingerprint && !is_same(&spec, &old.spec) {
+                let same_password = old.password_mark.as_ref().is_none_or(|old| *old == mark);
+                if old.fingerprint != fingerprint && !(is_same(&spec, &old.spec) && same_password) {
                     return Err(differs("file server", &name, &spec, &old.spec, "delete it first"));
                 }
                 return Ok(Put::Unchanged(Box::new(app.file_server_answer(txn.state(), &key, &old))));
@@ -46,6 +50,7 @@ impl App {
                 name: name.clone(),
                 spec,
                 fingerprint,
+                password_mark: Some(mark),
                 provisioning: Provisioning::new(ProvisioningState::Creating, now),
             };
             txn.put(key.clone(), record);
@@ -118,6 +123,11 @@ impl App {
         }
         let message = format!("The subscription '{subscription}' could not be found.");
         Err(ApiError::new(404, "SubscriptionNotFound", message).about(field))
+    }
+
+    /// Tells one password from another, and nothing about either: it is keyed, because passwords can be guessed.
+    fn password_mark(&self, password: &Secret) -> String {
+        hex(&self.keyed_digest("file server password", password.expose().as_bytes())[..16])
     }
 
     fn file_server_answer(&self, state: &State, key: &FileServerKey, record: &FileServerRecord) -> FileServer {

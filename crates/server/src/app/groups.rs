@@ -1,7 +1,7 @@
 //! Resource groups: made, listed, and deleted with everything in them.
 
 use corro_model::arm::{Group, GroupCreateParameters, GroupProperties};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameOf, check_location, check_name, region};
 use corro_model::{ApiError, GroupKey, ids::arm};
 use corro_store::{AccountRecord, GroupRecord, OperationGoal, Txn};
 
@@ -11,16 +11,14 @@ impl App {
     /// `true` when it was created, `false` when it was there already and only its tags changed.
     pub async fn create_group(&self, name: String, body: GroupCreateParameters) -> Result<(Group, bool), ApiError> {
         check_name(NameOf::Group, &name)?;
-        if body.location.trim().is_empty() {
-            return Err(ApiError::invalid("location", "the location is empty: give one, such as eastus"));
-        }
+        let location = check_location(&body.location)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let key = GroupKey::new(&name);
             let old = txn.get::<GroupRecord>(&key);
             let record = match &old {
                 Some(old) if old.deleting => return Err(being_deleted(&name)),
-                Some(old) if !old.location.eq_ignore_ascii_case(&body.location) => {
+                Some(old) if region(&old.location) != location => {
                     let message = format!(
                         "Invalid resource group location '{}'. The Resource group already exists in location '{}'.",
                         body.location, old.location
@@ -28,7 +26,7 @@ impl App {
                     return Err(ApiError::conflict("InvalidResourceGroupLocation", message));
                 }
                 Some(old) => GroupRecord { tags: body.tags, ..(**old).clone() },
-                None => GroupRecord { name, location: body.location, tags: body.tags, created: now, deleting: false },
+                None => GroupRecord { name, location, tags: body.tags, created: now, deleting: false },
             };
             let group = app.group_answer(&record);
             txn.put(key, record);

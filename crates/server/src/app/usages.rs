@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use corro_model::batchai::{ClusterSpec, Usage, VmPriority};
+use corro_model::names::region;
 use corro_model::vm_size::{self, FAMILIES, VmSize};
 use corro_model::{ApiError, ClusterKey, GroupKey};
 use corro_store::{ClusterRecord, State};
 
 use super::App;
-use super::workspaces::region;
 
 /// What is allowed. Generous: the service's own defaults were for machines that cost money.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use corro_model::batchai::{
     ProvisioningState, WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters,
 };
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameOf, check_location, check_name};
 use corro_model::{ApiError, GroupKey, Timestamp, WorkspaceKey, ids::arm};
 use corro_store::{ClusterRecord, FileServerRecord, OperationGoal, State, Txn, WorkspaceRecord};
 
@@ -18,10 +18,7 @@ impl App {
         body: WorkspaceCreateParameters,
     ) -> Result<Workspace, ApiError> {
         check_name(NameOf::Workspace, &name)?;
-        let location = region(&body.location);
-        if location.is_empty() {
-            return Err(ApiError::invalid("location", "the location is empty: give one, such as eastus"));
-        }
+        let location = check_location(&body.location)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (group_key, _) = living_group(txn, &group)?;
@@ -169,9 +166,4 @@ fn elsewhere(group: &str, name: &str, here: &str, there: &str) -> ApiError {
         "The resource '{name}' already exists in location '{here}' in resource group '{group}'. A resource with the same name cannot be created in location '{there}'. Please select a new resource name."
     );
     ApiError::conflict("InvalidResourceLocation", message).about("location")
-}
-
-/// `East US` and `eastus` are the same region.
-pub fn region(location: &str) -> String {
-    location.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase()
 }

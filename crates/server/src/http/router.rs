@@ -12,6 +12,8 @@ use corro_model::job_file;
 use corro_model::ops::{BATCHAI_VERSION, Method, NoBody, Operation, match_path};
 use corro_model::rights::{Right, Scope, action_of, right_of};
 use corro_model::storage::query_pairs;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::MAX_BODY;
 use super::answer::Answer;
@@ -138,13 +140,21 @@ fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<()
 }
 
 /// Operations without a body get none, whatever was sent.
-fn parse_body<R: serde::de::DeserializeOwned + 'static>(body: &[u8]) -> Result<R, ApiError> {
+fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<R, ApiError> {
     let body = if TypeId::of::<R>() == TypeId::of::<NoBody>() { b"{}" } else { body };
-    job_file::parse(body).map_err(|problem| {
+    let read: R = job_file::parse(body).map_err(|problem| {
         let error = ApiError::bad_body(format!("The request's body cannot be used: {problem}"));
         match problem.field {
             Some(field) => error.about(field),
             None => error,
         }
-    })
+    })?;
+    if body.contains(&b'[')
+        && let (Ok(given), Ok(known)) = (serde_json::from_slice(body), serde_json::to_value(&read))
+        && let Some(field) = job_file::list_for_object("", &given, &known)
+    {
+        let message = format!("The request's body cannot be used: field '{field}' is a list, expected an object");
+        return Err(ApiError::bad_body(message).about(field));
+    }
+    Ok(read)
 }

@@ -5,6 +5,7 @@
 mod accounts;
 mod audit;
 mod references;
+mod refusals;
 mod rights;
 
 use std::sync::Arc;
