@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use corro_model::{ApiError, NodeId, Secret};
 use corro_shares::Shares;
-use corro_store::{Store, Vault};
+use corro_store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -85,14 +85,13 @@ impl Server {
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
         let data = &config.data;
-        let vault =
-            Vault::open(&data.join(backup::MASTER_KEY)).context("cannot open the data directory's master key")?;
+        instance::check_data(data)?;
         let store = open_store(data).await?;
+        let (vault, identity) = instance::ensure_instance(&store, data).await?;
         let shares = open_shares(data).await?;
         let shared_temp = data.join("job-shared");
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
         ending::clear_shared_temp(&shared_temp, &store.snapshot());
-        let identity = instance::ensure_instance(&store, &vault).await?;
         let now = SystemTime::now().into();
         let admin = instance::ensure_administrator(&store, config.known_admin, now).await?;
         let app = App {

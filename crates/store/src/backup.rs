@@ -15,6 +15,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::StoreError;
 use crate::db;
 use crate::history::Shelf;
+use crate::seal::{SealError, Vault};
 use crate::state::State;
 
 /// The database in a data directory.
@@ -40,6 +41,15 @@ pub enum BackupError {
     Database { path: PathBuf, source: rusqlite::Error },
     #[error("the records in {path} cannot be used")]
     Records { path: PathBuf, source: StoreError },
+    #[error("the master key that opens the secrets in {database} is missing: there is no {key}")]
+    NoKey { database: PathBuf, key: PathBuf },
+    #[error("the secrets in {database} cannot be opened with {key}")]
+    WrongKey {
+        database: PathBuf,
+        key: PathBuf,
+        #[source]
+        source: SealError,
+    },
 }
 
 /// What a database holds, once it was looked at whole.
@@ -146,6 +156,7 @@ pub fn look(path: &Path) -> Result<Contents, BackupError> {
         false => None,
     };
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
+    check_key(&connection, &state, path, is_backup)?;
     let shelves: &[Shelf] = match schema {
         ..db::WITH_HISTORY => &[],
         schema if schema as usize <= db::SHELVES => &[Shelf::Work],
@@ -165,6 +176,26 @@ pub fn look(path: &Path) -> Result<Contents, BackupError> {
     })
 }
 
+/// A database whose secrets nobody can open is of no use: the key is in a backup, or beside a database in use.
+fn check_key(connection: &Connection, state: &State, path: &Path, is_backup: bool) -> Result<(), BackupError> {
+    let Some(instance) = state.this() else { return Ok(()) };
+    let database = path.to_owned();
+    let failed = |source| BackupError::Database { path: path.to_owned(), source };
+    let key = if is_backup { path.join(MASTER_KEY) } else { path.with_file_name(MASTER_KEY) };
+    let bytes: Option<Vec<u8>> = if is_backup {
+        let query = "SELECT body FROM backup_files WHERE name = ?1";
+        connection.query_row(query, [MASTER_KEY], |row| row.get(0)).optional().map_err(failed)?
+    } else {
+        match std::fs::read(&key) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            read => Some(read.map_err(|source| BackupError::File { path: key.clone(), source })?),
+        }
+    };
+    let Some(bytes) = bytes else { return Err(BackupError::NoKey { database, key }) };
+    let opened = Vault::with_key(&bytes).and_then(|vault| instance.open_token_key(&vault));
+    opened.map(|_| ()).map_err(|source| BackupError::WrongKey { database, key, source })
+}
+
 /// The small files and the time, into the copy.
 fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError> {
     let failed = |source| BackupError::Database { path: copy.to_owned(), source };
@@ -181,7 +212,10 @@ fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError
     for name in KEPT_FILES {
         let path = data.join(name);
         let body = match std::fs::read(&path) {
-            Err(error) if name != MASTER_KEY && error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && name != MASTER_KEY => continue,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(BackupError::NoKey { database: data.join(DATABASE), key: path });
+            }
             read => read.map_err(|source| BackupError::File { path, source })?,
         };
         connection.execute("INSERT INTO backup_files VALUES (?1, ?2)", params![name, body]).map_err(failed)?;

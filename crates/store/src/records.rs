@@ -8,15 +8,15 @@ use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServe
 use corro_model::rights::Assignment;
 use corro_model::state::{JobState, NodeState};
 use corro_model::{
-    AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey,
+    AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Secret, Timestamp, WorkspaceKey,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::Sealed;
 use crate::history::Subject;
 use crate::index::Index;
 use crate::loading::Place;
+use crate::seal::{SealError, Sealed, Vault};
 use crate::state::{State, Table};
 
 /// A kind of record: where it lies in the snapshot and what its rows are called in the database.
@@ -86,6 +86,16 @@ pub struct InstanceRecord {
     pub tenant: String,
     /// Signs access tokens.
     pub token_key: Sealed,
+}
+
+impl InstanceRecord {
+    /// What the key is sealed for.
+    pub const TOKEN_KEY: &str = "token key";
+
+    /// The key that signs access tokens. Whoever can open it has the database's master key.
+    pub fn open_token_key(&self, vault: &Vault) -> Result<Secret, SealError> {
+        vault.open_sealed(Self::TOKEN_KEY, &self.token_key)
+    }
 }
 
 /// Someone who may call the API; keyed by client id. Only a digest of the secret is kept.

@@ -2,9 +2,9 @@
 //! sealed for one purpose cannot be opened for another.
 
 use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -37,21 +37,53 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// Reads the master key, or makes one on the first start.
+    /// Reads the master key, or makes one. Not for a server's start: see [`Vault::draft`].
     pub fn open(path: &Path) -> Result<Self, SealError> {
-        let mut key = Vec::new();
-        match OpenOptions::new().read(true).open(path) {
-            Ok(mut file) => {
-                file.read_to_end(&mut key).map_err(SealError::KeyFile)?;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                key = random::<32>().to_vec();
-                create(path, &key).map_err(SealError::KeyFile)?;
-            }
-            Err(error) => return Err(SealError::KeyFile(error)),
+        if let Some(vault) = Self::read(path)? {
+            return Ok(vault);
         }
+        let vault = Self::draft(path)?;
+        Self::keep_draft(path)?;
+        Ok(vault)
+    }
+
+    /// Reads the master key; `None` when there is none.
+    pub fn read(path: &Path) -> Result<Option<Self>, SealError> {
+        match std::fs::read(path) {
+            Ok(key) => Self::with_key(&key).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SealError::KeyFile(error)),
+        }
+    }
+
+    pub fn with_key(key: &[u8]) -> Result<Self, SealError> {
         let key: [u8; 32] = key.try_into().map_err(|_| SealError::KeySize)?;
         Ok(Self { cipher: ChaCha20Poly1305::new(&Key::from(key)) })
+    }
+
+    /// A new key, on the disk, but not under its name yet. It gets that with [`Vault::keep_draft`], once the database holds
+    /// what it has sealed: so a key that is there says that there was a database.
+    pub fn draft(path: &Path) -> Result<Self, SealError> {
+        let key = random::<32>();
+        let write = || {
+            let draft = draft_of(path);
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft)?;
+            file.write_all(&key)?;
+            file.sync_all()
+        };
+        write().map_err(SealError::KeyFile)?;
+        Self::with_key(&key)
+    }
+
+    /// The key that a start wrote which did not come to its end, if there is one.
+    pub fn read_draft(path: &Path) -> Result<Option<Self>, SealError> {
+        Self::read(&draft_of(path))
+    }
+
+    pub fn keep_draft(path: &Path) -> Result<(), SealError> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let kept = std::fs::rename(draft_of(path), path).and_then(|()| std::fs::File::open(dir)?.sync_all());
+        kept.map_err(SealError::KeyFile)
     }
 
     pub fn seal(&self, purpose: &str, secret: &str) -> Sealed {
@@ -71,15 +103,8 @@ impl Vault {
     }
 }
 
-/// Whole or not at all: a crash must not leave an empty key behind.
-fn create(path: &Path, key: &[u8]) -> std::io::Result<()> {
-    let draft = path.with_extension("draft");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(key)?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(dir)?.sync_all()
+fn draft_of(path: &Path) -> PathBuf {
+    path.with_extension("draft")
 }
 
 /// Bytes nobody can guess.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corro_model::{GroupKey, Timestamp};
 use corro_store::backup::{self, BackupError};
-use corro_store::{GroupRecord, Store, StoreError, Vault};
+use corro_store::{GroupRecord, InstanceRecord, Store, StoreError, Vault};
 
 const NOW: Timestamp = Timestamp::from_millis(1_500_000_000_000);
 
@@ -130,4 +130,47 @@ async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
     assert!(
         backup::restore(&dir.path().join(backup::DATABASE), tempfile::tempdir().expect("a temp dir").path()).is_err()
     );
+}
+
+/// A data directory whose instance has sealed something with its key.
+async fn sealed_data(dir: &Path) -> Store {
+    let store = data(dir);
+    let vault = Vault::read(&dir.join(backup::MASTER_KEY)).expect("reads").expect("a key");
+    let instance = InstanceRecord {
+        subscription: "s".to_owned(),
+        tenant: "t".to_owned(),
+        token_key: vault.seal(InstanceRecord::TOKEN_KEY, "hush"),
+    };
+    let commit = store.commit(move |txn| {
+        txn.put(corro_store::state::SELF.to_owned(), instance);
+        Ok::<_, StoreError>(())
+    });
+    commit.await.expect("commits");
+    store
+}
+
+#[tokio::test]
+async fn a_key_that_is_missing_or_wrong_is_found_before_it_is_needed() {
+    let dir = tempfile::tempdir().expect("a temp dir");
+    drop(sealed_data(dir.path()).await);
+    let (database, key) = (dir.path().join(backup::DATABASE), dir.path().join(backup::MASTER_KEY));
+    let right = std::fs::read(&key).expect("a key");
+    backup::look(&database).expect("sound");
+    backup::back_up(dir.path(), &dir.path().join("good"), NOW).expect("a backup");
+    let check = |is_expected: fn(&BackupError) -> bool| {
+        let error = backup::look(&database).expect_err("no key opens it");
+        assert!(is_expected(&error), "{error:?}");
+        let to = dir.path().join("bad");
+        let error = backup::back_up(dir.path(), &to, NOW).expect_err("no key opens it");
+        assert!(is_expected(&error) && !to.exists(), "{error:?}");
+    };
+    std::fs::write(&key, [7; 32]).expect("another key");
+    check(|error| matches!(error, BackupError::WrongKey { .. }));
+    std::fs::write(&key, [7; 31]).expect("no key");
+    check(|error| matches!(error, BackupError::WrongKey { .. }));
+    std::fs::remove_file(&key).expect("gone");
+    check(|error| matches!(error, BackupError::NoKey { .. }));
+    backup::look(&dir.path().join("good")).expect("it has the key in it");
+    std::fs::write(&key, right).expect("the key");
+    backup::look(&database).expect("sound again");
 }

@@ -186,6 +186,9 @@ fn failure(error: BackupError) -> Failure {
         BackupError::NotABackup(_) => "give the file that 'corro admin backup' made",
         BackupError::Damaged { .. } => "do not use it: restore the newest backup that 'corro admin check' finds sound",
         BackupError::File { .. } | BackupError::Database { .. } => "see whether the disk is full and the file is yours",
+        BackupError::NoKey { .. } | BackupError::WrongKey { .. } => {
+            "put the master.key that belongs to the database beside it, or restore the newest backup that 'corro admin check' finds sound"
+        }
         BackupError::Records { .. } => return Failure::of(&error),
     };
     Failure::of(&error).hint(hint)

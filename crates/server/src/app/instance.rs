@@ -1,13 +1,15 @@
 //! What this installation is: its subscription, tenant, token key and administrator. Made on the first start.
 
+use std::path::{Path, PathBuf};
+
 use corro_model::{ApiError, Secret, Timestamp};
-use corro_store::seal::{digest, random};
+use corro_store::backup::{DATABASE, MASTER_KEY};
+use corro_store::seal::{SealError, digest, random};
 use corro_store::{InstanceRecord, PrincipalRecord, Store, Vault};
 
 use super::guid;
 use super::principals::everything;
 
-const TOKEN_KEY: &str = "token key";
 /// The name of the principal that the first start creates.
 pub const ADMINISTRATOR: &str = "administrator";
 
@@ -24,30 +26,76 @@ pub struct Instance {
     pub token_key: Vec<u8>,
 }
 
-pub async fn ensure_instance(store: &Store, vault: &Vault) -> Result<Instance, ApiError> {
-    if store.snapshot().this().is_none() {
-        let record = InstanceRecord {
-            subscription: guid(),
-            tenant: guid(),
-            token_key: vault.seal(TOKEN_KEY, &hex(&random::<32>())),
-        };
-        let put = store.commit(move |txn| {
-            txn.put(corro_store::state::SELF.to_owned(), record);
-            Ok::<_, ApiError>(())
-        });
-        put.await?;
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    #[error(
+        "the database {database} is there, but the master key {key} that opens its secrets is not: put the key back, or restore a backup with 'corro admin restore'"
+    )]
+    KeyMissing { database: PathBuf, key: PathBuf },
+    #[error(
+        "the master key {key} is not the one that belongs to the database {database}: put the right one there, or restore a backup with 'corro admin restore'"
+    )]
+    WrongKey { database: PathBuf, key: PathBuf, source: SealError },
+    #[error(
+        "the master key {key} is there, but the database {database} that belongs to it is missing or empty: put it back, or restore a backup with 'corro admin restore' (to begin anew, move {key} away)"
+    )]
+    DatabaseLost { database: PathBuf, key: PathBuf },
+    #[error("cannot use the master key {key}")]
+    Key { key: PathBuf, source: SealError },
+    #[error("cannot record what this installation is")]
+    Commit(#[from] ApiError),
+}
+
+/// Refuses a data directory that has a key and no database, before a new one is made there.
+pub fn check_data(data: &Path) -> Result<(), InstanceError> {
+    let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
+    let is_there = |path: &Path| path.metadata().is_ok_and(|meta| meta.len() > 0);
+    // What was not moved to its place yet lies in the log beside it.
+    let has_database = is_there(&database) || is_there(&data.join(format!("{DATABASE}-wal")));
+    match key.exists() && !has_database {
+        true => Err(InstanceError::DatabaseLost { database, key }),
+        false => Ok(()),
     }
-    let snapshot = store.snapshot();
-    let record = snapshot.this().expect("made above");
-    let key = vault.open_sealed(TOKEN_KEY, &record.token_key).map_err(|error| {
-        let message = format!("the data directory's master key does not fit its database: {error}");
-        ApiError::new(500, "InternalError", message)
+}
+
+/// Who this installation is, and the vault that its key opens. A key is made with the first record that needs it, and gets
+/// its name after that record is kept: whichever of the two is there alone was not left so by a start that was cut short.
+pub async fn ensure_instance(store: &Store, data: &Path) -> Result<(Vault, Instance), InstanceError> {
+    let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
+    let unusable = |source| InstanceError::Key { key: key.clone(), source };
+    let this = store.snapshot().this().cloned();
+    let (vault, record) = match (this, Vault::read(&key).map_err(unusable)?) {
+        (Some(record), Some(vault)) => (vault, record),
+        (None, Some(_)) => return Err(InstanceError::DatabaseLost { database, key }),
+        (Some(record), None) => {
+            let draft = Vault::read_draft(&key).ok().flatten();
+            let Some(vault) = draft.filter(|vault| record.open_token_key(vault).is_ok()) else {
+                return Err(InstanceError::KeyMissing { database, key });
+            };
+            Vault::keep_draft(&key).map_err(unusable)?;
+            (vault, record)
+        }
+        (None, None) => {
+            let vault = Vault::draft(&key).map_err(unusable)?;
+            let token_key = vault.seal(InstanceRecord::TOKEN_KEY, &hex(&random::<32>()));
+            let record = InstanceRecord { subscription: guid(), tenant: guid(), token_key };
+            let kept = record.clone();
+            let put = store.commit(move |txn| {
+                txn.put(corro_store::state::SELF.to_owned(), kept);
+                Ok::<_, ApiError>(())
+            });
+            put.await?;
+            Vault::keep_draft(&key).map_err(unusable)?;
+            (vault, record)
+        }
+    };
+    let token_key = record.open_token_key(&vault).map_err(|source| InstanceError::WrongKey {
+        database,
+        key: key.clone(),
+        source,
     })?;
-    Ok(Instance {
-        subscription: record.subscription.clone(),
-        tenant: record.tenant.clone(),
-        token_key: key.expose().as_bytes().to_vec(),
-    })
+    let InstanceRecord { subscription, tenant, .. } = record;
+    Ok((vault, Instance { subscription, tenant, token_key: token_key.expose().as_bytes().to_vec() }))
 }
 
 /// Keeps `known` when it still opens the door; otherwise gives the administrator a new secret. Whoever can write to the
@@ -104,4 +152,58 @@ pub fn verify(state: &corro_store::State, client_id: &str, secret: &Secret) -> b
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    async fn start(data: &Path) -> Result<Instance, InstanceError> {
+        check_data(data)?;
+        let store = Store::open(&data.join(DATABASE)).expect("a store");
+        ensure_instance(&store, data).await.map(|(_, instance)| instance)
+    }
+
+    #[tokio::test]
+    async fn a_start_finds_what_the_last_one_left_and_refuses_halves() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let (key, database) = (dir.path().join(MASTER_KEY), dir.path().join(DATABASE));
+        let first = start(dir.path()).await.expect("a first start");
+        let again = start(dir.path()).await.expect("a second start");
+        assert_eq!((&again.subscription, &again.token_key), (&first.subscription, &first.token_key));
+        let right = fs::read(&key).expect("a key");
+
+        // Without its key nothing is made in its place.
+        fs::remove_file(&key).expect("removed");
+        assert!(matches!(start(dir.path()).await, Err(InstanceError::KeyMissing { .. })));
+        assert!(!key.exists() && !key.with_extension("draft").exists());
+        fs::write(&key, [7; 32]).expect("another key");
+        assert!(matches!(start(dir.path()).await, Err(InstanceError::WrongKey { .. })));
+        fs::write(&key, [7; 3]).expect("no key");
+        assert!(matches!(start(dir.path()).await, Err(InstanceError::Key { .. })));
+
+        // A start that was cut short before the key had its name.
+        fs::remove_file(&key).expect("removed");
+        fs::write(key.with_extension("draft"), &right).expect("a draft");
+        assert_eq!(start(dir.path()).await.expect("it goes on").subscription, first.subscription);
+        assert_eq!(fs::read(&key).expect("a key"), right);
+
+        // Without its database nothing is made in its place either.
+        let whole = fs::read(&database).expect("a database");
+        fs::write(&database, "").expect("emptied");
+        assert!(matches!(start(dir.path()).await, Err(InstanceError::DatabaseLost { .. })));
+        fs::remove_file(&database).expect("removed");
+        let error = start(dir.path()).await.err().expect("refused").to_string();
+        assert!(error.contains("corro.db") && error.contains("restore") && !database.exists(), "{error}");
+        fs::write(&database, whole).expect("put back");
+        start(dir.path()).await.expect("as before");
+
+        // A first start that was cut short before anything was recorded.
+        let other = tempfile::tempdir().expect("a temp dir");
+        drop(Store::open(&other.path().join(DATABASE)).expect("a store"));
+        fs::write(other.path().join(MASTER_KEY).with_extension("draft"), [1; 32]).expect("a draft");
+        start(other.path()).await.expect("it begins again");
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use corro_shares::Shares;
-use corro_store::{Store, Vault};
+use corro_store::Store;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -65,9 +65,8 @@ impl Bench {
     pub async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| dir.path().join(name);
-        let vault = Vault::open(&path("key")).expect("a key");
-        let store = Store::open(&path("db")).expect("a store");
-        let identity = instance::ensure_instance(&store, &vault).await.expect("an identity");
+        let store = Store::open(&path("corro.db")).expect("a store");
+        let (vault, identity) = instance::ensure_instance(&store, dir.path()).await.expect("an identity");
         let now = std::time::SystemTime::now().into();
         let admin = instance::ensure_administrator(&store, None, now).await.expect("an administrator");
         let app = App {
