@@ -13,6 +13,10 @@ mod dice;
 mod faults;
 #[path = "simulation/laws.rs"]
 mod laws;
+#[path = "simulation/lives.rs"]
+mod lives;
+#[path = "simulation/passes.rs"]
+mod passes;
 #[path = "simulation/people.rs"]
 mod people;
 #[path = "simulation/server.rs"]
@@ -30,7 +34,7 @@ fn the_laws_hold_whatever_fails() {
         println!("{}", World::new(seed, true).run());
         return;
     }
-    let runs = number("CORRO_SIM_RUNS").unwrap_or(if cfg!(debug_assertions) { 300 } else { 10_000 });
+    let runs = number("CORRO_SIM_RUNS").unwrap_or(if cfg!(debug_assertions) { 200 } else { 10_000 });
     let first = number("CORRO_SIM_FIRST").unwrap_or(1);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let share = |which: u64| (first..first + runs).filter(move |seed| seed % threads == which);
@@ -41,6 +45,7 @@ fn the_laws_hold_whatever_fails() {
     println!("{runs} runs: {tally}");
     // A simulation in which little happens proves little.
     assert!(tally.succeeded > runs && tally.requeued > runs / 10 && tally.nodes_lost > runs / 10, "{tally}");
+    assert!(tally.restarts > runs / 10 && tally.narrow > runs, "{tally}");
 }
 
 fn run_all(seeds: impl Iterator<Item = u64>) -> Tally {

@@ -1,26 +1,28 @@
 //! A machine with an agent: what the agent decides is the real code; its ranks, its disk and its wire are modelled. A
-//! killed agent loses its memory and, a little later, its ranks; what it wrote to its disk stays.
+//! killed agent loses its memory and, a little later, its ranks; what it wrote to its disk stays. How agents end and come
+//! back is in `lives`.
 
 use std::time::Duration;
 
 use corro_agent::reconcile::{Action, Local, LocalTask, Reason, next_action};
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{
-    DesiredNode, GangAddress, NodeCredential, ObservedNode, ObservedTask, RankExit, TaskFailure, TaskOrder, TaskPhase,
+    AGENT_RESTARTED, DesiredNode, GangAddress, NodeCredential, ObservedNode, ObservedTask, RankExit, TaskFailure,
+    TaskOrder, TaskPhase,
 };
 use corro_model::{AttemptId, NodeId, Secret};
 
 use super::world::{Event, Line, Order, World};
 
-const BEAT: u64 = 1_000;
+pub const BEAT: u64 = 1_000;
 
 pub struct Body {
     /// Tells one life of the agent from the next.
-    life: u64,
-    alive: bool,
+    pub life: u64,
+    pub alive: bool,
     /// Stopped without dying; what happens meanwhile is kept for later.
     pub stands_still: bool,
-    kept: Vec<Event>,
+    pub kept: Vec<Event>,
     /// Nothing gets through.
     pub cut_off: bool,
     pub credential: Option<NodeCredential>,
@@ -28,11 +30,24 @@ pub struct Body {
     last_wire: u64,
     /// Messages of one wire arrive in order.
     arrives: u64,
-    desired: Option<DesiredNode>,
-    local: Local,
-    sent: Option<ObservedNode>,
-    order: Option<TaskOrder>,
+    pub desired: Option<DesiredNode>,
+    pub local: Local,
+    pub sent: Option<ObservedNode>,
+    pub order: Option<TaskOrder>,
+    /// What it wrote to its disk about the attempt it has begun.
+    pub disk: Option<Begun>,
+    /// The order to end came while its task ran.
+    pub interrupted: bool,
+    /// When it last reached the server for certain.
+    pub reached: u64,
+    pub watches_lease: bool,
     pub ranks: Vec<Rank>,
+}
+
+#[derive(Clone)]
+pub struct Begun {
+    pub attempt: AttemptId,
+    pub ended: Option<ObservedTask>,
 }
 
 /// A process.
@@ -70,6 +85,10 @@ impl Body {
             local: Local::default(),
             sent: None,
             order: None,
+            disk: None,
+            interrupted: false,
+            reached: 0,
+            watches_lease: false,
             ranks: Vec::new(),
         }
     }
@@ -110,8 +129,9 @@ impl World {
     }
 
     pub fn body_connected(&mut self, node: &NodeId, wire: u64) {
+        let now = self.now;
         let body = self.bodies.get_mut(node).expect("it connected");
-        (body.wire, body.sent) = (Some(wire), None);
+        (body.wire, body.sent, body.reached) = (Some(wire), None, now);
         self.settle(node);
     }
 
@@ -122,7 +142,7 @@ impl World {
         let Some(body) = self.bodies.get(node).filter(|body| body.is(life)) else { return };
         if let Some(wire) = body.wire {
             let delay = self.on_the_wire(node);
-            self.after(delay, Event::ToServer(node.clone(), wire, None));
+            self.after(delay, Event::BeatToServer(node.clone(), wire, self.now));
         }
         self.after(BEAT, Event::Beat(node.clone(), life));
     }
@@ -136,8 +156,11 @@ impl World {
         };
         match order {
             Order::Desired(desired) => body.desired = Some(*desired),
+            // One that ends anyway does not listen any more.
+            Order::Fenced if body.local.ending => {}
             Order::Fenced => return self.body_fenced(node),
         }
+        self.watch_lease(node);
         self.settle(node);
     }
 
@@ -155,6 +178,7 @@ impl World {
     pub fn body_fenced(&mut self, node: &NodeId) {
         self.say(|| format!("{node} is fenced"));
         self.sweep(node);
+        self.forget_itself(node);
         self.agent_ends(node);
     }
 
@@ -163,9 +187,12 @@ impl World {
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive) else { return };
         body.alive = false;
         body.kept.clear();
-        let (life, wire) = (body.life, body.wire.take());
+        let (life, wire, orderly) = (body.life, body.wire.take(), body.local.ending);
         self.say(|| format!("the agent of {node} has ended"));
-        let (guards, server) = (self.dice.between(0, 300), self.dice.between(0, 200));
+        let guards = self.dice.between(0, 300);
+        let server = self.dice.between(0, 200);
+        // One that says goodbye waits until it is heard.
+        let server = if orderly { server + self.on_the_wire(node) } else { server };
         self.after(guards, Event::GuardsStrike(node.clone(), life));
         if let Some(wire) = wire {
             self.after(server, Event::ServerNotices(node.clone(), wire));
@@ -192,7 +219,7 @@ impl World {
         }
     }
 
-    fn keep_for_later(&mut self, node: &NodeId, event: impl FnOnce() -> Event) -> bool {
+    pub fn keep_for_later(&mut self, node: &NodeId, event: impl FnOnce() -> Event) -> bool {
         match self.bodies.get_mut(node) {
             Some(body) if body.alive && body.stands_still => {
                 body.kept.push(event());
@@ -203,7 +230,11 @@ impl World {
     }
 
     /// Acts until there is nothing to do but to wait, then tells the server what is new.
-    fn settle(&mut self, node: &NodeId) {
+    pub fn settle(&mut self, node: &NodeId) {
+        self.remember_end(node);
+        if self.bodies.get(node).is_some_and(|body| body.local.ending) {
+            return self.go_on_ending(node);
+        }
         while let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive) {
             let Some(desired) = body.desired.clone() else { break };
             let Some(action) = next_action(&desired, &body.local) else { break };
@@ -212,6 +243,7 @@ impl World {
                 Action::Begin(order) => {
                     let attempt = order.attempt.clone();
                     body.order = Some(order.clone());
+                    body.disk = Some(Begun { attempt: attempt.clone(), ended: None });
                     body.local.task = Some(task(&attempt, TaskPhase::Preparing));
                     let delay = self.dice.between(5, 600);
                     self.work_later(node, delay, Work::Prepared(attempt));
@@ -241,6 +273,7 @@ impl World {
                     let retired = ObservedNode { retired: true, ..ObservedNode::default() };
                     self.report(node, retired);
                     self.say(|| format!("{node} retires"));
+                    self.forget_itself(node);
                     return self.agent_ends(node);
                 }
                 #[allow(unreachable_patterns)]
@@ -252,12 +285,12 @@ impl World {
         }
     }
 
-    fn report(&mut self, node: &NodeId, observed: ObservedNode) {
+    pub fn report(&mut self, node: &NodeId, observed: ObservedNode) {
         let Some(body) = self.bodies.get_mut(node) else { return };
         let Some(wire) = body.wire.filter(|_| body.sent.as_ref() != Some(&observed)) else { return };
         body.sent = Some(observed.clone());
         let delay = self.on_the_wire(node);
-        self.after(delay, Event::ToServer(node.clone(), wire, Some(Box::new(observed))));
+        self.after(delay, Event::ToServer(node.clone(), wire, Box::new(observed)));
     }
 
     fn work_later(&mut self, node: &NodeId, delay: u64, work: Work) {
@@ -298,6 +331,7 @@ impl World {
                 }
             }
             Work::Cleaned(attempt) => {
+                body.disk.take_if(|begun| begun.attempt == attempt);
                 body.local.task = None;
                 body.local.done = Some(attempt);
             }
@@ -353,7 +387,7 @@ impl World {
         task.observed.phase = TaskPhase::Ended { failure: None };
     }
 
-    fn stop(&mut self, node: &NodeId, grace: Duration) {
+    pub fn stop(&mut self, node: &NodeId, grace: Duration) {
         let body = self.bodies.get_mut(node).expect("it is told to stop");
         let task = body.local.task.as_mut().expect("only tasks are stopped");
         task.stopping = Some(grace);
@@ -368,8 +402,8 @@ fn task(attempt: &AttemptId, phase: TaskPhase) -> LocalTask {
     LocalTask::new(ObservedTask { attempt: attempt.clone(), phase, exits: Vec::new() })
 }
 
-fn failure(at: corro_model::Timestamp) -> TaskFailure {
-    TaskFailure { exit_code: None, error: BatchAiError::new("AgentRestarted", "the agent was restarted"), at }
+pub fn failure(at: corro_model::Timestamp) -> TaskFailure {
+    TaskFailure { exit_code: None, error: BatchAiError::new(AGENT_RESTARTED, "the agent was restarted"), at }
 }
 
 fn exit(rank: usize, code: Option<i32>, stopped: bool, at: corro_model::Timestamp) -> RankExit {

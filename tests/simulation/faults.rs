@@ -1,4 +1,4 @@
-//! What goes wrong: servers and agents are killed, agents stand still, wires are cut, ranks are killed.
+//! What goes wrong: servers and agents are killed or told to end, agents stand still, wires are cut, ranks are killed.
 
 use super::world::{Event, TROUBLE, World};
 use corro_model::NodeId;
@@ -7,6 +7,10 @@ use corro_model::NodeId;
 pub enum Fault {
     KillServer,
     KillAgent,
+    /// Killed, and soon started again.
+    RestartAgent,
+    /// Told to end; where nodes joined by themselves somebody starts it again, mostly.
+    StopAgent,
     KillRank,
     /// The agent stands still: longer than its lease, or not.
     Stun,
@@ -24,6 +28,8 @@ impl World {
                 Fault::KillServer,
                 Fault::KillAgent,
                 Fault::KillAgent,
+                Fault::RestartAgent,
+                Fault::StopAgent,
                 Fault::KillRank,
                 Fault::Stun,
                 Fault::Cut,
@@ -51,6 +57,20 @@ impl World {
                 self.tally.crashes += 1;
                 self.agent_ends(&node);
             }
+            (Fault::RestartAgent, Some(node)) => {
+                self.tally.crashes += 1;
+                // On the server's own machine a dead agent is noticed at once, unless another has its place.
+                let pause = self.dice.between(5, if self.joined { 4_000 } else { 200 });
+                self.start_again_after(&node, pause);
+                self.agent_ends(&node);
+            }
+            (Fault::StopAgent, Some(node)) => {
+                if self.joined && !self.dice.once_in(4) {
+                    let pause = self.dice.between(1_000, 8_000);
+                    self.start_again_after(&node, pause);
+                }
+                self.agent_told_to_end(&node);
+            }
             (Fault::KillRank, _) => {
                 let ranks = self.bodies.values_mut().flat_map(|body| &mut body.ranks).filter(|rank| rank.alive);
                 if let Some(rank) = self.dice.pick(ranks) {
@@ -59,7 +79,8 @@ impl World {
             }
             (Fault::Stun, Some(node)) => {
                 self.bodies.get_mut(&node).expect("it lives").stands_still = true;
-                let long = self.dice.between(10, 8_000);
+                // Nobody ends what a machine runs that stands still with its ranks. It must not be forgotten meanwhile.
+                let long = self.dice.between(10, if self.joined { 1_500 } else { 8_000 });
                 self.after(long, Event::Fault(Fault::StandUp(node)));
             }
             (Fault::Cut, Some(node)) => {
@@ -74,7 +95,7 @@ impl World {
                 }
                 self.after(long, Event::Fault(Fault::Mend(node)));
             }
-            (Fault::KillAgent | Fault::Stun | Fault::Cut, None) => {}
+            (Fault::KillAgent | Fault::RestartAgent | Fault::StopAgent | Fault::Stun | Fault::Cut, None) => {}
         }
     }
 }

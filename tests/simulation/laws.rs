@@ -1,6 +1,7 @@
 //! What must hold at every moment, and at the end. A broken law panics with what was seen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use corro_model::state::{JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId};
@@ -20,11 +21,17 @@ pub struct Laws {
     prepared: BTreeSet<(AttemptId, NodeId)>,
     /// How many lines each rank that ended well has written.
     done: BTreeMap<(AttemptId, usize), u32>,
+    /// How many lives of each node's agent the server has met.
+    lives: BTreeMap<NodeId, u64>,
 }
 
 impl Laws {
     pub fn prepared(&mut self, attempt: &AttemptId, node: &NodeId) {
         self.prepared.insert((attempt.clone(), node.clone()));
+    }
+
+    pub fn connected(&mut self, node: &NodeId, life: u64) {
+        self.lives.insert(node.clone(), life + 1);
     }
 
     pub fn rank_done(&mut self, attempt: &AttemptId, rank: usize, lines: u32) {
@@ -35,11 +42,11 @@ impl Laws {
 impl World {
     /// The only way to the disk.
     pub fn commit(&mut self, after: State) {
-        let before = std::mem::replace(&mut self.disk, after);
+        let before = std::mem::replace(&mut self.disk, Arc::new(after));
         self.check_nodes();
         let jobs: Vec<_> = self.disk.jobs.iter().map(|(key, job)| (key.clone(), job.clone())).collect();
         for (key, job) in jobs {
-            let old = before.jobs.get(&key).filter(|old| !std::sync::Arc::ptr_eq(old, &job));
+            let old = before.jobs.get(&key).filter(|old| !Arc::ptr_eq(old, &job));
             if let Some(old) = old {
                 self.check_change(&key, old, &job);
             }
@@ -84,6 +91,7 @@ impl World {
                 assert!(left.is_none(), "{attempt} has ended and still runs on {node}");
             }
             self.tally.requeued += u64::from(!new.state().is_terminal());
+            self.check_losses(key, new);
         }
         if new.state().is_terminal() && !old.state().is_terminal() {
             let state = new.state().clone();
@@ -92,6 +100,19 @@ impl World {
                 self.check_whole(key, new);
             }
             assert!(self.ended_before(key, state).is_none(), "{key} ended twice");
+        }
+    }
+
+    /// A life of an agent costs a job one attempt at most: who has lost it is not given it again.
+    fn check_losses(&self, key: &JobKey, job: &JobRecord) {
+        let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
+        let details = job.lost_attempts.iter().flat_map(|lost| &lost.reason.details);
+        for node in details.filter(|detail| detail.name == "Node") {
+            *losses.entry(&node.value).or_default() += 1;
+        }
+        for (node, losses) in losses {
+            let lives = self.laws.lives.iter().find(|(id, _)| id.as_str() == node).map_or(0, |(_, lives)| *lives);
+            assert!(losses <= lives.max(1), "{key} was lost {losses} times by {node}, whose agent lived {lives} times");
         }
     }
 

@@ -1,5 +1,7 @@
 //! People: they submit, resize, terminate and follow logs, through a server that may not answer.
 
+use std::sync::Arc;
+
 use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
 use corro_model::state::{JobEvent, Termination};
 use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey};
@@ -44,7 +46,7 @@ impl World {
             allocation: AllocationState::Steady,
             allocation_since: time,
         };
-        (self.disk, _) = self.disk.after(|txn| txn.put(cluster(), record));
+        self.disk = Arc::new(self.disk.after(|txn| txn.put(cluster(), record)).0);
     }
 
     pub fn plan_wishes(&mut self) {

@@ -1,65 +1,70 @@
 //! The server: real decisions and transactions around a modelled memory. What it only remembers is lost with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use corro_model::node::{DesiredNode, DesiredTask, GangHost, ObservedNode, TaskOrder};
+use corro_model::NodeId;
+use corro_model::node::{DesiredNode, ObservedNode};
 use corro_model::state::NodeState;
-use corro_model::{NodeId, Secret};
-use corro_server::Provider;
-use corro_server::gateway::{Sighting, is_living, take_place};
-use corro_server::reconcile::ReconcileConfig;
-use corro_server::reconcile::round::{self, Addresses, Scene};
+use corro_server::gateway::{News, Sighting, is_living, take_place};
+use corro_server::reconcile::attention::Attention;
+use corro_server::reconcile::round::{self, Addresses};
+use corro_server::reconcile::tellings::Tellings;
 use corro_store::seal::digest;
 
 use super::body::Body;
-use super::world::{Event, Order, World};
+use super::passes::Look;
+use super::world::{Event, World};
 
-const LEASE: Duration = Duration::from_secs(3);
-const TICK: u64 = 500;
-
-#[derive(Default)]
 pub struct Server {
-    started: u64,
-    last_pass: u64,
+    pub started: u64,
+    pub last_pass: u64,
+    pub last_whole: u64,
     /// When the next look is planned, so that news does not plan a second.
-    next_pass: Option<u64>,
-    links: BTreeMap<NodeId, Link>,
-    addresses: Addresses,
-    gone: BTreeSet<NodeId>,
-    clearing: BTreeSet<NodeId>,
+    pub next_pass: Option<u64>,
+    pub links: BTreeMap<NodeId, Link>,
+    /// What is new about them since the last pass, and what was last seen of all.
+    pub news: News,
+    pub sightings: BTreeMap<NodeId, Sighting>,
+    pub attention: Attention,
+    pub tellings: Tellings,
+    pub addresses: Addresses,
+    pub gone: BTreeSet<NodeId>,
+    pub clearing: BTreeSet<NodeId>,
     agent_starts: BTreeMap<NodeId, u64>,
+    /// Time and living agents as the last pass over everything saw them.
+    pub last_look: Option<Look>,
 }
 
-struct Link {
-    epoch: u64,
-    wire: u64,
-    heard: u64,
-    connected: bool,
-    observed: ObservedNode,
-    told: Option<DesiredNode>,
-}
-
-/// Which agents live, as the machine's locks tell.
-struct Census(BTreeSet<NodeId>);
-
-impl Provider for Census {
-    fn start(&self, _: &NodeId, _: &str, _: Secret) {}
-    fn is_alive(&self, node: &NodeId) -> Option<bool> {
-        Some(self.0.contains(node))
-    }
-    fn ask_to_stop(&self, _: &NodeId) {}
-    fn ensure_gone(&self, _: &NodeId, _: bool) -> bool {
-        false
-    }
+pub struct Link {
+    pub epoch: u64,
+    pub wire: u64,
+    pub heard: u64,
+    pub connected: bool,
+    pub observed: ObservedNode,
+    pub told: Option<DesiredNode>,
 }
 
 impl World {
     pub fn server_starts(&mut self) {
         if self.server.is_none() {
             self.say(|| "the server starts".to_owned());
-            let (started, last_pass) = (self.now, self.now);
-            self.server = Some(Server { started, last_pass, ..Server::default() });
+            let now = self.now;
+            self.server = Some(Server {
+                started: now,
+                last_pass: now,
+                last_whole: now,
+                next_pass: None,
+                links: BTreeMap::new(),
+                news: News::default(),
+                sightings: BTreeMap::new(),
+                attention: Attention::new(self.disk.clone()),
+                tellings: Tellings::default(),
+                addresses: Addresses::new(),
+                gone: BTreeSet::new(),
+                clearing: BTreeSet::new(),
+                agent_starts: BTreeMap::new(),
+                last_look: None,
+            });
             self.look_soon(1);
         }
     }
@@ -86,106 +91,10 @@ impl World {
         }
     }
 
-    pub fn pass(&mut self) {
-        let (now, time) = (self.now, self.time());
-        let Some(server) = &mut self.server else { return };
-        if server.next_pass.is_none_or(|planned| planned > now) {
-            return;
-        }
-        server.next_pass = None;
-        let lease = LEASE.as_millis() as u64;
-        if now - server.last_pass > lease / 2 {
-            server.started = now;
-            server.links.values_mut().for_each(|link| link.heard = now);
-        }
-        server.last_pass = now;
-        let sightings = sightings(server, now);
-        let (gone, emptied) = (std::mem::take(&mut server.gone), BTreeSet::new());
-        let uptime = Duration::from_millis(now - server.started);
-        let config = config();
-        let census = Census(self.bodies.iter().filter(|(_, body)| body.lives()).map(|(id, _)| id.clone()).collect());
-        let scene = Scene {
-            state: &self.disk,
-            sightings: &sightings,
-            now: time,
-            uptime,
-            gone: &gone,
-            emptied: &emptied,
-            config: &config,
-            provider: &census,
-        };
-        let steps = round::decide(&scene, &mut server.addresses);
-        server.clearing.retain(|node| !gone.contains(node));
-
-        // Death comes before the commit, after it, or not at all; or the disk is full.
-        let trouble = now < super::world::TROUBLE;
-        if trouble && self.dice.once_in(200) {
-            return self.server_crashes();
-        }
-        let full = trouble && self.dice.once_in(50);
-        if !steps.is_empty() && !full {
-            let words = format!("{steps:?}");
-            let (after, ()) = self.disk.after(|txn| round::apply(txn, steps, time));
-            let revision = self.disk.revision;
-            self.commit(after);
-            if self.disk.revision != revision {
-                self.say(|| format!("committed {words}"));
-            }
-        }
-        if trouble && self.dice.once_in(200) {
-            return self.server_crashes();
-        }
-        self.tell_everybody();
-        self.clear_away();
-        self.start_agents();
-        self.look_soon(TICK);
-    }
-
-    fn tell_everybody(&mut self) {
-        let (now, time) = (self.now, self.time());
-        let Some(server) = &mut self.server else { return };
-        let sightings = sightings(server, now);
-        let goals = round::goals(&self.disk, &sightings, time, &mut server.addresses);
-        let mut orders = Vec::new();
-        for (id, sighting) in &sightings {
-            let living = self.disk.nodes.get(id).filter(|record| record.epoch == sighting.epoch);
-            let Some(record) = living else {
-                if let Some(link) = server.links.remove(id) {
-                    orders.push((id.clone(), link.wire, Order::Fenced));
-                }
-                continue;
-            };
-            let task = match record.state() {
-                NodeState::Running { job, attempt } => {
-                    let Some(goal) = goals.get(attempt) else { continue };
-                    let hosts = hosts(&self.disk, job);
-                    let order = order(attempt.clone(), hosts, id);
-                    Some(DesiredTask { goal: goal.clone(), order })
-                }
-                _ => None,
-            };
-            let retire = *record.state() == NodeState::Leaving;
-            let desired = DesiredNode { retire, task, ..DesiredNode::default() };
-            let link = server.links.get_mut(id).expect("it was sighted");
-            if link.connected && link.told.as_ref() != Some(&desired) {
-                link.told = Some(desired.clone());
-                orders.push((id.clone(), link.wire, Order::Desired(Box::new(desired))));
-            }
-        }
-        for (node, wire, order) in orders {
-            if let Order::Desired(_) = order {
-                self.check_order(&node);
-            }
-            let delay = self.on_the_wire(&node);
-            self.after(delay, Event::ToAgent(node, wire, order));
-        }
-    }
-
-    fn clear_away(&mut self) {
+    pub fn clear_away(&mut self) {
         let time = self.time();
         let Some(server) = &mut self.server else { return };
-        let sightings = sightings(server, self.now);
-        let leaving = round::leaving(&self.disk, &sightings, time).map(|(id, polite)| (id.clone(), polite));
+        let leaving = round::leaving(&self.disk, &server.sightings, time).map(|(id, polite)| (id.clone(), polite));
         let new: Vec<_> = leaving.filter(|(id, _)| server.clearing.insert(id.clone())).collect();
         for (node, polite) in new {
             let delay = self.dice.between(1, 100);
@@ -194,7 +103,7 @@ impl World {
     }
 
     /// Agents for nodes that wait for one; one that died before it joined is started again.
-    fn start_agents(&mut self) {
+    pub fn start_agents(&mut self) {
         let now = self.now;
         let Some(server) = &mut self.server else { return };
         let waiting = self.disk.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating);
@@ -233,7 +142,13 @@ impl World {
         let Some(body) = self.bodies.get(node).filter(|body| body.is(life) && body.wire.is_none()) else { return };
         if body.cut_off || self.server.is_none() {
             let later = self.dice.between(100, 700);
-            return self.after(later, Event::Connect(node.clone(), life));
+            self.after(later, Event::Connect(node.clone(), life));
+            let body = self.bodies.get_mut(node).expect("just seen");
+            if !body.cut_off {
+                // Its machine says that no server runs there: that is no silence.
+                body.reached = self.now;
+            }
+            return;
         }
         let credential = body.credential.clone().expect("it has joined");
         if !is_living(&self.disk, &credential) {
@@ -250,95 +165,66 @@ impl World {
             told: None,
         };
         server.links.insert(node.clone(), link);
+        server.news.nodes.insert(node.clone());
+        server.news.attached.insert(node.clone());
+        self.laws.connected(node, life);
         self.body_connected(node, wire);
         self.look_soon(5);
     }
 
-    pub fn server_hears(&mut self, node: &NodeId, wire: u64, observed: Option<Box<ObservedNode>>) {
-        let now = self.now;
-        let cut = self.bodies.get(node).is_some_and(|body| body.cut_off);
-        let Some(link) = self.server.as_mut().and_then(|server| server.links.get_mut(node)) else { return };
-        if link.wire != wire || !link.connected || cut {
-            return;
+    pub fn server_hears(&mut self, node: &NodeId, wire: u64, observed: ObservedNode) {
+        let Some(link) = self.hearing(node, wire).filter(|link| link.observed != observed) else { return };
+        link.observed = observed;
+        self.news_of(node);
+    }
+
+    pub fn server_hears_beat(&mut self, node: &NodeId, wire: u64, sent: u64) {
+        if self.hearing(node, wire).is_some() && self.joined {
+            let delay = self.on_the_wire(node);
+            self.after(delay, Event::Answer(node.clone(), wire, sent));
         }
+    }
+
+    /// The link over which something was heard just now.
+    fn hearing(&mut self, node: &NodeId, wire: u64) -> Option<&mut Link> {
+        let (now, cut) = (self.now, self.bodies.get(node).is_some_and(|body| body.cut_off));
+        let link = self.server.as_mut().and_then(|server| server.links.get_mut(node))?;
+        let link = Some(link).filter(|link| link.wire == wire && link.connected && !cut)?;
         link.heard = now;
-        if let Some(observed) = observed.filter(|observed| link.observed != **observed) {
-            link.observed = *observed;
-            self.look_soon(5);
+        Some(link)
+    }
+
+    fn news_of(&mut self, node: &NodeId) {
+        if let Some(server) = &mut self.server {
+            server.news.nodes.insert(node.clone());
         }
+        self.look_soon(5);
     }
 
     pub fn server_notices(&mut self, node: &NodeId, wire: u64) {
         let Some(link) = self.server.as_mut().and_then(|server| server.links.get_mut(node)) else { return };
         if link.wire == wire {
             link.connected = false;
-            self.look_soon(5);
+            self.news_of(node);
         }
     }
 
     /// What the provider does for a leaving node, repeated until it holds.
     pub fn ensure_gone(&mut self, node: &NodeId, polite: bool) {
         let lives = self.bodies.get(node).is_some_and(Body::lives);
-        if lives {
-            if !polite {
-                self.agent_ends(node);
-            }
-        } else {
+        // A machine that joined by itself is out of reach: it is said to be gone when it need not be waited for.
+        let gone = if self.joined { !polite } else { !lives };
+        if !self.joined && lives && !polite {
+            self.agent_ends(node);
+        } else if !self.joined && !lives {
             self.sweep(node);
             self.bodies.remove(node);
         }
         let Some(server) = &mut self.server else { return };
         server.clearing.remove(node);
-        if !lives {
+        if gone {
             server.gone.insert(node.clone());
         }
         self.look_soon(20);
-    }
-}
-
-fn sightings(server: &Server, now: u64) -> BTreeMap<NodeId, Sighting> {
-    let sighting = |link: &Link| Sighting {
-        epoch: link.epoch,
-        connected: link.connected,
-        silent_for: Duration::from_millis(now - link.heard),
-        observed: link.observed.clone(),
-    };
-    server.links.iter().map(|(id, link)| (id.clone(), sighting(link))).collect()
-}
-
-fn config() -> ReconcileConfig {
-    ReconcileConfig { lease: LEASE, containers_on_host: true, shared_temp: "/tmp".into() }
-}
-
-fn hosts(disk: &corro_store::State, job: &corro_model::JobKey) -> Vec<GangHost> {
-    let nodes = disk.jobs.get(job).map(|job| job.state().nodes().to_vec()).unwrap_or_default();
-    let host = |node: NodeId| GangHost { node, address: "127.0.0.4".to_owned(), slots: 1 };
-    nodes.into_iter().map(host).collect()
-}
-
-fn order(attempt: corro_model::AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder {
-    let host_idx = hosts.iter().position(|host| host.node == *node).expect("a busy node is one of the job's");
-    TaskOrder {
-        attempt,
-        workspace: String::new(),
-        experiment: String::new(),
-        job: String::new(),
-        segment: String::new(),
-        hosts: hosts.into(),
-        host_idx,
-        command: String::new(),
-        ranked: true,
-        preparation: None,
-        volumes: Vec::new(),
-        std_out_err_path_prefix: String::new(),
-        input_directories: Vec::new(),
-        output_directories: Vec::new(),
-        environment: Vec::new(),
-        secrets: Vec::new(),
-        shared_temp: "/tmp".into(),
-        container: None,
-        containers_on_host: true,
-        gpus: 0,
-        gang_secret: Secret::new(""),
     }
 }

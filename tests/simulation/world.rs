@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
+use std::sync::Arc;
 
 use corro_model::node::{DesiredNode, ObservedNode};
 use corro_model::{NodeId, Timestamp};
@@ -24,7 +25,9 @@ pub struct World {
     pub now: u64,
     pub dice: Dice,
     /// What the server's disk holds.
-    pub disk: State,
+    pub disk: Arc<State>,
+    /// Nodes are machines that joined by themselves: nobody can tell whether one lives, and nobody can end it.
+    pub joined: bool,
     /// What the server holds in memory; `None` while it is down.
     pub server: Option<Server>,
     /// Machines with an agent on them, or what is left of one.
@@ -50,7 +53,7 @@ pub struct Line {
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The server looks at everything.
+    /// The server looks at what is new, or at everything.
     Pass,
     ServerStarts,
     /// An agent joins with its one-time token.
@@ -59,7 +62,14 @@ pub enum Event {
     Connect(NodeId, u64),
     Beat(NodeId, u64),
     /// Over the wire with this number; lost when the wire is cut.
-    ToServer(NodeId, u64, Option<Box<ObservedNode>>),
+    ToServer(NodeId, u64, Box<ObservedNode>),
+    /// A heartbeat, sent at this time, and its answer.
+    BeatToServer(NodeId, u64, u64),
+    Answer(NodeId, u64, u64),
+    /// Has the agent reached the server within its lease?
+    Lease(NodeId, u64),
+    /// Somebody starts the agent again that has ended this life.
+    AgentStarts(NodeId, u64),
     ToAgent(NodeId, u64, Order),
     /// Each side notices in its own time that a wire is cut.
     ServerNotices(NodeId, u64),
@@ -85,7 +95,8 @@ impl World {
         let mut world = Self {
             now: 0,
             dice: Dice::new(seed),
-            disk: State::default(),
+            disk: Arc::default(),
+            joined: false,
             server: None,
             bodies: BTreeMap::new(),
             logs: BTreeMap::new(),
@@ -98,6 +109,7 @@ impl World {
             events: BTreeMap::new(),
             next_event: 0,
         };
+        world.joined = world.dice.once_in(3);
         world.furnish();
         world.plan_wishes();
         world.plan_faults();
@@ -144,8 +156,12 @@ impl World {
             Event::Join(node) => self.join(&node),
             Event::Connect(node, life) => self.connect(&node, life),
             Event::Beat(node, life) => self.beat(&node, life),
-            Event::ToServer(node, wire, observed) => self.server_hears(&node, wire, observed),
+            Event::ToServer(node, wire, observed) => self.server_hears(&node, wire, *observed),
+            Event::BeatToServer(node, wire, sent) => self.server_hears_beat(&node, wire, sent),
             Event::ToAgent(node, wire, order) => self.agent_hears(&node, wire, order),
+            Event::Answer(node, wire, sent) => self.agent_is_answered(&node, wire, sent),
+            Event::Lease(node, life) => self.check_lease(&node, life),
+            Event::AgentStarts(node, life) => self.agent_starts(&node, life),
             Event::ServerNotices(node, wire) => self.server_notices(&node, wire),
             Event::AgentNotices(node, wire) => self.agent_notices(&node, wire),
             Event::Work(node, life, work) => self.work(&node, life, work),
@@ -167,6 +183,10 @@ pub struct Tally {
     pub requeued: u64,
     pub nodes_lost: u64,
     pub crashes: u64,
+    /// Agents that came back.
+    pub restarts: u64,
+    /// Passes that looked only where something was new.
+    pub narrow: u64,
     pub lines: u64,
 }
 
@@ -179,6 +199,8 @@ impl std::iter::Sum for Tally {
             requeued: a.requeued + b.requeued,
             nodes_lost: a.nodes_lost + b.nodes_lost,
             crashes: a.crashes + b.crashes,
+            restarts: a.restarts + b.restarts,
+            narrow: a.narrow + b.narrow,
             lines: a.lines + b.lines,
         })
     }
@@ -186,8 +208,9 @@ impl std::iter::Sum for Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { jobs, succeeded, requeued, nodes_lost, crashes, lines, .. } = self;
+        let Self { jobs, succeeded, requeued, nodes_lost, crashes, restarts, narrow, lines, .. } = self;
         write!(f, "{jobs} jobs ({succeeded} succeeded, requeued {requeued} times), {nodes_lost} nodes lost, ")?;
-        write!(f, "{crashes} crashes of servers and agents, {lines} lines of logs")
+        write!(f, "{crashes} crashes of servers and agents, {restarts} agents came back, {narrow} narrow passes, ")?;
+        write!(f, "{lines} lines of logs")
     }
 }

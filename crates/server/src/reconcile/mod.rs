@@ -16,7 +16,7 @@ pub mod round;
 pub mod scaling;
 mod starts;
 pub(crate) mod steps;
-mod tellings;
+pub mod tellings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,10 +32,11 @@ use crate::gateway::{Gateway, Sighting};
 use crate::provider::Provider;
 use attention::{Attention, changed_jobs, left_by};
 use chores::Chores;
+use orders::Orders;
 use round::{Addresses, Focus, Scene};
 use starts::Starts;
 use steps::Step;
-use tellings::{Context, Tellings};
+use tellings::{Messenger, Tellings};
 
 /// Even without news the world is looked at this often: leases and limits run out silently.
 const TICK: Duration = Duration::from_millis(500);
@@ -155,9 +156,9 @@ impl Reconciler {
         goals.extend(round::goals_in(&state, changed, &self.sightings, now, &mut self.addresses));
         let moved = state_changed || state.revision != before.revision;
         self.tellings.note(&news, goals);
-        let context =
-            Context { app: &self.app, config: &self.config, provider: &*self.provider, gateway: &self.gateway };
-        self.tellings.tell(&context, &state, &self.sightings, whole || moved);
+        let orders = Orders::new(&self.app, &self.config, &*self.provider, &state);
+        let mut messenger = Messenger { orders, gateway: &self.gateway };
+        self.tellings.tell(&mut messenger, &state, &self.sightings, whole || moved);
         if whole || moved || !news.nodes.is_empty() {
             self.begin_chores(&state, now);
         }

@@ -1,0 +1,291 @@
+//! The server's passes, as `Reconciler::pass` makes them: over everything twice a second, else only where something is new.
+//! Beside every narrow one stands an oracle that looks at everything: it must find nothing that was overlooked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use corro_model::node::{DesiredNode, DesiredTask, GangHost, Goal, TaskOrder};
+use corro_model::state::{NodeEvent, NodeState};
+use corro_model::{AttemptId, JobKey, NodeId, Secret, Timestamp};
+use corro_server::Provider;
+use corro_server::gateway::{News, Sighting};
+use corro_server::reconcile::ReconcileConfig;
+use corro_server::reconcile::attention::{Left, changed_jobs, left_by};
+use corro_server::reconcile::round::{self, Addresses, Focus, Scene, Step};
+use corro_server::reconcile::tellings::Voice;
+use corro_store::{NodeRecord, State};
+
+use super::server::{Link, Server};
+use super::world::{Event, Order, TROUBLE, World};
+
+const TICK: u64 = 500;
+
+/// Which agents are dead, as the machine's locks tell; nobody knows of nodes that joined by themselves.
+pub struct Census {
+    dead: BTreeSet<NodeId>,
+    joined: bool,
+}
+
+impl Provider for Census {
+    fn start(&self, _: &NodeId, _: &str, _: Secret) {}
+    fn is_alive(&self, node: &NodeId) -> Option<bool> {
+        (!self.joined).then(|| !self.dead.contains(node))
+    }
+    fn ask_to_stop(&self, _: &NodeId) {}
+    fn ensure_gone(&self, _: &NodeId, _: bool) -> bool {
+        false
+    }
+}
+
+/// What changes without news, as a pass over everything saw it.
+pub struct Look {
+    now: Timestamp,
+    uptime: Duration,
+    census: Census,
+}
+
+impl World {
+    pub fn pass(&mut self) {
+        let (now, time, config) = (self.now, self.time(), self.config());
+        let dead = self.bodies.iter().filter(|(_, body)| !body.lives()).map(|(id, _)| id.clone()).collect();
+        let census = Census { dead, joined: self.joined };
+        let Some(server) = &mut self.server else { return };
+        if server.next_pass.is_none_or(|planned| planned > now) {
+            return;
+        }
+        server.next_pass = None;
+        if now - server.last_pass > config.lease.as_millis() as u64 / 2 {
+            server.started = now;
+            server.links.values_mut().for_each(|link| link.heard = now);
+        }
+        server.last_pass = now;
+        let whole = server.attention.wants_everything() || now - server.last_whole >= TICK;
+        let news = server.refresh(now, whole);
+        let before = self.disk.clone();
+        let (gone, emptied) = (std::mem::take(&mut server.gone), BTreeSet::new());
+        let (jobs, state_changed) = (server.attention.changed_jobs(&before), server.attention.has_changed(&before));
+        let focus = match whole {
+            true => Focus::Everything,
+            false => Focus::New { nodes: &news.nodes, jobs: &jobs, state: state_changed },
+        };
+        let uptime = Duration::from_millis(now - server.started);
+        let look = Look { now: time, uptime, census };
+        let scene = Scene {
+            state: &before,
+            sightings: &server.sightings,
+            now: time,
+            uptime,
+            gone: &gone,
+            emptied: &emptied,
+            config: &config,
+            provider: &look.census,
+        };
+        let known_addresses = server.addresses.clone();
+        let (steps, mut goals) = round::decide_in(&scene, focus, &mut server.addresses);
+        if !whole {
+            self.tally.narrow += 1;
+            check_nothing_is_overlooked(&scene, &steps, server.last_look.as_ref(), &known_addresses);
+        }
+        let left = left_by(&steps, &before, &server.sightings);
+        server.clearing.retain(|node| !gone.contains(node));
+        if whole {
+            server.last_look = Some(look);
+        }
+
+        // Death comes before the commit, after it, or not at all; or the disk is full.
+        let trouble = now < TROUBLE;
+        if trouble && self.dice.once_in(400) {
+            return self.server_crashes();
+        }
+        let full = trouble && !steps.is_empty() && self.dice.once_in(30);
+        if !steps.is_empty() && !full {
+            let (after, ()) = self.disk.after(|txn| round::apply(txn, steps.clone(), time));
+            self.commit(after);
+            if self.disk.revision != before.revision {
+                self.say(|| format!("committed {steps:?}"));
+            }
+        }
+        if trouble && self.dice.once_in(400) {
+            return self.server_crashes();
+        }
+        let jobs = changed_jobs(&before, &self.disk);
+        let changed = Focus::New { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
+        let server = self.server.as_mut().expect("it did not crash");
+        goals.extend(round::goals_in(&self.disk, changed, &server.sightings, time, &mut server.addresses));
+        let moved = state_changed || self.disk.revision != before.revision;
+        self.tell(&news, goals, whole || moved);
+        if whole || moved || !news.nodes.is_empty() {
+            self.clear_away();
+        }
+        if whole || moved {
+            self.start_agents();
+        }
+        self.turn(before, left, full, whole);
+    }
+
+    /// Remembers what is left to look at, and when.
+    fn turn(&mut self, before: std::sync::Arc<State>, left: Left, full: bool, whole: bool) {
+        let (now, disk) = (self.now, self.disk.clone());
+        let own_commit = before.revision != disk.revision;
+        let Some(server) = &mut self.server else { return };
+        server.attention.turn(before, disk, left, !full);
+        if full {
+            server.attention.start_over();
+        }
+        if whole {
+            server.last_whole = now;
+        }
+        // What was committed wakes the loop, and so does what came in meanwhile.
+        let at_once = own_commit || server.attention.wants_everything() || !server.news.nodes.is_empty();
+        let pause = if at_once { 1 } else { TICK.saturating_sub(now - server.last_whole) };
+        self.look_soon(pause);
+    }
+
+    fn tell(&mut self, news: &News, goals: Vec<(AttemptId, Goal)>, all: bool) {
+        let (state, lease_ms) = (self.disk.clone(), self.joined.then(|| self.config().lease.as_millis() as u64));
+        let server = self.server.as_mut().expect("it makes a pass");
+        server.tellings.note(news, goals);
+        let mut mouth =
+            Mouth { state: &state, lease_ms, links: &mut server.links, news: &mut server.news, said: vec![] };
+        server.tellings.tell(&mut mouth, &state, &server.sightings, all);
+        for (node, wire, order) in mouth.said {
+            if let Order::Desired(_) = order {
+                self.check_order(&node);
+            }
+            let delay = self.on_the_wire(&node);
+            self.after(delay, Event::ToAgent(node, wire, order));
+        }
+    }
+
+    /// A machine that joined by itself needs a part of its lease to end what it runs.
+    fn config(&self) -> ReconcileConfig {
+        let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
+        ReconcileConfig { lease, containers_on_host: true, shared_temp: "/tmp".into() }
+    }
+}
+
+impl Server {
+    /// As `Gateway::refresh`.
+    fn refresh(&mut self, now: u64, silence: bool) -> News {
+        let news = std::mem::take(&mut self.news);
+        let silent_for = |link: &Link| Duration::from_millis(now - link.heard);
+        for node in &news.nodes {
+            let sighting = self.links.get(node).map(|link| Sighting {
+                epoch: link.epoch,
+                connected: link.connected,
+                silent_for: silent_for(link),
+                observed: link.observed.clone(),
+            });
+            match sighting {
+                Some(sighting) => _ = self.sightings.insert(node.clone(), sighting),
+                None => _ = self.sightings.remove(node),
+            }
+        }
+        if silence {
+            for (node, sighting) in &mut self.sightings {
+                if let Some(link) = self.links.get(node) {
+                    sighting.silent_for = silent_for(link);
+                }
+            }
+        }
+        news
+    }
+}
+
+/// Whatever a look at everything finds was found, but for what time alone has brought: that would not be found had the
+/// clock stood still since everything was last looked at.
+fn check_nothing_is_overlooked(scene: &Scene, steps: &[Step], last: Option<&Look>, addresses: &Addresses) {
+    let found: BTreeSet<String> = steps.iter().map(name).collect();
+    let everything = |scene: &Scene| round::decide_in(scene, Focus::Everything, &mut addresses.clone()).0;
+    let missing: Vec<String> = everything(scene).iter().map(name).filter(|step| !found.contains(step)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let Some(Look { now, uptime, census }) = last else { return };
+    let still = everything(&Scene { now: *now, uptime: *uptime, provider: census, ..*scene });
+    // An agent that dies before it was ever heard makes no news.
+    let unheard =
+        |step: &Step| matches!(step, Step::Node(id, NodeEvent::Broken { .. }) if !scene.sightings.contains_key(id));
+    let overlooked: Vec<_> = still.iter().filter(|step| missing.contains(&name(step)) && !unheard(step)).collect();
+    assert!(overlooked.is_empty(), "a narrow pass found {steps:?} and overlooked {overlooked:?}");
+}
+
+/// A step without its time.
+fn name(step: &Step) -> String {
+    match step {
+        Step::EndAttempt(job, event) => format!("{job} {}", event.name()),
+        step => format!("{step:?}"),
+    }
+}
+
+/// Speaks to agents over their wires; what a link was told last is not told again.
+struct Mouth<'a> {
+    state: &'a State,
+    lease_ms: Option<u64>,
+    links: &'a mut BTreeMap<NodeId, Link>,
+    news: &'a mut News,
+    said: Vec<(NodeId, u64, Order)>,
+}
+
+impl<'a> Voice<'a> for Mouth<'_> {
+    fn fence(&mut self, id: &NodeId, epoch: u64, _: &str) {
+        if let Some(link) = self.links.remove(id) {
+            assert_eq!(link.epoch, epoch, "nobody connected meanwhile");
+            self.news.nodes.insert(id.clone());
+            self.said.push((id.clone(), link.wire, Order::Fenced));
+        }
+    }
+
+    fn tell(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> bool {
+        let task = match (node.state(), goal) {
+            (NodeState::Running { .. }, None) => return false,
+            (NodeState::Running { job, attempt }, Some(goal)) => {
+                Some(DesiredTask { goal: goal.clone(), order: order(attempt, hosts(self.state, job), id) })
+            }
+            _ => None,
+        };
+        let retire = *node.state() == NodeState::Leaving;
+        let desired = DesiredNode { retire, task, lease_ms: self.lease_ms, ..DesiredNode::default() };
+        if let Some(link) = self.links.get_mut(id)
+            && link.connected
+            && link.told.as_ref() != Some(&desired)
+        {
+            link.told = Some(desired.clone());
+            self.said.push((id.clone(), link.wire, Order::Desired(Box::new(desired))));
+        }
+        true
+    }
+}
+
+fn hosts(state: &State, job: &JobKey) -> Vec<GangHost> {
+    let nodes = state.jobs.get(job).map(|job| job.state().nodes().to_vec()).unwrap_or_default();
+    let host = |node: NodeId| GangHost { node, address: "127.0.0.4".to_owned(), slots: 1 };
+    nodes.into_iter().map(host).collect()
+}
+
+fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder {
+    let host_idx = hosts.iter().position(|host| host.node == *node).expect("a busy node is one of the job's");
+    TaskOrder {
+        attempt: attempt.clone(),
+        workspace: String::new(),
+        experiment: String::new(),
+        job: String::new(),
+        segment: String::new(),
+        hosts: hosts.into(),
+        host_idx,
+        command: String::new(),
+        ranked: true,
+        preparation: None,
+        volumes: Vec::new(),
+        std_out_err_path_prefix: String::new(),
+        input_directories: Vec::new(),
+        output_directories: Vec::new(),
+        environment: Vec::new(),
+        secrets: Vec::new(),
+        shared_temp: "/tmp".into(),
+        container: None,
+        containers_on_host: true,
+        gpus: 0,
+        gang_secret: Secret::new(""),
+    }
+}
