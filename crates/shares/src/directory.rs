@@ -93,14 +93,14 @@ impl Share {
         let mut names = names_in(&directory).map_err(|errno| ShareError::at("list the directory", path, errno))?;
         names.retain(|name| name.starts_with(page.prefix) && name.as_str() >= page.from);
         names.sort_unstable();
-        let next = names.get(page.limit).cloned();
-        names.truncate(page.limit);
-        let entries = names.into_iter().filter_map(|name| {
+        let mut shown = names.into_iter().filter_map(|name| {
             // Through the share's root, not through `directory`: a link may lead to a sibling.
             let stat = self.stat(&path.child(&name).ok()?).ok()?;
             Some(Entry { name, stat })
         });
-        Ok(Page { entries: entries.collect(), next })
+        // A page is as long as wanted though some names are not shown, and the next begins with one that is.
+        let entries = shown.by_ref().take(page.limit).collect();
+        Ok(Page { entries, next: shown.next().map(|entry| entry.name) })
     }
 
     fn mkdir(&self, path: &SharePath) -> Result<(), ShareError> {

@@ -114,6 +114,10 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
     assert_eq!(page("a", "", 2), (vec!["a0".into(), "a1".into()], some("a10")));
     assert_eq!(page("a", "a10", 2), (vec!["a10".into()], None));
     assert_eq!(page("zzz", "", 2), (vec![], None));
+    // What is not shown takes no place, and no page begins with it.
+    assert_eq!(page("", "b", 2), (vec!["b".into(), "é".into()], None));
+    assert_eq!(page("", "b", 1), (vec!["b".into()], some("é")));
+    assert_eq!(page("", "d", 1), (vec!["é".into()], None));
     assert_eq!(code(share.list(&p("none"))), "ResourceNotFound");
     assert_eq!(code(share.list(&p("b"))), "ResourceNotFound");
 }
