@@ -156,7 +156,7 @@ fn a_full_disk_is_answered_and_damages_nothing() {
     // Nobody writes now, so that the files are what a crash would leave.
     let copy = site.path().join("copy");
     std::fs::create_dir(&copy).expect("a directory");
-    for name in ["corro.db", "corro.db-wal"] {
+    for name in ["corro.db", "corro.db-wal", "master.key"] {
         std::fs::copy(site.inner_data().join(name), copy.join(name)).expect("a copy");
     }
     let sound = site.corro(&format!("admin check --data {}", shown(&copy))).ok();

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::harness::{Ended, GROUP, IN_WORKSPACE, Site};
 
-/// What each operation needs: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner.
+/// What each operation needs: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner somewhere,
+/// `h` Owner of more than a workspace.
 const NEEDS: &[(&str, char)] = &[
     ("Subscriptions_List", '-'),
     ("ResourceGroups_CreateOrUpdate", 'w'),
@@ -60,7 +61,8 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Principals_Get", 'o'),
     ("Corro_Principals_Delete", 'o'),
     ("Corro_Principals_ResetCredentials", 'o'),
-    ("Corro_History", 'o'),
+    ("Corro_History", 'h'),
+    ("Providers_Register", 'l'),
 ];
 
 const ROLES: [&str; 3] = ["Reader", "Contributor", "Owner"];
@@ -141,7 +143,8 @@ fn every_operation_with_every_role_at_every_scope() {
                 'l' => user.scope != 3 || place == 0,
                 'r' => inside,
                 'w' => inside && user.role >= 1,
-                'o' => inside && user.role >= 2,
+                'o' => user.role >= 2,
+                'h' => user.role >= 2 && user.scope != 2,
                 other => panic!("{other}"),
             };
             let answer = ask(&site, &user.token, method.as_str(), &path);

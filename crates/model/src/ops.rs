@@ -197,6 +197,8 @@ operations! {
     /// Nodes that run the job now and whose door is known.
     JobsListRemoteLogin "Jobs_ListRemoteLoginInformation" Post ws!("/experiments/{experiment}/jobs/{job}/listRemoteLoginInformation"), BATCHAI_VERSION, NoBody => Page<RemoteLoginInformation>;
 
+    /// Clients register a provider before they use it; ours always is.
+    ProvidersRegister "Providers_Register" Post sub!("/providers/{provider}/register"), GROUPS_VERSION, NoBody => Provider;
     OperationsList "Operations_List" Get "/providers/Microsoft.BatchAI/operations", BATCHAI_VERSION, NoBody => Page<ProviderOperation>;
     UsagesList "Usages_List" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/usages"), BATCHAI_VERSION, NoBody => Page<Usage>;
 

@@ -14,7 +14,7 @@ pub enum Role {
     Reader,
     /// Make, change and delete resources, and see the keys of accounts.
     Contributor,
-    /// Say who else may, and read who did what.
+    /// Say who else may, and read who did what, inside the scope.
     Owner,
 }
 
@@ -29,6 +29,9 @@ pub enum Right {
     Poll,
     Read,
     Write,
+    /// Who may, and who did what: Owner somewhere inside the scope, and what is shown and changed is cut to that.
+    Govern,
+    /// Owner of the scope itself.
     Admin,
 }
 
@@ -56,6 +59,10 @@ pub fn allows(assignments: &[Assignment], right: Right, scope: &Scope) -> bool {
         Right::List => has(Role::Reader) || assignments.iter().any(|given| scope.contains(&given.scope)),
         Right::Poll | Right::Read => has(Role::Reader),
         Right::Write => has(Role::Contributor),
+        Right::Govern => {
+            let owner = |given: &Assignment| given.role >= Role::Owner && scope.contains(&given.scope);
+            has(Role::Owner) || assignments.iter().any(owner)
+        }
         Right::Admin => has(Role::Owner),
     }
 }
@@ -167,7 +174,8 @@ pub fn right_of(id: &str, method: Method) -> Right {
             Right::Read
         }
         "Jobs_Terminate" | "StorageAccounts_ListKeys" | "StorageAccounts_RegenerateKey" => Right::Write,
-        _ if id.starts_with("Corro_") && id != "Corro_Why" => Right::Admin,
+        "Providers_Register" => Right::List,
+        _ if id.starts_with("Corro_") && id != "Corro_Why" => Right::Govern,
         _ => match method {
             Method::Get | Method::Head => Right::Read,
             Method::Put | Method::Patch | Method::Delete => Right::Write,
@@ -205,7 +213,7 @@ mod tests {
             let named = !matches!(right, Right::Admin) || id.starts_with("Corro_");
             assert!(named, "{id} is a POST that nobody has given a right: add it to right_of");
             let changes = matches!(method, Method::Put | Method::Patch | Method::Delete);
-            assert!(!changes || matches!(right, Right::Write | Right::Admin), "{id}");
+            assert!(!changes || matches!(right, Right::Write | Right::Govern | Right::Admin), "{id}");
         }
     }
 
@@ -246,6 +254,9 @@ mod tests {
         check(Role::Contributor, &Scope::Subscription, Right::Admin, &Scope::Subscription, false);
         check(Role::Owner, &Scope::Subscription, Right::Admin, &Scope::Subscription, true);
         check(Role::Owner, &group, Right::Admin, &Scope::Subscription, false);
+        check(Role::Owner, &group, Right::Admin, &inside, true);
+        check(Role::Owner, &group, Right::Govern, &Scope::Subscription, true);
+        check(Role::Contributor, &Scope::Subscription, Right::Govern, &Scope::Subscription, false);
         assert!(!allows(&[], Right::List, &Scope::Subscription) && allows(&[], Right::Anyone, &Scope::Subscription));
     }
 

@@ -39,3 +39,14 @@ pub struct Subscription {
     pub display_name: String,
     pub state: String,
 }
+
+/// What stands behind the paths of one namespace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Provider {
+    pub id: String,
+    pub namespace: String,
+    pub registration_state: String,
+    #[serde(default)]
+    pub resource_types: Vec<serde_json::Value>,
+}

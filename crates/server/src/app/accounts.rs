@@ -142,14 +142,15 @@ impl App {
 
     /// The operation's id, or `None` when there is nothing to delete. Its shares go with it.
     pub async fn delete_account(&self, group: String, name: String) -> Result<Option<String>, ApiError> {
-        let (now, subscription) = (self.now(), self.subscription.clone());
+        let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
+            let subscription = &app.subscription;
             if find_account(txn.state(), &group, &name).is_err() {
                 return Ok(None);
             }
             txn.update::<AccountRecord>(&name, |account| account.deleting = true);
             let id = format!("{subscription}${group}${name}");
-            Ok(Some(operations::begin(txn, OperationGoal::AccountGone(name), id, now)))
+            Ok(Some(operations::begin(&app, txn, OperationGoal::AccountGone(name), id, now)))
         });
         commit.await
     }
@@ -182,8 +183,11 @@ impl App {
                 creation_time: record.created,
                 primary_location: record.location.clone(),
                 status_of_primary: "available".to_owned(),
-                // One address for both: a request says itself that it is about a container.
-                primary_endpoints: ["blob", "file"].map(|s| (s.to_owned(), format!("{base_url}/{name}/"))).into(),
+                // One address for all: a request says itself that it is about a container. Queues and tables are named as
+                // the service names them; nothing answers there.
+                primary_endpoints: ["blob", "file", "queue", "table"]
+                    .map(|s| (s.to_owned(), format!("{base_url}/{name}/")))
+                    .into(),
                 supports_https_traffic_only: record.https_only,
                 settings: record.settings.clone(),
             },

@@ -44,7 +44,9 @@ impl App {
                 app.name_setup_logs(txn.state(), &mut spec, &key, &name, &guid);
                 let old_bag = secrets::Bag { admin: None, ..app.open_bag(old.secrets.as_ref())? };
                 let same = is_same(&spec, &old.spec) && old_bag == bag && same_password;
-                if old.fingerprint != fingerprint && !same {
+                // A resize since then makes the request that once made it another one.
+                let resized = spec.scale_settings != old.spec.scale_settings;
+                if resized || (old.fingerprint != fingerprint && !same) {
                     let place = cluster_arguments(txn.state(), &key, &old.name);
                     let way_out =
                         format!("change its size with 'corro batchai cluster resize {place} -t N', or delete it first");
@@ -70,7 +72,7 @@ impl App {
             };
             txn.put(key.clone(), record);
             let id = format!("{}${group}${workspace}${name}", app.subscription);
-            let operation = operations::begin(txn, OperationGoal::ClusterCreated(key), id, now);
+            let operation = operations::begin(&app, txn, OperationGoal::ClusterCreated(key), id, now);
             Ok(Put::Begun { operation, location: workspace_record.location })
         });
         commit.await
@@ -122,13 +124,14 @@ impl App {
         workspace: String,
         name: String,
     ) -> Result<Option<(String, String)>, ApiError> {
-        let (now, subscription) = (self.now(), self.subscription.clone());
+        let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
+            let subscription = &app.subscription;
             let Ok((key, _)) = find_cluster(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
             txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
-            let operation = operations::begin(txn, OperationGoal::ClusterGone(key), id, now);
+            let operation = operations::begin(&app, txn, OperationGoal::ClusterGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))
         });
         commit.await

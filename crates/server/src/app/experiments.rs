@@ -52,8 +52,9 @@ impl App {
         workspace: String,
         name: String,
     ) -> Result<Option<(String, String)>, ApiError> {
-        let (now, subscription) = (self.now(), self.subscription.clone());
+        let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
+            let subscription = &app.subscription;
             let Ok((workspace_key, workspace_record)) = find_workspace(txn.state(), &group, &workspace) else {
                 return Ok(None);
             };
@@ -63,7 +64,7 @@ impl App {
             }
             mark_deleting(txn, &key, now)?;
             let id = format!("{subscription}${group}${workspace}${name}");
-            let operation = operations::begin(txn, OperationGoal::ExperimentGone(key), id, now);
+            let operation = operations::begin(&app, txn, OperationGoal::ExperimentGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))
         });
         commit.await

@@ -55,7 +55,7 @@ impl App {
             };
             txn.put(key.clone(), record);
             let id = format!("{}${group}${workspace}${name}", app.subscription);
-            let operation = operations::begin(txn, OperationGoal::FileServerCreated(key), id, now);
+            let operation = operations::begin(&app, txn, OperationGoal::FileServerCreated(key), id, now);
             Ok(Put::Begun { operation, location: workspace_record.location })
         });
         commit.await
@@ -81,13 +81,14 @@ impl App {
         workspace: String,
         name: String,
     ) -> Result<Option<(String, String)>, ApiError> {
-        let (now, subscription) = (self.now(), self.subscription.clone());
+        let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
+            let subscription = &app.subscription;
             let Ok((key, _)) = find_file_server(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
             txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
-            let operation = operations::begin(txn, OperationGoal::FileServerGone(key), id, now);
+            let operation = operations::begin(&app, txn, OperationGoal::FileServerGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))
         });
         commit.await

@@ -53,8 +53,9 @@ impl App {
 
     /// Marks the group and everything in it as leaving; the deletion loop does the rest. Returns the operation's id.
     pub async fn delete_group(&self, name: String) -> Result<String, ApiError> {
-        let (now, subscription) = (self.now(), self.subscription.clone());
+        let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
+            let subscription = &app.subscription;
             let key = GroupKey::new(&name);
             if txn.get::<GroupRecord>(&key).is_none() {
                 return Err(ApiError::group_not_found(&name));
@@ -65,7 +66,7 @@ impl App {
                 super::workspaces::mark_deleting(txn, &workspace, now)?;
             }
             mark_accounts_deleting(txn, &key);
-            Ok(operations::begin(txn, OperationGoal::GroupGone(key), format!("{subscription}${name}"), now))
+            Ok(operations::begin(&app, txn, OperationGoal::GroupGone(key), format!("{subscription}${name}"), now))
         });
         commit.await
     }

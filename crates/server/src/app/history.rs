@@ -2,6 +2,7 @@
 
 use corro_model::ApiError;
 use corro_model::history::{HistoryEntry, HistoryFilter};
+use corro_model::rights::{Right, Role, Scope};
 
 use super::App;
 use super::principals::Caller;
@@ -12,8 +13,9 @@ impl App {
         Self { store: self.store.acting_from(&caller.id, address), caller: caller.into(), ..self.clone() }
     }
 
-    /// What happened, newest first.
+    /// What happened, newest first, inside what the caller owns.
     pub async fn history(&self, filter: HistoryFilter) -> Result<Vec<HistoryEntry>, ApiError> {
+        let filter = HistoryFilter { resource: self.owned_resource(filter.resource)?, ..filter };
         let store = self.store.clone();
         let read = tokio::task::spawn_blocking(move || store.history(&filter)).await;
         let read = read.map_err(|_| ApiError::new(503, "ServerStopping", "The server is stopping"))?;
@@ -21,5 +23,40 @@ impl App {
             tracing::error!(error = &error as &dyn std::error::Error, "the history cannot be read");
             error.into()
         })
+    }
+
+    /// Owners of a part of the tree read about that part: the one they name, or the only one they have.
+    fn owned_resource(&self, resource: Option<String>) -> Result<Option<String>, ApiError> {
+        if self.caller.may(Right::Admin, &Scope::Subscription) {
+            return Ok(resource);
+        }
+        // An account's lines stand beside those of a workspace of the same name, so they are for owners of the group.
+        let groups = self.caller.assignments.iter().filter_map(|given| match &given.scope {
+            Scope::Group(group) if given.role == Role::Owner => Some(group.clone()),
+            _ => None,
+        });
+        let groups: Vec<String> = groups.collect();
+        let refused = |over: &str| {
+            let id = &self.caller.id;
+            let message = format!(
+                "The client '{id}' with object id '{id}' does not have authorization to read the history of {over}: owners of the subscription read all of it, owners of a resource group that of the group."
+            );
+            Err(ApiError::new(403, "AuthorizationFailed", message).about("resource"))
+        };
+        match (resource, &groups[..]) {
+            (_, []) => refused("any resource group"),
+            (None, [group]) => Ok(Some(group.clone())),
+            (None, _) => {
+                let names = groups.join(", ");
+                Err(ApiError::invalid("resource", format!("name the resource group to read about: one of {names}")))
+            }
+            (Some(resource), _) => {
+                let group = resource.trim_matches('/').split('/').next().unwrap_or_default().to_lowercase();
+                match groups.contains(&group) {
+                    true => Ok(Some(resource)),
+                    false => refused(&format!("'{resource}'")),
+                }
+            }
+        }
     }
 }

@@ -85,7 +85,8 @@ impl App {
                 let event = JobEvent::Failed { exit_code: None, errors: vec![error], at: now };
                 txn.job_event(&key, event, now).map_err(|refused| internal(&refused))?;
             }
-            let operation = operations::begin(txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
+            let operation =
+                operations::begin(&app, txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
             Ok(Put::Begun { operation, location: workspace.location })
         });
         commit.await
@@ -126,7 +127,7 @@ impl App {
             terminate(txn, &key, now);
             let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
             let id = app.job_resource_id(&path);
-            Ok(Some((operations::begin(txn, OperationGoal::JobEnded(key), id, now), workspace.location)))
+            Ok(Some((operations::begin(&app, txn, OperationGoal::JobEnded(key), id, now), workspace.location)))
         });
         commit.await
     }
@@ -139,7 +140,7 @@ impl App {
             mark_deleting(txn, &key, now);
             let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
             let id = app.job_resource_id(&path);
-            Ok(Some((operations::begin(txn, OperationGoal::JobGone(key), id, now), workspace.location)))
+            Ok(Some((operations::begin(&app, txn, OperationGoal::JobGone(key), id, now), workspace.location)))
         });
         commit.await
     }

@@ -10,13 +10,14 @@ use corro_model::batchai::ProvisioningState;
 use corro_model::{ApiError, Timestamp};
 use corro_store::{OperationGoal, OperationRecord, State, Txn};
 
+use super::instance::hex;
 use super::{App, guid};
 
 /// Begins an operation and returns its id. One whose goal is true already has no record: its id says all there is to know,
 /// so that submitting a job writes the job alone.
-pub fn begin(txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
+pub fn begin(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
     if is_reached(txn.state(), &goal) {
-        return Reached { at: now, resource_id }.id();
+        return Reached { at: now, resource_id }.id(|text| app.operation_seal(text));
     }
     let id = guid();
     let by = txn.actor().to_owned();
@@ -27,7 +28,7 @@ pub fn begin(txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Times
 /// Ended operations are answered for so long.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// An operation that had nothing left to do when it was begun. Whoever makes such an id up is told what they wrote.
+/// An operation that had nothing left to do when it was begun. Its id is sealed, so that none can be made up.
 #[derive(Debug, PartialEq, Eq)]
 struct Reached {
     at: Timestamp,
@@ -35,12 +36,18 @@ struct Reached {
 }
 
 impl Reached {
-    fn id(&self) -> String {
-        format!("{:x}-{}", self.at.millis(), URL_SAFE_NO_PAD.encode(&self.resource_id))
+    fn id(&self, seal: impl Fn(&str) -> String) -> String {
+        let text = format!("{:x}-{}", self.at.millis(), URL_SAFE_NO_PAD.encode(&self.resource_id));
+        let seal = seal(&text);
+        format!("{text}.{seal}")
     }
 
-    fn parse(id: &str) -> Option<Self> {
-        let (at, resource_id) = id.split_once('-')?;
+    fn parse(id: &str, seal: impl Fn(&str) -> String) -> Option<Self> {
+        let (text, mark) = id.rsplit_once('.')?;
+        if seal(text) != mark {
+            return None;
+        }
+        let (at, resource_id) = text.split_once('-')?;
         let at = Timestamp::from_millis(i64::from_str_radix(at, 16).ok()?);
         let resource_id = String::from_utf8(URL_SAFE_NO_PAD.decode(resource_id).ok()?).ok()?;
         Some(Self { at, resource_id })
@@ -81,11 +88,14 @@ impl App {
         let _ = tokio::time::timeout(patience, ended).await;
     }
 
+    fn operation_seal(&self, text: &str) -> String {
+        hex(&self.keyed_digest("operation", text.as_bytes())[..8])
+    }
+
     /// The answer behind the operation's URL, which is `url` without its query.
     pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
         let snapshot = self.snapshot();
-        if let Some(Reached { at, resource_id }) = Reached::parse(id)
-            && resource_id.starts_with(&*self.subscription)
+        if let Some(Reached { at, resource_id }) = Reached::parse(id, |text| self.operation_seal(text))
             && self.now().since(at) < KEPT
         {
             return Ok(AsyncOperation {
@@ -118,12 +128,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_without_a_record_says_what_it_was_for_and_a_guid_is_none() {
+    fn an_id_without_a_record_says_what_it_was_for_and_cannot_be_made_up() {
+        let seal = |text: &str| format!("{}", text.len() * 7);
         let reached =
             Reached { at: Timestamp::from_millis(1_532_000_000_123), resource_id: "s$g$w$Exp$j.1".to_owned() };
-        assert_eq!(Reached::parse(&reached.id()), Some(reached));
-        for id in ["", "x", "-", "10546a8d-e7c5-4824-b726-3b6a600a7305", "zz-czE"] {
-            assert!(Reached::parse(id).is_none_or(|reached| !reached.resource_id.starts_with("10546a8d")), "{id}");
+        let id = reached.id(seal);
+        assert_eq!(Reached::parse(&id, seal), Some(reached));
+        let (text, _) = id.rsplit_once('.').expect("a seal");
+        let unsealed = format!("{text}.1");
+        for id in ["", "x", "-", "10546a8d-e7c5-4824-b726-3b6a600a7305", "zz-czE", "zz-czE.42", text, &unsealed] {
+            assert_eq!(Reached::parse(id, seal), None, "{id}");
         }
     }
 }

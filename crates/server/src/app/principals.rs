@@ -76,6 +76,14 @@ impl App {
             body.scopes.iter().map(|scope| Scope::parse(scope, &self.subscription)).collect();
         let scopes = scopes?;
         let scopes = if scopes.is_empty() { vec![Scope::Subscription] } else { scopes };
+        if let Some(scope) = scopes.iter().find(|scope| !self.caller.may(Right::Admin, scope)) {
+            let id = &self.caller.id;
+            let message = format!(
+                "The client '{id}' with object id '{id}' does not have authorization to give roles over scope '{}'.",
+                scope.id(&self.subscription)
+            );
+            return Err(ApiError::new(403, "AuthorizationFailed", message).about("scopes"));
+        }
         let (app_id, password, created) = (guid(), new_password(), self.now());
         let record = PrincipalRecord {
             name: name.clone(),
@@ -108,20 +116,22 @@ impl App {
     /// By app id or by name.
     pub fn principal(&self, which: &str) -> Result<Principal, ApiError> {
         let snapshot = self.snapshot();
-        let (id, record) = find(&snapshot, which)?;
+        let (id, record) = find(&snapshot, &self.caller, which)?;
         Ok(self.principal_answer(&id, &record))
     }
 
     pub fn principals(&self) -> Vec<Principal> {
-        self.snapshot().principals.iter().map(|(id, record)| self.principal_answer(id, record)).collect()
+        let snapshot = self.snapshot();
+        let governed = snapshot.principals.iter().filter(|(_, record)| governs(&self.caller, record));
+        governed.map(|(id, record)| self.principal_answer(id, record)).collect()
     }
 
     /// A new password; tokens that were got with the old one end.
     pub async fn reset_principal(&self, which: String) -> Result<PrincipalCredential, ApiError> {
-        let (password, tenant) = (new_password(), self.tenant.to_string());
+        let (password, tenant, caller) = (new_password(), self.tenant.to_string(), self.caller.clone());
         let secret_digest = digest(password.expose());
         let commit = self.store.commit(move |txn| {
-            let (app_id, record) = find(txn.state(), &which)?;
+            let (app_id, record) = find(txn.state(), &caller, &which)?;
             refuse_administrator(&record)?;
             txn.update::<PrincipalRecord>(&app_id, |record| record.secret_digest = secret_digest);
             Ok::<_, ApiError>((app_id, record.name))
@@ -132,8 +142,9 @@ impl App {
 
     /// `false` when there is none.
     pub async fn delete_principal(&self, which: String) -> Result<bool, ApiError> {
+        let caller = self.caller.clone();
         let commit = self.store.commit(move |txn| {
-            let Ok((app_id, record)) = find(txn.state(), &which) else { return Ok(false) };
+            let Ok((app_id, record)) = find(txn.state(), &caller, &which) else { return Ok(false) };
             refuse_administrator(&record)?;
             txn.remove::<PrincipalRecord>(&app_id);
             Ok::<_, ApiError>(true)
@@ -156,8 +167,17 @@ impl App {
     }
 }
 
-fn find(state: &State, which: &str) -> Result<(String, PrincipalRecord), ApiError> {
-    let found = state.principals.iter().find(|(id, record)| {
+/// An owner of a part rules over those who have no rights outside of it.
+fn governs(caller: &Caller, record: &PrincipalRecord) -> bool {
+    let inside = |given: &Assignment| caller.may(Right::Admin, &given.scope);
+    caller.may(Right::Admin, &Scope::Subscription)
+        || !record.assignments.is_empty() && record.assignments.iter().all(inside)
+}
+
+/// One that the caller does not govern is not there for it.
+fn find(state: &State, caller: &Caller, which: &str) -> Result<(String, PrincipalRecord), ApiError> {
+    let mut governed = state.principals.iter().filter(|(_, record)| governs(caller, record));
+    let found = governed.find(|(id, record)| {
         id.eq_ignore_ascii_case(which) || record.name.eq_ignore_ascii_case(which.trim_start_matches("http://"))
     });
     let missing = || ApiError::new(404, "PrincipalNotFound", format!("There is no principal '{which}'"));

@@ -87,13 +87,17 @@ impl App {
 
     /// The operation's id and location, or `None` when there is nothing to delete.
     pub async fn delete_workspace(&self, group: String, name: String) -> Result<Option<(String, String)>, ApiError> {
-        let (now, subscription) = (self.now(), self.subscription.clone());
+        let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
+            let subscription = &app.subscription;
             let key = GroupKey::new(&group).workspace(&name);
             let Some(record) = txn.get::<WorkspaceRecord>(&key) else { return Ok(None) };
             mark_deleting(txn, &key, now)?;
             let id = format!("{subscription}${group}${name}");
-            Ok(Some((operations::begin(txn, OperationGoal::WorkspaceGone(key), id, now), record.location.clone())))
+            Ok(Some((
+                operations::begin(&app, txn, OperationGoal::WorkspaceGone(key), id, now),
+                record.location.clone(),
+            )))
         });
         commit.await
     }

@@ -66,6 +66,7 @@ pub fn routes() -> Router {
         .on(JobsTerminate, terminate_job)
         .on(JobsListOutputFiles, list_output_files)
         .on(JobsListRemoteLogin, job_logins)
+        .on(ProvidersRegister, register_provider)
         .on(OperationsList, provider_actions)
         .on(UsagesList, list_usages)
         .on(OperationResult, operation_result)
@@ -366,6 +367,21 @@ async fn job_logins(app: App, call: Call<NoBody>) -> Result<Page<RemoteLoginInfo
 }
 
 // The provider itself
+
+async fn register_provider(app: App, call: Call<NoBody>) -> Result<Provider> {
+    const KNOWN: [&str; 3] = ["Microsoft.BatchAI", "Microsoft.Batch", "Microsoft.Storage"];
+    let given = call.param("provider");
+    let Some(namespace) = KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(&given)) else {
+        let message = format!("The resource namespace '{given}' is invalid: this server has {}", KNOWN.join(", "));
+        return Err(ApiError::new(404, "InvalidResourceNamespace", message));
+    };
+    Ok(Answer::Ok(Provider {
+        id: format!("/subscriptions/{}/providers/{namespace}", app.subscription),
+        namespace: namespace.to_owned(),
+        registration_state: "Registered".to_owned(),
+        resource_types: Vec::new(),
+    }))
+}
 
 async fn provider_actions(_app: App, _call: Call<NoBody>) -> Result<Page<ProviderOperation>> {
     Ok(Answer::Ok(Page::whole(provider_operations())))

@@ -163,6 +163,7 @@ impl Api {
         let id = caller.id.clone();
         let (asker, header): (Asker, _) = match *request.method() {
             Method::GET | Method::HEAD => (Asker::Reads(id.clone()), "x-ms-ratelimit-remaining-subscription-reads"),
+            Method::DELETE => (Asker::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-deletes"),
             _ => (Asker::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-writes"),
         };
         let refused = |error: ApiError| Refused { caller: Some(id.clone()), error };
@@ -218,6 +219,9 @@ impl Api {
     /// An agent trades its join token for an identity; 204 when no cluster wants a node now.
     async fn join(&self, request: Request) -> Result<Response, ApiError> {
         let body = call::read_body(request.into_body(), 16 * 1024).await?;
+        if body.is_empty() {
+            return Err(ApiError::unauthorized("Authentication failed. A join token is needed."));
+        }
         let request: JoinRequest =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         Ok(match self.gateway.join(request).await? {

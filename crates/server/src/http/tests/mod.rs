@@ -7,6 +7,7 @@ mod audit;
 mod references;
 mod refusals;
 mod rights;
+mod shapes;
 
 use std::sync::Arc;
 

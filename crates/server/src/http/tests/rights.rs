@@ -79,3 +79,46 @@ async fn roles_are_given_only_at_what_exists() {
     let body = json!({"displayName": "p", "role": "Reader", "scopes": [bench.workspace("G", "W")]});
     bench.ask("POST", &principals, body).await.is(200);
 }
+
+#[tokio::test]
+async fn an_owner_of_a_group_rules_there_and_nowhere_else() {
+    let bench = Bench::new().await;
+    let (own, other) = (bench.furnish("g", "w").await, bench.furnish("h", "w").await);
+    let owner = bench.principal("owner", "Owner", &[&bench.group("g")]).await;
+    bench.principal("elsewhere", "Reader", &[&other]).await;
+    bench.principal("both", "Reader", &[&own, &other]).await;
+    let principals = format!("{}/providers/Corro/principals", bench.subscription());
+    let wanted = |name: &str, scopes: Value| json!({"displayName": name, "role": "Reader", "scopes": scopes});
+    bench.ask_as(&owner, "POST", &principals, wanted("mine", json!([own]))).await.is(200);
+    for scopes in [json!([]), json!([other]), json!([own, other]), json!([bench.subscription()])] {
+        bench.ask_as(&owner, "POST", &principals, wanted("more", scopes)).await.refused(403, "AuthorizationFailed");
+    }
+    let listed = bench.ask_as(&owner, "GET", &principals, Value::Null).await.is(200).body;
+    let listed = listed["value"].as_array().expect("a list").clone();
+    let mut names: Vec<&str> = listed.iter().filter_map(|principal| principal["displayName"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["mine", "owner"]);
+    for name in ["administrator", "elsewhere", "both", "nobody"] {
+        let path = format!("{principals}/{name}");
+        bench.ask_as(&owner, "GET", &path, Value::Null).await.refused(404, "PrincipalNotFound");
+        bench.ask_as(&owner, "POST", &format!("{path}/resetCredentials"), Value::Null).await.is(404);
+        bench.ask_as(&owner, "DELETE", &path, Value::Null).await.is(204);
+    }
+    bench.ask("GET", &format!("{principals}/elsewhere"), Value::Null).await.is(200);
+    bench.ask_as(&owner, "POST", &format!("{principals}/mine/resetCredentials"), Value::Null).await.is(200);
+    bench.ask_as(&owner, "DELETE", &format!("{principals}/mine"), Value::Null).await.is(200);
+
+    let history = format!("{}/providers/Corro/history", bench.subscription());
+    let lines = bench.ask_as(&owner, "GET", &history, Value::Null).await.is(200).body;
+    let lines = lines["value"].as_array().expect("a list").clone();
+    let inside = |line: &Value| line["resource"].as_str().is_some_and(|name| name == "g" || name.starts_with("g/"));
+    assert!(!lines.is_empty() && lines.iter().all(inside), "{lines:?}");
+    bench.ask_as(&owner, "GET", &format!("{history}?resource=G/w"), Value::Null).await.is(200);
+    bench
+        .ask_as(&owner, "GET", &format!("{history}?resource=h"), Value::Null)
+        .await
+        .refused(403, "AuthorizationFailed");
+    let reader = bench.principal("reader", "Contributor", &[&bench.group("g")]).await;
+    bench.ask_as(&reader, "GET", &history, Value::Null).await.is(403);
+    bench.ask_as(&reader, "GET", &principals, Value::Null).await.is(403);
+}

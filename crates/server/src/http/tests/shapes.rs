@@ -1,0 +1,64 @@
+//! Answers as the service's clients expect them: headers, operations, repeated requests.
+
+use serde_json::{Value, json};
+
+use super::{Bench, cluster, job};
+
+#[tokio::test]
+async fn what_is_left_is_told_for_reads_writes_and_deletes() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    for (method, path, body, word) in [
+        ("GET", own.clone(), Value::Null, "reads"),
+        ("PUT", own.clone(), json!({"location": "eastus"}), "writes"),
+        ("DELETE", format!("{own}/clusters/c"), Value::Null, "deletes"),
+    ] {
+        let answer = bench.ask(method, &path, body).await;
+        let header = format!("x-ms-ratelimit-remaining-subscription-{word}");
+        assert!(answer.headers.contains_key(&header), "{method}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn operations_cannot_be_made_up() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let begun =
+        bench.ask("PUT", &format!("{own}/experiments/e/jobs/j"), job(&format!("{own}/clusters/c"))).await.is(202);
+    let url = begun.headers["azure-asyncoperation"].to_str().expect("text").replace("http://localhost", "");
+    let path = url.split('?').next().expect("a path");
+    let ended = bench.ask("GET", path, Value::Null).await.is(200).body;
+    assert_eq!((&ended["status"], ended["properties"]["resourceId"].is_string()), (&json!("Succeeded"), true));
+    let (before, id) = path.rsplit_once('/').expect("a path");
+    let (text, _) = id.rsplit_once('.').expect("a seal");
+    for id in [text.to_owned(), format!("{text}.0123456789abcdef"), format!("{}0", id), "x".to_owned()] {
+        bench.ask("GET", &format!("{before}/{id}"), Value::Null).await.refused(404, "OperationNotFound");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_resized_is_not_the_one_first_asked_for() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/clusters/c");
+    bench.ask("PUT", &path, cluster()).await.is(200);
+    let automatic = json!({"autoScale": {"minimumNodeCount": 0, "maximumNodeCount": 2}});
+    bench.ask("PATCH", &path, json!({"properties": {"scaleSettings": automatic}})).await.is(200);
+    let answer = bench.ask("PUT", &path, cluster()).await;
+    assert!(answer.body["error"]["target"].to_string().contains("scaleSettings"), "{answer:?}");
+    answer.refused(409, "ClusterAlreadyExists");
+    let mut same = cluster();
+    same["properties"]["scaleSettings"] = automatic;
+    bench.ask("PUT", &path, same).await.is(200);
+}
+
+#[tokio::test]
+async fn providers_are_registered() {
+    let bench = Bench::new().await;
+    let register = |name: &str| format!("{}/providers/{name}/register", bench.subscription());
+    for name in ["Microsoft.BatchAI", "microsoft.batchai", "Microsoft.Batch"] {
+        let answer = bench.ask("POST", &register(name), Value::Null).await.is(200).body;
+        assert_eq!(answer["registrationState"], "Registered");
+    }
+    bench.ask("POST", &register("Microsoft.Nothing"), Value::Null).await.refused(404, "InvalidResourceNamespace");
+}
