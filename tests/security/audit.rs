@@ -67,3 +67,22 @@ fn knocking_does_not_push_the_past_out() {
     assert!(noted < 650, "{noted} lines for 700 knocks");
     assert!(entries(&site, "--kind group").iter().any(|line| line["what"] == "group.created"));
 }
+
+#[test]
+fn what_is_done_to_shares_and_files_is_told_also_by_a_server_that_stops() {
+    let mut site = Site::start();
+    site.prepare(0);
+    for name in ["one", "two"] {
+        site.write(name, [7; 1000]);
+        let place = "-s myshare --account-name mystorageaccount";
+        site.corro(&format!("storage file upload {place} --source {name}")).ok();
+    }
+    site.interrupt_server();
+    site.up();
+    let lines = entries(&site, &format!("--kind share --resource {GROUP}/mystorageaccount/myshare"));
+    let told =
+        |what: &str| lines.iter().find(|line| line["what"] == what).unwrap_or_else(|| panic!("{what}: {lines:?}"));
+    assert_eq!(told("share.created")["actor"], "key:mystorageaccount/key1");
+    let written = &told("share.written")["detail"];
+    assert_eq!((&written["filesCreated"], &written["from"]), (&json!(2), &json!("127.0.0.1")), "{written}");
+}

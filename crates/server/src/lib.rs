@@ -33,6 +33,8 @@ pub use app::usages::Quotas;
 pub use corro_store::backup;
 pub use provider::Provider;
 
+use app::audit::Audit;
+use app::file_lines::FileLines;
 use app::{App, instance};
 use gateway::Gateway;
 use http::files::{AccountKeys, FileService};
@@ -109,8 +111,10 @@ impl Server {
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let limits = Arc::new(http::limits::Limits::new(config.rates));
         let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
+        let audit = Audit::default();
+        let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let provider = provider(address);
-        let api = http::Api::new(app.clone(), gateway.clone(), files, limits);
+        let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
         let reconcile = ReconcileConfig {
             lease: config.lease,
             containers_on_host: config.containers_on_host,
@@ -119,7 +123,8 @@ impl Server {
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let tasks = vec![
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
-            tokio::spawn(reconciler.run(stopping)),
+            tokio::spawn(reconciler.run(stopping.clone())),
+            tokio::spawn(tell_about_files(files, stopping)),
         ];
         let (subscription, tenant) = (identity.subscription, identity.tenant);
         Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks })
@@ -152,6 +157,8 @@ impl Server {
         for task in self.tasks.drain(..) {
             let _ = task.await;
         }
+        // The store takes changes in their order: whatever was handed to it before is kept once this is answered.
+        let _ = self.app.store.commit(|_| Ok::<_, ApiError>(())).await;
     }
 }
 
@@ -177,6 +184,19 @@ impl AccountKeys for KeysOf {
     fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
         self.0.raw_account_keys(account)
     }
+}
+
+/// What was done to files is told a minute at a time, and the rest when the server stops.
+async fn tell_about_files(files: FileService, mut stopping: watch::Receiver<bool>) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(10));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => files.tell_due(false),
+            // Whoever could say that the server stops is gone: so is the server.
+            _ = stopping.wait_for(|stop| *stop) => break,
+        }
+    }
+    files.tell_due(true);
 }
 
 async fn open_store(data: &Path) -> anyhow::Result<Store> {

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod clusters;
 pub mod conflict;
 pub mod experiments;
+pub mod file_lines;
 pub mod file_servers;
 pub mod groups;
 mod history;

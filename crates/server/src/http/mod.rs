@@ -64,8 +64,8 @@ struct Managed {
 }
 
 impl Api {
-    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<Limits>) -> Self {
-        Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit: Audit::default() }
+    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<Limits>, audit: Audit) -> Self {
+        Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit }
     }
 
     /// Answers any request there is.

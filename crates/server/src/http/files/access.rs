@@ -7,19 +7,22 @@ use corro_model::storage::{
     shared_key::{self, Credential},
 };
 
+use sha2::{Digest, Sha256};
+
 use super::{
     call::Call,
     operation::{Need, Operation},
     refusal::Refusal,
 };
+use crate::app::instance::hex;
 
 /// How far the date of a signed request may be from our clock, as the service has it.
 const MAX_SKEW_SECONDS: i64 = 15 * 60;
 
 #[derive(Debug)]
 pub(super) enum Access {
-    /// Holds the account's key: everything.
-    Owner,
+    /// Holds this one of the account's keys, counted from 0: everything.
+    Owner(usize),
     /// Holds a link: what the link says.
     Link(Box<Sas>),
 }
@@ -30,8 +33,7 @@ pub(super) fn authenticate(call: &Call, keys: Option<Vec<Vec<u8>>>, now: i64) ->
     let keys = keys.unwrap_or_else(|| vec![vec![0; 64]; 2]);
     if let Some(authorization) = call.headers.get("authorization") {
         let authorization = authorization.to_str().map_err(|_| Refusal::authentication())?;
-        check_shared_key(call, authorization, &keys, known, now)?;
-        return Ok(Access::Owner);
+        return check_shared_key(call, authorization, &keys, known, now).map(Access::Owner);
     }
     match Sas::from_query(&call.raw_query) {
         None => Err(Refusal::new("NoAuthenticationInformation")),
@@ -57,16 +59,31 @@ impl Access {
         }
     }
 
+    /// Who this is in the history: a key by its name, a link by a part of a digest, which opens nothing.
+    pub fn actor(&self, account: &str) -> String {
+        match self {
+            Access::Owner(key) => format!("key:{account}/key{}", key + 1),
+            Access::Link(sas) => format!("link:{}", &hex(&Sha256::digest(&sas.signature))[..8]),
+        }
+    }
+
     /// Response headers chosen by the maker of a link.
     pub fn overrides(&self) -> Option<&Overrides> {
         match self {
-            Access::Owner => None,
+            Access::Owner(_) => None,
             Access::Link(sas) => Some(&sas.overrides),
         }
     }
 }
 
-fn check_shared_key(call: &Call, authorization: &str, keys: &[Vec<u8>], known: bool, now: i64) -> Result<(), Refusal> {
+/// Which of the keys has signed.
+fn check_shared_key(
+    call: &Call,
+    authorization: &str,
+    keys: &[Vec<u8>],
+    known: bool,
+    now: i64,
+) -> Result<usize, Refusal> {
     let credential = Credential::parse(authorization).ok_or(Refusal::authentication())?;
     let request = shared_key::Request {
         method: call.method.as_str(),
@@ -76,16 +93,15 @@ fn check_shared_key(call: &Call, authorization: &str, keys: &[Vec<u8>], known: b
     };
     let headers: Vec<_> = call.signed_headers().collect();
     let headers = headers.iter().map(|(name, value)| (*name, value.as_ref()));
-    let signed = shared_key::verify(request, headers, keys, credential.signature);
-    if !signed || !known || credential.account != call.account {
-        return Err(Refusal::authentication());
-    }
+    let signed = |key: &Vec<u8>| shared_key::verify(request, headers.clone(), &[key], credential.signature);
+    let signer = keys.iter().position(signed).filter(|_| known && credential.account == call.account);
+    let signer = signer.ok_or_else(Refusal::authentication)?;
     // Only now: the date is part of what was signed, and a forger need not know our clock.
     let date = call.header("x-ms-date").or(call.header("date")).ok_or(Refusal::authentication())?;
     let date = httpdate::parse_http_date(date).map_err(|_| Refusal::authentication())?;
     let date = corro_model::Timestamp::from(date).seconds();
     match (date - now).abs() <= MAX_SKEW_SECONDS {
-        true => Ok(()),
+        true => Ok(signer),
         false => Err(Refusal::authentication().saying(
             "The date in the request is more than 15 minutes from the server's clock. Set the clock of this machine.",
         )),

@@ -166,7 +166,7 @@ fn source_of(service: &Inner, call: &Call, access: &Access) -> Result<Source, Re
     if target.path.is_root() {
         return Err(Refusal::header("x-ms-copy-source"));
     }
-    let within_account = matches!(access, Access::Owner) && account == call.account;
+    let within_account = matches!(access, Access::Owner(_)) && account == call.account;
     if !within_account {
         check_link(service, call, &account, &target, query)?;
     }

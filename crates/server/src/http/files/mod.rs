@@ -20,6 +20,7 @@ mod content;
 mod copies;
 mod directories;
 mod download;
+mod ledger;
 mod operation;
 mod range;
 mod refusal;
@@ -38,8 +39,13 @@ use axum::{body::Body, extract::Request, response::Response};
 use corro_shares::{ShareError, Shares, SnapshotId};
 use tokio::task::spawn_blocking;
 
-use self::{access::Access, call::Call, copies::Copies, operation::Operation, refusal::Refusal, rooms::Rooms};
+use self::ledger::{Sums, Telling, Who, telling};
+use self::{
+    access::Access, call::Call, call::Target, copies::Copies, operation::Operation, refusal::Refusal, rooms::Rooms,
+};
 use super::limits::{Asker, Limits, Verdict};
+
+pub use self::ledger::{Ledger, Line};
 
 /// Where the keys of storage accounts come from.
 pub trait AccountKeys: Send + Sync + 'static {
@@ -75,13 +81,31 @@ struct Inner {
     now: fn() -> i64,
     uploads: Rooms,
     copies: Copies,
+    /// Nothing is told without one.
+    ledger: Option<Arc<dyn Ledger>>,
+    sums: Sums,
 }
 
 impl FileService {
     /// `now` gives unix seconds.
     pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, limits: Arc<Limits>, now: fn() -> i64) -> Self {
         let uploads = Rooms::default();
-        FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies: Copies::default() }))
+        let (copies, sums) = (Copies::default(), Sums::default());
+        FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies, ledger: None, sums }))
+    }
+
+    /// Tells `ledger` what is done from now on. Before the service is shared.
+    pub fn telling(mut self, ledger: Arc<dyn Ledger>) -> Self {
+        Arc::get_mut(&mut self.0).expect("nobody else has it yet").ledger = Some(ledger);
+        self
+    }
+
+    /// Tells what has been summed for long enough, or all of it when nothing more will come.
+    pub fn tell_due(&self, all: bool) {
+        if let Some(ledger) = &self.0.ledger {
+            let now = (!all).then(Instant::now);
+            self.0.sums.due(now).into_iter().for_each(|line| ledger.tell(line));
+        }
     }
 
     /// Answers one request. `account` was found by the caller from the `Host` label or the first
@@ -90,11 +114,44 @@ impl FileService {
     pub async fn handle(&self, account: &str, style: AddressStyle, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         let call = Call::new(account, style, parts);
-        let response = match self.answer(&call, body).await {
+        let mut known = None;
+        let response = match self.answer(&call, body, &mut known).await {
             Ok(response) => response,
-            Err(refusal) => refusal.into_response(&call, (self.0.now)()),
+            Err(refusal) => {
+                let code = refusal.code;
+                let response = refusal.into_response(&call, (self.0.now)());
+                self.tell_refusal(&call, known.as_deref(), response.status().as_u16(), code);
+                response
+            }
         };
         reply::stamp(&call, response)
+    }
+
+    /// Who was turned away. That something is missing or in the way is not news.
+    fn tell_refusal(&self, call: &Call, actor: Option<&str>, status: u16, code: &str) {
+        let Some(ledger) = self.0.ledger.as_ref().filter(|_| matches!(status, 401 | 403)) else { return };
+        let (account, path) = (&call.account, &call.raw_path);
+        let is_path_style = path.strip_prefix('/').is_some_and(|rest| rest.split('/').next() == Some(account));
+        let path = if is_path_style { path.clone() } else { format!("/{account}{path}") };
+        ledger.refused(actor, &call.from(), call.method.as_str(), &path, status, code);
+    }
+
+    /// What was done. Things of which there are many are summed.
+    fn tell(&self, call: &Call, actor: String, operation: Operation, target: &Target, of_snapshot: bool) {
+        let Some(ledger) = &self.0.ledger else { return };
+        let Some(telling) = telling(operation, of_snapshot) else { return };
+        let (account, share, address) = (call.account.clone(), target.share.clone(), call.from());
+        match telling {
+            Telling::Line(what) => {
+                let detail = serde_json::Value::Null;
+                ledger.tell(Line { actor, address, account, share, what, detail });
+            }
+            Telling::Counted(what) => {
+                let who = Who { account, share, actor, address };
+                let due = self.0.sums.add(who, what, target.path.as_str(), Instant::now());
+                due.into_iter().for_each(|line| ledger.tell(line));
+            }
+        }
     }
 
     /// Who may come in at all. Whoever shows no valid signature is counted at its address, so that strangers cannot use
@@ -114,8 +171,10 @@ impl FileService {
         }
     }
 
-    async fn answer(&self, call: &Call, body: Body) -> Result<Response, Refusal> {
+    /// `known` becomes the name of a caller who has shown who it is.
+    async fn answer(&self, call: &Call, body: Body, known: &mut Option<String>) -> Result<Response, Refusal> {
         let access = self.admit(call)?;
+        let actor = known.insert(access.actor(&call.account)).clone();
         if let Err(refusal) = self.count(Asker::Account(call.account.clone()), "for this account") {
             upload::drain(body).await;
             return Err(refusal);
@@ -127,8 +186,9 @@ impl FileService {
         if snapshot.is_some() && !operation.is_for_snapshots() {
             return Err(Refusal::new("ShareSnapshotOperationNotSupported"));
         }
+        let (of_snapshot, place) = (snapshot.is_some(), target.clone());
         let context = Context { service: &self.0, call, share: target.share, path: target.path, snapshot };
-        match operation {
+        let answer = match operation {
             Operation::ListShares => shares::list(context).await,
             Operation::CreateShare => shares::create(context).await,
             Operation::ShareProperties => shares::properties(context).await,
@@ -155,7 +215,11 @@ impl FileService {
             Operation::DeleteFile => content::delete(context).await,
             Operation::WriteRange => upload::write(context, body).await,
             Operation::ReadFile => download::read(context, access.overrides()).await,
+        }?;
+        if answer.status().is_success() {
+            self.tell(call, actor, operation, &place, of_snapshot);
         }
+        Ok(answer)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod audit;
+mod file_lines;
 mod references;
 mod refusals;
 mod rights;
@@ -24,6 +25,8 @@ use tokio::sync::watch;
 use super::Api;
 use super::files::FileService;
 use super::limits::{Limits, Rates};
+use crate::app::audit::Audit;
+use crate::app::file_lines::FileLines;
 use crate::app::principals::Caller;
 use crate::app::{App, instance};
 use crate::gateway::Gateway;
@@ -32,6 +35,7 @@ use crate::{KeysOf, unix_now};
 pub struct Bench {
     pub app: App,
     pub api: Api,
+    pub files: FileService,
     /// The administrator's.
     pub token: String,
     _stop: watch::Sender<bool>,
@@ -85,9 +89,11 @@ impl Bench {
         let gateway = Gateway::new(app.clone(), None, stopping);
         let limits = Arc::new(Limits::new(Rates::USUAL));
         let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
-        let api = Api::new(app.clone(), gateway, files, limits);
+        let audit = Audit::default();
+        let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
+        let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);
         let token = app.issue_token(&admin.client_id, &admin.client_secret, "x").expect("a token").access_token;
-        Self { app, api, token: token.expose().to_owned(), _stop: stop, _dir: dir }
+        Self { app, api, files, token: token.expose().to_owned(), _stop: stop, _dir: dir }
     }
 
     pub fn subscription(&self) -> String {

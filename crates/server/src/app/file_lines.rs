@@ -1,0 +1,41 @@
+//! What is done through the file service, in the history: lines come from `http::files`, which knows accounts and shares
+//! only; here they get the group that the account lies in, and are written in the background.
+
+use corro_model::ApiError;
+use futures_util::FutureExt;
+
+use super::App;
+use super::audit::{Asked, Audit};
+use crate::http::files::{Ledger, Line};
+
+pub struct FileLines {
+    pub app: App,
+    pub audit: Audit,
+}
+
+impl Ledger for FileLines {
+    fn tell(&self, line: Line) {
+        let snapshot = self.app.snapshot();
+        let Some(account) = snapshot.accounts.get(&line.account) else { return };
+        let resource = format!("{}/{}/{}", account.group, line.account, line.share);
+        let store = self.app.store.acting_from(&line.actor, &line.address);
+        let mut noted = Box::pin(async move {
+            let noted = store.commit(move |txn| {
+                txn.note(line.what, &resource, line.detail);
+                Ok::<_, ApiError>(())
+            });
+            if let Err(error) = noted.await {
+                tracing::error!(%error, "a line about a share cannot be written");
+            }
+        });
+        // Handed to the store at once: what is told when the server stops must not be lost with its tasks.
+        if noted.as_mut().now_or_never().is_none() {
+            tokio::spawn(noted);
+        }
+    }
+
+    fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
+        let asked = Asked { caller: actor, address, method, path, status, code, tried: None };
+        self.audit.note(&self.app.store, &asked);
+    }
+}

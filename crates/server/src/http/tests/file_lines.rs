@@ -1,0 +1,107 @@
+//! Work done through the file service, as the history tells it: who, where, how much.
+
+use axum::body::Body;
+use axum::extract::Request;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use corro_model::storage::shared_key;
+use serde_json::{Value, json};
+
+use super::Bench;
+
+impl Bench {
+    /// A request of the file service, signed with one of the account's keys.
+    async fn signed(&self, key: usize, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+        let keys = self.app.raw_account_keys("someaccount").expect("keys");
+        self.signed_with(&keys[key], method, uri, headers, body).await
+    }
+
+    async fn signed_with(&self, key: &[u8], method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+        let (date, length) = (httpdate::fmt_http_date(std::time::SystemTime::now()), body.len().to_string());
+        let mut headers = headers.to_vec();
+        headers.extend([("x-ms-date", date.as_str()), ("content-length", &length)]);
+        let uri = format!("/someaccount{uri}");
+        let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
+        let request = shared_key::Request { method, path, query, account: "someaccount" };
+        let authorization = shared_key::authorization(request, headers.iter().copied(), key);
+        let builder = Request::builder().method(method).uri(&uri).header("authorization", authorization);
+        let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
+        let request = builder.body(Body::from(body.to_owned())).expect("a request");
+        self.api.answer(request).await.status().as_u16()
+    }
+
+    /// The lines of a kind, oldest first, once there are as many as `n`; they are written in the background.
+    async fn lines(&self, kind: &str, n: usize) -> Vec<HistoryEntry> {
+        let filter = || HistoryFilter { kind: Some(kind.to_owned()), ..HistoryFilter::newest(100) };
+        let mut changes = self.app.store.changes();
+        loop {
+            let mut lines = self.app.history(filter()).await.expect("a history");
+            if lines.len() >= n {
+                lines.reverse();
+                return lines;
+            }
+            let more = tokio::time::timeout(std::time::Duration::from_secs(30), changes.changed()).await;
+            more.unwrap_or_else(|_| panic!("only {lines:?}")).expect("the store goes on");
+        }
+    }
+}
+
+#[tokio::test]
+async fn shares_are_told_line_by_line_and_files_in_sums() {
+    let bench = Bench::new().await;
+    bench.furnish("g", "w").await;
+    bench.account("g", "someaccount").await;
+    assert_eq!(bench.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
+    bench.lines("share", 1).await;
+    assert_eq!(bench.signed(1, "PUT", "/data?restype=share&comp=snapshot", &[], "").await, 201);
+    bench.lines("share", 2).await;
+    let file = [("x-ms-type", "file"), ("x-ms-content-length", "3")];
+    let range = [("x-ms-write", "update"), ("x-ms-range", "bytes=0-2")];
+    for name in ["a", "b"] {
+        assert_eq!(bench.signed(0, "PUT", &format!("/data/{name}"), &file, "").await, 201);
+        assert_eq!(bench.signed(0, "PUT", &format!("/data/{name}?comp=range"), &range, "abc").await, 201);
+    }
+    assert_eq!(bench.signed(0, "GET", "/data/a", &[], "").await, 200);
+    assert_eq!(bench.signed(0, "DELETE", "/data/nothere", &[], "").await, 404);
+    bench.files.tell_due(false);
+    bench.files.tell_due(true);
+    let lines = bench.lines("share", 3).await;
+    let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
+    let (one, two) = ("key:someaccount/key1", "key:someaccount/key2");
+    assert_eq!(told, [("share.created", one), ("share.snapshot", two), ("share.written", one)]);
+    assert!(lines.iter().all(|line| line.resource == "g/someaccount/data" && line.detail["from"] == "unknown"));
+    let mut sums = lines[2].detail.clone();
+    sums.as_object_mut().expect("an object").remove("from");
+    assert_eq!(sums, json!({"filesCreated": 2, "rangesWritten": 2, "paths": ["a", "b"]}));
+}
+
+#[tokio::test]
+async fn whoever_is_turned_away_is_noted_and_links_are_told_apart_without_their_signature() {
+    let bench = Bench::new().await;
+    bench.furnish("g", "w").await;
+    bench.account("g", "someaccount").await;
+    assert_eq!(bench.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
+    let stranger = STANDARD.decode("AAAA").expect("base64");
+    assert_eq!(bench.signed_with(&stranger, "DELETE", "/data?restype=share", &[], "").await, 403);
+    let lines = bench.lines("request", 1).await;
+    let detail = &lines[0].detail;
+    assert_eq!((lines[0].actor.as_str(), &detail["status"]), ("anonymous", &json!(403)), "{lines:?}");
+    assert_eq!((&detail["path"], &detail["method"]), (&json!("/someaccount/data"), &json!("DELETE")));
+
+    let keys = bench.app.raw_account_keys("someaccount").expect("keys");
+    let expires = bench.app.now().seconds() + 600;
+    let query = corro_model::storage::sas::read_link_query(&keys[0], "someaccount", "data", "f", expires);
+    let query = query.expect("a link");
+    let uri = format!("/someaccount/data/f?{query}");
+    let request = Request::builder().method("PUT").uri(uri).header("x-ms-type", "file").header("content-length", "0");
+    let refused = bench.api.answer(request.body(Body::empty()).expect("a request")).await;
+    assert_eq!(refused.status().as_u16(), 403);
+    let lines = bench.lines("request", 2).await;
+    let actor = lines[1].actor.strip_prefix("link:").expect("a link").to_owned();
+    assert_eq!(actor.len(), 8);
+    let everything = bench.app.history(HistoryFilter::newest(100)).await.expect("a history");
+    let signature = query.split("sig=").nth(1).expect("a signature").split('&').next().expect("text").to_owned();
+    assert!(!serde_json::to_string(&everything).expect("plain").contains(&signature));
+    assert!(lines.iter().all(|line| line.detail["unsaid"] == Value::Null));
+}
