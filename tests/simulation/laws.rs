@@ -92,6 +92,7 @@ impl World {
             }
             self.tally.requeued += u64::from(!new.state().is_terminal());
             self.check_losses(key, new);
+            self.check_not_in_vain(key, old, new);
         }
         if new.state().is_terminal() && !old.state().is_terminal() {
             let state = new.state().clone();
@@ -114,6 +115,15 @@ impl World {
             let lives = self.laws.lives.iter().find(|(id, _)| id.as_str() == node).map_or(0, |(_, lives)| *lives);
             assert!(losses <= lives.max(1), "{key} was lost {losses} times by {node}, whose agent lived {lives} times");
         }
+    }
+
+    /// What was done is done: a job of one node of which this server has heard that its rank ended well does not run again,
+    /// whatever became of the agent that told it.
+    fn check_not_in_vain(&self, key: &JobKey, old: &JobRecord, new: &JobRecord) {
+        let (attempt, requeued) = (old.attempt(), new.lost_attempts.len() > old.lost_attempts.len());
+        let heard = self.server.as_ref().is_some_and(|server| server.heard_done.contains(&attempt));
+        let in_vain = requeued && heard && old.spec.node_count == 1;
+        assert!(!in_vain, "{attempt} of {key} was done, and is to run again: {:?}", new.lost_attempts.last());
     }
 
     fn ended_before(&mut self, key: &JobKey, state: JobState) -> Option<JobState> {

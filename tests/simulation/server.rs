@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use corro_model::NodeId;
 use corro_model::node::{DesiredNode, ObservedNode};
 use corro_model::state::NodeState;
+use corro_model::{AttemptId, NodeId};
 use corro_server::gateway::{News, Sighting, is_living, take_place};
 use corro_server::reconcile::attention::Attention;
 use corro_server::reconcile::round::{self, Addresses};
@@ -28,6 +28,8 @@ pub struct Server {
     pub attention: Attention,
     pub tellings: Tellings,
     pub addresses: Addresses,
+    /// Attempts of which it has heard that a rank ended well.
+    pub heard_done: BTreeSet<AttemptId>,
     pub gone: BTreeSet<NodeId>,
     pub clearing: BTreeSet<NodeId>,
     agent_starts: BTreeMap<NodeId, u64>,
@@ -60,6 +62,7 @@ impl World {
                 attention: Attention::new(self.disk.clone()),
                 tellings: Tellings::default(),
                 addresses: Addresses::new(),
+                heard_done: BTreeSet::new(),
                 gone: BTreeSet::new(),
                 clearing: BTreeSet::new(),
                 agent_starts: BTreeMap::new(),
@@ -174,7 +177,11 @@ impl World {
 
     pub fn server_hears(&mut self, node: &NodeId, wire: u64, observed: ObservedNode) {
         let Some(link) = self.hearing(node, wire).filter(|link| link.observed != observed) else { return };
+        let done =
+            observed.task.as_ref().filter(|task| task.exits.iter().any(|exit| exit.succeeded() && !exit.stopped));
+        let attempt = done.map(|task| task.attempt.clone());
         link.observed = observed;
+        self.server.as_mut().expect("it hears").heard_done.extend(attempt);
         self.news_of(node);
     }
 
