@@ -1,7 +1,7 @@
 //! Where a path that a user wrote lies: `$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar` is the directory `cifar` of whatever
 //! is mounted at `myshare`. Pure path arithmetic; entered by the server to list a job's files.
 
-use crate::batchai::{AzureFileShareReference, MountVolumes};
+use crate::batchai::{AzureBlobFileSystemReference, AzureFileShareReference, MountVolumes};
 
 /// A mount root variable, which is also where cluster or job volumes appear on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +32,38 @@ pub fn find_share<'a>(
     cluster: Option<&'a MountVolumes>,
     job: Option<&'a MountVolumes>,
 ) -> Option<OnShare<'a>> {
+    let (volumes, wanted) = below_roots(path, cluster, job)?;
+    volumes
+        .azure_file_shares
+        .iter()
+        .find_map(|share| Some(OnShare { share, inside: inside(&wanted, &share.relative_mount_path)? }))
+}
+
+/// The same for containers: the container that `path` lies in, and the path inside it.
+pub fn find_container<'a>(
+    path: &str,
+    cluster: Option<&'a MountVolumes>,
+    job: Option<&'a MountVolumes>,
+) -> Option<(&'a AzureBlobFileSystemReference, String)> {
+    let (volumes, wanted) = below_roots(path, cluster, job)?;
+    let mut containers = volumes.azure_blob_file_systems.iter();
+    containers.find_map(|container| Some((container, inside(&wanted, &container.relative_mount_path)?)))
+}
+
+/// The volumes that a path's root variable stands for, and the names below it.
+fn below_roots<'a, 'p>(
+    path: &'p str,
+    cluster: Option<&'a MountVolumes>,
+    job: Option<&'a MountVolumes>,
+) -> Option<(&'a MountVolumes, Vec<&'p str>)> {
     let (volumes, rest) = [(MountRoot::Job, job), (MountRoot::Cluster, cluster)]
         .into_iter()
         .find_map(|(root, volumes)| strip_variable(path, root.variable()).map(|rest| (volumes, rest)))?;
-    let wanted: Vec<&str> = components(rest);
-    volumes?.azure_file_shares.iter().find_map(|share| {
-        let mount = components(&share.relative_mount_path);
-        let inside = wanted.strip_prefix(mount.as_slice())?;
-        Some(OnShare { share, inside: inside.join("/") })
-    })
+    Some((volumes?, components(rest)))
+}
+
+fn inside(wanted: &[&str], mount: &str) -> Option<String> {
+    wanted.strip_prefix(components(mount).as_slice()).map(|inside| inside.join("/"))
 }
 
 /// The names on the way from a mount root to `path`; `None` when it does not begin there.

@@ -115,7 +115,7 @@ impl SasArgs {
 /// The letters in the order in which the service wants them, each once.
 fn in_order(given: &str, resource: Resource) -> Result<String, Failure> {
     let known = match resource {
-        Resource::File => "rcwd",
+        Resource::File | Resource::Blob => "rcwd",
         Resource::Share => "rcwdl",
     };
     match given.chars().find(|letter| !known.contains(*letter)) {

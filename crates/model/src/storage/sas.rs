@@ -22,10 +22,32 @@ pub fn read_link_query(
     path: &str,
     expires: i64,
 ) -> Result<String, ExpiryOutOfRange> {
+    link_query(Resource::File, key, account, share, path, expires)
+}
+
+/// The same for a file in a blob container.
+pub fn read_blob_query(
+    key: &[u8],
+    account: &str,
+    container: &str,
+    path: &str,
+    expires: i64,
+) -> Result<String, ExpiryOutOfRange> {
+    link_query(Resource::Blob, key, account, container, path, expires)
+}
+
+fn link_query(
+    resource: Resource,
+    key: &[u8],
+    account: &str,
+    share: &str,
+    path: &str,
+    expires: i64,
+) -> Result<String, ExpiryOutOfRange> {
     let expires = Timestamp::from_second(expires).map_err(|_| ExpiryOutOfRange { expires })?;
     let sas = Sas {
         version: MADE_VERSION.to_owned(),
-        resource: Resource::File,
+        resource,
         permissions: "rl".to_owned(),
         expiry: expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         ..Sas::default()
@@ -33,7 +55,8 @@ pub fn read_link_query(
     let signature = hmac_base64(key, &sas.string_to_sign(account, share, path));
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     Ok(format!(
-        "sv={MADE_VERSION}&sr=f&sig={}&se={}&sp=rl",
+        "sv={MADE_VERSION}&sr={}&sig={}&se={}&sp=rl",
+        resource.letter(),
         encode(&signature),
         // Dashes stay as the service wrote them.
         sas.expiry.replace(':', "%3A"),
@@ -52,6 +75,18 @@ pub enum Resource {
     #[default]
     File,
     Share,
+    /// A file in a container.
+    Blob,
+}
+
+impl Resource {
+    fn letter(self) -> &'static str {
+        match self {
+            Resource::File => "f",
+            Resource::Share => "s",
+            Resource::Blob => "b",
+        }
+    }
 }
 
 /// One letter of `sp`.
@@ -153,6 +188,7 @@ impl Sas {
         sas.resource = match resource.as_str() {
             "f" => Resource::File,
             "s" => Resource::Share,
+            "b" => Resource::Blob,
             _ => return Some(Err(Refused::Malformed)),
         };
         if malformed || sas.version.is_empty() {
@@ -199,10 +235,7 @@ impl Sas {
     /// The query of a link with these parameters, in the order the SDKs write it. `path` is decoded, without a leading
     /// slash, and empty for a whole share.
     pub fn signed_query(&self, key: &[u8], account: &str, share: &str, path: &str) -> String {
-        let resource = match self.resource {
-            Resource::File => "f",
-            Resource::Share => "s",
-        };
+        let resource = self.resource.letter();
         let signature = hmac_base64(key, &self.string_to_sign(account, share, path));
         let parameters = [
             ("st", self.start.as_str()),
@@ -240,6 +273,7 @@ impl Sas {
         let resource = match self.resource {
             Resource::File => format!("/file/{account}/{share}/{path}"),
             Resource::Share => format!("/file/{account}/{share}"),
+            Resource::Blob => format!("/blob/{account}/{share}/{path}"),
         };
         [
             self.permissions.as_str(),

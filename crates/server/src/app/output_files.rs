@@ -1,7 +1,7 @@
-//! The files a job wrote: found on the share they lie on, each with a link that opens it for a while.
+//! The files a job wrote: found on the share or in the container they lie on, each with a link that opens it for a while.
 
-use corro_model::batchai::{FileProperties, FileType, OutputFile, STDOUTERR};
-use corro_model::mount::find_share;
+use corro_model::batchai::{FileProperties, FileType, MountVolumes, OutputFile, STDOUTERR};
+use corro_model::mount::{find_container, find_share};
 use corro_model::storage::sas;
 use corro_model::{ApiError, Timestamp};
 use corro_shares::{Kind, PageRequest, ShareError, SharePath};
@@ -51,14 +51,19 @@ impl App {
             .clusters
             .get(&job.cluster)
             .and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.clone());
-        let found = find_share(prefix, cluster_volumes.as_ref(), job.spec.mount_volumes.as_ref()).ok_or_else(absent)?;
-        let (account, share_name) = found.share.account().zip(found.share.share_name()).ok_or_else(absent)?;
-        let text = clean(&format!("{}/{below}/{}", found.inside, listing.directory));
+        let volumes = (cluster_volumes.as_ref(), job.spec.mount_volumes.as_ref());
+        let tree = find_tree(prefix, volumes.0, volumes.1).ok_or_else(absent)?;
+        let (account, share_name) = (tree.account, tree.name);
+        let text = clean(&format!("{}/{below}/{}", tree.inside, listing.directory));
         let directory = SharePath::parse(&text).map_err(|error| {
             ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
         })?;
         let page = PageRequest { prefix: "", from: &listing.from, limit: listing.max_results };
-        let page = match self.shares.share(account, share_name).and_then(|share| share.list_page(&directory, page)) {
+        let opened = match tree.is_container {
+            true => self.shares.container(account, share_name),
+            false => self.shares.share(account, share_name),
+        };
+        let page = match opened.and_then(|share| share.list_page(&directory, page)) {
             Ok(page) => page,
             Err(error) if is_missing(&error) => return Ok((Vec::new(), None)),
             Err(error) => return Err(unreadable(&error)),
@@ -76,8 +81,12 @@ impl App {
                     properties: None,
                 });
             }
-            let path = format!("{}/{}", directory.as_str(), entry.name);
-            let query = sas::read_link_query(&key, account, share_name, &path, expires)
+            let path = match directory.is_root() {
+                true => entry.name.clone(),
+                false => format!("{}/{}", directory.as_str(), entry.name),
+            };
+            let link = if tree.is_container { sas::read_blob_query } else { sas::read_link_query };
+            let query = link(&key, account, share_name, &path, expires)
                 .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
             let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &KEPT));
             let modified = Timestamp::from(entry.modified()).seconds() * 1000;
@@ -94,6 +103,28 @@ impl App {
         let files = page.entries.iter().map(file).collect::<Result<_, ApiError>>()?;
         Ok((files, page.next))
     }
+}
+
+/// The share or container that a path lies on.
+struct Tree<'a> {
+    account: &'a str,
+    name: &'a str,
+    inside: String,
+    is_container: bool,
+}
+
+fn find_tree<'a>(path: &str, cluster: Option<&'a MountVolumes>, job: Option<&'a MountVolumes>) -> Option<Tree<'a>> {
+    if let Some(found) = find_share(path, cluster, job) {
+        let (account, name) = found.share.account().zip(found.share.share_name())?;
+        return Some(Tree { account, name, inside: found.inside, is_container: false });
+    }
+    let (container, inside) = find_container(path, cluster, job)?;
+    Some(Tree {
+        account: container.account_name.as_deref()?,
+        name: &container.container_name,
+        inside,
+        is_container: true,
+    })
 }
 
 /// Drops empty and `.` components; `..` stays and is refused by the path type.

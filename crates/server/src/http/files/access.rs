@@ -67,6 +67,11 @@ impl Access {
         }
     }
 
+    /// A link to something in a container.
+    pub fn is_for_blob(&self) -> bool {
+        matches!(self, Access::Link(sas) if sas.resource == Resource::Blob)
+    }
+
     /// Response headers chosen by the maker of a link.
     pub fn overrides(&self) -> Option<&Overrides> {
         match self {
@@ -110,6 +115,10 @@ fn check_shared_key(
 
 fn check_link(call: &Call, sas: &Sas, keys: &[Vec<u8>], known: bool, now: i64) -> Result<(), Refusal> {
     let target = call.target.as_ref().map_err(|_| Refusal::authentication())?;
+    // What the host says must be what the link is for.
+    if call.of_blobs && sas.resource != Resource::Blob {
+        return Err(Refusal::authentication());
+    }
     let bearer = Bearer { address: call.address, over_tls: call.over_tls };
     let checked = sas.check(keys, &call.account, &target.share, target.path.as_str(), bearer, now);
     match known {

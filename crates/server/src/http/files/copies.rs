@@ -15,7 +15,7 @@ use std::{
 };
 
 use axum::response::Response;
-use corro_model::storage::sas::{Bearer, Permission, Sas};
+use corro_model::storage::sas::{Bearer, Permission, Resource, Sas};
 use corro_shares::{Properties, ShareError, Shares, SnapshotId, Stat};
 use tokio::time::timeout;
 
@@ -195,7 +195,8 @@ fn check_link(service: &Inner, call: &Call, account: &str, target: &Target, quer
     let keys = service.keys.keys(account).ok_or_else(refused)?;
     let bearer = Bearer { address: call.address, over_tls: call.over_tls };
     sas.check(&keys, account, &target.share, target.path.as_str(), bearer, (service.now)()).map_err(|_| refused())?;
-    match sas.permits(Permission::Read) {
+    // A link to something in a container opens no share of the same name.
+    match sas.permits(Permission::Read) && sas.resource != Resource::Blob {
         true => Ok(()),
         false => Err(refused()),
     }

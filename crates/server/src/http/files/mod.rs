@@ -1,7 +1,7 @@
 //! The Azure Files REST service over the share trees: what `az storage`, the SDKs, our CLI, remote
 //! mounts and `job file stream` talk to. Entered through [`FileService::handle`] once the caller
 //! has found out which account is meant. Knows nothing of jobs, stores or tokens. Of the blob
-//! service it has the containers only, which jobs mount: no blob is read or written through it.
+//! service it has the containers, which jobs mount, and reads what is in them; it writes no blob.
 //!
 //! Deny by default: nothing is looked up before the caller has shown a valid Shared Key signature
 //! or shared access signature, and an account that does not exist answers like a wrong key. Paths
@@ -186,8 +186,14 @@ impl FileService {
         if snapshot.is_some() && !operation.is_for_snapshots() {
             return Err(Refusal::new("ShareSnapshotOperationNotSupported"));
         }
+        let in_container = call.of_blobs || access.is_for_blob();
+        let reads = matches!(operation, Operation::ReadFile | Operation::FileProperties) && snapshot.is_none();
+        if access.is_for_blob() && !reads {
+            return Err(Refusal::new("AuthorizationPermissionMismatch"));
+        }
         let (of_snapshot, place) = (snapshot.is_some(), target.clone());
-        let context = Context { service: &self.0, call, share: target.share, path: target.path, snapshot };
+        let context =
+            Context { service: &self.0, call, share: target.share, path: target.path, snapshot, in_container };
         let answer = match operation {
             Operation::ListShares => shares::list(context).await,
             Operation::CreateShare => shares::create(context).await,
@@ -230,6 +236,7 @@ struct Context<'a> {
     share: String,
     path: corro_shares::SharePath,
     snapshot: Option<SnapshotId>,
+    in_container: bool,
 }
 
 impl Context<'_> {
@@ -239,6 +246,7 @@ impl Context<'_> {
             share: self.share.clone(),
             path: self.path.clone(),
             snapshot: self.snapshot.clone(),
+            in_container: self.in_container,
         }
     }
 
@@ -267,11 +275,13 @@ struct Place {
     share: String,
     path: corro_shares::SharePath,
     snapshot: Option<SnapshotId>,
+    in_container: bool,
 }
 
 impl Place {
     fn open(&self, shares: &Shares) -> Result<corro_shares::Share, ShareError> {
         match &self.snapshot {
+            None if self.in_container => shares.container(&self.account, &self.share),
             None => shares.share(&self.account, &self.share),
             Some(id) => shares.snapshot(&self.account, &self.share, id),
         }

@@ -70,8 +70,10 @@ impl Operation {
             (&GET | &HEAD, ShareRoot, "container", "" | "metadata") => O::ContainerProperties,
             (&PUT, ShareRoot, "container", "metadata") => O::SetContainer,
             (&DELETE, ShareRoot, "container", "") => O::DeleteContainer,
+            (&GET, Path, "", "") if call.of_blobs => O::ReadFile,
+            (&HEAD, Path, "", "") if call.of_blobs => O::FileProperties,
             _ if call.of_blobs => {
-                let message = "Of the blob service only containers are kept here, for jobs to mount.";
+                let message = "Of the blob service only containers are kept here, for jobs to mount and to read from.";
                 return Err(Refusal::new("InvalidQueryParameterValue").saying(message));
             }
 

@@ -5,6 +5,7 @@
 mod accounts;
 mod audit;
 mod file_lines;
+mod outputs;
 mod references;
 mod refusals;
 mod rights;
