@@ -83,6 +83,15 @@ fn a_caller_who_asks_too_often_is_told_to_wait_and_others_are_served() {
 }
 
 #[test]
+fn commands_wait_when_logins_come_too_often() {
+    let site = Site::start_with(&["--no-containers", "--anonymous-rate", "1"]);
+    // More than one address may ask for at once without having logged in; each command logs in anew.
+    for _ in 0..14 {
+        site.corro("group list").ok();
+    }
+}
+
+#[test]
 fn a_storage_account_that_is_asked_too_often_answers_later() {
     let site = Site::start_with(&["--no-containers", "--rate", "1", "--anonymous-rate", "1000"]);
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();

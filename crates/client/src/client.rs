@@ -173,10 +173,10 @@ impl Client {
 }
 
 /// How often a server that says "later" is believed.
-const PATIENT_TRIES: u32 = 5;
+pub(crate) const PATIENT_TRIES: u32 = 5;
 
 /// What the server asks for, within reason.
-fn wait_of(answer: &Answer) -> Duration {
+pub(crate) fn wait_of(answer: &Answer) -> Duration {
     let seconds = answer.header("retry-after").and_then(|text| text.parse().ok()).unwrap_or(1);
     Duration::from_secs(u64::min(seconds, 10))
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use corro_model::Secret;
 use corro_model::arm::{TOKEN_PATH, TokenError, TokenResponse};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
 
-use crate::client::accept;
+use crate::client::{PATIENT_TRIES, accept, wait_of};
 use crate::transport::{Answer, Transport};
 use crate::{ClientError, Profile};
 
@@ -66,7 +66,15 @@ impl Login {
         );
         let url = format!("{}{TOKEN_PATH}", transport.server());
         let headers = [("content-type", "application/x-www-form-urlencoded")];
-        transport.exchange(Method::POST, &url, &headers, Bytes::from(form)).await
+        let form = Bytes::from(form);
+        for _ in 0..PATIENT_TRIES {
+            let answer = transport.exchange(Method::POST, &url, &headers, form.clone()).await?;
+            if answer.status != StatusCode::TOO_MANY_REQUESTS {
+                return Ok(answer);
+            }
+            tokio::time::sleep(wait_of(&answer)).await;
+        }
+        transport.exchange(Method::POST, &url, &headers, form).await
     }
 }
 
