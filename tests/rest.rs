@@ -277,7 +277,8 @@ fn file_servers() {
         (&properties["provisioningState"], &properties["vmSize"]),
         (&json!("succeeded"), &json!("STANDARD_DS2_V2"))
     );
-    assert_eq!(properties["sshConfiguration"], json!({"userAccountSettings": {"adminUserName": "me"}}));
+    let ssh = json!({"publicIPsToAllow": ["*"], "userAccountSettings": {"adminUserName": "me"}});
+    assert_eq!(properties["sshConfiguration"], ssh);
     assert_eq!(properties["dataDisks"]["cachingType"], "none");
     assert_eq!(properties["mountSettings"]["mountPoint"], "/data");
     assert!(properties["subnet"]["id"].as_str().is_some_and(|id| id.ends_with("vnet/subnets/Subnet-1")), "{made}");

@@ -32,6 +32,8 @@ impl<T> Page<T> {
 #[serde(rename_all = "lowercase")]
 pub enum ProvisioningState {
     Creating,
+    /// Of file servers only: the machine is there and gets its disks.
+    Updating,
     Succeeded,
     Failed,
     Deleting,

@@ -31,6 +31,7 @@ impl App {
         let password = body.properties.ssh_configuration.user_account_settings.password();
         let mark = password.map_or_else(String::new, |password| self.password_mark(password));
         let mut spec = without_password(body.properties);
+        fill(&mut spec);
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (workspace_key, workspace_record) = living_workspace(txn.state(), &group, &workspace)?;
@@ -39,9 +40,11 @@ impl App {
                 refuse_deleting(&old.provisioning, "file server", &name)?;
                 // The network that was made for it is no difference.
                 spec.subnet = spec.subnet.or_else(|| old.spec.subnet.clone());
+                let mut known = old.spec.clone();
+                fill(&mut known);
                 let same_password = old.password_mark.as_ref().is_none_or(|old| *old == mark);
-                if old.fingerprint != fingerprint && !(is_same(&spec, &old.spec) && same_password) {
-                    return Err(differs("file server", &name, &spec, &old.spec, "delete it first"));
+                if old.fingerprint != fingerprint && !(is_same(&spec, &known) && same_password) {
+                    return Err(differs("file server", &name, &spec, &known, "delete it first"));
                 }
                 return Ok(Put::Unchanged(Box::new(app.file_server_answer(txn.state(), &key, &old))));
             }
@@ -132,7 +135,8 @@ impl App {
     }
 
     fn file_server_answer(&self, state: &State, key: &FileServerKey, record: &FileServerRecord) -> FileServer {
-        let is_there = record.provisioning.provisioning_state != ProvisioningState::Creating;
+        let made = record.provisioning.provisioning_state;
+        let is_there = !matches!(made, ProvisioningState::Creating | ProvisioningState::Updating);
         FileServer {
             // Lower case, as the service wrote it.
             id: format!("{}/fileservers/{}", self.parent_id(state, &key.workspace()), record.name),
@@ -161,6 +165,11 @@ pub fn find_file_server(
     let key = workspace_key.file_server(name);
     let record = state.file_servers.get(&key).ok_or_else(|| ApiError::file_server_not_found(name))?;
     Ok((key, (**record).clone()))
+}
+
+/// What the service takes when nothing is said: everybody may try to log in.
+fn fill(spec: &mut FileServerSpec) {
+    spec.ssh_configuration.public_ips_to_allow.get_or_insert_with(|| vec!["*".to_owned()]);
 }
 
 /// The password is dropped for good: nothing here logs in with it.

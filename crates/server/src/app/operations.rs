@@ -62,7 +62,8 @@ pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
         }
         OperationGoal::ClusterGone(key) => !state.clusters.contains_key(key),
         OperationGoal::FileServerCreated(key) => {
-            state.file_servers.get(key).is_none_or(|f| f.provisioning.provisioning_state != ProvisioningState::Creating)
+            let made = |state| !matches!(state, ProvisioningState::Creating | ProvisioningState::Updating);
+            state.file_servers.get(key).is_none_or(|f| made(f.provisioning.provisioning_state))
         }
         OperationGoal::FileServerGone(key) => !state.file_servers.contains_key(key),
         OperationGoal::JobCreated(_) => true,

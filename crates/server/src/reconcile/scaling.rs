@@ -114,8 +114,8 @@ pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
             steps.push(Step::Allocation(key.clone(), allocation));
         }
     }
-    // A file server is a record without a machine behind it, so there is nothing to wait for.
-    let creating = |state: ProvisioningState| state == ProvisioningState::Creating;
+    // A file server is a record without a machine behind it, so there is nothing to wait for: it goes on step by step.
+    let creating = |state| matches!(state, ProvisioningState::Creating | ProvisioningState::Updating);
     let new = state.file_servers.iter().filter(|(_, server)| creating(server.provisioning.provisioning_state));
     steps.extend(new.map(|(key, _)| Step::FileServerProvisioned(key.clone())));
     steps

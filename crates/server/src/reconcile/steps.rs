@@ -96,7 +96,14 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
         Step::RemoveExperiment(key) => txn.remove::<ExperimentRecord>(&key),
         Step::RemoveCluster(key) => txn.remove::<ClusterRecord>(&key),
         Step::FileServerProvisioned(key) => {
-            txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Succeeded, now));
+            txn.update::<FileServerRecord>(&key, |f| {
+                let next = match f.provisioning.provisioning_state {
+                    ProvisioningState::Creating => ProvisioningState::Updating,
+                    ProvisioningState::Updating => ProvisioningState::Succeeded,
+                    other => other,
+                };
+                f.provisioning.turn(next, now);
+            });
         }
         Step::RemoveFileServer(key) => txn.remove::<FileServerRecord>(&key),
         Step::RemoveWorkspace(key) => {

@@ -62,3 +62,33 @@ async fn providers_are_registered() {
     }
     bench.ask("POST", &register("Microsoft.Nothing"), Value::Null).await.refused(404, "InvalidResourceNamespace");
 }
+
+#[tokio::test]
+async fn a_file_server_is_created_updated_and_then_there() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/fileServers/f");
+    let server = json!({"properties": {
+        "vmSize": "Standard_D1", "dataDisks": {"diskSizeInGB": 1, "diskCount": 1, "storageAccountType": "Standard_LRS"},
+        "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "secret"}}
+    }});
+    let begun = bench.ask("PUT", &path, server).await.is(202);
+    let url = begun.headers["azure-asyncoperation"].to_str().expect("text").replace("http://localhost", "");
+    let poll = url.split('?').next().expect("a path").to_owned();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let shown = bench.ask("GET", &path, Value::Null).await.is(200).body["properties"].clone();
+        let operation = bench.ask("GET", &poll, Value::Null).await.is(200).body["status"].clone();
+        seen.push((shown["provisioningState"].clone(), operation, shown["mountSettings"].is_object()));
+        assert_eq!(shown["sshConfiguration"]["publicIPsToAllow"], json!(["*"]));
+        let (key, now) = (corro_model::GroupKey::new("g").workspace("w").file_server("f"), bench.app.now());
+        let step = bench.app.store.commit(move |txn| {
+            crate::reconcile::steps::apply(txn, vec![crate::reconcile::steps::Step::FileServerProvisioned(key)], now);
+            Ok::<_, corro_model::ApiError>(())
+        });
+        step.await.expect("a step");
+    }
+    let expected =
+        [("creating", "InProgress", false), ("updating", "InProgress", false), ("succeeded", "Succeeded", true)];
+    assert_eq!(seen, expected.map(|(state, status, there)| (json!(state), json!(status), there)));
+}
