@@ -54,7 +54,9 @@ struct ShareArgs {
 
 impl ShareArgs {
     async fn open(&self, session: &Session) -> Result<FileService, Failure> {
-        Ok(storage_login::open(session, &self.account).await?.at_snapshot(self.snapshot.clone()))
+        Ok(storage_login::open_share(session, &self.account, &self.share_name)
+            .await?
+            .at_snapshot(self.snapshot.clone()))
     }
 }
 

@@ -91,7 +91,9 @@ pub struct ShareArgs {
 
 impl ShareArgs {
     pub async fn open(&self, session: &Session) -> Result<FileService, Failure> {
-        Ok(storage_login::open(session, &self.account).await?.at_snapshot(self.snapshot.clone()))
+        Ok(storage_login::open_share(session, &self.account, &self.share_name)
+            .await?
+            .at_snapshot(self.snapshot.clone()))
     }
 }
 
@@ -174,15 +176,31 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure>
         FileCommand::Copy(command) => storage_copy::run(session, command).await,
         FileCommand::List(args) => list(session, args).await,
         FileCommand::Show(PathArgs { share, path }) => {
-            let found = share.open(session).await?.file_properties(&share.share_name, &path).await;
-            session.print_shaped(&objects::file(&path, &found.map_err(Failure::of_show)?), None)
+            let files = share.open(session).await?;
+            let found = match files.file_properties(&share.share_name, &path).await {
+                Ok(found) => found,
+                Err(error) => {
+                    let hint = "show it with 'corro storage directory show'";
+                    let failure = Failure::of_show(error);
+                    return Err(
+                        storage_transfer::unless_directory(&files, (&share.share_name, &path), failure, hint).await
+                    );
+                }
+            };
+            session.print_shaped(&objects::file(&path, &found), None)
         }
         FileCommand::Exists(PathArgs { share, path }) => {
             let found = share.open(session).await?.file_properties(&share.share_name, &path).await;
             session.print_value(&json!({"exists": storage_login::is_there(found)?}))
         }
         FileCommand::Delete(PathArgs { share, path }) => {
-            share.open(session).await?.delete_file(&share.share_name, &path).await?;
+            let files = share.open(session).await?;
+            if let Err(error) = files.delete_file(&share.share_name, &path).await {
+                let hint = "delete it with 'corro storage directory delete' once it is empty, \
+                            or the files in it with 'corro storage file delete-batch'";
+                let failure = Failure::from(error);
+                return Err(storage_transfer::unless_directory(&files, (&share.share_name, &path), failure, hint).await);
+            }
             // The SDK's call returned nothing, and that is what `az` printed.
             session.print_value(&json!({"deleted": null}))
         }

@@ -5,6 +5,7 @@ use clap::Args;
 use corro_client::{Client, ClientError, Credential, FileService};
 use corro_model::Secret;
 use corro_model::arm::StorageAccount;
+use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
 
 use crate::failure::Failure;
@@ -76,6 +77,12 @@ async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Re
     Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust())?.with_timeout(timeout))
 }
 
+/// Says the rule for names of shares, as making one does, where the service would only say that it is broken.
+pub async fn open_share(session: &Session, args: &AccountArgs, share: &str) -> Result<FileService, Failure> {
+    check_name(NameOf::Share, share)?;
+    open(session, args).await
+}
+
 /// What an `exists` command answers; only "not found" is a no.
 pub fn is_there<T>(found: Result<T, ClientError>) -> Result<bool, Failure> {
     match found {
@@ -105,10 +112,20 @@ fn group_of(id: &str) -> Option<&str> {
     parts.find(|part| part.eq_ignore_ascii_case("resourceGroups")).and_then(|_| parts.next())
 }
 
-/// An argument beats a setting; a connection string beats name and key.
+/// An argument beats a setting; a connection string beats name and key of the same rank.
 fn collect(args: &AccountArgs, setting: impl Fn(&str) -> Option<String>) -> Result<Given, Failure> {
-    if let Some(text) = args.connection_string.clone().or_else(|| setting("connection_string")) {
-        return parse_connection_string(&text);
+    if let Some(text) = &args.connection_string {
+        return parse_connection_string(text);
+    }
+    if let Some(text) = setting("connection_string") {
+        let kept = parse_connection_string(&text)?;
+        // One that is kept for another account than the one that is named has nothing to say here.
+        if args.account_name.is_none() || args.account_name == kept.account {
+            return Ok(match (&args.account_key, &args.sas_token) {
+                (None, None) => kept,
+                (key, sas) => Given { key: key.clone(), sas: sas.clone(), ..kept },
+            });
+        }
     }
     let configured = setting("account");
     // A secret that is kept with an account's name belongs to that account only.
@@ -172,7 +189,18 @@ mod tests {
         check(AccountArgs { account_key: Some("mine".into()), ..named() }, &settings, "a mine - -");
         check(AccountArgs { sas_token: Some("mine".into()), ..named() }, &settings, "a - mine -");
         let text = "AccountName=c;AccountKey=a2V5PT0=;FileEndpoint=http://127.0.0.1:1/c;";
-        check(named(), &[("connection_string", text)], "c a2V5PT0= - http://127.0.0.1:1/c");
+        let kept = [("connection_string", text)];
+        check(AccountArgs::default(), &kept, "c a2V5PT0= - http://127.0.0.1:1/c");
+        check(AccountArgs { account_name: Some("c".into()), ..named() }, &kept, "c a2V5PT0= - http://127.0.0.1:1/c");
+        check(named(), &kept, "a - - -");
+        check(AccountArgs { account_key: Some("mine".into()), ..named() }, &kept, "a mine - -");
+        let sas = AccountArgs { sas_token: Some("mine".into()), ..AccountArgs::default() };
+        check(sas, &kept, "c - mine http://127.0.0.1:1/c");
+        check(
+            AccountArgs { connection_string: Some(text.into()), ..named() },
+            &[],
+            "c a2V5PT0= - http://127.0.0.1:1/c",
+        );
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use clap::{Args, Subcommand};
 use corro_client::files::{ShareFilter, ShareProperties};
-use corro_model::names::{NameOf, check_name};
 use corro_model::storage::sas::Resource;
 use serde_json::json;
 
@@ -177,7 +176,7 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
         }
         ShareCommand::Snapshot(args) => snapshot(session, args).await,
         ShareCommand::Update(args) => {
-            let files = storage_login::open(session, &args.account).await?;
+            let files = storage_login::open_share(session, &args.account, &args.name).await?;
             Ok(files.set_share_quota(&args.name, args.quota).await?)
         }
         ShareCommand::Metadata(MetadataCommand::Show(args)) => {
@@ -185,7 +184,7 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
             session.print_value(&json!(about.properties.metadata))
         }
         ShareCommand::Metadata(MetadataCommand::Update(args)) => {
-            let files = storage_login::open(session, &args.account).await?;
+            let files = storage_login::open_share(session, &args.account, &args.name).await?;
             Ok(files.set_share_metadata(&args.name, &tags(&args.metadata)).await?)
         }
         ShareCommand::Url(args) => {
@@ -201,13 +200,12 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
 
 impl ShareArgs {
     async fn open(&self, session: &Session) -> Result<corro_client::FileService, Failure> {
-        Ok(storage_login::open(session, &self.account).await?.at_snapshot(self.snapshot.clone()))
+        Ok(storage_login::open_share(session, &self.account, &self.name).await?.at_snapshot(self.snapshot.clone()))
     }
 }
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
-    check_name(NameOf::Share, &args.name)?;
-    let files = storage_login::open(session, &args.account).await?;
+    let files = storage_login::open_share(session, &args.account, &args.name).await?;
     let created = files.create_share(&args.name, args.quota, &tags(&args.metadata)).await?;
     if !created && args.fail_on_exist {
         return Err(Failure::new(format!("The share \"{}\" already exists.", args.name)));
@@ -246,7 +244,7 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
 }
 
 async fn snapshot(session: &Session, args: DescribeArgs) -> Result<(), Failure> {
-    let files = storage_login::open(session, &args.account).await?;
+    let files = storage_login::open_share(session, &args.account, &args.name).await?;
     let metadata = tags(&args.metadata);
     let (id, mut properties) = files.snapshot_share(&args.name, &metadata).await?;
     properties.metadata = metadata;

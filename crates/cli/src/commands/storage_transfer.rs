@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use corro_client::ClientError;
 use corro_client::files::{ContentSettings, Destination, DownloadRange, FileSettings};
+use corro_client::{ClientError, FileService};
 
 use super::storage_file::ShareArgs;
 use super::storage_objects as objects;
@@ -126,6 +126,12 @@ impl AboutArgs {
 
 pub async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
     let path = remote_path(args.path.as_deref(), &args.source)?;
+    if args.source.is_dir() {
+        let (source, share) = (args.source.display(), &args.share.share_name);
+        return Err(Failure::new(format!("{source} is a directory")).hint(format!(
+            "upload the files in it with 'corro storage file upload-batch --source {source} --destination {share}'"
+        )));
+    }
     if !args.source.is_file() {
         return Err(Failure::new(format!("there is no file {} to upload", args.source.display()))
             .hint("give the path of a file on this machine with --source"));
@@ -158,8 +164,33 @@ pub async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failu
     let connections = args.transfer.max_connections.into();
     let to = Destination { path: &destination, append: args.open_mode.starts_with('a') };
     let download = files.download(&args.share.share_name, &args.path, range, to, connections, &progress);
-    let download = watched(download, &bar).await?;
+    let download = match watched(download, &bar).await {
+        Ok(download) => download,
+        Err(failure) => {
+            let share = &args.share.share_name;
+            let hint = format!(
+                "download the files in it with 'corro storage file download-batch --source {share} --destination . \
+                 --pattern \"{}/*\"'",
+                args.path.trim_matches('/')
+            );
+            return Err(unless_directory(&files, (share, &args.path), failure, &hint).await);
+        }
+    };
     session.print_shaped(&objects::downloaded(&args.path, &download), None)
+}
+
+/// The failure of a command about a file; or, when a directory has its name, that.
+pub async fn unless_directory(
+    files: &FileService,
+    (share, path): (&str, &str),
+    failure: Failure,
+    hint: &str,
+) -> Failure {
+    if failure.exit == INTERRUPTED || files.directory_properties(share, path).await.is_err() {
+        return failure;
+    }
+    let message = format!("{} on the share {share} is a directory, not a file", path.trim_matches('/'));
+    Failure { exit: failure.exit, ..Failure::new(message) }.hint(hint)
 }
 
 /// Sees a transfer to its end, or to Ctrl-C: then it is dropped, and a download takes its unfinished file along.

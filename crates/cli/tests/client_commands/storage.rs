@@ -38,6 +38,44 @@ fn files_go_up_and_come_down_unchanged() {
 }
 
 #[test]
+fn what_is_wrong_with_a_path_or_a_key_is_said_with_its_name() {
+    let mut world = World::new();
+    world.start("127.0.0.1:0");
+    prepare(&world);
+    world.out("storage directory create -n cifar -s myshare --account-name acc");
+    fs::create_dir(world.path("tree")).expect("made");
+    let absent = "The specified resource does not exist: nope on the share myshare of the account acc";
+    let directory = "cifar on the share myshare is a directory, not a file";
+    let rule = "'s2' is not a valid share name: use";
+    for (line, code, parts) in [
+        ("storage file show -s myshare -p nope", 3, [absent, ""]),
+        ("storage file download -s myshare -p nope", 1, ["The specified resource does not exist", "nope"]),
+        ("storage file delete -s myshare -p nope", 1, ["The specified resource does not exist", "nope"]),
+        (
+            "storage file show -s other -p x",
+            3,
+            ["share does not exist: other in the account acc", "storage share list"],
+        ),
+        ("storage file exists -s myshare -p x --account-key Zm9v", 1, ["the key is not one of the account acc", ""]),
+        ("storage file show -s myshare -p cifar", 3, [directory, "'corro storage directory show'"]),
+        ("storage file download -s myshare -p cifar", 1, [directory, "download-batch --source myshare"]),
+        ("storage file delete -s myshare -p cifar/", 1, [directory, "'corro storage directory delete'"]),
+        ("storage file upload -s myshare --source tree", 1, ["tree is a directory", "upload-batch --source tree"]),
+        ("storage share show -n s2", 1, [rule, ""]),
+        ("storage share exists -n s2", 1, [rule, ""]),
+        ("storage share delete -n s2", 1, [rule, ""]),
+        ("storage file list -s s2", 1, [rule, ""]),
+        ("storage directory show -s s2 -n x", 1, [rule, ""]),
+    ] {
+        let output = world.run(&format!("{line} --account-name acc"));
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{line}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{line}: {said}");
+    }
+    assert_eq!(world.json("storage file exists -s myshare -p cifar --account-name acc"), json!({"exists": false}));
+}
+
+#[test]
 fn a_download_replaces_plain_files_only() {
     let mut world = World::new();
     world.start("127.0.0.1:0");
@@ -147,7 +185,7 @@ fn ctrl_c_ends_transfers_and_leaves_nothing() {
         "HTTP/1.1 206 Partial Content\r\netag: \"1\"\r\ncontent-length: {length}\r\ncontent-range: bytes 0-{}/{length}\r\n\r\n",
         length - 1
     );
-    let (child, mut stream) = stuck(&world, "storage file download -p f -s s", &head);
+    let (child, mut stream) = stuck(&world, "storage file download -p f -s sss", &head);
     stream.write_all(&vec![7; length / 2]).expect("it listens");
     let written =
         || fs::read_dir(world.dir.path()).expect("listed").flatten().map(|e| e.metadata().expect("there").len());
@@ -156,6 +194,6 @@ fn ctrl_c_ends_transfers_and_leaves_nothing() {
     assert_eq!(written().count(), 0, "the unfinished file is gone");
 
     fs::write(world.path("f.txt"), "content").expect("written");
-    let (child, _stream) = stuck(&world, "storage file upload -s s --source f.txt", "");
+    let (child, _stream) = stuck(&world, "storage file upload -s sss --source f.txt", "");
     interrupted(child, "error: the upload was stopped: f.txt on the share is incomplete");
 }

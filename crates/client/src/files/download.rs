@@ -82,7 +82,7 @@ impl FileService {
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE && range == DownloadRange::default() {
             // How an empty file answers a range. Its properties come with the plain request.
             let response = self.send(Method::GET, place, &[], &[], Bytes::new()).await?;
-            let answer = read(&self.transport, response).await?;
+            let answer = self.read(response, place).await?;
             let bytes = answer.body.len() as u64;
             draft.write(vec![answer.body.clone()], 0).await?;
             let properties = file_properties_of(&answer.headers, bytes);
@@ -90,7 +90,7 @@ impl FileService {
             return Ok(First { download, stored: bytes, counter: Counter::new(bytes, progress) });
         }
         if !response.status().is_success() {
-            return Err(read(&self.transport, response).await.err().unwrap_or_else(|| unexpected(path)));
+            return Err(self.read(response, place).await.err().unwrap_or_else(|| unexpected(path)));
         }
         let content_range = response.headers().get("content-range").and_then(|v| v.to_str().ok()).map(str::to_owned);
         let total = match (&content_range, response.content_length()) {
@@ -133,7 +133,7 @@ impl FileService {
         let (from, to) = (offset + start, offset + start + length - 1);
         let response = self.get_range(place, from, to).await?;
         if !response.status().is_success() {
-            return Err(read(&self.transport, response).await.err().unwrap_or_else(|| unexpected(place.1)));
+            return Err(self.read(response, place).await.err().unwrap_or_else(|| unexpected(place.1)));
         }
         let same = response.headers().get("etag").and_then(|value| value.to_str().ok()) == etag;
         if !same {

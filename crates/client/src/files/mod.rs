@@ -8,6 +8,7 @@ mod download;
 mod draft;
 mod links;
 mod properties;
+mod refusal;
 mod settings;
 mod tree;
 mod upload;
@@ -24,6 +25,7 @@ use reqwest::{Method, Response};
 
 use crate::transport::{Answer, Transport};
 use crate::{ClientError, Trust, xml};
+use refusal::{About, explained};
 
 pub use download::{Download, DownloadRange};
 pub use draft::Destination;
@@ -147,7 +149,14 @@ impl FileService {
         body: Bytes,
     ) -> Result<Answer, ClientError> {
         let response = self.send(method, (share, path), query, headers, body).await?;
-        read(&self.transport, response).await
+        self.read(response, (share, path)).await
+    }
+
+    /// Reads the answer to a request about `share` and `path`; an error answer becomes an error that names them.
+    async fn read(&self, response: Response, (share, path): (&str, &str)) -> Result<Answer, ClientError> {
+        let answer = whole(&self.transport, response).await?;
+        let about = About { account: &self.account, share, path };
+        if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(explained(&answer, about))) }
     }
 
     /// Like `request`, but any answer is returned as soon as its head is there.
@@ -226,14 +235,18 @@ where
 }
 
 /// Reads the answer; an error answer becomes an error.
-pub(crate) async fn read(transport: &Transport, mut response: Response) -> Result<Answer, ClientError> {
+pub(crate) async fn read(transport: &Transport, response: Response) -> Result<Answer, ClientError> {
+    let answer = whole(transport, response).await?;
+    if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(error_of(&answer))) }
+}
+
+async fn whole(transport: &Transport, mut response: Response) -> Result<Answer, ClientError> {
     let (status, headers) = (response.status(), response.headers().clone());
     let mut body = Vec::new();
     while let Some(chunk) = transport.chunk(&mut response).await? {
         body.extend_from_slice(&chunk);
     }
-    let answer = Answer { status, headers, body: body.into() };
-    if status.is_success() { Ok(answer) } else { Err(ClientError::Api(error_of(&answer))) }
+    Ok(Answer { status, headers, body: body.into() })
 }
 
 /// The service's XML error; for a HEAD request only the header is there.

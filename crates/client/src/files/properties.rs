@@ -7,7 +7,7 @@ use reqwest::header::HeaderMap;
 
 use super::settings::{borrowed, metadata_headers};
 use super::tree::{DIRECTORY, SHARE};
-use super::{ContentSettings, FileService, FileSettings, Metadata, read};
+use super::{ContentSettings, FileService, FileSettings, Metadata};
 use crate::transport::Answer;
 use crate::{ClientError, xml};
 
@@ -86,7 +86,7 @@ impl FileService {
         let response = self.send(Method::HEAD, (share, path), &[], &[], Bytes::new()).await?;
         // Read from the header: there is no body to measure.
         let length = response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse().ok());
-        let answer = read(&self.transport, response).await?;
+        let answer = self.read(response, (share, path)).await?;
         Ok(file_properties_of(&answer.headers, length.unwrap_or(0)))
     }
 

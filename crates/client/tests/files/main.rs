@@ -46,7 +46,11 @@ async fn a_wrong_key_is_an_error_of_the_service() {
     let api = error.api().expect("the server's own");
     assert_eq!(
         (api.status, api.code.as_str(), api.message.as_str()),
-        (403, "AuthenticationFailed", "It is AuthenticationFailed.")
+        (
+            403,
+            "AuthenticationFailed",
+            "Server failed to authenticate the request: the key is not one of the account acc, the signature is wrong or has expired, or there is no such account"
+        )
     );
     let invalid = FileService::new(&base, "acc", Credential::Key(Secret::new("not base64!")));
     assert!(matches!(invalid, Err(ClientError::InvalidAccountKey)));

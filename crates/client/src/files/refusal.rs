@@ -1,0 +1,93 @@
+//! What the file service's errors say to a person: which thing of which share and account they are about. Entered by
+//! `files` for every answer that is an error; that of a HEAD request has a code and no words at all.
+
+use corro_model::ApiError;
+
+use super::error_of;
+use crate::transport::Answer;
+
+/// What a request was about. Share and path may be empty.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    pub account: &'a str,
+    pub share: &'a str,
+    pub path: &'a str,
+}
+
+/// The error in an answer, with what it is about.
+pub fn explained(answer: &Answer, about: About<'_>) -> ApiError {
+    let error = error_of(answer);
+    let said = (!answer.body.is_empty()).then_some(error.message.as_str());
+    let message = words(&error.code, said, error.status, about);
+    ApiError { message, ..error }
+}
+
+fn words(code: &str, said: Option<&str>, status: u16, about: About<'_>) -> String {
+    let About { account, share, path } = about;
+    let path = path.trim_matches('/');
+    let place = match (share, path) {
+        ("", _) => format!("the account {account}"),
+        (share, "") => format!("the share {share} of the account {account}"),
+        (share, path) => format!("{path} on the share {share} of the account {account}"),
+    };
+    let known = match code {
+        "ResourceNotFound" => "The specified resource does not exist",
+        "ParentNotFound" => "The specified parent path does not exist",
+        "ShareNotFound" => return format!("The specified share does not exist: {share} in the account {account}"),
+        "ShareSnapshotNotFound" => "The specified share snapshot does not exist",
+        "AuthenticationFailed" => {
+            return format!(
+                "Server failed to authenticate the request: the key is not one of the account {account}, the signature is \
+                 wrong or has expired, or there is no such account"
+            );
+        }
+        "AuthorizationPermissionMismatch" => {
+            "This request is not authorized to perform this operation using this permission"
+        }
+        _ => {
+            return said
+                .map_or_else(|| format!("the file service answered with {status} ({code}): {place}"), str::to_owned);
+        }
+    };
+    match said {
+        // The server has named it already.
+        Some(said) if !path.is_empty() && said.contains(path) => said.to_owned(),
+        _ => format!("{known}: {place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_what_they_are_about() {
+        let about = |share, path| About { account: "acc", share, path };
+        for (code, said, about, expected) in [
+            (
+                "ResourceNotFound",
+                None,
+                about("s", "a/b"),
+                "The specified resource does not exist: a/b on the share s of the account acc",
+            ),
+            (
+                "ResourceNotFound",
+                Some("The specified resource does not exist."),
+                about("s", "a"),
+                "The specified resource does not exist: a on the share s of the account acc",
+            ),
+            ("ParentNotFound", Some("No parent of /a/b."), about("s", "/a/b"), "No parent of /a/b."),
+            ("ShareNotFound", None, about("s", "a"), "The specified share does not exist: s in the account acc"),
+            (
+                "AuthenticationFailed",
+                None,
+                about("s", ""),
+                "Server failed to authenticate the request: the key is not one of the account acc, the signature is wrong or has expired, or there is no such account",
+            ),
+            ("Odd", None, about("s", ""), "the file service answered with 400 (Odd): the share s of the account acc"),
+            ("Odd", Some("Why."), about("", ""), "Why."),
+        ] {
+            assert_eq!(words(code, said, 400, about), expected);
+        }
+    }
+}
