@@ -10,7 +10,7 @@ use corro_store::{AccountRecord, OperationGoal, State};
 use serde_json::json;
 
 use super::groups::living_group;
-use super::workspaces::group_name;
+use super::workspaces::{elsewhere, group_name};
 use super::{App, operations};
 
 const KINDS: [&str; 3] = ["Storage", "StorageV2", "BlobStorage"];
@@ -48,13 +48,17 @@ impl App {
             match &old {
                 Some(old) if old.group != group_key => return Err(taken(&name)),
                 Some(old) if old.deleting => return Err(being_deleted(&name)),
+                Some(old) if old.location != location => {
+                    let (kept, group) = (&old.location, group_name(txn.state(), &group_key));
+                    return Err(elsewhere(&group, &name, kept, &location));
+                }
                 _ => {}
             }
             let created = old.as_ref().map_or(now, |old| old.created);
             let settings = settings_of(&kind, properties.settings, created)?;
             let record = AccountRecord {
                 group: group_key,
-                location: old.as_ref().map_or(location, |old| old.location.clone()),
+                location,
                 sku,
                 kind,
                 tags: body.tags.unwrap_or_default(),

@@ -165,7 +165,8 @@ pub fn mark_deleting(txn: &mut Txn, key: &WorkspaceKey, now: Timestamp) -> Resul
     Ok(())
 }
 
-fn elsewhere(group: &str, name: &str, here: &str, there: &str) -> ApiError {
+/// Nothing moves: what exists somewhere is not made elsewhere.
+pub fn elsewhere(group: &str, name: &str, here: &str, there: &str) -> ApiError {
     let message = format!(
         "The resource '{name}' already exists in location '{here}' in resource group '{group}'. A resource with the same name cannot be created in location '{there}'. Please select a new resource name."
     );
