@@ -124,7 +124,9 @@ fn what_cannot_run_is_refused() {
     refused(&["-np", "2", "-H", "localhost:two", "true"], 1, &[format, "`localhost:two`"]);
     refused(&["-np", "2", "-H", "worker-7.example:2", "true"], 1, &["worker-7.example", "this machine only"]);
     refused(&["-np", "5", "-H", "localhost:2", "true"], 1, &["more processes (5)", "available slots (2)"]);
-    refused(&["-np", "0", "true"], 1, &["0 ranks"]);
+    for count in ["0", "four", "-1"] {
+        refused(&["-np", count, "true"], 2, &["--num-proc", "at least 1"]);
+    }
     refused(&["true"], 1, &["the number of ranks is missing"]);
     refused(&["-np", "2"], 2, &["COMMAND"]);
     refused(&["-np", "2", "--hostfile", "missing", "true"], 1, &["cannot read the host file missing"]);

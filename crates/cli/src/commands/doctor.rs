@@ -95,14 +95,16 @@ fn containers() -> Finding {
     let docker_host = std::env::var("DOCKER_HOST").ok().and_then(|url| url.strip_prefix("unix://").map(PathBuf::from));
     let usual = ["/var/run/docker.sock", "/run/podman/podman.sock"].map(PathBuf::from);
     let found = docker_host.into_iter().chain(usual).find(|path| UnixStream::connect(path).is_ok());
-    let how = "jobs that ask for a container need 'corro up --no-containers', which runs them directly on this machine";
-    match found {
-        Some(path) => {
-            let text = format!("an engine answers at {}, but this version does not use it yet: {how}", path.display());
-            finding(Mark::Note, "containers", text)
-        }
-        None => finding(Mark::Note, "containers", format!("no Docker or Podman engine answers: {how}")),
-    }
+    finding(Mark::Note, "containers", container_words(found.as_deref()))
+}
+
+/// An engine makes no difference yet, and nobody should go and install one.
+fn container_words(engine: Option<&Path>) -> String {
+    let found = engine.map_or_else(String::new, |path| format!(" (the engine at {} is left alone)", path.display()));
+    format!(
+        "this version starts none{found}: jobs that ask for one fail, or run directly on this machine with \
+         'corro up --no-containers'"
+    )
 }
 
 fn disk() -> Finding {

@@ -26,6 +26,11 @@ pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) 
     // output that nobody takes off our hands.
     tokio::spawn(async {
         if tokio::signal::ctrl_c().await.is_ok() {
+            if rustix::termios::isatty(io::stdout()) {
+                // The prompt shall not stand behind a half line. Not through the standard output of the program, whose
+                // lock may be held by the one that is stuck.
+                let _ = rustix::io::write(rustix::stdio::stdout(), b"\n");
+            }
             std::process::exit(0);
         }
     });

@@ -18,8 +18,8 @@ use crate::talk::say;
 
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// How many ranks to start; without it, one for each slot of the hosts
-    #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N")]
+    /// How many ranks to start, also as -np; without it, one for each slot of the hosts
+    #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N", allow_negative_numbers = true, value_parser = rank_count)]
     num_proc: Option<usize>,
 
     /// Hosts and their slots, for example localhost:4
@@ -88,12 +88,17 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(exit_byte(outcome.exit_code())))
 }
 
+fn rank_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("there must be at least 1 rank".to_owned()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("give a whole number, at least 1".to_owned()),
+    }
+}
+
 /// Exactly as many ranks as asked for. Upstream starts every slot that is listed even when `-np` says fewer, which
 /// surprises; more ranks than slots is refused as upstream does.
 fn choose_hosts(listed: Option<Vec<Host>>, num_proc: Option<usize>) -> Result<Vec<Host>> {
-    if num_proc == Some(0) {
-        bail!("cannot run 0 ranks\n\nhint: give a number from 1 with -n");
-    }
     match (listed, num_proc) {
         (None, None) => bail!("the number of ranks is missing\n\nhint: corro run -n 4 COMMAND"),
         (None, Some(n)) => Ok(vec![Host { name: "localhost".into(), slots: n }]),
@@ -256,7 +261,6 @@ mod tests {
         for (listed, n, expected) in [
             (None, Some(3), "localhost:3"),
             (None, None, "the number of ranks is missing"),
-            (None, Some(0), "cannot run 0 ranks"),
             (listed(), None, "a:2 b:2"),
             (listed(), Some(3), "a:2 b:1"),
             (listed(), Some(2), "a:2"),

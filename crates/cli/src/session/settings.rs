@@ -22,7 +22,13 @@ fn variable(section: &str, option: &str) -> String {
 fn read_file() -> Ini {
     let Some(path) = file_path() else { return Ini::default() };
     match fs::read(&path) {
-        Ok(text) => Ini::parse(&String::from_utf8_lossy(&text)),
+        Ok(text) => {
+            let ini = Ini::parse(&String::from_utf8_lossy(&text));
+            if let Some((line, why)) = ini.unused.first() {
+                say(format_args!("warning: {}, line {line}: {why}, so it is ignored", path.display()));
+            }
+            ini
+        }
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
                 say(format_args!("warning: {} cannot be read and is ignored: {error}", path.display()));
@@ -44,20 +50,26 @@ fn file_path() -> Option<PathBuf> {
 struct Ini {
     /// Section, option, value; the first two in lower case.
     values: Vec<(String, String, String)>,
+    /// Lines that say nothing: their numbers, and why.
+    unused: Vec<(usize, &'static str)>,
 }
 
 impl Ini {
     fn parse(text: &str) -> Ini {
         let mut ini = Ini::default();
         let mut section = String::new();
-        for line in text.trim_start_matches('\u{feff}').lines().map(str::trim) {
+        for (line_idx, line) in text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate() {
             if line.is_empty() || line.starts_with(['#', ';']) {
                 continue;
             }
             if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
                 section = name.0.trim().to_lowercase();
+            } else if section.is_empty() {
+                ini.unused.push((line_idx + 1, "no [section] stands above it"));
             } else if let Some((option, value)) = line.split_once(['=', ':']) {
                 ini.values.push((section.clone(), option.trim().to_lowercase(), value.trim().to_owned()));
+            } else {
+                ini.unused.push((line_idx + 1, "it is neither [section] nor 'option = value'"));
             }
         }
         ini
@@ -90,6 +102,13 @@ mod tests {
         ] {
             assert_eq!(ini.get(section, option).as_deref(), expected, "{section} {option}");
         }
+    }
+
+    #[test]
+    fn lines_that_say_nothing_are_noticed() {
+        assert!(Ini::parse("# a\n[core]\noutput = table\n").unused.is_empty());
+        assert_eq!(Ini::parse("\noutput = table\n").unused, [(2, "no [section] stands above it")]);
+        assert_eq!(Ini::parse("[core]\noutput").unused, [(2, "it is neither [section] nor 'option = value'")]);
     }
 
     #[test]
