@@ -80,6 +80,21 @@ impl Failure {
         Failure { hint: hint.or(failure.hint), ..failure }
     }
 
+    /// The error in the words of the command line: a field is named by the option that sets it. `options` are pairs of the
+    /// last word of a field and its option.
+    pub fn in_options(self, target: Option<&str>, options: &[(&str, &str)]) -> Failure {
+        let Some(field) = target.filter(|field| !field.is_empty()) else { return self };
+        let plain = self.message.strip_suffix(&format!(" ({field})")).unwrap_or(&self.message).to_owned();
+        let named = options.iter().fold(plain.clone(), |text, (word, option)| text.replace(word, option));
+        if named != plain {
+            return Failure { message: named, ..self };
+        }
+        match options.iter().find(|(word, _)| field.rsplit('.').next() == Some(word)) {
+            Some((_, option)) => Failure { message: format!("argument {option}: {plain}"), ..self },
+            None => self,
+        }
+    }
+
     /// `show` has its own exit code for what is not there.
     pub fn of_show(error: ClientError) -> Failure {
         let exit = if error.is_not_found() { 3 } else { 1 };
@@ -242,6 +257,19 @@ mod tests {
     fn a_hint_inside_an_error_is_found() {
         let failure = Failure::from(anyhow::anyhow!("disk full").context("cannot write x\n\nhint: make room"));
         assert_eq!(failure.to_string(), "error: cannot write x\n  because: disk full\n\nhint: make room\n");
+    }
+
+    #[test]
+    fn a_field_is_named_by_the_option_that_sets_it() {
+        let options = [("initialNodeCount", "--target"), ("accessTier", "--access-tier")];
+        let said = |field: &str, message: &str| {
+            let error = ApiError::invalid(field, message);
+            let target = error.target.clone();
+            Failure::from(error).in_options(target.as_deref(), &options).message
+        };
+        assert_eq!(said("properties.a.initialNodeCount", "initialNodeCount is 5: use less"), "--target is 5: use less");
+        assert_eq!(said("properties.accessTier", "'x' is none"), "argument --access-tier: 'x' is none");
+        assert_eq!(said("properties.other", "wrong"), "wrong (properties.other)");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The administrator of new nodes and file servers: name, key and password, from arguments, configuration file and this
 //! machine. Entered by `cluster create` and `file-server create`. Makes a key pair when asked to; that is all it changes.
 
+use std::process::{Command, Stdio};
+
 use clap::Args;
 use corro_model::Secret;
 use corro_model::batchai::UserAccountSettings;
@@ -58,21 +60,52 @@ pub fn account(args: &AdminArgs, file: FileAccount) -> Result<UserAccountSetting
 }
 
 fn ensure_key_pair() -> Result<String, Failure> {
-    let key = ssh_keys::ensure_key_pair(&home_dir()?.join(".ssh"), &format!("{}@{}", os_user(), host_name()))?;
+    let dir = home_dir()?.join(".ssh");
+    let key = ssh_keys::ensure_key_pair(&dir, &format!("{}@{}", os_user(), host_name()))?;
     if key.generated {
-        say("SSH key files id_rsa and id_rsa.pub have been generated under ~/.ssh to allow SSH access to the nodes. \
-             If using machines without permanent storage, back up your keys to a safe location.");
+        say(format_args!(
+            "SSH key files id_rsa and id_rsa.pub have been generated under {} to allow SSH access to the nodes. \
+             If using machines without permanent storage, back up your keys to a safe location.",
+            dir.display()
+        ));
     } else {
-        say("Reusing existing ssh public key from ~/.ssh");
+        say(format_args!("Reusing existing ssh public key from {}", dir.display()));
     }
     Ok(key.public_key)
 }
 
+/// As Python's `getpass.getuser`, which `az` asks: what the environment says, then who the process runs as. Empty when
+/// nobody knows.
 pub fn os_user() -> String {
-    ["LOGNAME", "USER", "USERNAME"].into_iter().find_map(env).unwrap_or_else(|| "corro".to_owned())
+    ["LOGNAME", "USER", "LNAME", "USERNAME"].into_iter().find_map(env).unwrap_or_else(own_name)
+}
+
+/// The system's own tool knows of every place where users may be written down.
+fn own_name() -> String {
+    let said = Command::new("id").arg("-un").stderr(Stdio::null()).output();
+    let name = said.ok().filter(|said| said.status.success()).map(|said| said.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim().to_owned()
 }
 
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_whose_it_is_without_its_environment() {
+        let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let uid = rustix::process::geteuid().as_raw().to_string();
+        let own =
+            passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|parts| parts.get(2) == Some(&&*uid));
+        // A user of a directory service is not in the file; the name is then all there is to look at.
+        match own {
+            Some(parts) => assert_eq!(own_name(), parts[0]),
+            None => assert!(!own_name().contains(char::is_whitespace)),
+        }
+    }
 }

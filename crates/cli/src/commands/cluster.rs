@@ -6,6 +6,7 @@ mod files;
 
 use clap::{Args, Subcommand};
 use corro_client::Client;
+use corro_model::ApiError;
 use corro_model::batchai::{
     AutoScaleSettings, Cluster, ClusterUpdateParameters, ClusterUpdateProperties, DeallocationOption,
     ManualScaleSettings, RemoteLoginInformation, ScaleSettings,
@@ -144,7 +145,7 @@ pub async fn run(session: &Session, command: ClusterCommand) -> Result<(), Failu
 
 async fn scale(session: &Session, chosen: &Chosen<NameArgs>, settings: ScaleSettings) -> Result<(), Failure> {
     let targets = resource::targets::<Clusters>(chosen)?;
-    validate::check_scale(&settings)?;
+    validate::check_scale(&settings).map_err(in_options)?;
     let parameters = ClusterUpdateParameters { properties: ClusterUpdateProperties { scale_settings: Some(settings) } };
     let mut scaled = Vec::new();
     for target in &targets {
@@ -152,6 +153,18 @@ async fn scale(session: &Session, chosen: &Chosen<NameArgs>, settings: ScaleSett
         scaled.push(cluster.map_err(|error| target.failure(error))?);
     }
     resource::print_each::<Clusters>(session, &scaled, chosen)
+}
+
+/// What is wrong with a scale, in the words of the options that gave it.
+fn in_options(error: ApiError) -> Failure {
+    let options = [
+        ("minimumNodeCount", "--min"),
+        ("maximumNodeCount", "--max"),
+        ("initialNodeCount", "--target"),
+        ("targetNodeCount", "--target"),
+    ];
+    let target = error.target.clone();
+    Failure::from(error).in_options(target.as_deref(), &options)
 }
 
 /// A fixed number of nodes.

@@ -43,8 +43,8 @@ pub struct DirectoryArgs {
 pub struct ListArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// Minutes the download links are good for
-    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
+    /// Minutes the download links are good for, 5 to 600
+    #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=600))]
     expiry: u32,
 }
 

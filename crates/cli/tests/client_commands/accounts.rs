@@ -124,8 +124,10 @@ fn an_account_keeps_what_it_was_made_with() {
     assert_eq!((&plain["accessTier"], &plain["identity"]), (&Value::Null, &Value::Null));
     assert_eq!(plain["networkRuleSet"]["bypass"], "AzureServices");
     for (args, says) in [
-        ("-n bad --default-action Deny", "networkAcls"),
-        ("-n bad --access-tier Hot", "accessTier"),
+        ("-n bad --default-action Deny", "argument --default-action: "),
+        ("-n bad --access-tier Hot", "argument --access-tier: "),
+        ("-n bad --https-only true", "leave --https-only out, or start it with --tls"),
+        ("-n plain -l eastus", "'plain' already exists in location 'westus' in resource group 'g'"),
         ("-n Bad_Name", "storage account"),
     ] {
         let refused = world.run(&format!("storage account create -g g {args}"));

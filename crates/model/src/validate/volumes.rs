@@ -25,10 +25,13 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
     for (i, container) in volumes.azure_blob_file_systems.iter().enumerate() {
         let at = format!("{field}.azureBlobFileSystems[{i}]");
         if blank(container.account_name.as_deref()) {
-            return refuse(&format!("{at}.accountName"), "it is empty: name the storage account");
+            return refuse(
+                &format!("{at}.accountName"),
+                "the name of the storage account is missing or empty: give accountName",
+            );
         }
         if blank(Some(&container.container_name)) {
-            return refuse(&format!("{at}.containerName"), "it is empty: name the container");
+            return refuse(&format!("{at}.containerName"), "the name of the container is empty: give containerName");
         }
         check_credentials(&at, container.credentials.as_ref())?;
         check_place(&at, &container.relative_mount_path, &mut mounted)?;

@@ -89,7 +89,9 @@ fn spec(args: &CreateArgs, target: &Target) -> Result<ClusterSpec, Failure> {
     };
     let account = admin::account(&args.admin, file.user_account_settings.clone().unwrap_or_default())?;
     let spec = cluster_spec::plan(file, &wanted(args), account)?;
-    validate::check_cluster(&spec)?;
+    let by_options = args.target.is_some() || args.min.is_some() || args.max.is_some();
+    let failure = |error| if by_options { super::in_options(error) } else { Failure::from(error) };
+    validate::check_cluster(&spec).map_err(failure)?;
     Ok(spec)
 }
 

@@ -74,8 +74,19 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let spinner = Spinner::start("Creating");
     let account = session.client()?.run::<AccountsCreate>(&target.values(), &parameters).await;
     drop(spinner);
-    session.print(Shape::StorageAccount, None, &account.map_err(|error| target.failure(error))?)
+    let account = account.map_err(|error| {
+        let field = error.api().and_then(|error| error.target.clone());
+        target.failure(error).in_options(field.as_deref(), &OPTIONS)
+    });
+    session.print(Shape::StorageAccount, None, &account?)
 }
+
+/// The last words of the fields that the options set.
+const OPTIONS: [(&str, &str); 3] = [
+    ("supportsHttpsTrafficOnly", "--https-only"),
+    ("accessTier", "--access-tier"),
+    ("networkAcls", "--default-action"),
+];
 
 impl CreateArgs {
     fn parameters(self, location: String) -> AccountCreateParameters {
