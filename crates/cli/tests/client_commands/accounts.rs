@@ -108,7 +108,7 @@ fn an_account_keeps_what_it_was_made_with() {
         ("/networkRuleSet/bypass", json!("Logging, Metrics")),
         ("/networkRuleSet/defaultAction", json!("Allow")),
         ("/primaryEndpoints/file", json!(format!("http://{address}/acc/"))),
-        ("/primaryEndpoints/queue", Value::Null),
+        ("/primaryEndpoints/queue", json!(format!("http://{address}/acc/"))),
         ("/lastGeoFailoverTime", Value::Null),
         ("/resourceGroup", json!("g")),
     ] {
