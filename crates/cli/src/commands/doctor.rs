@@ -174,3 +174,17 @@ fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_sent_to_install_an_engine() {
+        for engine in [None, Some(Path::new("/run/docker.sock"))] {
+            let words = container_words(engine);
+            assert!(words.starts_with("this version starts none"), "{words}");
+            assert_eq!(words.contains("/run/docker.sock"), engine.is_some(), "{words}");
+        }
+    }
+}
