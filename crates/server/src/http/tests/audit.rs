@@ -97,3 +97,19 @@ async fn nodes_without_a_good_credential_are_counted_as_strangers() {
     }
     assert!(statuses.contains(&401) && statuses.contains(&429));
 }
+
+#[tokio::test]
+async fn a_key_that_was_made_anew_is_named_and_a_join_without_a_token_is_no_join() {
+    let bench = Bench::new().await;
+    bench.furnish("g", "w").await;
+    let account = bench.account("g", "someaccount").await;
+    bench.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "Key2"})).await.is(200);
+    let filter = HistoryFilter { kind: Some("key".to_owned()), ..HistoryFilter::newest(9) };
+    let lines = bench.app.history(filter).await.expect("a history");
+    let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.resource.as_str())).collect();
+    assert_eq!(told, [("key.regenerated", "g/someaccount")]);
+    assert_eq!(lines[0].detail["key"], "key2");
+    let join = Request::post(corro_model::node::JOIN_PATH).header(header::HOST, "localhost").body(Body::empty());
+    bench.send(join.expect("a request")).await.refused(401, "AuthenticationFailed");
+    assert!(bench.noted(1).await.iter().any(|line| line.detail["status"] == 401));
+}
