@@ -1,13 +1,17 @@
 //! Output of any kind and size comes through exactly, also over the death of a server.
 
+use std::fs::File;
 use std::io::Read;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
 use crate::harness::host::peak_memory;
 use crate::harness::logs::wait_at;
-use crate::harness::{DEADLINE, IN_WORKSPACE, Site, wait_for};
+use crate::harness::{DEADLINE, IN_WORKSPACE, Site, signal, wait_for};
 
 /// 1 GB by a job, through the agent, the share and the server, to a client that only counts.
 #[test]
@@ -128,6 +132,34 @@ fn a_stream_survives_the_death_of_the_server() {
     let text = String::from_utf8(text).expect("text");
     assert!(text == all, "{} bytes of {}", text.len(), all.len());
     assert_eq!(site.wait_for_end("long")["executionState"], "succeeded");
+}
+
+/// The prompt does not stand behind a half line.
+#[test]
+fn a_stream_that_is_stopped_at_a_terminal_ends_its_line() {
+    let site = Site::start();
+    site.prepare(1);
+    site.submit_custom("half", 1, &format!("printf half; {}", wait_at("go")));
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).and_then(|()| unlockpt(&master)).expect("it can be opened");
+    let name = ptsname(&master, Vec::new()).expect("a name").into_string().expect("text");
+    let line = format!("batchai job file stream {IN_WORKSPACE} -e cifar -j half -f stdout.txt");
+    let mut command = site.command("corro");
+    let terminal = File::options().read(true).write(true).open(name).expect("the terminal");
+    let mut stream = command.args(line.split(' ')).stdout(terminal).stderr(Stdio::null()).spawn().expect("it starts");
+    // The last one that holds the terminal's other end must be the stream: then its end is the end of the text.
+    drop(command);
+    let (mut shown, mut text, mut piece) = (File::from(master), Vec::new(), [0; 64]);
+    while !text.ends_with(b"half") {
+        let n = shown.read(&mut piece).expect("something is shown");
+        text.extend(&piece[..n]);
+    }
+    signal(stream.id(), Signal::INT);
+    while let Ok(n @ 1..) = shown.read(&mut piece) {
+        text.extend(&piece[..n]);
+    }
+    assert_eq!((stream.wait().expect("it ended").code(), &*text), (Some(0), &b"half\r\n"[..]));
+    site.open_gate("go");
 }
 
 fn follow(site: &Site, job: &str) -> Child {
