@@ -12,6 +12,8 @@ use crate::{ClientError, Trust, journal};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest silence in the middle of an answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(100);
+/// The server gives up a connection without a request after 30 s; one taken up in that very moment would break.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection pool for one server.
 #[derive(Clone, Debug)]
@@ -46,6 +48,7 @@ impl Transport {
             .redirect(redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .tls_backend_preconfigured(tls)
             .user_agent(concat!("corro/", env!("CARGO_PKG_VERSION")));
         if host == "localhost" || host.starts_with("127.") || host == "[::1]" {

@@ -239,14 +239,19 @@ fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Volume
 /// Where the share lies on this machine, if whoever asked for it has a key of its account.
 fn local_source(app: &App, account: &str, share: &str, key: Option<&Secret>) -> Result<std::path::PathBuf, String> {
     check_key(app, account, key)?;
-    let missing =
-        || format!("there is no share '{share}' in the account '{account}': create it with 'storage share create'");
+    let missing = || {
+        format!(
+            "there is no share '{share}' in the account '{account}': create it with 'corro storage share create -n {share} --account-name {account}'"
+        )
+    };
     app.shares.host_path(account, share).ok().filter(|path| path.is_dir()).ok_or_else(missing)
 }
 
 fn check_key(app: &App, account: &str, key: Option<&Secret>) -> Result<(), String> {
     if app.raw_account_keys(account).is_none() {
-        return Err(format!("there is no storage account '{account}': create it with 'storage account create'"));
+        return Err(format!(
+            "there is no storage account '{account}': create it with 'corro storage account create -g GROUP -n {account}'"
+        ));
     }
     match key {
         None => Err(format!("no account key was given for '{account}': give it in the mount's credentials")),
