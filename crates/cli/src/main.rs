@@ -21,10 +21,6 @@ use std::process::ExitCode;
 use args::TopCommand;
 use failure::Failure;
 
-/// Made for many small things from many threads, of which a job is made.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     few_arenas();
     let arguments: Vec<_> = std::env::args_os().collect();
