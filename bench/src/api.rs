@@ -67,13 +67,7 @@ impl Api {
             if properties["nodeStateCounts"]["idleNodeCount"] != nodes {
                 return Ok(None);
             }
-            let job = self.runtime.block_on(self.client.get::<JobsGet>(&job_path(name)))?;
-            let status = serde_json::to_value(job.properties.status)?;
-            match status["executionState"].as_str() {
-                Some("succeeded") => Ok(Some(())),
-                Some("failed") => bail!("{name} failed: {}", status["executionInfo"]),
-                _ => Ok(None),
-            }
+            self.success(name)
         })
     }
 
@@ -106,15 +100,18 @@ impl Api {
 
     /// Waits until the job has succeeded.
     pub fn wait_for_success(&self, name: &str) -> Result<()> {
-        wait_for(&format!("the end of {name}"), LOOK, || {
-            let job = self.runtime.block_on(self.client.get::<JobsGet>(&job_path(name)))?;
-            let status = serde_json::to_value(job.properties.status)?;
-            match status["executionState"].as_str() {
-                Some("succeeded") => Ok(Some(())),
-                Some("failed") => bail!("{name} failed: {}", status["executionInfo"]),
-                _ => Ok(None),
-            }
-        })
+        wait_for(&format!("the end of {name}"), LOOK, || self.success(name))
+    }
+
+    /// `None` while it has not ended.
+    fn success(&self, name: &str) -> Result<Option<()>> {
+        let job = self.runtime.block_on(self.client.get::<JobsGet>(&job_path(name)))?;
+        let status = serde_json::to_value(job.properties.status)?;
+        match status["executionState"].as_str() {
+            Some("succeeded") => Ok(Some(())),
+            Some("failed") => bail!("{name} failed: {}", status["executionInfo"]),
+            _ => Ok(None),
+        }
     }
 
     pub fn wait_for_idle_nodes(&self, count: usize) -> Result<()> {
