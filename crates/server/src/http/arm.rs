@@ -1,12 +1,16 @@
-//! The resource manager's operations, each translated into a call of `app` and back. A flat table of small functions.
+//! The resource manager's operations, each translated into a call of `app` and back. A flat table of small functions: those
+//! of Batch AI are here, the others in rooms of their own.
+
+mod governance;
+mod groups;
+mod storage;
 
 use std::time::Duration;
 
+use corro_model::ApiError;
 use corro_model::arm::*;
 use corro_model::batchai::*;
-use corro_model::history::{HistoryEntry, HistoryFilter};
 use corro_model::ops::*;
-use corro_model::{ApiError, Timestamp};
 
 use super::answer::{Answer, Poll};
 use super::call::Call;
@@ -18,27 +22,26 @@ use crate::app::output_files::Listing;
 
 /// A poll is held for so long while the operation goes on: clients that ask again at once neither spin nor come late.
 const POLL_PATIENCE: Duration = Duration::from_secs(1);
-const ACCOUNT_PATIENCE: Duration = Duration::from_secs(30);
 
 type Result<T> = std::result::Result<Answer<T>, ApiError>;
 
 pub fn routes() -> Router {
     Router::default()
-        .on(SubscriptionsList, subscriptions)
-        .on(GroupsCreate, create_group)
-        .on(GroupsGet, get_group)
-        .on(GroupsCheck, check_group)
-        .on(GroupsList, list_groups)
-        .on(GroupsDelete, delete_group)
-        .on(GroupOperation, group_operation)
-        .on(AccountsCreate, create_account)
-        .on(AccountsGet, get_account)
-        .on(AccountsListByGroup, list_accounts)
-        .on(AccountsList, list_accounts)
-        .on(AccountsListKeys, list_keys)
-        .on(AccountsRegenerateKey, regenerate_key)
-        .on(AccountsDelete, delete_account)
-        .on(AccountsCheckName, check_account_name)
+        .on(SubscriptionsList, groups::subscriptions)
+        .on(GroupsCreate, groups::create_group)
+        .on(GroupsGet, groups::get_group)
+        .on(GroupsCheck, groups::check_group)
+        .on(GroupsList, groups::list_groups)
+        .on(GroupsDelete, groups::delete_group)
+        .on(GroupOperation, groups::group_operation)
+        .on(AccountsCreate, storage::create_account)
+        .on(AccountsGet, storage::get_account)
+        .on(AccountsListByGroup, storage::list_accounts)
+        .on(AccountsList, storage::list_accounts)
+        .on(AccountsListKeys, storage::list_keys)
+        .on(AccountsRegenerateKey, storage::regenerate_key)
+        .on(AccountsDelete, storage::delete_account)
+        .on(AccountsCheckName, storage::check_account_name)
         .on(WorkspacesCreate, create_workspace)
         .on(WorkspacesUpdate, update_workspace)
         .on(WorkspacesGet, get_workspace)
@@ -71,131 +74,12 @@ pub fn routes() -> Router {
         .on(UsagesList, list_usages)
         .on(OperationResult, operation_result)
         .on(OperationStatus, operation_status)
-        .on(PrincipalsCreate, create_principal)
-        .on(PrincipalsList, list_principals)
-        .on(PrincipalsGet, get_principal)
-        .on(PrincipalsDelete, delete_principal)
-        .on(PrincipalsReset, reset_principal)
-        .on(HistoryList, history)
-}
-
-// Groups and subscriptions
-
-async fn subscriptions(app: App, _call: Call<NoBody>) -> Result<Page<Subscription>> {
-    let subscription = Subscription {
-        id: format!("/subscriptions/{}", app.subscription),
-        subscription_id: app.subscription.to_string(),
-        display_name: SUBSCRIPTION_NAME.to_owned(),
-        state: "Enabled".to_owned(),
-    };
-    Ok(Answer::Ok(Page::whole(vec![subscription])))
-}
-
-async fn create_group(app: App, call: Call<GroupCreateParameters>) -> Result<Group> {
-    let (group, created) = app.create_group(call.param("group"), call.body).await?;
-    Ok(if created { Answer::Created(group) } else { Answer::Ok(group) })
-}
-
-async fn get_group(app: App, call: Call<NoBody>) -> Result<Group> {
-    Ok(Answer::Ok(app.group(&call.param("group"))?))
-}
-
-async fn check_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    Ok(if app.group(&call.param("group")).is_ok() { Answer::Nothing } else { Answer::Absent })
-}
-
-async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
-    let filter = call.query("$filter").map(parse_tag_filter).transpose()?;
-    let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
-    Ok(Answer::Ok(call.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
-}
-
-/// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing. A quote inside a value is written twice.
-fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>), ApiError> {
-    let read = || {
-        let (name, rest) = comparison(filter, "tagname")?;
-        let Some(rest) = rest.strip_prefix("and").filter(|rest| rest.starts_with(char::is_whitespace)) else {
-            return rest.is_empty().then_some((name, None));
-        };
-        let (value, rest) = comparison(rest, "tagvalue")?;
-        rest.is_empty().then_some((name, Some(value)))
-    };
-    read().ok_or_else(|| {
-        let message = format!("'{filter}' is not a filter this server knows: use tagname eq 'A' and tagvalue eq 'B'");
-        ApiError::new(400, "InvalidFilterInQueryString", message).about("$filter")
-    })
-}
-
-/// `NAME eq 'VALUE'` at the beginning of `text`: the value, and what follows it.
-fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
-    let text =
-        text.trim_start().strip_prefix(name)?.trim_start().strip_prefix("eq")?.trim_start().strip_prefix('\'')?;
-    let (mut value, mut rest) = (String::new(), text);
-    loop {
-        let (part, after) = rest.split_once('\'')?;
-        value.push_str(part);
-        match after.strip_prefix('\'') {
-            Some(more) => {
-                value.push('\'');
-                rest = more;
-            }
-            None => return Some((value, after.trim())),
-        }
-    }
-}
-
-async fn delete_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let operation = app.delete_group(call.param("group")).await?;
-    let path = path_of::<GroupOperation>(&[("subscription", &app.subscription), ("operation", &operation)]);
-    let location = format!("{}{path}?api-version={GROUPS_VERSION}", call.base_url);
-    Ok(Answer::Accepted(Poll { async_operation: None, location }))
-}
-
-async fn group_operation(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
-    operation_by_location(&app, &call, None)
-}
-
-// Storage accounts
-
-async fn create_account(app: App, call: Call<AccountCreateParameters>) -> Result<StorageAccount> {
-    let (group, account) = (call.param("group"), call.param("account"));
-    Ok(Answer::Ok(app.create_account(group, account, call.body, call.base_url).await?))
-}
-
-async fn get_account(app: App, call: Call<NoBody>) -> Result<StorageAccount> {
-    Ok(Answer::Ok(app.account(&call.param("group"), &call.param("account"), &call.base_url)?))
-}
-
-async fn list_accounts(app: App, call: Call<NoBody>) -> Result<Page<StorageAccount>> {
-    let group = call.param("group");
-    let group = (!group.is_empty()).then_some(group.as_str());
-    let accounts = app.readable(app.accounts(group, &call.base_url)?, |account| &account.id);
-    Ok(Answer::Ok(call.page(accounts, |account| &account.name)?))
-}
-
-async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
-    Ok(Answer::Ok(app.account_keys(&call.param("group"), &call.param("account"))?))
-}
-
-async fn regenerate_key(app: App, call: Call<RegenerateKeyRequest>) -> Result<AccountKeys> {
-    let (group, account) = (call.param("group"), call.param("account"));
-    Ok(Answer::Ok(app.regenerate_key(group, account, call.body.key_name).await?))
-}
-
-async fn delete_account(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    Ok(match app.delete_account(call.param("group"), call.param("account")).await? {
-        Some(operation) => {
-            // This operation has no polling: it is answered when the files are gone, unless there are very many.
-            app.operation_ends(&operation, ACCOUNT_PATIENCE).await;
-            Answer::Done
-        }
-        None => Answer::Nothing,
-    })
-}
-
-async fn check_account_name(app: App, call: Call<NameAvailabilityRequest>) -> Result<NameAvailability> {
-    Ok(Answer::Ok(app.account_name_availability(&call.body.name)))
+        .on(PrincipalsCreate, governance::create_principal)
+        .on(PrincipalsList, governance::list_principals)
+        .on(PrincipalsGet, governance::get_principal)
+        .on(PrincipalsDelete, governance::delete_principal)
+        .on(PrincipalsReset, governance::reset_principal)
+        .on(HistoryList, governance::history)
 }
 
 // Workspaces
@@ -440,70 +324,5 @@ fn begun_or<T>(app: &App, call: &Call<NoBody>, begun: Option<(String, String)>, 
     match begun {
         Some((operation, region)) => Answer::Accepted(poll(app, &call.base_url, &operation, &region)),
         None => otherwise,
-    }
-}
-
-// Principals
-
-async fn create_principal(app: App, call: Call<PrincipalCreateParameters>) -> Result<PrincipalCredential> {
-    Ok(Answer::Ok(app.create_principal(call.body).await?))
-}
-
-async fn list_principals(app: App, call: Call<NoBody>) -> Result<Page<Principal>> {
-    Ok(Answer::Ok(call.page(app.principals(), |principal| &principal.app_id)?))
-}
-
-async fn get_principal(app: App, call: Call<NoBody>) -> Result<Principal> {
-    Ok(Answer::Ok(app.principal(&call.param("principal"))?))
-}
-
-async fn delete_principal(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    Ok(if app.delete_principal(call.param("principal")).await? { Answer::Done } else { Answer::Nothing })
-}
-
-async fn reset_principal(app: App, call: Call<NoBody>) -> Result<PrincipalCredential> {
-    Ok(Answer::Ok(app.reset_principal(call.param("principal")).await?))
-}
-
-// History
-
-async fn history(app: App, call: Call<NoBody>) -> Result<Page<HistoryEntry>> {
-    let limit = call.number("maxresults", 1000, 1..=1000)? as usize;
-    let since = call.query("since").map(|text| {
-        let message = format!("since is '{text}': write a time as 2018-06-07T21:16:21Z");
-        Timestamp::parse(text).ok_or_else(|| ApiError::new(400, "InvalidQueryParameterValue", message).about("since"))
-    });
-    let before = call.number("marker", i64::MAX, 1..=i64::MAX)?;
-    let text = |name: &str| call.query(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let (resource, kind, actor) = (text("resource"), text("kind"), text("actor"));
-    let filter = HistoryFilter { resource, kind, actor, since: since.transpose()?, before: Some(before as u64), limit };
-    let value = app.history(filter).await?;
-    let more = value.len() == limit;
-    let next_link = value.last().filter(|_| more).map(|last| call.next_link(&last.number.to_string()));
-    Ok(Answer::Ok(Page { value, next_link }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tag_filters_are_read_with_whatever_their_values_hold() {
-        let check = |filter: &str, expected: Option<(&str, Option<&str>)>| {
-            let read = parse_tag_filter(filter).ok();
-            let read = read.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
-            assert_eq!(read, expected, "{filter}");
-        };
-        check("tagname eq 'a'", Some(("a", None)));
-        check(" tagname  eq 'a'  and tagvalue eq 'b' ", Some(("a", Some("b"))));
-        let inside = "tagname eq 'salt and pepper' and tagvalue eq 'x and tagvalue eq y'";
-        check(inside, Some(("salt and pepper", Some("x and tagvalue eq y"))));
-        check("tagname eq 'it''s' and tagvalue eq ''", Some(("it's", Some(""))));
-        check("tagname eq ''''", Some(("'", None)));
-        let more = "tagname eq 'a' and tagvalue eq 'b' x";
-        for wrong in ["", "tagname", "tagname eq a", "tagname eq 'a", "tagname eq 'a' or 'b'", "tagvalue eq 'b'", more]
-        {
-            check(wrong, None);
-        }
     }
 }

@@ -1,0 +1,111 @@
+//! Subscriptions and groups, with the filter of their list. Only the table in `arm` leads here.
+
+use corro_model::ApiError;
+use corro_model::arm::*;
+use corro_model::batchai::Page;
+use corro_model::ops::*;
+
+use super::{POLL_PATIENCE, Result, operation_by_location};
+use crate::app::App;
+use crate::http::answer::{Answer, Poll};
+use crate::http::call::Call;
+
+pub async fn subscriptions(app: App, _call: Call<NoBody>) -> Result<Page<Subscription>> {
+    let subscription = Subscription {
+        id: format!("/subscriptions/{}", app.subscription),
+        subscription_id: app.subscription.to_string(),
+        display_name: SUBSCRIPTION_NAME.to_owned(),
+        state: "Enabled".to_owned(),
+    };
+    Ok(Answer::Ok(Page::whole(vec![subscription])))
+}
+
+pub async fn create_group(app: App, call: Call<GroupCreateParameters>) -> Result<Group> {
+    let (group, created) = app.create_group(call.param("group"), call.body).await?;
+    Ok(if created { Answer::Created(group) } else { Answer::Ok(group) })
+}
+
+pub async fn get_group(app: App, call: Call<NoBody>) -> Result<Group> {
+    Ok(Answer::Ok(app.group(&call.param("group"))?))
+}
+
+pub async fn check_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    Ok(if app.group(&call.param("group")).is_ok() { Answer::Nothing } else { Answer::Absent })
+}
+
+pub async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
+    let filter = call.query("$filter").map(parse_tag_filter).transpose()?;
+    let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
+    Ok(Answer::Ok(call.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
+}
+
+/// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing. A quote inside a value is written twice.
+fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>), ApiError> {
+    let read = || {
+        let (name, rest) = comparison(filter, "tagname")?;
+        let Some(rest) = rest.strip_prefix("and").filter(|rest| rest.starts_with(char::is_whitespace)) else {
+            return rest.is_empty().then_some((name, None));
+        };
+        let (value, rest) = comparison(rest, "tagvalue")?;
+        rest.is_empty().then_some((name, Some(value)))
+    };
+    read().ok_or_else(|| {
+        let message = format!("'{filter}' is not a filter this server knows: use tagname eq 'A' and tagvalue eq 'B'");
+        ApiError::new(400, "InvalidFilterInQueryString", message).about("$filter")
+    })
+}
+
+/// `NAME eq 'VALUE'` at the beginning of `text`: the value, and what follows it.
+fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
+    let text =
+        text.trim_start().strip_prefix(name)?.trim_start().strip_prefix("eq")?.trim_start().strip_prefix('\'')?;
+    let (mut value, mut rest) = (String::new(), text);
+    loop {
+        let (part, after) = rest.split_once('\'')?;
+        value.push_str(part);
+        match after.strip_prefix('\'') {
+            Some(more) => {
+                value.push('\'');
+                rest = more;
+            }
+            None => return Some((value, after.trim())),
+        }
+    }
+}
+
+pub async fn delete_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    let operation = app.delete_group(call.param("group")).await?;
+    let path = path_of::<GroupOperation>(&[("subscription", &app.subscription), ("operation", &operation)]);
+    let location = format!("{}{path}?api-version={GROUPS_VERSION}", call.base_url);
+    Ok(Answer::Accepted(Poll { async_operation: None, location }))
+}
+
+pub async fn group_operation(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
+    operation_by_location(&app, &call, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tag_filters_are_read_with_whatever_their_values_hold() {
+        let check = |filter: &str, expected: Option<(&str, Option<&str>)>| {
+            let read = parse_tag_filter(filter).ok();
+            let read = read.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
+            assert_eq!(read, expected, "{filter}");
+        };
+        check("tagname eq 'a'", Some(("a", None)));
+        check(" tagname  eq 'a'  and tagvalue eq 'b' ", Some(("a", Some("b"))));
+        let inside = "tagname eq 'salt and pepper' and tagvalue eq 'x and tagvalue eq y'";
+        check(inside, Some(("salt and pepper", Some("x and tagvalue eq y"))));
+        check("tagname eq 'it''s' and tagvalue eq ''", Some(("it's", Some(""))));
+        check("tagname eq ''''", Some(("'", None)));
+        let more = "tagname eq 'a' and tagvalue eq 'b' x";
+        for wrong in ["", "tagname", "tagname eq a", "tagname eq 'a", "tagname eq 'a' or 'b'", "tagvalue eq 'b'", more]
+        {
+            check(wrong, None);
+        }
+    }
+}
