@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("launch", &[]),
     ("server", &["model", "sched", "store", "shares"]),
     ("agent", &["model", "shares", "client", "launch"]),
-    ("cli", &["model", "client", "server", "agent", "launch"]),
+    ("cli", &["model", "client", "server", "agent", "launch", "trainer"]),
     ("collectives", &[]),
     ("horovod-py", &["collectives"]),
     ("trainer", &["collectives"]),

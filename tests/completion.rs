@@ -54,7 +54,8 @@ fn bash_completes_commands_options_and_values() {
     check("corro", "corro batchai cluster auto-scale --m", &["--min", "--max"]);
     check("corro", "corro batchai cluster show --output t", &["table", "tsv"]);
     check("corro", "corro storage file upl", &["upload", "upload-batch"]);
-    check("corro", "corro workl", &[""]);
+    check("corro", "corro tr", &["train"]);
+    check("corro", "corro run --glo", &[""]);
     check("az", "az batchai workspace sh", &["show"]);
     check("az", "az batchai workspace show --work", &["--workspace"]);
 }

@@ -53,7 +53,18 @@ fn the_tutorial_runs_to_its_end_and_cleans_up() {
     let output = place.command("tutorial").arg("--quick").output().expect("it runs");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
-    for text in ["=== 7.", "$ corro batchai job file stream", "Epoch 1/", "names", "Done in"] {
+    for text in [
+        "=== 7.",
+        "$ corro batchai job file stream",
+        "400 train samples",
+        "Epoch 1/4",
+        " - val_acc: ",
+        "Saved trained model at ",
+        "Test accuracy: ",
+        "\"name\": \"keras_cifar10_trained_model.h5\"",
+        "4 ranks trained it together",
+        "Done in",
+    ] {
         assert!(out.contains(text), "{text:?} in {out}");
     }
     let accuracy = out.split("names ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number");
@@ -62,12 +73,27 @@ fn the_tutorial_runs_to_its_end_and_cleans_up() {
 }
 
 #[test]
+fn the_whole_tutorial_asks_for_its_images_before_anything_is_started() {
+    let place = Place::new();
+    for (arguments, text) in [
+        (&["--full"][..], "get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"),
+        (&["--full", "--data", "nowhere"], "nowhere: looked for data_batch_1.bin"),
+        (&["--full", "--quick"], "cannot be used with"),
+    ] {
+        let output = place.command("tutorial").args(arguments).output().expect("it runs");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && err.contains(text), "{text:?} in {err}");
+        assert!(output.stdout.is_empty() && place.is_clean(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
 fn a_tutorial_that_is_stopped_leaves_nothing_behind() {
-    for how in [Signal::INT, Signal::TERM, Signal::HUP] {
+    for (how, when) in [(Signal::INT, "cluster create"), (Signal::TERM, "Epoch 1/"), (Signal::HUP, "cluster create")] {
         let place = Place::new();
         let mut tutorial = place.begin();
         let mut lines = BufReader::new(tutorial.stdout.take().expect("it is piped")).lines();
-        lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("cluster create"))).expect("it gets there").ok();
+        lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(when))).expect("it gets there").ok();
         signal(tutorial.id(), how);
         std::thread::spawn(move || lines.for_each(drop));
         wait_for("the tutorial's end", || tutorial.try_wait().is_ok_and(|status| status.is_some()));

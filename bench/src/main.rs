@@ -3,15 +3,17 @@
 //!
 //! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
-//! `peers` (other engines), `swarm` and `http` (simulated agents),
+//! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for both), `swarm` and `http` (simulated agents),
 //! `stats`, `memory`, `machine`.
 
+mod allreduce;
 mod api;
 mod benchmarks;
 mod clients;
 mod content;
 mod disk;
 mod fixture;
+mod goal;
 mod http;
 mod machine;
 mod memory;
@@ -20,10 +22,12 @@ mod rank;
 mod site;
 mod stats;
 mod swarm;
+mod trainer;
+mod words;
 
 use std::process::ExitCode;
 
-use benchmarks::{BENCHMARKS, Scale};
+use benchmarks::{BENCHMARKS, Run, Scale};
 
 const USAGE: u8 = 2;
 
@@ -36,25 +40,37 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|word| word == swarm::WORD) {
         return swarm::run(&arguments[1..]);
     }
-    let (name, scale) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [name] => (name, Scale::Full),
-        [name, "--quick"] | ["--quick", name] => (name, Scale::Quick),
-        _ => {
-            eprintln!("usage: corro-bench NAME [--quick]");
-            return ExitCode::from(USAGE);
-        }
+    if arguments.first().is_some_and(|word| word == allreduce::worker::WORD) {
+        return allreduce::worker::run(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|word| word == trainer::worker::WORD) {
+        return trainer::worker::run(&arguments[1..]);
+    }
+    let scale = if arguments.iter().any(|word| word == "--quick") { Scale::Quick } else { Scale::Full };
+    let arguments: Vec<String> = arguments.into_iter().filter(|word| word != "--quick").collect();
+    let Some((name, options)) = arguments.split_first() else {
+        eprintln!("usage: corro-bench NAME [--quick] [OPTIONS]");
+        return ExitCode::from(USAGE);
     };
-    let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == name) else {
+    let Some(benchmark) = BENCHMARKS.iter().find(|benchmark| benchmark.name == *name) else {
         let names: Vec<_> = BENCHMARKS.iter().map(|benchmark| benchmark.name).collect();
         eprintln!("there is no benchmark '{name}'; there are: {}", names.join(", "));
         return ExitCode::from(USAGE);
     };
+    if matches!(benchmark.run, Run::Plain(_)) && !options.is_empty() {
+        eprintln!("{name} takes no option but --quick");
+        return ExitCode::from(USAGE);
+    }
     println!("benchmark: {name} ({})", if scale == Scale::Quick { "quick" } else { "full" });
     println!("promise: {}", benchmark.promise);
     machine::describe();
     println!();
     let before = machine::Usage::now();
-    match (benchmark.run)(scale) {
+    let result = match benchmark.run {
+        Run::Plain(run) => run(scale),
+        Run::Options(run) => run(scale, options),
+    };
+    match result {
         Ok(verdict) => {
             println!("\nload average at the end: {}", machine::load_average());
             let others = before.zip(machine::Usage::now()).and_then(|(before, now)| now.others_since(&before));

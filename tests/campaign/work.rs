@@ -18,8 +18,11 @@ const FOLLOWERS: u64 = 2;
 
 pub struct Workers {
     hands: Vec<JoinHandle<()>>,
-    followers: Vec<JoinHandle<Vec<Streamed>>>,
+    followers: Followers,
 }
+
+/// Each ends with the job whose log it follows.
+pub struct Followers(Vec<JoinHandle<Vec<Streamed>>>);
 
 /// What a follower got of one job's log.
 pub struct Streamed {
@@ -37,13 +40,20 @@ pub fn start(desk: &Desk, ledger: &Arc<Ledger>, over: &Arc<AtomicBool>, seed: u6
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
         std::thread::spawn(move || follow(&desk, &ledger, &over, dice_of(10 + i, seed)))
     });
-    Workers { hands, followers: followers.collect() }
+    Workers { hands, followers: Followers(followers.collect()) }
 }
 
 impl Workers {
-    pub fn join(self) -> Vec<Streamed> {
+    /// Nobody submits or resizes any more.
+    pub fn stop(self) -> Followers {
         self.hands.into_iter().for_each(|hand| hand.join().expect("a worker did not panic"));
-        self.followers.into_iter().flat_map(|follower| follower.join().expect("a follower did not panic")).collect()
+        self.followers
+    }
+}
+
+impl Followers {
+    pub fn join(self) -> Vec<Streamed> {
+        self.0.into_iter().flat_map(|follower| follower.join().expect("a follower did not panic")).collect()
     }
 }
 

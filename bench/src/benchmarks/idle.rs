@@ -46,15 +46,15 @@ pub fn run(scale: Scale) -> Result<Verdict> {
 
 /// Chapters 4 to 7 of the tutorial: upload, submit, stream, list, download.
 fn train(site: &Site, scale: Scale) -> Result<()> {
-    let settings = json!({"epochs": scale.pick(12, 60), "steps": 120, "batch": 32, "learningRate": 0.05});
-    std::fs::write(site.path().join("workload.json"), settings.to_string())?;
+    let settings = json!({"epochs": scale.pick(4, 16), "batch": 8, "synthetic": {"train": 500, "test": 400}});
+    std::fs::write(site.path().join("settings.json"), settings.to_string())?;
     let place = format!("-s {SHARE} --account-name {ACCOUNT}");
-    site.corro(&format!("storage file upload {place} --path cifar --source workload.json"))?;
+    site.corro(&format!("storage file upload {place} --path cifar --source settings.json"))?;
     let corro = crate::site::corro_binary()?.display().to_string().replace('\'', r"'\''");
     let share = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar";
     let job = job_json(json!({"horovodSettings": {
-        "pythonScriptFilePath": format!("{share}/workload.json"),
-        "pythonInterpreterPath": format!("'{corro}' workload"),
+        "pythonScriptFilePath": format!("{share}/settings.json"),
+        "pythonInterpreterPath": format!("'{corro}' train"),
         "commandLineArgs": format!("--dir={share}")
     }}));
     std::fs::write(site.path().join("job.json"), job.to_string())?;
@@ -64,7 +64,7 @@ fn train(site: &Site, scale: Scale) -> Result<()> {
     ))?;
     site.corro(&format!("batchai job file stream {IN_WORKSPACE} -e {EXPERIMENT} -j {name} -f stdout.txt"))?;
     site.corro(&format!("batchai job file list {IN_WORKSPACE} -e {EXPERIMENT} -j {name} -o table"))?;
-    site.corro(&format!("storage file download {place} --path cifar/saved_models/softmax_model.json"))
+    site.corro(&format!("storage file download {place} --path cifar/saved_models/keras_cifar10_trained_model.h5"))
 }
 
 /// RSS and PSS of the server, over two seconds of rest.

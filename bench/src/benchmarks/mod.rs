@@ -1,6 +1,7 @@
 //! The benchmarks, one file each, and the table of them. A file's first line is what `bench/run` shows in its list.
 
 mod agents;
+mod allreduce;
 mod binary;
 mod idle;
 mod jobs;
@@ -9,6 +10,7 @@ mod plan;
 mod start;
 mod submit;
 mod submits;
+mod trainer;
 mod transfer;
 mod up;
 
@@ -17,7 +19,14 @@ use anyhow::Result;
 pub struct Benchmark {
     pub name: &'static str,
     pub promise: &'static str,
-    pub run: fn(Scale) -> Result<Verdict>,
+    pub run: Run,
+}
+
+pub enum Run {
+    /// Takes no option but `--quick`.
+    Plain(fn(Scale) -> Result<Verdict>),
+    /// Gets the other words of the command line.
+    Options(fn(Scale, &[String]) -> Result<Verdict>),
 }
 
 /// How many samples there is time for.
@@ -44,18 +53,22 @@ pub struct Verdict {
     pub figures: String,
 }
 
+use Run::{Options, Plain};
+
 pub const BENCHMARKS: &[Benchmark] = &[
-    Benchmark { name: "agents", promise: agents::PROMISE, run: agents::run },
-    Benchmark { name: "binary", promise: binary::PROMISE, run: binary::run },
-    Benchmark { name: "idle", promise: idle::PROMISE, run: idle::run },
-    Benchmark { name: "jobs", promise: jobs::PROMISE, run: jobs::run },
-    Benchmark { name: "lists", promise: lists::PROMISE, run: lists::run },
-    Benchmark { name: "plan", promise: plan::PROMISE, run: plan::run },
-    Benchmark { name: "start", promise: start::PROMISE, run: start::run },
-    Benchmark { name: "submit", promise: submit::PROMISE, run: submit::run },
-    Benchmark { name: "submits", promise: submits::PROMISE, run: submits::run },
-    Benchmark { name: "transfer", promise: transfer::PROMISE, run: transfer::run },
-    Benchmark { name: "up", promise: up::PROMISE, run: up::run },
+    Benchmark { name: "agents", promise: agents::PROMISE, run: Plain(agents::run) },
+    Benchmark { name: "allreduce", promise: allreduce::PROMISE, run: Options(allreduce::run) },
+    Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
+    Benchmark { name: "idle", promise: idle::PROMISE, run: Plain(idle::run) },
+    Benchmark { name: "jobs", promise: jobs::PROMISE, run: Plain(jobs::run) },
+    Benchmark { name: "lists", promise: lists::PROMISE, run: Plain(lists::run) },
+    Benchmark { name: "plan", promise: plan::PROMISE, run: Plain(plan::run) },
+    Benchmark { name: "start", promise: start::PROMISE, run: Plain(start::run) },
+    Benchmark { name: "submit", promise: submit::PROMISE, run: Plain(submit::run) },
+    Benchmark { name: "submits", promise: submits::PROMISE, run: Plain(submits::run) },
+    Benchmark { name: "trainer", promise: trainer::PROMISE, run: Options(trainer::run) },
+    Benchmark { name: "transfer", promise: transfer::PROMISE, run: Plain(transfer::run) },
+    Benchmark { name: "up", promise: up::PROMISE, run: Plain(up::run) },
 ];
 
 #[cfg(test)]

@@ -1,15 +1,20 @@
 //! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
-//! this machine only, ended by the ids of their processes. Entered by `jobs`. A peer that cannot be set up says why; its
-//! figures are never guessed.
+//! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce` and `trainer`. A peer that cannot be set
+//! up says why; its figures are never guessed.
 
 pub mod hyperqueue;
+pub mod mpi;
 pub mod slurm;
+pub mod tensorflow;
+pub mod torch;
 
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 /// For a daemon to end in order.
@@ -55,6 +60,66 @@ pub fn output_of(command: &mut Command) -> Result<String> {
         bail!("{name} ended with {}: {}", output.status, said.lines().last().unwrap_or_default());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What a command has printed, and whether it came to its end within its time.
+#[derive(Debug)]
+pub struct Said {
+    pub text: String,
+    pub whole: bool,
+}
+
+/// As `output_of`, but the command is ended when it takes too long, and when the benchmark dies.
+pub fn output_within(command: &mut Command, limit: Duration) -> Result<Said> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = tempfile::tempdir()?;
+    let (out, err) = (output.path().join("out"), output.path().join("err"));
+    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    // SAFETY: runs between fork and exec and makes one system call.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+    }
+    let mut daemon = Daemon(command.spawn().with_context(|| format!("cannot start {name}"))?);
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = daemon.0.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            drop(daemon);
+            return Ok(Said { text: fs::read_to_string(&out)?, whole: false });
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    };
+    if !status.success() {
+        let said = fs::read_to_string(&err)? + &fs::read_to_string(&out)?;
+        bail!("{name} ended with {status}: {}", last_words(&said));
+    }
+    Ok(Said { text: fs::read_to_string(&out)?, whole: true })
+}
+
+/// The end of what was said before a failure, on one line.
+pub fn last_words(said: &str) -> String {
+    let mut lines: Vec<&str> =
+        said.lines().map(str::trim).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
+    lines.split_off(lines.len().saturating_sub(3)).join(" / ")
+}
+
+/// Installs Debian's packages, which takes root.
+pub fn install(packages: &str) -> Result<()> {
+    let apt = "apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120";
+    let by_hand = || format!("cannot install it; by hand: apt-get install {packages}");
+    ensure!(rustix::process::geteuid().is_root(), by_hand());
+    println!("installing {packages}");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("apt-get update -qq && {apt} {packages}"));
+    output_of(command.env("DEBIAN_FRONTEND", "noninteractive")).with_context(by_hand).map(|_| ())
+}
+
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    places.map(|place| place.join(program)).find(|file| file.is_file())
 }
 
 /// How many files are in a directory.

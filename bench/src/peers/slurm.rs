@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
-use super::{Daemon, count_files, output_of};
+use super::{Daemon, count_files, find, install, output_of};
 use crate::site::wait_for;
 
 const NODES: usize = 4;
@@ -32,7 +32,7 @@ impl Slurm {
     /// Installs what is missing, starts everything and waits until all nodes are idle.
     pub fn start(directory: &Path) -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "Slurm's daemons need root here");
-        install()?;
+        install_missing()?;
         let directory = directory.join("slurm");
         for name in ["run", "state", "log", "out"] {
             fs::create_dir_all(directory.join(name))?;
@@ -142,23 +142,11 @@ impl Drop for Slurm {
     }
 }
 
-fn install() -> Result<()> {
-    let missing = ["slurmctld", "slurmd", "sbatch", "munged"].iter().any(|name| find(name).is_none());
-    if missing {
-        let mut command = Command::new("sh");
-        let packages = "slurmctld slurmd slurm-client munge";
-        command.arg("-c").arg(format!(
-            "apt-get update -qq && apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120 {packages}"
-        ));
-        output_of(command.env("DEBIAN_FRONTEND", "noninteractive")).context("cannot install Slurm from packages")?;
+fn install_missing() -> Result<()> {
+    if ["slurmctld", "slurmd", "sbatch", "munged"].iter().any(|name| find(name).is_none()) {
+        install("slurmctld slurmd slurm-client munge")?;
     }
     Ok(())
-}
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|place| place.join(program)).find(|file| file.is_file())
 }
 
 /// One processor a node, so that a node runs one job at a time as Corro's do. What makes it fast: no accounting, no

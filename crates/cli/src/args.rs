@@ -6,9 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, completion, doctor, group, job_why, login, run, server, storage, tutorial, up, upkeep,
+    ad, agent, batchai, completion, doctor, group, job_why, login, run, server, storage, train, tutorial, up, upkeep,
 };
-use crate::workload::WorkloadArgs;
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
 #[derive(Parser, Debug)]
@@ -43,6 +42,8 @@ pub enum TopCommand {
     Agent(agent::AgentArgs),
     /// Run a command as several ranks on this machine, without a server
     Run(run::RunArgs),
+    /// Train the tutorial's network, alone or as one of many ranks
+    Train(train::TrainArgs),
     /// See the whole tutorial run on this machine, from cluster to trained model
     Tutorial(tutorial::TutorialArgs),
     /// Ask about a job in plain words
@@ -56,14 +57,11 @@ pub enum TopCommand {
         after_help = "Examples:\n  source <(corro completion bash)\n  corro completion zsh > ~/.zfunc/_corro\n  corro completion fish > ~/.config/fish/completions/corro.fish"
     )]
     Completion(completion::CompletionArgs),
-    /// The built-in training of the tutorial; started by its job
-    #[command(hide = true)]
-    Workload(WorkloadArgs),
 }
 
 const SECTIONS: [(&str, &[&str]); 2] = [
     ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account"]),
-    ("Running Corro", &["up", "server", "agent", "run", "job", "admin", "tutorial", "doctor", "completion"]),
+    ("Running Corro", &["up", "server", "agent", "run", "train", "job", "admin", "tutorial", "doctor", "completion"]),
 ];
 
 const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";

@@ -14,7 +14,6 @@ mod prompt;
 mod session;
 mod ssh_keys;
 mod talk;
-mod workload;
 
 use std::process::ExitCode;
 
@@ -72,11 +71,11 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Server(args) => commands::server::run(args).await.map(done),
         TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
         TopCommand::Admin(args) => commands::upkeep::run(args).await.map(done),
+        TopCommand::Train(args) => commands::train::run(args).map(done),
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Job(args) => commands::job_why::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).map(done),
         TopCommand::Completion(args) => commands::completion::run(args, args::for_completion()).map(done),
-        TopCommand::Workload(args) => Ok(workload::run(&args).map(done)?),
         TopCommand::Run(args) => Ok(commands::run::run(args).await?),
     }
 }

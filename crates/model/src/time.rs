@@ -46,8 +46,18 @@ impl Timestamp {
         text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_millisecond()))
     }
 
-    fn civil(self) -> jiff::Zoned {
-        jiff::Timestamp::from_millisecond(self.0).unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC)
+    /// The simple way to write it, also before the year 0.
+    fn by_pattern(self) -> String {
+        let whole = self.civil().strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        match self.0.rem_euclid(1000) {
+            0 => format!("{whole}Z"),
+            millis => format!("{whole}.{}Z", format!("{millis:03}").trim_end_matches('0')),
+        }
+    }
+
+    fn civil(self) -> jiff::civil::DateTime {
+        let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
+        jiff::tz::Offset::UTC.to_datetime(time)
     }
 }
 
@@ -60,16 +70,34 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
+/// A page of jobs has thousands of these, so the digits are put in their places by hand.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = self.civil().strftime("%Y-%m-%dT%H:%M:%S").to_string();
-        match self.0.rem_euclid(1000) {
-            0 => write!(f, "{whole}Z"),
-            millis => {
-                let fraction = format!("{millis:03}");
-                write!(f, "{whole}.{}Z", fraction.trim_end_matches('0'))
-            }
+        let (time, millis) = (self.civil(), self.0.rem_euclid(1000) as u16);
+        let Ok(year) = u16::try_from(time.year()) else { return f.write_str(&self.by_pattern()) };
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        put(&mut text[..4], year);
+        let parts = [time.month(), time.day(), time.hour(), time.minute(), time.second()];
+        for (part, at) in parts.into_iter().zip([5, 8, 11, 14, 17]) {
+            put(&mut text[at..at + 2], part.unsigned_abs().into());
         }
+        put(&mut text[20..23], millis);
+        let end = match millis {
+            0 => 19,
+            millis if millis % 100 == 0 => 21,
+            millis if millis % 10 == 0 => 22,
+            _ => 23,
+        };
+        text[end] = b'Z';
+        f.write_str(std::str::from_utf8(&text[..=end]).expect("digits and separators are ASCII"))
+    }
+}
+
+/// Writes a number into its place, with zeros before it.
+fn put(place: &mut [u8], mut number: u16) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 
@@ -175,6 +203,18 @@ mod tests {
         let time = Timestamp::parse("2018-07-18T17:48:02.5Z").expect("a valid time");
         assert_eq!(time.compact(), "20180718t174802z");
         assert_eq!(time.whole_seconds(), "2018-07-18T17:48:02Z");
+    }
+
+    #[test]
+    fn writing_by_hand_is_writing_by_pattern() {
+        let around = [-377_705_000_000_000, -62_167_219_200_000, -1, 0, 951_782_400_000, 253_402_000_000_000, i64::MAX];
+        for start in around {
+            for n in 0..2_000_i64 {
+                // Steps of about eight hours that go through all parts of a second.
+                let time = Timestamp::from_millis(start.saturating_add(n * 28_799_990 + n % 7));
+                assert_eq!(time.to_string(), time.by_pattern());
+            }
+        }
     }
 
     #[test]

@@ -201,8 +201,8 @@ pub struct JobRecord {
     /// Order of submission: first come, first served.
     pub sequence: u64,
     pub cluster: ClusterKey,
-    /// As asked for, defaults filled in, secrets taken out.
-    pub spec: JobSpec,
+    /// As asked for, defaults filled in, secrets taken out. It never changes, so answers and later records share it.
+    pub spec: Arc<JobSpec>,
     /// The values that were taken out, as JSON, sealed.
     pub secrets: Option<Sealed>,
     pub fingerprint: String,
@@ -249,7 +249,7 @@ impl JobRecord {
         let former_nodes = Vec::new();
         #[rustfmt::skip]
         let record = Self {
-            name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning,
+            name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, provisioning,
             attempts, evicted_attempt, lost_attempts, former_nodes, state, since: now,
         };
         record

@@ -90,7 +90,7 @@ impl NodeParent for ParentArgs {
 
     async fn cluster(client: &Client, target: &Target) -> Result<Target, Failure> {
         let job = client.get::<JobsGet>(&target.values()).await.map_err(|error| target.failure(error))?;
-        let id = job.properties.spec.cluster.map(|cluster| cluster.id).unwrap_or_default();
+        let id = job.properties.spec.cluster.as_ref().map(|cluster| cluster.id.clone()).unwrap_or_default();
         Target::of_id::<ClustersGet>("--job/-j", &id)
     }
 }

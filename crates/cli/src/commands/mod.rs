@@ -44,6 +44,7 @@ mod storage_sas;
 pub mod storage_share;
 mod storage_transfer;
 mod target;
+pub mod train;
 pub mod tutorial;
 pub mod up;
 pub mod upkeep;

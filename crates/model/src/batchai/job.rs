@@ -1,5 +1,8 @@
 //! Jobs: what `job.json` says, and what a job's answer adds to it.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -63,7 +66,7 @@ pub struct JobSpec {
 
 impl JobSpec {
     /// Every kind of work whose settings are given; a valid job has exactly one.
-    pub fn toolkits(&self) -> Vec<ToolType> {
+    pub fn toolkits(&self) -> impl Iterator<Item = ToolType> {
         let given = |tool: &ToolType| match tool {
             ToolType::Cntk => self.cntk_settings.is_some(),
             ToolType::PyTorch => self.py_torch_settings.is_some(),
@@ -75,14 +78,12 @@ impl JobSpec {
             ToolType::CustomMpi => self.custom_mpi_settings.is_some(),
             ToolType::Horovod => self.horovod_settings.is_some(),
         };
-        ToolType::ALL.into_iter().filter(given).collect()
+        ToolType::ALL.into_iter().filter(given)
     }
 
     pub fn toolkit(&self) -> Option<ToolType> {
-        match self.toolkits()[..] {
-            [tool] => Some(tool),
-            _ => None,
-        }
+        let mut given = self.toolkits();
+        given.next().filter(|_| given.next().is_none())
     }
 
     /// How many processes the job consists of: one for a plain command, else as many as asked for.
@@ -193,7 +194,7 @@ pub struct Job {
     pub id: String,
     pub name: String,
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     pub properties: JobProperties,
 }
 
@@ -203,11 +204,12 @@ pub const JOB_TYPE: &str = "Microsoft.BatchAI/workspaces/experiments/jobs";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobProperties {
-    pub experiment_name: String,
+    pub experiment_name: Arc<str>,
     pub job_output_directory_path_segment: String,
     pub tool_type: ToolType,
+    /// Shared with the server's record: an answer does not copy what never changes.
     #[serde(flatten)]
-    pub spec: JobSpec,
+    pub spec: Arc<JobSpec>,
     #[serde(flatten)]
     pub provisioning: Provisioning,
     #[serde(flatten)]

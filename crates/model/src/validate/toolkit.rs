@@ -11,7 +11,7 @@ const BACKENDS: [&str; 3] = ["TCP", "Gloo", "MPI"];
 
 pub fn check_toolkit(spec: &JobSpec) -> Result<(), ApiError> {
     let field_names = |tools: &[ToolType]| tools.iter().map(|t| t.settings_field()).collect::<Vec<_>>().join(", ");
-    let tool = match spec.toolkits()[..] {
+    let tool = match spec.toolkits().collect::<Vec<_>>()[..] {
         [tool] => tool,
         [] => {
             let all = field_names(&ToolType::ALL);

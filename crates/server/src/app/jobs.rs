@@ -1,18 +1,20 @@
 //! Jobs: submitted, shown, terminated, deleted. Where and when they run is decided elsewhere.
 
+use std::sync::Arc;
+
 use corro_model::batchai::*;
 use corro_model::defaults::fill_job;
 use corro_model::ids::arm::{self, InWorkspace};
 use corro_model::names::{NameOf, check_name};
 use corro_model::state::{JobEvent, Refused, Termination};
 use corro_model::validate::{check_job, unsupported};
-use corro_model::{ApiError, GroupKey, JobKey, Timestamp};
+use corro_model::{ApiError, ExperimentKey, GroupKey, JobKey, Timestamp};
 use corro_store::{JobRecord, NewJob, OperationGoal, State, Txn};
 
 use super::clusters::find_cluster;
 use super::conflict::{Put, differs, is_same};
 use super::experiments::find_experiment;
-use super::waiting::Waits;
+use super::waiting::{Standing, Waits};
 use super::workspaces::{find_workspace, group_name};
 use super::{App, guid, operations, refuse_deleting, secrets, succeeded};
 
@@ -58,8 +60,7 @@ impl App {
                     let way_out = "choose another name or delete it first";
                     return Err(differs("job", &path.job, &spec, &old.spec, way_out));
                 }
-                let waits = Waits::of(txn.state(), &app.caller, now, [(&key, &*old)]);
-                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, &waits))));
+                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, now))));
             }
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
             spec.cluster = Some(ResourceId { id: cluster_id });
@@ -95,8 +96,7 @@ impl App {
     pub fn job(&self, path: &JobPath) -> Result<Job, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_job(&snapshot, path)?;
-        let waits = Waits::of(&snapshot, &self.caller, self.now(), [(&key, &record)]);
-        Ok(self.job_answer(&snapshot, &key, &record, &waits))
+        Ok(self.job_answer(&snapshot, &key, &record, self.now()))
     }
 
     /// As many jobs as `limit` from the name `first` on, and the name of the one after them.
@@ -110,9 +110,7 @@ impl App {
         let (key, _) = find_experiment(&snapshot, group, workspace, experiment)?;
         let mut rest = snapshot.jobs_from(&key, first);
         let page: Vec<_> = rest.by_ref().take(limit).collect();
-        // One look at each cluster's queue, however many of the jobs wait in it.
-        let waits = Waits::of(&snapshot, &self.caller, self.now(), page.iter().copied());
-        let jobs = page.iter().map(|(key, record)| self.job_answer(&snapshot, key, record, &waits)).collect();
+        let jobs = self.job_answers(&snapshot, &key, &page, self.now());
         Ok((jobs, rest.next().map(|(_, job)| job.name.clone())))
     }
 
@@ -145,31 +143,24 @@ impl App {
         commit.await
     }
 
-    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord, waits: &Waits) -> Job {
-        let wait = waits.wait(key);
-        let experiment = key.experiment();
-        let experiment_name =
-            state.experiments.get(&experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
-        Job {
-            id: format!("{}/jobs/{}", self.experiment_id(state, &experiment, &experiment_name), record.name),
-            name: record.name.clone(),
-            kind: JOB_TYPE.to_owned(),
-            properties: JobProperties {
-                experiment_name,
-                job_output_directory_path_segment: record.segment.clone(),
-                tool_type: record.spec.toolkit().expect("only valid jobs are stored"),
-                spec: record.spec.clone(),
-                provisioning: record.provisioning.clone(),
-                status: JobStatus {
-                    execution_state: record.state().execution_state(),
-                    execution_state_transition_time: record.since(),
-                    execution_info: record.state().execution_info(),
-                    waiting_for: wait.and_then(|wait| wait.why.clone()),
-                    waiting: wait.map(|wait| wait.standing.clone()),
-                    lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
-                },
-            },
-        }
+    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord, now: Timestamp) -> Job {
+        let answers = self.job_answers(state, &key.experiment(), &[(key, record)], now);
+        answers.into_iter().next().expect("as many answers as jobs")
+    }
+
+    /// The answers for jobs of one experiment. What they have in common is looked up once, and so is the queue of each
+    /// cluster, however many of the jobs wait in it.
+    fn job_answers(
+        &self,
+        state: &State,
+        experiment: &ExperimentKey,
+        jobs: &[(&JobKey, &JobRecord)],
+        now: Timestamp,
+    ) -> Vec<Job> {
+        let name = state.experiments.get(experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
+        let (id, name) = (self.experiment_id(state, experiment, &name), Arc::from(name));
+        let mut waits = Waits::of(state, &self.caller, now, jobs.iter().copied());
+        jobs.iter().map(|(key, record)| job_answer(&id, &name, record, waits.take(key))).collect()
     }
 
     /// The cluster a job asks for; it may be in another workspace or group.
@@ -195,6 +186,30 @@ impl App {
     fn job_resource_id(&self, path: &JobPath) -> String {
         let JobPath { group, workspace, experiment, job } = path;
         format!("{}${group}${workspace}${experiment}${job}", self.subscription)
+    }
+}
+
+fn job_answer(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRecord, wait: Option<Standing>) -> Job {
+    let (waiting_for, waiting) = wait.map_or((None, None), |wait| (wait.why, Some(wait.standing)));
+    Job {
+        id: format!("{experiment_id}/jobs/{}", record.name),
+        name: record.name.clone(),
+        kind: JOB_TYPE.into(),
+        properties: JobProperties {
+            experiment_name: experiment_name.clone(),
+            job_output_directory_path_segment: record.segment.clone(),
+            tool_type: record.spec.toolkit().expect("only valid jobs are stored"),
+            spec: record.spec.clone(),
+            provisioning: record.provisioning.clone(),
+            status: JobStatus {
+                execution_state: record.state().execution_state(),
+                execution_state_transition_time: record.since(),
+                execution_info: record.state().execution_info(),
+                waiting_for,
+                waiting,
+                lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
+            },
+        },
     }
 }
 

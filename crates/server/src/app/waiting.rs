@@ -22,8 +22,7 @@ use crate::reconcile::scaling;
 const RECENT: usize = 25;
 
 /// How the queued ones of some jobs stand.
-#[derive(Default)]
-pub struct Waits(HashMap<JobKey, Standing>);
+pub struct Waits<'a>(HashMap<&'a JobKey, Standing>);
 
 pub struct Standing {
     /// `None` when it is about to start. Without times, so that it stays the same while nothing happens.
@@ -31,33 +30,35 @@ pub struct Standing {
     pub standing: Waiting,
 }
 
-impl Waits {
+impl<'a> Waits<'a> {
     /// What `caller` may know of them: jobs that it may not read come first too, but are not named.
-    pub fn of<'a>(
+    pub fn of(
         state: &State,
         caller: &Caller,
         now: Timestamp,
         jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>,
     ) -> Self {
-        let mut by_cluster: HashMap<&ClusterKey, HashSet<&JobKey>> = HashMap::new();
+        let mut by_cluster: HashMap<&ClusterKey, HashSet<&'a JobKey>> = HashMap::new();
         let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
         queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
         let history = History { state, known: RefCell::default() };
-        let mut waits = Self::default();
+        let mut waits = Self(HashMap::with_capacity(by_cluster.values().map(HashSet::len).sum()));
         for (key, wanted) in by_cluster {
             let Some(cluster) = state.clusters.get(key) else { continue };
             let view = scaling::cluster_view(state, key, cluster, now);
             let scaling = plan_scale(&view, now, &scaling::POLICY);
             let found = outlooks(&view, &scaling, now, &scaling::POLICY, &history, &wanted);
-            let words = Words { state, caller, key, cluster, target: view.target };
-            let standing = |(key, outlook): (&JobKey, Outlook)| (key.clone(), words.standing(key, &outlook));
-            waits.0.extend(found.into_iter().map(standing));
+            let place = cluster_arguments(state, key, &cluster.name);
+            let words = Words { state, caller, cluster, place, target: view.target };
+            let standing = |key: &'a JobKey| Some((key, words.standing(key, found.get(key)?)));
+            waits.0.extend(wanted.iter().copied().filter_map(standing));
         }
         waits
     }
 
-    pub fn wait(&self, job: &JobKey) -> Option<&Standing> {
-        self.0.get(job)
+    /// How a job stands, for the one answer that says so; `None` when it does not wait.
+    pub fn take(&mut self, job: &JobKey) -> Option<Standing> {
+        self.0.remove(job)
     }
 }
 
@@ -84,8 +85,9 @@ impl RunTimes for History<'_> {
 struct Words<'a> {
     state: &'a State,
     caller: &'a Caller,
-    key: &'a ClusterKey,
     cluster: &'a ClusterRecord,
+    /// The arguments that name the cluster in a command line.
+    place: String,
     target: Target,
 }
 
@@ -154,7 +156,7 @@ impl Words<'_> {
                 format!("a constraints.maxWallClockTime of {limit} or less: submit the job again with that")
             }
             Unblock::NodesMended { nodes } => {
-                let see = format!("see 'corro batchai cluster show {}'", self.place());
+                let see = format!("see 'corro batchai cluster show {}'", self.place);
                 format!("{} of cluster {cluster} being mended: {see}", count(*nodes, "unusable node"))
             }
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
@@ -164,7 +166,7 @@ impl Words<'_> {
     }
 
     fn grow(&self, to: usize) -> String {
-        let place = self.place();
+        let place = &self.place;
         match self.target {
             Target::Auto { min, .. } => {
                 format!("raise its maximum with 'corro batchai cluster auto-scale {place} --min {min} --max {to}'")
@@ -173,11 +175,6 @@ impl Words<'_> {
                 format!("resize it with 'corro batchai cluster resize {place} -t {to}'")
             }
         }
-    }
-
-    /// The arguments that name the cluster in a command line.
-    fn place(&self) -> String {
-        cluster_arguments(self.state, self.key, &self.cluster.name)
     }
 
     /// A job's name, with its experiment when that is another than that of `beside`.

@@ -4,6 +4,7 @@
 use std::any::TypeId;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::Response;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::MAX_BODY;
-use super::answer::Answer;
+use super::answer::{Answer, Room};
 use super::call::{Call, base_url, read_body};
 use crate::app::App;
 
@@ -45,11 +46,13 @@ impl Router {
         F: Fn(App, Call<O::Request>) -> A + Send + Sync + Copy + 'static,
         A: Future<Output = Result<Answer<O::Response>, ApiError>> + Send + 'static,
     {
+        let room = Arc::new(Room::default());
         let handler: Handler = Box::new(move |app, call| {
+            let room = room.clone();
             Box::pin(async move {
                 let body = parse_body::<O::Request>(&call.body)?;
                 let Call { params, query, base_url, path, .. } = call;
-                Ok(handler(app, Call { params, query, body, base_url, path }).await?.into_response())
+                Ok(handler(app, Call { params, query, body, base_url, path }).await?.into_response(&room))
             })
         });
         self.routes.push(Route {

@@ -6,9 +6,9 @@ use super::*;
 use crate::testing::*;
 
 fn standing(state: &State, name: &str) -> Standing {
-    let job = state.jobs[&key(name)].clone();
-    let mut waits = Waits::of(state, &Caller::server(), NOW, [(&key(name), &*job)]);
-    waits.0.remove(&key(name)).expect("the job waits")
+    let key = key(name);
+    let mut waits = Waits::of(state, &Caller::server(), NOW, [(&key, &*state.jobs[&key])]);
+    waits.take(&key).expect("the job waits")
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
     }
     start(&mut state, "r", &[1]);
     let jobs = state.jobs.iter().map(|(key, job)| (key, &**job));
-    let waits = Waits::of(&state, &Caller::server(), NOW, jobs);
-    let positions = ["r", "a", "b"].map(|name| waits.wait(&key(name)).map(|wait| wait.standing.position));
+    let mut waits = Waits::of(&state, &Caller::server(), NOW, jobs);
+    let positions = ["r", "a", "b"].map(|name| waits.take(&key(name)).map(|wait| wait.standing.position));
     assert_eq!(positions, [None, Some(1), Some(2)]);
 }

@@ -6,6 +6,7 @@ mod accounts;
 mod audit;
 mod file_lines;
 mod outputs;
+mod pages;
 mod references;
 mod refusals;
 mod rights;

@@ -1,0 +1,131 @@
+//! What is measured, and how a rank is told and answers. Every rank, ours or a peer's, gets the cases as words on its command
+//! line, and rank 0 prints a line for each; `worker` says what happens in between. Pure.
+
+use anyhow::{Context, Result, ensure};
+
+use super::resnet;
+use crate::benchmarks::Scale;
+use crate::peers::Said;
+
+const KB: usize = 1 << 10;
+const MB: usize = 1 << 20;
+/// The name of the case that is a step of ResNet-50.
+pub const STEP: &str = "resnet50";
+
+/// One call over one tensor, or a step: one call for each of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub name: String,
+    /// In numbers of four bytes.
+    pub lengths: Vec<usize>,
+    /// How long to measure; each rank finds out itself how many calls that is.
+    pub budget_us: usize,
+}
+
+impl Case {
+    pub fn of_bytes(bytes: usize, budget_us: usize) -> Self {
+        Self { name: size(bytes), lengths: vec![bytes / 4], budget_us }
+    }
+
+    pub fn step(budget_us: usize) -> Self {
+        Self { name: STEP.to_owned(), lengths: resnet::gradients(), budget_us }
+    }
+
+    pub fn bytes(&self) -> usize {
+        4 * self.lengths.iter().sum::<usize>()
+    }
+
+    pub fn word(&self) -> String {
+        let lengths: Vec<String> = self.lengths.iter().map(usize::to_string).collect();
+        format!("{}:{}:{}", self.name, self.budget_us, lengths.join(","))
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        let mut parts = word.splitn(3, ':');
+        let (name, budget, lengths) = (parts.next()?, parts.next()?, parts.next()?);
+        let lengths = lengths.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>().ok()?;
+        Some(Self { name: name.to_owned(), lengths, budget_us: budget.parse().ok()? })
+    }
+}
+
+/// What a rank 0 has said of a case: nanoseconds a call, one figure a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub case: String,
+    /// The way the calls were made, when there are several.
+    pub way: String,
+    pub ns: Vec<f64>,
+}
+
+/// Reads all lines of a rank 0. Whatever else it has said is passed over. One whose time was up may not have come to all cases.
+pub fn read(said: &Said, cases: &[Case]) -> Result<Vec<Measured>> {
+    let lines = said.text.lines().filter_map(|line| line.strip_prefix("case "));
+    let measured: Vec<Measured> = lines.map(read_line).collect::<Result<_>>()?;
+    for Case { name, .. } in cases.iter().filter(|_| said.whole) {
+        ensure!(measured.iter().any(|measured| measured.case == *name), "nothing was said about the case {name}");
+    }
+    Ok(measured)
+}
+
+fn read_line(line: &str) -> Result<Measured> {
+    let mut words = line.split_whitespace();
+    let mut next = || words.next().with_context(|| format!("a line is too short: {line}"));
+    let (case, way) = (next()?.to_owned(), next()?.to_owned());
+    let ns = words.map(str::parse).collect::<Result<Vec<f64>, _>>().with_context(|| format!("no numbers: {line}"))?;
+    ensure!(!ns.is_empty(), "no figure for {case}");
+    Ok(Measured { case, way, ns })
+}
+
+/// The sweep. 4 B to 256 MB in powers of four, and the powers of two that people ask for.
+pub fn sizes(scale: Scale) -> Vec<usize> {
+    let quick = vec![4, KB, 16 * KB, 64 * KB, 256 * KB, MB, 4 * MB, 16 * MB, 64 * MB];
+    scale.pick(quick, (1..=14).map(|power| 4_usize.pow(power)).collect())
+}
+
+pub fn size(bytes: usize) -> String {
+    match bytes {
+        bytes if bytes >= MB && bytes.is_multiple_of(MB) => format!("{}MB", bytes / MB),
+        bytes if bytes >= KB && bytes.is_multiple_of(KB) => format!("{}KB", bytes / KB),
+        bytes => format!("{bytes}B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_survives_the_command_line() {
+        for case in [Case::of_bytes(MB, 40_000), Case::step(1)] {
+            assert_eq!(Case::parse(&case.word()), Some(case));
+        }
+        for word in ["", "a", "a:1", "a:1:", "a:x:1", "a:1:1,,2"] {
+            assert_eq!(Case::parse(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn answers_are_found_between_other_lines() {
+        let cases = [Case::of_bytes(4, 1)];
+        let said = |text: &str| Said { text: text.to_owned(), whole: true };
+        let measured = read(&said("hello\ncase 4B direct 100 200.5\n"), &cases).expect("whole");
+        assert_eq!(measured, [Measured { case: "4B".into(), way: "direct".into(), ns: vec![100.0, 200.5] }]);
+        for text in ["", "case 4B direct", "case 4B direct x", "case 1KB direct 5"] {
+            assert!(read(&said(text), &cases).is_err(), "{text}");
+        }
+        let stopped = Said { text: String::new(), whole: false };
+        assert_eq!(read(&stopped, &cases).expect("not everything is expected"), []);
+    }
+
+    #[test]
+    fn the_sweep_has_every_size_that_is_promised() {
+        let all = sizes(Scale::Full);
+        for bytes in [4, MB, 16 * MB, 64 * MB, 256 * MB] {
+            assert!(all.contains(&bytes), "{}", size(bytes));
+        }
+        assert_eq!(
+            all.iter().map(|bytes| size(*bytes)).collect::<Vec<_>>().join(" "),
+            "4B 16B 64B 256B 1KB 4KB 16KB 64KB 256KB 1MB 4MB 16MB 64MB 256MB"
+        );
+    }
+}

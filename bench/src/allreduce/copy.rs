@@ -1,0 +1,51 @@
+//! How fast this machine copies memory: the limit of every collective within a host. Entered before any rank is started.
+//!
+//! The model of an allreduce over shared memory that moves as little as is possible: every rank adds up its share of the tensor
+//! (reads `n` shares, writes one) and then fetches the others' (reads `n - 1` shares and writes them). With a tensor of `S`
+//! bytes a share is `S / n`, so all ranks together read and write `(3 n - 1) S` bytes. A copy reads and writes each byte
+//! once. So an allreduce can at best take as long as `n` threads take to copy `(3 n - 1) / 2` times `S` bytes together.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Bytes a second that `threads` threads copy together, each `bytes` from one buffer of its own to another, for a while.
+pub fn bytes_per_second(threads: usize, bytes: usize, budget: Duration) -> f64 {
+    let barrier = Barrier::new(threads);
+    let copy = || {
+        let (from, mut to) = (vec![1_u8; bytes], vec![2_u8; bytes]);
+        to.copy_from_slice(black_box(&from));
+        barrier.wait();
+        let (began, mut copies) = (Instant::now(), 0_u32);
+        while copies == 0 || began.elapsed() < budget {
+            black_box(&mut to).copy_from_slice(black_box(&from));
+            copies += 1;
+        }
+        f64::from(copies) * bytes as f64 / began.elapsed().as_secs_f64()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(copy)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("copying does not panic")).sum()
+    })
+}
+
+/// The least time in nanoseconds, given how fast the ranks' threads copy together.
+pub fn least_ns(bytes: usize, ranks: usize, bytes_per_second: f64) -> f64 {
+    (3 * ranks - 1) as f64 / 2.0 * bytes as f64 / bytes_per_second * 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ranks_cannot_do_with_less_than_two_copies_and_a_half() {
+        assert_eq!(least_ns(64 << 20, 2, (64 << 20) as f64), 2.5e9);
+        assert_eq!(least_ns(1, 4, 1.0), 5.5e9);
+    }
+
+    #[test]
+    fn something_is_copied() {
+        assert!(bytes_per_second(2, 4096, Duration::from_millis(1)) > 0.0);
+    }
+}

@@ -1,0 +1,131 @@
+//! Hosts made of network namespaces, with a switch between them that is a namespace too: nothing of it can be seen from the
+//! machine's own network. Needs root and `ip`. Everything is removed when it is dropped.
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::peers::output_of;
+
+const PREFIX: &str = "corrobench";
+
+#[derive(Debug)]
+pub struct Hosts {
+    /// What the names of all namespaces begin with.
+    tag: String,
+    count: usize,
+    rate: RefCell<Option<String>>,
+}
+
+impl Hosts {
+    pub fn make(count: usize) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "making network namespaces needs root");
+        let hosts = Self { tag: format!("{PREFIX}{}", std::process::id()), count, rate: RefCell::new(None) };
+        remove_left()?;
+        let switch = hosts.namespace(0);
+        ip(&["netns", "add", &switch]).context("cannot make a network namespace (Debian's package iproute2)")?;
+        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", &switch, "link", "set", "br0", "up"])?;
+        for host in 1..=count {
+            let (name, cable) = (hosts.namespace(host), format!("v{host}"));
+            ip(&["netns", "add", &name])?;
+            ip(&["-n", &switch, "link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &name])?;
+            ip(&["-n", &switch, "link", "set", &cable, "master", "br0", "up"])?;
+            ip(&["-n", &name, "addr", "add", &format!("{}/24", hosts.address(host)), "dev", "eth0"])?;
+            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
+            ip(&["-n", &name, "link", "set", "lo", "up"])?;
+        }
+        Ok(hosts)
+    }
+
+    /// Hosts are counted from 1, as the last number of their address.
+    pub fn address(&self, host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 88, 0, u8::try_from(host).expect("few hosts"))
+    }
+
+    pub fn namespace_file(&self, host: usize) -> PathBuf {
+        format!("/run/netns/{}", self.namespace(host)).into()
+    }
+
+    /// A shell line that runs on a host, under a host name of its own.
+    pub fn shell(&self, host: usize, line: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.namespace_file(host).display()));
+        command.args(["unshare", "--uts", "sh", "-c", &format!("hostname node{host} && {line}"), "sh"]);
+        command
+    }
+
+    /// A program that runs on a host; arguments can be added.
+    pub fn program(&self, host: usize, program: &str) -> Command {
+        let mut command = self.shell(host, "exec \"$@\"");
+        command.arg(program);
+        command
+    }
+
+    /// What stands in for `ssh`: finds the host by its address and runs the rest there.
+    pub fn remote_shell(&self) -> String {
+        format!(
+            "#!/bin/sh
+while case $1 in -*) true ;; *) false ;; esac; do shift; done
+host=${{1##*.}}
+shift
+exec nsenter --net=/run/netns/{}-$host unshare --uts sh -c \"hostname node$host && $*\"
+",
+            self.tag
+        )
+    }
+
+    /// Limits what each host can send, or lets it send whatever it can.
+    pub fn limit(&self, rate: Option<&str>) -> Result<()> {
+        for host in 1..=self.count {
+            let name = self.namespace(host);
+            if self.rate.borrow().is_some() {
+                output_of(Command::new("tc").args(["-n", &name, "qdisc", "del", "dev", "eth0", "root"]))?;
+            }
+            if let Some(rate) = rate {
+                let limit = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"];
+                output_of(Command::new("tc").args(["-n", &name, "qdisc", "add", "dev", "eth0"]).args(limit))?;
+            }
+        }
+        self.rate.replace(rate.map(str::to_owned));
+        Ok(())
+    }
+
+    pub fn rate(&self) -> Option<String> {
+        self.rate.borrow().clone()
+    }
+
+    /// The switch is number 0.
+    fn namespace(&self, host: usize) -> String {
+        format!("{}-{host}", self.tag)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in 0..=self.count {
+            if self.namespace_file(host).exists() {
+                let _ = ip(&["netns", "del", &self.namespace(host)]);
+            }
+        }
+    }
+}
+
+/// What a benchmark that was killed has left.
+fn remove_left() -> Result<()> {
+    for line in output_of(Command::new("ip").args(["netns", "list"]))?.lines() {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            ip(&["netns", "del", name])?;
+        }
+    }
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    output_of(Command::new("ip").args(arguments)).map(|_| ())
+}

@@ -1,0 +1,103 @@
+//! The engine as our rank calls it: each door of `corro-collectives` is a [`Way`]. Nothing is measured here.
+
+use anyhow::Result;
+use corro_collectives::bootstrap::place::Launch;
+use corro_collectives::coordinator::{Kind, Request, SetId};
+use corro_collectives::engine::calls::Reduce;
+use corro_collectives::engine::entry::{Place, Target};
+use corro_collectives::{Communicator, Dtype, Engine, Options, ReduceOp, World};
+
+use super::table::{DIRECT, NEGOTIATED};
+use super::worker::Way;
+
+/// Opens one door: connects to the other ranks. Where this one is comes from the environment.
+pub type Open = fn() -> Result<Box<dyn Way>>;
+
+/// Opened one after the other, so that none costs another anything.
+pub const WAYS: [Open; 2] = [direct, negotiated];
+
+fn direct() -> Result<Box<dyn Way>> {
+    let world = World::connect(&Launch::from_environment()?, &Options::PLAIN)?;
+    Ok(Box::new(Direct(world.communicator()?)))
+}
+
+fn negotiated() -> Result<Box<dyn Way>> {
+    Ok(Box::new(Negotiated(Engine::start()?)))
+}
+
+/// All ranks call in the same order, nothing is negotiated.
+struct Direct(Communicator);
+
+impl Way for Direct {
+    fn name(&self) -> &'static str {
+        DIRECT
+    }
+
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn call(&mut self, tensors: &mut [&mut [f32]]) -> Result<()> {
+        match tensors {
+            [tensor] => self.0.allreduce(tensor, ReduceOp::Sum)?,
+            tensors => self.0.grouped_allreduce(tensors, ReduceOp::Sum)?,
+        }
+        Ok(())
+    }
+}
+
+/// Every tensor has a name; a step asks for all of them and then waits for all of them.
+struct Negotiated(Engine);
+
+impl Way for Negotiated {
+    fn name(&self) -> &'static str {
+        NEGOTIATED
+    }
+
+    fn rank(&self) -> usize {
+        self.0.place().rank
+    }
+
+    fn size(&self) -> usize {
+        self.0.place().size
+    }
+
+    fn call(&mut self, tensors: &mut [&mut [f32]]) -> Result<()> {
+        if let [tensor] = tensors {
+            return Ok(self.0.allreduce("one", tensor, Reduce::SUM)?);
+        }
+        let ask = |(at, tensor): (usize, &mut &mut [f32])| {
+            let place = Place {
+                input: tensor.as_ptr().cast(),
+                n_bytes: 4 * tensor.len(),
+                output: Target::At(tensor.as_mut_ptr().cast()),
+            };
+            // SAFETY: needed because no safe call asks for a slice without waiting. The slices are borrowed until the end of
+            // this function, which waits for every handle.
+            unsafe { self.0.submit(vec![sum(format!("t{at}"), tensor.len())], vec![place], false, None) }
+        };
+        let handles: Vec<_> = tensors.iter_mut().enumerate().map(ask).collect();
+        let outcomes: Vec<_> = handles.iter().map(|handle| self.0.synchronize(handle)).collect();
+        outcomes.into_iter().try_for_each(|outcome| Ok(outcome.map(drop)?))
+    }
+}
+
+fn sum(name: String, length: usize) -> Request {
+    Request {
+        set: SetId::GLOBAL,
+        kind: Kind::Allreduce,
+        name: name.as_str().into(),
+        dtype: Dtype::F32,
+        shape: vec![length as u64],
+        root: 0,
+        device: -1,
+        prescale: 1.0,
+        postscale: 1.0,
+        op: ReduceOp::Sum,
+        splits: Vec::new(),
+    }
+}

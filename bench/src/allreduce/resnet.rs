@@ -1,0 +1,46 @@
+//! The gradients of ResNet-50: how many numbers each holds, in the order in which the model declares them. Pure.
+
+/// Residual blocks of each of the four stages.
+const BLOCKS: [usize; 4] = [3, 4, 6, 3];
+/// The channels of a block's output, as a multiple of those inside it.
+const EXPANSION: usize = 4;
+const CLASSES: usize = 1000;
+
+/// 161 lengths, 25,557,032 numbers together.
+pub fn gradients() -> Vec<usize> {
+    let mut lengths = Vec::new();
+    convolution(&mut lengths, 3, 64, 7);
+    let mut channels = 64;
+    for (stage, blocks) in BLOCKS.into_iter().enumerate() {
+        let inside = 64 << stage;
+        for block in 0..blocks {
+            convolution(&mut lengths, channels, inside, 1);
+            convolution(&mut lengths, inside, inside, 3);
+            convolution(&mut lengths, inside, inside * EXPANSION, 1);
+            if block == 0 {
+                // The way around the block has to change the number of channels too.
+                convolution(&mut lengths, channels, inside * EXPANSION, 1);
+            }
+            channels = inside * EXPANSION;
+        }
+    }
+    lengths.extend([channels * CLASSES, CLASSES]);
+    lengths
+}
+
+/// A convolution without bias, and the weight and bias of the normalisation after it.
+fn convolution(lengths: &mut Vec<usize>, from: usize, to: usize, kernel: usize) {
+    lengths.extend([from * to * kernel * kernel, to, to]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_known_model() {
+        let lengths = gradients();
+        assert_eq!((lengths.len(), lengths.iter().sum::<usize>()), (161, 25_557_032));
+        assert_eq!((lengths[0], *lengths.iter().max().expect("not empty")), (9408, 2_359_296));
+    }
+}

@@ -1,0 +1,169 @@
+//! Images a second of the tutorial's training, 1, 2 and 4 ranks, beside TensorFlow and PyTorch on the same cores.
+//!
+//! Every engine trains the same network with ranks that are processes, bound to the same processors, on a batch that stays in
+//! memory. At each place all engines are started once and take turns (`trainer::contest`). TensorFlow is measured with its own exchange
+//! of gradients and without any, and is held against us in the way in which it is faster.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::{Scale, Verdict};
+use crate::goal::Goal;
+use crate::peers::{tensorflow, torch};
+use crate::trainer::contest::{self, Contestant, Length};
+use crate::trainer::gang::Program;
+use crate::trainer::goals;
+use crate::trainer::options::{self, Options};
+use crate::trainer::place::{self, Place};
+use crate::trainer::table::{OURS, PYTORCH, Results, TENSORFLOW};
+use crate::trainer::turn::{Case, Precision, Way};
+use crate::trainer::worker;
+
+pub const PROMISE: &str = "at least TensorFlow's step at every batch and number of ranks, fp32 and (with AMX) bf16; from 1 rank to 2 at least 95 %";
+
+pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
+    let options = options::parse(words)?;
+    let directory = tempfile::Builder::new().prefix("corro-bench-peers-").tempdir()?;
+    let cores = place::allowed()?.len();
+    let (engines, missing) = engines(&options, directory.path())?;
+    let precisions = options.precisions.clone().unwrap_or_else(precisions);
+    let bench = Bench { scale, options, engines, precisions, cores };
+    bench.run(missing)
+}
+
+/// Something that trains.
+struct Engine {
+    name: &'static str,
+    program: Program,
+}
+
+/// Ours and those peers that are wanted and there; and what is missing.
+fn engines(options: &Options, directory: &std::path::Path) -> Result<(Vec<Engine>, Vec<String>)> {
+    let largest = options.batches.iter().max().context("no batch")?;
+    let arguments = vec![worker::WORD.to_owned(), largest.to_string()];
+    let ours = Program { program: std::env::current_exe()?, arguments, variables: Vec::new(), ports: false };
+    let (mut engines, mut missing) = (vec![Engine { name: OURS, program: ours }], Vec::new());
+    for name in options::PEERS.into_iter().filter(|name| options.peers.iter().any(|peer| peer == name)) {
+        let prepared = match name {
+            TENSORFLOW => tensorflow::training(directory).map(|program| (program, tensorflow::VERSION.to_owned())),
+            _ => torch::training(directory),
+        };
+        match prepared {
+            Ok((program, version)) => {
+                println!("peer: {name} {version}");
+                engines.push(Engine { name, program });
+            }
+            Err(error) => {
+                println!("peer: no {name}: {error:#}");
+                missing.push(format!("no {name}"));
+            }
+        }
+    }
+    Ok((engines, missing))
+}
+
+/// Short numbers only where the processor multiplies matrices of them.
+fn precisions() -> Vec<Precision> {
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if flags.split_whitespace().any(|flag| flag == "amx_bf16") {
+        return Precision::ALL.to_vec();
+    }
+    println!("no bf16: this processor has no AMX");
+    vec![Precision::F32]
+}
+
+struct Bench {
+    scale: Scale,
+    options: Options,
+    engines: Vec<Engine>,
+    precisions: Vec<Precision>,
+    cores: usize,
+}
+
+impl Bench {
+    /// `broken` is what could not be measured; any of it makes the verdict `missed`.
+    fn run(&self, mut broken: Vec<String>) -> Result<Verdict> {
+        let (mut results, mut scaled) = (Results::default(), Results::default());
+        let ranks = self.options.ranks.clone().unwrap_or_else(|| self.scale.pick(vec![1, 2], vec![1, 2, 4]));
+        for ranks in ranks {
+            let place = Place { ranks, cores: self.cores };
+            let contestants = self.engines.iter().map(|engine| Contestant {
+                engine: engine.name,
+                program: engine.program.clone(),
+                place,
+                tries: self.tries(engine.name, ranks),
+            });
+            broken.extend(contest::hold(contestants.collect(), self.length(), &mut results));
+            results.print(place);
+        }
+        if self.options.scaling && self.cores >= goals::TWO.cores {
+            broken.extend(self.scaling(&mut scaled));
+        }
+        self.end(&results, &scaled, &broken)
+    }
+
+    fn length(&self) -> Length {
+        let rounds = self.options.rounds.unwrap_or(self.scale.pick(3, 9));
+        Length { rounds, budget: Duration::from_millis(self.options.budget_ms.unwrap_or(self.scale.pick(200, 1000))) }
+    }
+
+    fn cases(&self) -> impl Iterator<Item = Case> {
+        let batches = |precision| self.options.batches.iter().map(move |batch| Case { precision, batch: *batch });
+        self.precisions.iter().copied().flat_map(batches)
+    }
+
+    /// What an engine is measured with. A quick run has no time for what decides nothing: the slower ways of peers with short numbers.
+    fn tries(&self, engine: &str, ranks: usize) -> Vec<(Way, Case)> {
+        let quick = self.scale == Scale::Quick;
+        let ways = |case: Case| match engine {
+            OURS => vec![Way::Together],
+            _ if quick && case.precision == Precision::Bf16 && engine == PYTORCH => vec![],
+            _ if ranks == 1 => vec![Way::Alone],
+            PYTORCH => vec![Way::Together],
+            _ if quick && case.precision == Precision::Bf16 => vec![Way::Alone],
+            _ => vec![Way::Alone, Way::Together],
+        };
+        self.cases().flat_map(|case| ways(case).into_iter().map(move |way| (way, case))).collect()
+    }
+
+    /// Ours with one rank on one core and with two on two, in turns; and how much the second core adds when nothing is exchanged.
+    fn scaling(&self, scaled: &mut Results) -> Vec<String> {
+        // Short numbers decide nothing here.
+        let cases = self.cases().filter(|case| self.scale == Scale::Full || case.precision == Precision::F32);
+        let cases: Vec<Case> = cases.collect();
+        let tries: Vec<_> = cases.iter().flat_map(|&case| [(Way::Together, case), (Way::Alone, case)]).collect();
+        let contestant =
+            |place| Contestant { engine: OURS, program: self.engines[0].program.clone(), place, tries: tries.clone() };
+        let broken = contest::hold([goals::ONE, goals::TWO].map(contestant).into(), self.length(), scaled);
+        for place in [goals::ONE, goals::TWO] {
+            scaled.print(place);
+        }
+        println!();
+        for case in cases {
+            let part = |way| {
+                goals::efficiency(scaled, case, way).map_or("-".to_owned(), |part| format!("{:.1} %", 100.0 * part))
+            };
+            let (together, alone) = (part(Way::Together), part(Way::Alone));
+            println!("{case}: from 1 rank to 2 on as many cores {together}; without exchange {alone}");
+        }
+        broken
+    }
+
+    fn end(&self, results: &Results, scaled: &Results, broken: &[String]) -> Result<Verdict> {
+        if let Some(file) = &self.options.json {
+            let text = format!("{:#}\n", json!({"results": results.json(), "scaling": scaled.json()}));
+            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        println!();
+        broken.iter().for_each(|what| println!("{what}"));
+        let against = |precision: &Precision| goals::against_tensorflow(results, *precision);
+        let mut goals: Vec<Goal> = self.precisions.iter().map(against).collect();
+        goals.push(goals::scaling(scaled));
+        goals.iter().for_each(|goal| println!("goal {}: {}", if goal.met { "met" } else { "missed" }, goal.figures));
+        let figures: Vec<&str> =
+            goals.iter().map(|goal| goal.figures.as_str()).chain(broken.iter().map(String::as_str)).collect();
+        Ok(Verdict { met: broken.is_empty() && goals.iter().all(|goal| goal.met), figures: figures.join("; ") })
+    }
+}

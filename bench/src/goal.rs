@@ -1,0 +1,18 @@
+//! One goal of a benchmark that has several, judged by where it was worst. Pure.
+
+/// What was reached, where it was worst, and whether that is enough.
+#[derive(Debug, PartialEq)]
+pub struct Goal {
+    pub met: bool,
+    pub figures: String,
+}
+
+/// The smallest ratio decides. What could not be measured is not met.
+pub fn worst(ratios: impl Iterator<Item = (f64, String)>, wanted: f64, what: &str) -> Goal {
+    match ratios.min_by(|one, other| one.0.total_cmp(&other.0)) {
+        Some((ratio, at)) => {
+            Goal { met: ratio >= wanted, figures: format!("at worst {ratio:.2} {what} ({at}; wanted {wanted})") }
+        }
+        None => Goal { met: false, figures: format!("nothing to compare: {what}") },
+    }
+}

@@ -1,0 +1,96 @@
+//! PyTorch, as Debian's `python3-torch` or as `python3` can import it: Gloo through `torch.distributed`, and training. And upstream Horovod
+//! where somebody has installed it. They run the programs in `allreduce.py` and `training_torch.py`, and their ranks find each other as
+//! ours do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{find, install, output_of};
+use crate::allreduce::cases::{Case, Measured, read};
+use crate::allreduce::gang;
+use crate::allreduce::place::Place;
+use crate::trainer::gang::Program;
+
+const ALLREDUCE: &str = include_str!("allreduce.py");
+const TRAINING: &str = include_str!("training_torch.py");
+const GLOO_VERSION: &str =
+    "import torch.distributed as d, torch; assert d.is_gloo_available(); print(torch.__version__)";
+const HOROVOD_VERSION: &str = "import horovod, horovod.torch; print(horovod.__version__)";
+/// Whether matrix products are those of the reference BLAS, which Debian's takes when there is no other: a step in fp32 then takes two to three times as long.
+const PLAIN_BLAS: &str = "import torch; c = torch.__config__.show(); maps = open('/proc/self/maps').read(); \
+     print('BLAS_INFO=generic' in c and 'openblas' not in maps)";
+/// Its threads are those of OpenMP, as torch's.
+const FAST_BLAS: &str = "libopenblas0-openmp";
+
+/// For a rank to be ready, on a busy core.
+const START: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub struct Torch {
+    engine: &'static str,
+    python: PathBuf,
+    script: PathBuf,
+    pub version: String,
+}
+
+impl Torch {
+    pub fn gloo(directory: &Path) -> Result<Self> {
+        let (python, version) = interpreter()?;
+        Self::with("gloo", python, version, directory)
+    }
+
+    /// Never installed here: it has to be built for the torch that is there.
+    pub fn horovod(directory: &Path) -> Result<Self> {
+        let python = find("python3").context("no python3")?;
+        let version = ask(&python, HOROVOD_VERSION).context("python3 cannot import horovod.torch")?;
+        Self::with("horovod", python, version, directory)
+    }
+
+    fn with(engine: &'static str, python: PathBuf, version: String, directory: &Path) -> Result<Self> {
+        let script = directory.join("allreduce.py");
+        fs::write(&script, ALLREDUCE)?;
+        Ok(Self { engine, python, script, version })
+    }
+
+    /// Its start does not count: that is Python's.
+    pub fn run(&self, at: Place<'_>, cases: &[Case], limit: Duration) -> Result<Vec<Measured>> {
+        let limit = limit + START * u32::try_from(at.ranks()).expect("few ranks");
+        let mut words = vec![self.script.display().to_string(), self.engine.to_owned()];
+        words.extend(cases.iter().map(Case::word));
+        read(&gang::run(at, &self.python, &words, limit)?, cases)
+    }
+}
+
+/// What starts a rank that trains, and the version of torch.
+pub fn training(directory: &Path) -> Result<(Program, String)> {
+    let (python, version) = interpreter()?;
+    if ask(&python, PLAIN_BLAS)? == "True" {
+        install(FAST_BLAS)?;
+    }
+    let script = directory.join("training_torch.py");
+    fs::write(&script, TRAINING)?;
+    let arguments = vec![script.display().to_string()];
+    Ok((Program { program: python, arguments, variables: Vec::new(), ports: false }, version))
+}
+
+/// One that can import torch with Gloo, and its version.
+fn interpreter() -> Result<(PathBuf, String)> {
+    // Debian's own interpreter sees Debian's packages; the first in the path may be another.
+    let system = PathBuf::from("/usr/bin/python3");
+    for python in [Some(system.clone()), find("python3")].into_iter().flatten() {
+        if let Ok(version) = ask(&python, GLOO_VERSION) {
+            return Ok((python, version));
+        }
+    }
+    install("python3-torch")?;
+    let version = ask(&system, GLOO_VERSION)?;
+    Ok((system, version))
+}
+
+fn ask(python: &Path, question: &str) -> Result<String> {
+    Ok(output_of(Command::new(python).args(["-c", question]))?.trim().to_owned())
+}

@@ -1,0 +1,63 @@
+//! How many ranks train, and on which processors each of them: the same for every engine. Pure but for `allowed`.
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub ranks: usize,
+    /// What they have together.
+    pub cores: usize,
+}
+
+impl Place {
+    pub fn name(&self) -> String {
+        let word = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+        format!("{} on {}", word(self.ranks, "rank"), word(self.cores, "core"))
+    }
+
+    /// The processors of each rank, of those that this process may use: no two ranks share one, unless there are more ranks than processors.
+    pub fn shares(&self, allowed: &[usize]) -> Vec<Vec<usize>> {
+        let n = self.cores.min(allowed.len());
+        // Far from each other: neighbours may be two threads of one processor.
+        let cores: Vec<usize> = (0..n).map(|index| allowed[index * allowed.len() / n]).collect();
+        let bound = |rank: usize| rank * n / self.ranks;
+        let share = |rank: usize| match cores[bound(rank)..bound(rank + 1)].to_vec() {
+            share if share.is_empty() || self.ranks > n => vec![cores[rank % n]],
+            share => share,
+        };
+        (0..self.ranks).map(share).collect()
+    }
+}
+
+/// The processors that this process may use, ascending.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_get_equal_shares_that_do_not_overlap() {
+        let check = |ranks, cores, allowed: &[usize], expected: &[&[usize]]| {
+            assert_eq!(Place { ranks, cores }.shares(allowed), expected, "{ranks} on {cores} of {allowed:?}");
+        };
+        check(1, 2, &[0, 1], &[&[0, 1]]);
+        check(2, 2, &[0, 1], &[&[0], &[1]]);
+        check(4, 2, &[0, 1], &[&[0], &[1], &[0], &[1]]);
+        check(2, 5, &[2, 3, 5, 8, 9], &[&[2, 3], &[5, 8, 9]]);
+        check(1, 1, &[4, 5, 6, 7], &[&[4]]);
+        check(2, 2, &[4, 5, 6, 7], &[&[4], &[6]]);
+        check(3, 2, &[0, 1], &[&[0], &[1], &[0]]);
+    }
+
+    #[test]
+    fn a_place_has_a_name() {
+        assert_eq!(Place { ranks: 1, cores: 1 }.name(), "1 rank on 1 core");
+        assert_eq!(Place { ranks: 4, cores: 2 }.name(), "4 ranks on 2 cores");
+    }
+}

@@ -1,0 +1,156 @@
+//! Our rank: trains the tutorial's network on a random batch, as many steps as each turn says. A mode of this binary, started by `gang`,
+//! which has bound it to its processors; it uses as many threads. Keeps the contract in `turn`.
+
+use std::io::BufRead;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use corro_collectives::optimizer::{
+    Config, DistributedOptimizer, Optimizer, broadcast_parameters, scale_learning_rate,
+};
+use corro_collectives::{Engine, ReduceOp};
+use corro_trainer::compute::{self, Compute, Isa};
+use corro_trainer::network::initial::initial;
+use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Parameter, Weights};
+use corro_trainer::random::Random;
+use corro_trainer::rmsprop::{self, RmsProp};
+
+use super::turn::{self, Precision, Turn, Way};
+
+/// The hidden first argument; the second is the largest batch.
+pub const WORD: &str = "trainer-rank";
+const SEED: u64 = 7;
+/// Of the tutorial's script.
+const RATE: f32 = 1e-4;
+const DECAY: f32 = 1e-6;
+
+/// `trainer-rank BATCH`
+pub fn run(words: &[String]) -> ExitCode {
+    match serve(words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(words: &[String]) -> Result<()> {
+    let largest: usize = words.first().and_then(|word| word.parse().ok()).context("the largest batch is needed")?;
+    let engine = Engine::start()?;
+    let images = Images::random(engine.place().rank, largest);
+    let mut trainings: Vec<((Way, Precision), Training<'_>)> = Vec::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let turn = Turn::parse(&line).with_context(|| format!("no turn: {line}"))?;
+        let key = (turn.way, turn.case.precision);
+        if trainings.iter().all(|(known, _)| *known != key) {
+            match compute(key.1, largest) {
+                Ok(compute) => trainings.push((key, Training::new(&engine, key.0, compute)?)),
+                Err(unsupported) => {
+                    println!("{}", turn::cannot(&unsupported));
+                    continue;
+                }
+            }
+        }
+        let (_, training) = trainings.iter_mut().find(|(known, _)| *known == key).expect("made above");
+        let began = Instant::now();
+        for _ in 0..turn.steps {
+            training.step(images.first(turn.case.batch))?;
+        }
+        println!("{}", turn::took(began.elapsed().as_secs_f64()));
+    }
+    Ok(())
+}
+
+/// On as many threads as this rank has processors.
+fn compute(precision: Precision, batch: usize) -> Result<Compute, compute::Unsupported> {
+    let precision = match precision {
+        Precision::F32 => compute::Precision::F32,
+        Precision::Bf16 => compute::Precision::Bf16,
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Compute::new(&compute::Config { threads, batch, precision, isa: Isa::best() })
+}
+
+/// A network of its own, and what moves it.
+struct Training<'e> {
+    compute: Compute,
+    weights: Weights,
+    mover: Mover<'e>,
+    rank: u64,
+    steps: u64,
+}
+
+enum Mover<'e> {
+    Alone(RmsProp, Weights),
+    Together(DistributedOptimizer<'e, RmsProp>),
+}
+
+impl<'e> Training<'e> {
+    fn new(engine: &'e Engine, way: Way, compute: Compute) -> Result<Self> {
+        let mut weights = initial(SEED);
+        let rate = scale_learning_rate(engine, RATE, ReduceOp::Average);
+        let optimizer = RmsProp::new(&rmsprop::Config { rate, decay: DECAY }, compute.pool().clone());
+        let mover = match way {
+            Way::Alone => Mover::Alone(optimizer, Weights::zeros()),
+            Way::Together => {
+                let names = PARAMETERS.each_ref().map(Parameter::name);
+                let parameters: Vec<_> = names.iter().zip(&PARAMETERS).map(|(name, it)| (&**name, it.size())).collect();
+                broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
+                Mover::Together(DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?)
+            }
+        };
+        Ok(Self { compute, weights, mover, rank: engine.place().rank as u64, steps: 0 })
+    }
+
+    fn step(&mut self, batch: Batch<'_>) -> Result<()> {
+        let noise = Noise { seed: SEED, step: self.steps, first: self.rank * batch.len() as u64 };
+        self.steps += 1;
+        match &mut self.mover {
+            Mover::Alone(optimizer, gradients) => {
+                self.compute.step(&self.weights, batch, Some(noise), gradients);
+                for (index, (parameter, gradient)) in self.weights.0.iter_mut().zip(&gradients.0).enumerate() {
+                    optimizer.step(index, parameter, gradient);
+                }
+            }
+            Mover::Together(optimizer) => {
+                self.compute.step(&self.weights, batch, Some(noise), &mut Reduced(optimizer));
+                optimizer.step(&mut self.weights.parts_mut())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gradients that travel as soon as they are there.
+struct Reduced<'o, 'e>(&'o mut DistributedOptimizer<'e, RmsProp>);
+
+impl Gradients for Reduced<'_, '_> {
+    fn room(&mut self, parameter: usize) -> &mut [f32] {
+        self.0.room(parameter).expect("it is not under way in a backward pass")
+    }
+
+    fn ready(&mut self, parameter: usize) {
+        self.0.ready(parameter).expect("it is asked for once a step");
+    }
+}
+
+/// What all steps look at.
+struct Images {
+    pixels: Vec<f32>,
+    labels: Vec<u8>,
+}
+
+impl Images {
+    fn random(rank: usize, count: usize) -> Self {
+        let mut random = Random::of(&[SEED, rank as u64]);
+        let pixels = (0..count * IMAGE).map(|_| random.uniform()).collect();
+        Self { pixels, labels: (0..count).map(|_| random.below(CLASSES) as u8).collect() }
+    }
+
+    fn first(&self, count: usize) -> Batch<'_> {
+        Batch { images: &self.pixels[..count * IMAGE], labels: &self.labels[..count] }
+    }
+}

@@ -1,0 +1,27 @@
+//! The values that options of benchmarks have in common. Pure.
+
+use anyhow::{Context, Result, bail, ensure};
+
+pub fn numbers(list: &str) -> Result<Vec<usize>> {
+    list.split(',').map(|number| number.parse().with_context(|| format!("no number: {number}"))).collect()
+}
+
+/// Some of the peers that a benchmark knows, or none.
+pub fn peers(list: &str, known: &[&str]) -> Result<Vec<String>> {
+    if list == "none" {
+        return Ok(Vec::new());
+    }
+    let names: Vec<String> = list.split(',').map(str::to_owned).collect();
+    for name in &names {
+        ensure!(known.contains(&name.as_str()), "there is no peer {name}; there are: {}", known.join(", "));
+    }
+    Ok(names)
+}
+
+pub fn yes_or_no(word: &str) -> Result<bool> {
+    match word {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => bail!("neither yes nor no: {word}"),
+    }
+}

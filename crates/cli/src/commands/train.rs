@@ -1,0 +1,179 @@
+//! `corro train`: the tutorial's training as a program of its own, for one rank or for many. Stands where a job has its Python: the
+//! settings file takes the place of the script, `--dir` is the script's own. The training itself is `corro-trainer`'s.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use corro_trainer::train::settings::Precision;
+use corro_trainer::train::{self, Options, Settings, TrainError};
+
+use crate::failure::Failure;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  corro train --dir out
+  corro run -np 4 corro train --dir out
+  corro train settings.json --dir out --data cifar-10-binary.tar.gz
+
+The first trains alone on images made on the spot, the second lets four ranks
+share the work, the third trains on CIFAR-10 with settings of your own.
+
+Started again with the same --dir it goes on after the last checkpoint. The
+model is DIR/saved_models/keras_cifar10_trained_model.h5, for Keras, and
+.safetensors beside it; DIR/metrics.jsonl has a line for each epoch.
+
+A settings file says what differs from the tutorial's script, for example
+  {\"epochs\": 20, \"batch\": 64, \"learningRate\": 0.0005, \"seed\": 7,
+   \"augmentation\": true, \"dropout\": true, \"decay\": 1e-6,
+   \"data\": \"cifar-10-binary.tar.gz\", \"precision\": \"f32\", \"threads\": 2,
+   \"synthetic\": {\"train\": 5000, \"test\": 1000},
+   \"checkpointEvery\": 1, \"keep\": 3}
+Epochs and rate are for one rank: n ranks do an nth of the epochs each, with
+n times the rate.")]
+pub struct TrainArgs {
+    /// A JSON file with settings; what it does not say is as in the tutorial's script
+    settings: Option<PathBuf>,
+
+    /// Where checkpoints, metrics and the model go, and where a second start finds them
+    #[arg(long, short)]
+    dir: PathBuf,
+
+    /// CIFAR-10, as its archive or the directory in it; without it, images are made on the spot
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+
+    /// How often one rank would see all images; several ranks share them out [default: 100]
+    #[arg(long, value_name = "N")]
+    epochs: Option<usize>,
+
+    /// Images for each rank and step [default: 32]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+
+    /// For one rank; it is multiplied by their number [default: 0.0001]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    learning_rate: Option<f32>,
+
+    /// All chance follows from it: the same seed and ranks give the same weights [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// What products are made of: f32, or bf16 where the processor has AMX [default: f32]
+    #[arg(long, value_name = "PRECISION", value_parser = ["f32", "bf16"])]
+    precision: Option<String>,
+
+    /// Of each rank [default: its share of the processors]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Train on the images as they are
+    #[arg(long)]
+    no_augmentation: bool,
+
+    /// Delete the checkpoints in the directory and begin anew
+    #[arg(long)]
+    fresh: bool,
+}
+
+/// Does not return before the training has ended; the process is the rank.
+pub fn run(args: TrainArgs) -> Result<(), Failure> {
+    let settings = args.settings()?;
+    let mut out = io::stdout();
+    let options = Options { dir: &args.dir, fresh: args.fresh, terminal: out.is_terminal().then(columns) };
+    match train::run(&settings, &options, &mut out) {
+        Ok(_) => Ok(()),
+        // Nobody is there to read on.
+        Err(TrainError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::silent(1)),
+        Err(error) => Err(Failure::of(&error)),
+    }
+}
+
+fn columns() -> usize {
+    let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    // Those that do not say are mostly as wide as the first ones.
+    if width == 0 { 80 } else { width.into() }
+}
+
+impl TrainArgs {
+    /// The file's, and what the command line says instead.
+    fn settings(&self) -> Result<Settings, Failure> {
+        let from_file = self.settings.as_deref().map(read).transpose()?.unwrap_or_default();
+        let precision = self.precision.as_deref().map(|word| match word {
+            "bf16" => Precision::Bf16,
+            _ => Precision::F32,
+        });
+        Ok(Settings {
+            epochs: self.epochs.unwrap_or(from_file.epochs),
+            batch: self.batch.unwrap_or(from_file.batch),
+            learning_rate: self.learning_rate.unwrap_or(from_file.learning_rate),
+            seed: self.seed.unwrap_or(from_file.seed),
+            precision: precision.unwrap_or(from_file.precision),
+            threads: self.threads.or(from_file.threads),
+            augmentation: from_file.augmentation && !self.no_augmentation,
+            data: self.data.clone().or(from_file.data),
+            ..from_file
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Settings, Failure> {
+    let failed = |why: &dyn std::error::Error| Failure {
+        causes: vec![why.to_string()],
+        ..Failure::new(format!("cannot read the settings in {}", path.display()))
+            .hint("a settings file is JSON, such as {\"epochs\": 20}; 'corro train --help' shows all of them")
+    };
+    let text = std::fs::read(path).map_err(|error| failed(&error))?;
+    serde_json::from_slice(&text).map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        train: TrainArgs,
+    }
+
+    fn settings(file: &str, flags: &[&str]) -> Result<Settings, Failure> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("settings.json");
+        std::fs::write(&path, file).expect("it can be written");
+        let words = ["train", path.to_str().expect("text"), "--dir", "out"];
+        Line::parse_from(words.iter().chain(flags)).train.settings()
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = r#"{"epochs": 7, "batch": 8, "seed": 9, "data": "there"}"#;
+        let plain = settings(file, &[]).expect("good");
+        assert_eq!((plain.epochs, plain.batch, plain.seed, plain.learning_rate), (7, 8, 9, 0.0001));
+        let flags = "--epochs 3 --learning-rate 0.5 --data here --precision bf16 --threads 2 --no-augmentation";
+        let told = settings(file, &flags.split(' ').collect::<Vec<_>>()).expect("good");
+        let expected = Settings {
+            epochs: 3,
+            learning_rate: 0.5,
+            data: Some("here".into()),
+            precision: Precision::Bf16,
+            threads: Some(2),
+            augmentation: false,
+            ..plain
+        };
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused_with_its_line() {
+        let failure = settings("{\n  \"epoch\": 3\n}", &[]).expect_err("not a setting");
+        assert!(
+            failure.causes[0].contains("unknown field `epoch`") && failure.causes[0].contains("line 2"),
+            "{failure}"
+        );
+        assert!(settings("import keras", &[]).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Small reductions within a host: everybody shows its whole input and reads everybody else's. One step, so one message time;
+//! the work grows with the square of the ranks, which is nothing while inputs are small. All add in the order of ranks, so all
+//! get the same bits.
+
+use crate::algorithm::{Buffers, Reduction};
+use crate::error::Error;
+use crate::reduce;
+use crate::transport::board::Board;
+
+/// # Safety
+/// `buffers` must hold `n_bytes` of whole elements, at most [`Board::SMALL_BYTES`].
+pub unsafe fn allreduce(
+    board: &mut Board,
+    buffers: Buffers,
+    n_bytes: usize,
+    reduction: Reduction,
+    sources: &mut Vec<*const u8>,
+) -> Result<(), Error> {
+    let turn = board.next_small();
+    sources.clear();
+    if n_bytes <= Board::NOTE_BYTES {
+        // SAFETY: the caller's for the source.
+        unsafe { board.write_note(turn, buffers.src, n_bytes) };
+        board.post();
+        sources.extend((0..board.n()).map(|member| board.note(member, turn).cast::<u8>()));
+    } else {
+        // SAFETY: our own slot; nobody reads this turn any more, since all have made a step after they did.
+        unsafe { std::ptr::copy_nonoverlapping(buffers.src, board.small(board.me(), turn), n_bytes) };
+        board.post();
+        sources.extend((0..board.n()).map(|member| board.small(member, turn).cast_const()));
+    }
+    board.wait_all(board.step())?;
+    // SAFETY: every slot holds that many bytes of an input, and is not written until all have made another step.
+    unsafe {
+        reduce::fold_raw(reduction.dtype, reduction.combine, buffers.dst, None, sources, n_bytes);
+        reduction.finish(buffers.dst, n_bytes);
+    }
+    Ok(())
+}
+
+/// Until everybody has come.
+pub fn barrier(board: &mut Board) -> Result<(), Error> {
+    board.next_small();
+    board.post();
+    board.wait_all(board.step())
+}

@@ -1,0 +1,299 @@
+//! The meeting at rank 0, as rank 0 sees it. Entered by [`super::exchange`]. Every visitor has a thread of its own until it has
+//! proved itself and said what it brings, so that one who says nothing keeps nobody waiting.
+
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::envelope::pack;
+use super::guest::{ALL, CALLED_OFF};
+use super::spot::{Spot, is_local};
+use super::stream::Stream;
+use super::{LONGEST_BLOB, MeetError, Ranks, is_telling};
+use crate::bootstrap::place::Host;
+use crate::trust::{Role, Secret, TrustError, prove};
+
+const LONGEST_PROOF: Duration = Duration::from_secs(5);
+/// For the last words to guests after the deadline.
+const GRACE: Duration = Duration::from_secs(1);
+/// Beside the ranks themselves; further visitors are turned away at the door.
+const MOST_STRANGERS: usize = 64;
+
+/// Everyone's blob by rank, which every guest has then been sent too.
+pub fn receive_all(
+    spot: &Spot,
+    secret: Option<&Secret>,
+    own: Vec<u8>,
+    deadline: Instant,
+) -> Result<Vec<Vec<u8>>, MeetError> {
+    let started = Instant::now();
+    let doors = open(spot, deadline)?;
+    let (bell, ringer) = UnixStream::pair().map_err(MeetError::Wait)?;
+    for end in [&bell, &ringer] {
+        end.set_nonblocking(true).map_err(MeetError::Wait)?;
+    }
+    let (sender, arrivals) = channel();
+    let mut party =
+        Party { spot, guests: (0..spot.size).map(|_| None).collect(), visitors: Vec::new(), stranger: None };
+    let entrance = Entrance { spot, secret, deadline, sender, ringer };
+    let outcome = thread::scope(|scope| {
+        let outcome = party.gather(scope, &entrance, &doors, &bell, &arrivals, started);
+        for (_, visitor) in &party.visitors {
+            visitor.hang_up();
+        }
+        outcome
+    });
+    // Before the last words: a guest that has left may come to the next round, and must not find these doors open.
+    drop(doors);
+    let words = match outcome {
+        Ok(()) => {
+            let mut all = vec![own];
+            all.extend(
+                party
+                    .guests
+                    .iter_mut()
+                    .skip(1)
+                    .map(|guest| std::mem::take(&mut guest.as_mut().expect("all came").blob)),
+            );
+            Ok(all)
+        }
+        Err(error) => Err(error),
+    };
+    let (kind, body) = match &words {
+        Ok(all) => (ALL, pack(all)),
+        Err(error) => (CALLED_OFF, error.to_string().into_bytes()),
+    };
+    for guest in party.guests.iter().flatten() {
+        // Who is gone by now is missed by its first operation.
+        let _ = say(&guest.stream, kind, &body, deadline.max(Instant::now() + GRACE));
+    }
+    words
+}
+
+struct Guest {
+    rank: usize,
+    size: usize,
+    blob: Vec<u8>,
+    stream: Stream,
+}
+
+/// What the threads of visitors share.
+struct Entrance<'a> {
+    spot: &'a Spot,
+    secret: Option<&'a Secret>,
+    deadline: Instant,
+    sender: Sender<(u64, Result<Guest, TrustError>)>,
+    ringer: UnixStream,
+}
+
+struct Party<'a> {
+    spot: &'a Spot,
+    guests: Vec<Option<Guest>>,
+    /// Those in a thread of theirs, to be thrown out at the end.
+    visitors: Vec<(u64, Stream)>,
+    stranger: Option<TrustError>,
+}
+
+impl Party<'_> {
+    fn gather<'scope, 'env>(
+        &mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        entrance: &'env Entrance<'env>,
+        doors: &[Door],
+        bell: &UnixStream,
+        arrivals: &Receiver<(u64, Result<Guest, TrustError>)>,
+        started: Instant,
+    ) -> Result<(), MeetError> {
+        let mut n_visits = 0;
+        while self.guests.iter().skip(1).any(Option::is_none) {
+            let left = entrance.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.missing(started));
+            }
+            let descriptors = doors.iter().map(AsFd::as_fd).chain([bell.as_fd()]);
+            let mut waits: Vec<PollFd> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            let limit = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+            match poll(&mut waits, Some(&limit)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(MeetError::Wait(error.into())),
+            }
+            for door in doors {
+                while let Some(stream) = door.answer() {
+                    n_visits += 1;
+                    self.admit(scope, entrance, n_visits, stream);
+                }
+            }
+            while (&*bell).read(&mut [0; 64]).is_ok_and(|n_bytes| n_bytes > 0) {}
+            while let Ok((visit, outcome)) = arrivals.try_recv() {
+                self.visitors.retain(|(known, _)| *known != visit);
+                match outcome {
+                    Ok(guest) => self.seat(guest)?,
+                    Err(error) if is_telling(&error) => self.stranger = Some(error),
+                    Err(error) => self.stranger = self.stranger.take().or(Some(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn admit<'scope, 'env>(
+        &mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        entrance: &'env Entrance<'env>,
+        visit: u64,
+        stream: Stream,
+    ) {
+        let Ok(handle) = stream.try_clone() else { return };
+        if self.visitors.len() >= self.spot.size + MOST_STRANGERS {
+            return;
+        }
+        self.visitors.push((visit, handle));
+        scope.spawn(move || {
+            let outcome = entrance.welcome(stream);
+            // The other end lives as long as the scope; a full bell has rung already.
+            let _ = entrance.sender.send((visit, outcome));
+            let _ = (&entrance.ringer).write(&[1]);
+        });
+    }
+
+    fn seat(&mut self, guest: Guest) -> Result<(), MeetError> {
+        let size = self.spot.size;
+        if guest.size != size {
+            let error = MeetError::SizesDiffer { rank: guest.rank, theirs: guest.size, ours: size };
+            self.dismiss(&guest, &error.to_string());
+            return Err(error);
+        }
+        if guest.rank == 0 || guest.rank >= size {
+            let error = MeetError::NoSuchRank { rank: guest.rank, size };
+            self.dismiss(&guest, &error.to_string());
+            return Err(error);
+        }
+        let seat = &mut self.guests[guest.rank];
+        // One that died and was started again may take its old seat.
+        if seat.as_ref().is_some_and(|seated| !seated.stream.is_hung_up()) {
+            let reason = format!("another process is already here as rank {}", guest.rank);
+            self.dismiss(&guest, &reason);
+        } else {
+            *seat = Some(guest);
+        }
+        Ok(())
+    }
+
+    fn dismiss(&self, guest: &Guest, reason: &str) {
+        // It is leaving anyway.
+        let _ = say(&guest.stream, CALLED_OFF, reason.as_bytes(), Instant::now() + GRACE);
+    }
+
+    fn missing(&mut self, started: Instant) -> MeetError {
+        let absent = self.guests.iter().enumerate().skip(1).filter(|(_, guest)| guest.is_none());
+        let ranks = Ranks(absent.map(|(rank, _)| rank).collect());
+        MeetError::Missing { ranks, waited: started.elapsed(), stranger: self.stranger.take() }
+    }
+}
+
+impl Entrance<'_> {
+    fn welcome(&self, stream: Stream) -> Result<Guest, TrustError> {
+        let until = self.deadline.min(Instant::now() + LONGEST_PROOF);
+        if !stream.is_same_user() {
+            return Err(TrustError::OtherJob);
+        }
+        let mut timed = stream.until(until);
+        prove(&mut timed, self.secret, &self.spot.context, Role::Listener)?;
+        let mut head = [0; 12];
+        timed.read_exact(&mut head).map_err(TrustError::Io)?;
+        let number = |nth: usize| u32::from_le_bytes(head[4 * nth..][..4].try_into().expect("four bytes")) as usize;
+        let [rank, size, length] = [0, 1, 2].map(number);
+        // Room for the signature around a blob.
+        if length > LONGEST_BLOB + 1024 {
+            return Err(TrustError::NotCorro);
+        }
+        let mut blob = vec![0; length];
+        timed.read_exact(&mut blob).map_err(TrustError::Io)?;
+        Ok(Guest { rank, size, blob, stream })
+    }
+}
+
+fn say(stream: &Stream, kind: u8, body: &[u8], deadline: Instant) -> io::Result<()> {
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    let mut message = vec![kind];
+    message.extend_from_slice(&length.to_le_bytes());
+    message.extend_from_slice(body);
+    stream.until(deadline).write_all(&message)
+}
+
+enum Door {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Door {
+    /// A visitor, if there is one; an error is a visitor that has already gone.
+    fn answer(&self) -> Option<Stream> {
+        Some(match self {
+            Door::Tcp(listener) => {
+                let stream = listener.accept().ok()?.0;
+                // Answers must not wait for an acknowledgement; if this fails they are merely slower.
+                let _ = stream.set_nodelay(true);
+                Stream::Tcp(stream)
+            }
+            Door::Unix(listener) => Stream::Unix(listener.accept().ok()?.0),
+        })
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Tcp(listener) => listener.as_fd(),
+            Door::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// Listens wherever guests may come. A socket that is taken may be that of a predecessor which is about to end.
+fn open(spot: &Spot, deadline: Instant) -> Result<Vec<Door>, MeetError> {
+    if let Host::Perhaps(_) = spot.host
+        && !spot.addresses().is_ok_and(|addresses| addresses.into_iter().any(is_local))
+    {
+        return Err(MeetError::NotHere { places: spot.places() });
+    }
+    loop {
+        let failure = match try_open(spot) {
+            Ok(doors) => return Ok(doors),
+            Err(failure) => failure,
+        };
+        let pause = Duration::from_millis(20);
+        if failure.kind() != io::ErrorKind::AddrInUse || Instant::now() + pause > deadline {
+            return Err(MeetError::Listen { places: spot.places(), source: failure });
+        }
+        thread::sleep(pause);
+    }
+}
+
+fn try_open(spot: &Spot) -> io::Result<Vec<Door>> {
+    let unix = UnixListener::bind_addr(&spot.unix()?)?;
+    unix.set_nonblocking(true)?;
+    let mut doors = vec![Door::Unix(unix)];
+    let interfaces: &[&str] = match &spot.host {
+        Host::Here => return Ok(doors),
+        // Only by its own word: a host may know itself by a loopback address, and others know it by another.
+        Host::At(name) if matches!(name.as_str(), "localhost" | "127.0.0.1") => &["127.0.0.1"],
+        Host::At(name) if matches!(name.as_str(), "::1" | "[::1]") => &["::1"],
+        // The first also takes IPv4, where the host has IPv6 at all.
+        Host::At(_) | Host::Perhaps(_) => &["::", "0.0.0.0"],
+    };
+    for port in spot.ports {
+        let mut bound = interfaces.iter().map(|interface| TcpListener::bind((*interface, port)));
+        if let Some(listener) = bound.find_map(Result::ok) {
+            listener.set_nonblocking(true)?;
+            doors.push(Door::Tcp(listener));
+        }
+    }
+    if doors.len() == 1 { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(doors) }
+}

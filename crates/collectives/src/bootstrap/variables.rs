@@ -1,0 +1,104 @@
+//! Reading the variables of a launcher, and what can be wrong with them. Entered by [`super::launchers`] and
+//! [`super::place`]. Every complaint names the variable, what it says and what to do.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::trust::Secret;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LaunchError {
+    #[error("{variable} is `{value}`, which is not a whole number: set it to one, or unset it")]
+    NotANumber { variable: String, value: String },
+    #[error("{present} is set but {missing} is not: set both, or neither to run alone")]
+    HalfSet { present: String, missing: String },
+    #[error("{variable} is {rank}, but {size_variable} is {size}: ranks count from 0 to {size_variable} - 1")]
+    RankBeyondSize { variable: String, rank: usize, size_variable: String, size: usize },
+    #[error("{variable} is 0: set it to the number of processes")]
+    NoRanks { variable: String },
+    #[error(
+        "HOROVOD_SIZE is {size}, but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: set it and HOROVOD_GLOO_RENDEZVOUS_PORT to \
+         the launcher's key-value server"
+    )]
+    NoRendezvous { size: usize },
+    #[error("HOROVOD_GLOO_RENDEZVOUS_PORT is `{value}`: set it to the port of the launcher's key-value server")]
+    BadPort { value: String },
+    #[error(
+        "{launcher} started {size} ranks on several hosts and does not say where rank 0 is: set MASTER_ADDR to its host"
+    )]
+    NoMaster { launcher: &'static str, size: usize },
+    #[error("{variable} is `{value}`, which is not a list of hosts as Slurm writes it, such as n[1-3,7],m2")]
+    BadHostList { variable: &'static str, value: String },
+    #[error("{variable} is `{value}`, which is not a list of counts as Slurm writes it, such as 2(x3),1")]
+    BadCounts { variable: &'static str, value: String },
+    #[error("HOROVOD_GLOO_TIMEOUT_SECONDS is `{value}`: set it to a number of seconds above 0")]
+    BadTimeout { value: String },
+    #[error("CORRO_JOB_SECRET is empty: unset it, or hand every rank of the job the same secret")]
+    EmptySecret,
+}
+
+/// The environment, however the caller has it.
+pub struct Variables<'a> {
+    read: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl<'a> Variables<'a> {
+    pub fn new(read: &'a dyn Fn(&str) -> Option<String>) -> Variables<'a> {
+        Variables { read }
+    }
+
+    /// Set and not empty; launchers' wrapper scripts leave empty ones behind.
+    pub fn text(&self, name: &str) -> Option<String> {
+        (self.read)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    pub fn is_set(&self, name: &str) -> bool {
+        self.text(name).is_some()
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<usize>, LaunchError> {
+        let Some(value) = self.text(name) else { return Ok(None) };
+        let number = value.trim().parse();
+        number.map(Some).map_err(|_| LaunchError::NotANumber { variable: name.to_owned(), value })
+    }
+
+    /// A rank and the number of ranks; both or neither.
+    pub fn pair(&self, rank_name: &str, size_name: &str) -> Result<Option<(usize, usize)>, LaunchError> {
+        let half = |present: &str, missing: &str| {
+            Err(LaunchError::HalfSet { present: present.to_owned(), missing: missing.to_owned() })
+        };
+        match (self.number(rank_name)?, self.number(size_name)?) {
+            (None, None) => Ok(None),
+            (Some(_), None) => half(rank_name, size_name),
+            (None, Some(_)) => half(size_name, rank_name),
+            (Some(_), Some(0)) => Err(LaunchError::NoRanks { variable: size_name.to_owned() }),
+            (Some(rank), Some(size)) if rank >= size => Err(LaunchError::RankBeyondSize {
+                variable: rank_name.to_owned(),
+                rank,
+                size_variable: size_name.to_owned(),
+                size,
+            }),
+            (Some(rank), Some(size)) => Ok(Some((rank, size))),
+        }
+    }
+
+    pub fn secret(&self) -> Result<Option<Secret>, LaunchError> {
+        match (self.read)("CORRO_JOB_SECRET") {
+            None => Ok(None),
+            // Not "no secret": somebody meant to set one, and would believe the job protected.
+            Some(secret) if secret.is_empty() => Err(LaunchError::EmptySecret),
+            Some(secret) => Ok(Some(Secret::new(secret))),
+        }
+    }
+
+    pub fn timeout(&self) -> Result<Duration, LaunchError> {
+        let Some(value) = self.text("HOROVOD_GLOO_TIMEOUT_SECONDS") else { return Ok(Duration::from_secs(30)) };
+        let seconds = value.trim().parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+        let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).ok());
+        timeout.ok_or(LaunchError::BadTimeout { value })
+    }
+}
+
+/// A year: far enough for anyone, and adding it to a clock does not overflow.
+const LONGEST_SECONDS: f64 = 365.0 * 24.0 * 3600.0;

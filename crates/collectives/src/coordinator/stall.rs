@@ -1,0 +1,129 @@
+//! Who lets the others wait: names that some ranks asked for long ago and others not, with the host of each that is missing. The
+//! engine of rank 0 asks now and then, with the time; a report comes at most once per interval.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::core::Coordinator;
+use super::message::ShutdownReason;
+
+/// Most names told of one rank.
+const MAX_NAMES: usize = 6;
+
+#[derive(Clone, Copy, Debug)]
+pub struct StallLimits {
+    /// Waiting for longer than this is reported, and looked for this often.
+    pub warn_after: Duration,
+    /// Waiting for longer than this ends the job.
+    pub shut_down_after: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StallReport {
+    /// Begins with Horovod's sentence.
+    pub text: String,
+    /// By missing rank.
+    pub missing: BTreeMap<u32, MissingRank>,
+    /// The job ends by this: an error rather than a warning.
+    pub shuts_down: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingRank {
+    pub names: Vec<String>,
+    /// At least one waits for longer than the shutdown time.
+    pub is_over: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct StallClock {
+    last_check: Duration,
+}
+
+impl StallLimits {
+    /// To be told once when the job starts.
+    pub fn warning(&self) -> Option<String> {
+        let shut_down_after = self.shut_down_after?;
+        (shut_down_after <= self.warn_after).then(|| {
+            format!(
+                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS ({}) is not greater than HOROVOD_STALL_CHECK_TIME_SECONDS ({}): stalled \
+                 operations will not shut the job down",
+                shut_down_after.as_secs(),
+                self.warn_after.as_secs()
+            )
+        })
+    }
+
+    fn is_over(&self, waited: Duration) -> bool {
+        self.shut_down_after.is_some_and(|after| after > self.warn_after && waited > after)
+    }
+}
+
+impl Coordinator {
+    /// `None` when nothing is stuck, nobody wants to know, or the last look is not an interval ago. A report that shuts down
+    /// has told the ranks so (see [`Coordinator::drain`]).
+    pub fn stalled(&mut self, now: Duration) -> Option<StallReport> {
+        let limits = self.config.stall?;
+        if now.saturating_sub(self.stall.last_check) < limits.warn_after || self.has_ended() {
+            return None;
+        }
+        self.stall.last_check = now;
+        let missing = self.missing(limits, now);
+        if missing.is_empty() {
+            return None;
+        }
+        let shuts_down = missing.values().any(|rank| rank.is_over);
+        if shuts_down {
+            self.shut_down(ShutdownReason::Stalled);
+        }
+        Some(StallReport { text: text(limits, &missing, &self.config.hosts), missing, shuts_down })
+    }
+
+    fn missing(&self, limits: StallLimits, now: Duration) -> BTreeMap<u32, MissingRank> {
+        let mut missing = BTreeMap::<u32, MissingRank>::new();
+        let mut note = |rank: u32, name: &str, waited: Duration| {
+            let rank = missing.entry(rank).or_default();
+            rank.names.push(name.to_owned());
+            rank.is_over |= limits.is_over(waited);
+        };
+        for tally in self.tallies.iter().flatten() {
+            for slot in tally.waiting() {
+                let waited = now.saturating_sub(tally.slots[slot].since);
+                if waited > limits.warn_after {
+                    let places = tally.missing(slot);
+                    places.for_each(|place| note(tally.members[place as usize], &tally.slots[slot].name, waited));
+                }
+            }
+            // Joined ranks may wait for as long as the others get on.
+            let waited = now.saturating_sub(tally.last_progress);
+            if tally.n_joined > 0 && waited > limits.warn_after {
+                tally.not_joined().for_each(|place| note(tally.members[place as usize], "join.noname", waited));
+            }
+        }
+        if let Some((since, what, ranks)) = self.wishes.waiting() {
+            let waited = now.saturating_sub(since);
+            if waited > limits.warn_after {
+                ranks.into_iter().for_each(|rank| note(rank, &what, waited));
+            }
+        }
+        missing
+    }
+}
+
+fn text(limits: StallLimits, missing: &BTreeMap<u32, MissingRank>, hosts: &[String]) -> String {
+    let mut text = format!(
+        "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for \
+         remainder of ranks for more than {} seconds. This may indicate that different ranks are trying to submit different \
+         tensors or that only subset of ranks is submitting tensors, which will cause deadlock. \nMissing ranks:",
+        limits.warn_after.as_secs_f64()
+    );
+    for (rank, MissingRank { names, is_over }) in missing {
+        let mark = if *is_over { "!" } else { "" };
+        let more = if names.len() > MAX_NAMES { " ..." } else { "" };
+        let names = names[..names.len().min(MAX_NAMES)].join(", ");
+        let host = &hosts[*rank as usize];
+        write!(text, "\n{rank}{mark}: [{names}{more}] on {host}").expect("a string takes everything");
+    }
+    text
+}

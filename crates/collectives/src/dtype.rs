@@ -1,0 +1,137 @@
+//! What an element of a tensor is. Everyone enters here. The numbers are those of Horovod's engine, and travel.
+
+use half::{bf16, f16};
+
+/// The types that the engine can reduce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Dtype {
+    U8 = 0,
+    I8 = 1,
+    U16 = 2,
+    I16 = 3,
+    I32 = 4,
+    I64 = 5,
+    F16 = 6,
+    F32 = 7,
+    F64 = 8,
+    Bool = 9,
+    /// Not in Horovod.
+    Bf16 = 10,
+}
+
+impl Dtype {
+    /// By number.
+    pub const ALL: [Dtype; 11] = [
+        Dtype::U8,
+        Dtype::I8,
+        Dtype::U16,
+        Dtype::I16,
+        Dtype::I32,
+        Dtype::I64,
+        Dtype::F16,
+        Dtype::F32,
+        Dtype::F64,
+        Dtype::Bool,
+        Dtype::Bf16,
+    ];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Dtype::U8 | Dtype::I8 | Dtype::Bool => 1,
+            Dtype::U16 | Dtype::I16 | Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::I32 | Dtype::F32 => 4,
+            Dtype::I64 | Dtype::F64 => 8,
+        }
+    }
+
+    /// As errors and timelines print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::U8 => "uint8",
+            Dtype::I8 => "int8",
+            Dtype::U16 => "uint16",
+            Dtype::I16 => "int16",
+            Dtype::I32 => "int32",
+            Dtype::I64 => "int64",
+            Dtype::F16 => "float16",
+            Dtype::F32 => "float32",
+            Dtype::F64 => "float64",
+            Dtype::Bool => "bool",
+            Dtype::Bf16 => "bfloat16",
+        }
+    }
+
+    /// Of any precision.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64)
+    }
+
+    /// `None` for what no dtype has.
+    pub fn from_number(number: u8) -> Option<Dtype> {
+        Dtype::ALL.into_iter().find(|dtype| *dtype as u8 == number)
+    }
+}
+
+/// A Rust type that can be an element. Sealed: the engine sees its bytes.
+pub trait Element: Copy + Send + Sync + 'static + sealed::Plain {
+    /// As the engine calls it.
+    const DTYPE: Dtype;
+}
+
+mod sealed {
+    /// # Safety
+    /// No padding, and every value written by a kernel of the same [`super::Dtype`] is a value of the type.
+    pub unsafe trait Plain {}
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),* $(,)?) => {$(
+        // SAFETY: a number without padding; `bool` is reduced by logic only, which yields 0 and 1.
+        unsafe impl sealed::Plain for $rust {}
+        impl Element for $rust {
+            const DTYPE: Dtype = Dtype::$dtype;
+        }
+    )*};
+}
+
+elements! {
+    u8 => U8, i8 => I8, u16 => U16, i16 => I16, i32 => I32, i64 => I64,
+    f16 => F16, f32 => F32, f64 => F64, bool => Bool, bf16 => Bf16,
+}
+
+/// The bytes of a slice of elements.
+pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: `Element` types have no padding, and bytes need no alignment.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// The bytes of a slice of elements, to be written by operations of the same dtype only.
+pub fn bytes_of_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; kernels of the same dtype write values of the type.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_horovod_and_come_back() {
+        for (number, dtype) in Dtype::ALL.into_iter().enumerate() {
+            assert_eq!(dtype as usize, number);
+            assert_eq!(Dtype::from_number(number as u8), Some(dtype));
+        }
+        assert_eq!(Dtype::from_number(11), None);
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_elements() {
+        let mut elements = [1u16, 0x0203];
+        assert_eq!(bytes_of(&elements), [1, 0, 3, 2]);
+        bytes_of_mut(&mut elements)[0] = 7;
+        assert_eq!(elements[0], 7);
+        assert_eq!(bytes_of::<f64>(&[]), [0u8; 0]);
+    }
+}

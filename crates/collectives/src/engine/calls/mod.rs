@@ -1,0 +1,216 @@
+//! What people call: typed slices for calls that wait (those of one tensor are here, groups in [`grouped`]), vectors that are handed over
+//! for calls that do not ([`asynchronous`]), and addresses for bindings. All of them name their operation; ranks may call in any order.
+//!
+//! All operations are collective over the members of a process set ([`SetId::GLOBAL`]: all ranks): one is done when every member has asked
+//! for it under the same name. A name may be used again as soon as its operation has ended on this rank. Lengths are in elements,
+//! roots are global ranks, and what is empty is fine.
+//!
+//! Errors are the same for all. [`EngineError::Refused`]: this rank's arguments are wrong, or the name is in flight here; nobody else
+//! heard of it. [`EngineError::Failed`]: the members do not agree (all of them get Horovod's text, and the engine goes on), a rank died
+//! (it is named), or some rank has shut the engine down; after the last two everything fails.
+
+pub mod asynchronous;
+pub mod grouped;
+mod requests;
+
+use std::sync::Arc;
+
+use crate::compression::{Compression, narrow, widen};
+use crate::coordinator::{Request, SetId, SetMade, SubmitError};
+use crate::dtype::{Element, bytes_of_mut};
+use crate::engine::Engine;
+use crate::engine::calls::requests::{broadcasting, elements, exchanging, fresh, gathering, in_place};
+use crate::engine::calls::requests::{reduction, scattering};
+use crate::engine::entry::{Ask, Keeps, Place, Target};
+use crate::engine::handle::{EngineError, Outcome, Slot};
+use crate::op::ReduceOp;
+
+/// How a reduction is done. All members say the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reduce {
+    /// What is computed.
+    pub op: ReduceOp,
+    /// Each rank's input is multiplied with it.
+    pub prescale: f64,
+    /// The result is multiplied with it, beside the division of an average.
+    pub postscale: f64,
+    /// Over whom.
+    pub set: SetId,
+}
+
+impl Reduce {
+    /// Over all ranks, unscaled.
+    pub const AVERAGE: Reduce = Reduce { op: ReduceOp::Average, prescale: 1.0, postscale: 1.0, set: SetId::GLOBAL };
+    /// Over all ranks, unscaled.
+    pub const SUM: Reduce = Reduce { op: ReduceOp::Sum, ..Reduce::AVERAGE };
+}
+
+/// A call that was not waited for. For [`Engine::poll`] and [`Engine::synchronize`] of the engine it came from.
+pub struct Handle {
+    slot: Arc<Slot>,
+}
+
+impl Engine {
+    /// Combines `data` of all members, element by element, in place. They pass the same number of elements of the same type.
+    pub fn allreduce<T: Element>(&self, name: &str, data: &mut [T], reduce: Reduce) -> Result<(), EngineError> {
+        let request = reduction(name, T::DTYPE, data.len(), reduce);
+        // SAFETY: the slice is borrowed until the call is done.
+        unsafe { self.call(vec![request], vec![in_place(data)]).map(drop) }
+    }
+
+    /// As [`Engine::allreduce`], leaving `input` as it is. `output` has its length.
+    pub fn allreduce_into<T: Element>(
+        &self,
+        name: &str,
+        input: &[T],
+        output: &mut [T],
+        reduce: Reduce,
+    ) -> Result<(), EngineError> {
+        if input.len() != output.len() {
+            return Err(SubmitError::Lengths { input: input.len(), output: output.len() }.into());
+        }
+        let request = reduction(name, T::DTYPE, input.len(), reduce);
+        let place = Place { output: Target::At(bytes_of_mut(output).as_mut_ptr()), ..fresh(input) };
+        // SAFETY: the slices, of one length, are borrowed until the call is done.
+        unsafe { self.call(vec![request], vec![place]).map(drop) }
+    }
+
+    /// As [`Engine::allreduce`], with values that travel in half precision. All members compress alike.
+    pub fn allreduce_compressed(
+        &self,
+        name: &str,
+        data: &mut [f32],
+        reduce: Reduce,
+        compression: Compression,
+    ) -> Result<(), EngineError> {
+        let Some(dtype) = compression.among(self.place().size) else {
+            return self.allreduce(name, data, reduce);
+        };
+        let mut short = Vec::new();
+        narrow(data, dtype, &mut short);
+        let request = reduction(name, dtype, data.len(), reduce);
+        // SAFETY: the vector, of elements of that type, is there until the call is done.
+        unsafe { self.call(vec![request], vec![in_place(&mut short)])? };
+        widen(&short, dtype, data);
+        Ok(())
+    }
+
+    /// Everybody's `data`, one after the other in the order of ranks. They may be of different lengths.
+    pub fn allgather<T: Element>(&self, name: &str, data: &[T], set: SetId) -> Result<Vec<T>, EngineError> {
+        // SAFETY: the slice is borrowed until the call is done.
+        let outcome = unsafe { self.call(vec![gathering(name, data, set)], vec![fresh(data)])? };
+        Ok(elements(&outcome.outputs[0]))
+    }
+
+    /// Everybody gets the `data` of the global rank `root`, in place. All members pass the same number of elements and the same root.
+    pub fn broadcast<T: Element>(&self, name: &str, data: &mut [T], root: u32, set: SetId) -> Result<(), EngineError> {
+        let request = broadcasting(name, data, root, set);
+        // SAFETY: the slice is borrowed until the call is done.
+        unsafe { self.call(vec![request], vec![in_place(data)]).map(drop) }
+    }
+
+    /// Sends `splits[i]` elements to the set's member `i`, taken from `data` one after the other; without splits, equal parts to all.
+    /// Returns what came, in the order of ranks, and how many elements from each.
+    pub fn alltoall<T: Element>(
+        &self,
+        name: &str,
+        data: &[T],
+        splits: &[u64],
+        set: SetId,
+    ) -> Result<(Vec<T>, Vec<u64>), EngineError> {
+        let request = exchanging(name, data, splits, set);
+        // SAFETY: the slice is borrowed until the call is done.
+        let mut outcome = unsafe { self.call(vec![request], vec![fresh(data)])? };
+        Ok((elements(&outcome.outputs[0]), std::mem::take(&mut outcome.outputs[0].received)))
+    }
+
+    /// Combines everybody's rows of `row` elements each and gives every member its share of them; the first members get one more when
+    /// they do not divide evenly. Sum and average only. All members pass as many rows; elements that are no whole number of rows are
+    /// refused.
+    pub fn reducescatter<T: Element>(
+        &self,
+        name: &str,
+        data: &[T],
+        row: usize,
+        reduce: Reduce,
+    ) -> Result<Vec<T>, EngineError> {
+        let request = scattering(name, data, row, reduce)?;
+        // SAFETY: the slice is borrowed until the call is done.
+        let outcome = unsafe { self.call(vec![request], vec![fresh(data)])? };
+        Ok(elements(&outcome.outputs[0]))
+    }
+
+    /// Returns when all members have called it. One at a time in a set.
+    pub fn barrier(&self, set: SetId) -> Result<(), EngineError> {
+        self.call_plain(|slot| Ask::Barrier { set, slot }).map(drop)
+    }
+
+    /// This rank has no more data: until all ranks have joined it takes part in the others' allreduces with zeros (which an average
+    /// counts). Returns when all have; tells the global rank that came last.
+    pub fn join(&self) -> Result<u32, EngineError> {
+        let outcome = self.call_plain(|slot| Ask::Join { set: SetId::GLOBAL, slot })?;
+        Ok(outcome.last_joined.unwrap_or_default())
+    }
+
+    /// Makes a process set of some global ranks. Collective over all ranks, members or not, with the same `ranks` everywhere; needs
+    /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
+    pub fn add_set(&self, ranks: Vec<u32>) -> Result<SetMade, EngineError> {
+        let outcome = self.call_plain(|slot| Ask::AddSet { ranks, slot })?;
+        Ok(outcome.sets.into_iter().next().expect("one was asked for and made"))
+    }
+
+    /// Removes a process set; what waits in it fails. Collective over all ranks, with the same set everywhere; needs
+    /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
+    pub fn remove_set(&self, set: SetId) -> Result<(), EngineError> {
+        self.call_plain(|slot| Ask::RemoveSet { set, slot }).map(drop)
+    }
+
+    pub(super) fn register_sets(&self, sets: Vec<Vec<u32>>) -> Result<Vec<SetMade>, EngineError> {
+        Ok(self.call_plain(|slot| Ask::RegisterSets { sets, slot })?.sets)
+    }
+
+    /// Asks for operations on tensors and waits for none of them. Several are a group when `grouped`: all or nothing. None are
+    /// done at once.
+    ///
+    /// # Safety
+    /// The places must stay as they are, and be nobody else's, until the handle is done; inputs hold `n_bytes`, as the
+    /// requests' shapes say, and outputs as many.
+    pub unsafe fn submit(&self, requests: Vec<Request>, places: Vec<Place>, grouped: bool, keeps: Keeps) -> Handle {
+        let slot = Slot::new(requests.len());
+        if requests.is_empty() {
+            return Handle { slot };
+        }
+        self.ask(Ask::Tensors { requests, places, grouped, slot: slot.clone(), keeps });
+        Handle { slot }
+    }
+
+    /// Whether the outcome is there. Never waits, and need not be called for the operation to go on.
+    pub fn poll(&self, handle: &Handle) -> bool {
+        handle.slot.is_done()
+    }
+
+    /// Waits for the outcome, driving the engine meanwhile. Only the first call gets the outputs.
+    pub fn synchronize(&self, handle: &Handle) -> Result<Outcome, EngineError> {
+        self.wait(&handle.slot)
+    }
+
+    /// Asks and waits.
+    ///
+    /// # Safety
+    /// As [`Engine::submit`].
+    pub unsafe fn call(&self, requests: Vec<Request>, places: Vec<Place>) -> Result<Outcome, EngineError> {
+        let grouped = requests.len() > 1;
+        let slot = Slot::new(requests.len());
+        if requests.is_empty() {
+            return slot.take();
+        }
+        self.ask_quietly(Ask::Tensors { requests, places, grouped, slot: slot.clone(), keeps: None });
+        self.wait(&slot)
+    }
+
+    fn call_plain(&self, ask: impl FnOnce(Arc<Slot>) -> Ask) -> Result<Outcome, EngineError> {
+        let slot = Slot::new(1);
+        self.ask_quietly(ask(slot.clone()));
+        self.wait(&slot)
+    }
+}

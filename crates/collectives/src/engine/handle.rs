@@ -1,0 +1,116 @@
+//! What somebody who submitted an operation holds: its outcome, once there is one. Filled in by whoever drives the engine.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::coordinator::{SetMade, SubmitError};
+use crate::transport::board::{sleep, wake};
+
+/// Why an operation has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// Nothing was asked of the others: what this rank gave is wrong.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    /// The ranks do not agree, a rank is gone, or the engine has ended; the text says which.
+    #[error("{0}")]
+    Failed(Arc<str>),
+}
+
+impl EngineError {
+    /// Wrong arguments (Python's ValueError); otherwise Horovod's internal error.
+    pub fn is_argument(&self) -> bool {
+        matches!(self, EngineError::Refused(refused) if refused.is_argument())
+    }
+}
+
+/// What an operation yields.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Results that the engine made room for, one for each tensor of the call; the others are where they were wanted.
+    pub outputs: Vec<Output>,
+    /// Join: the global rank that came last.
+    pub last_joined: Option<u32>,
+    /// Process sets that were added.
+    pub sets: Vec<SetMade>,
+}
+
+/// One tensor of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// Empty when the result is where the caller wanted it.
+    pub bytes: Vec<u8>,
+    /// In elements, rows first.
+    pub shape: Vec<u64>,
+    /// Alltoall: rows received from each member.
+    pub received: Vec<u64>,
+}
+
+/// One call: several tensors when it is a group.
+pub(crate) struct Slot {
+    /// 0 while pending. What waiters sleep on.
+    done: AtomicU32,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    n_left: usize,
+    outcome: Outcome,
+    error: Option<EngineError>,
+}
+
+impl Slot {
+    /// Pending until so many tensors have ended: not at all for none.
+    pub fn new(n_tensors: usize) -> Arc<Slot> {
+        let outcome = Outcome { outputs: vec![Output::default(); n_tensors], ..Outcome::default() };
+        let inside = Inside { n_left: n_tensors, outcome, error: None };
+        Arc::new(Slot { done: AtomicU32::new(u32::from(n_tensors == 0)), inside: Mutex::new(inside) })
+    }
+
+    /// Never waits.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire) != 0
+    }
+
+    /// One tensor of the call has come to its end. The first error is the call's, when all have ended.
+    pub fn settle(&self, result: Result<(), EngineError>, change: impl FnOnce(&mut Outcome)) {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(()) => change(&mut inside.outcome),
+            Err(error) => {
+                inside.error.get_or_insert(error);
+            }
+        }
+        inside.n_left -= 1;
+        if inside.n_left == 0 {
+            drop(inside);
+            self.done.store(1, Ordering::SeqCst);
+            wake(&self.done);
+        }
+    }
+
+    /// Fails the call whatever of it is pending.
+    pub fn refuse(&self, error: EngineError) {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.error.get_or_insert(error);
+        inside.n_left = 0;
+        drop(inside);
+        self.done.store(1, Ordering::SeqCst);
+        wake(&self.done);
+    }
+
+    /// Sleeps for a while, or until it is done.
+    pub fn sleep(&self, nap: Duration) {
+        sleep(&self.done, 0, nap);
+    }
+
+    /// Once it is done.
+    pub fn take(&self) -> Result<Outcome, EngineError> {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        match inside.error.clone() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut inside.outcome)),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the engine shows of itself: timeline, log lines, tuning. The driver tells it what happens; it decides nothing.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::coordinator::{Coordinator, Event, Kind, StallReport, Tensor, Terms, Tuning};
+use crate::observe::autotune::{self, Autotune, Parameters};
+use crate::observe::timeline::Timeline;
+use crate::settings::{LogLevel, Settings, TimelineSetting};
+
+pub struct Observed {
+    pub timeline: Arc<Timeline>,
+    /// On rank 0, when asked for.
+    autotune: Option<Autotune<BufWriter<File>>>,
+    level: LogLevel,
+    hides_time: bool,
+    rank: usize,
+}
+
+impl Observed {
+    pub fn new(settings: &Settings, rank: usize) -> Observed {
+        let timeline = Arc::new(Timeline::new());
+        let mut observed =
+            Observed { timeline, autotune: None, level: settings.log_level, hides_time: settings.log_hides_time, rank };
+        if rank == 0 {
+            if let TimelineSetting::File(path) = &settings.timeline {
+                let started = observed.timeline.start(path, settings.timeline_marks_cycles, micros_since_1970());
+                if let Err(error) = started {
+                    observed.log(LogLevel::Error, &crate::engine::driver::chain(&error));
+                }
+            }
+            if settings.autotune.enabled {
+                observed.autotune = Some(observed.start_tuning(settings));
+            }
+        }
+        observed
+    }
+
+    fn start_tuning(&self, settings: &Settings) -> Autotune<BufWriter<File>> {
+        let config = autotune::Config::of(&settings.autotune, Vec::new(), 1);
+        let initial = Parameters {
+            fusion_threshold: settings.fusion_threshold,
+            cycle_time: settings.cycle_time,
+            hierarchical_allreduce: settings.hierarchical_allreduce.unwrap_or(false),
+            hierarchical_allgather: settings.hierarchical_allgather.unwrap_or(false),
+            torus_allreduce: false,
+            cache_enabled: settings.cache_capacity > 0,
+        };
+        let log = settings.autotune.log.as_ref().and_then(|path| match File::create(path) {
+            Ok(file) => Some(BufWriter::new(file)),
+            Err(error) => {
+                self.log(LogLevel::Error, &format!("{} cannot be written: {error}", path.display()));
+                None
+            }
+        });
+        Autotune::new(config, initial, log)
+    }
+
+    /// What the coordinator noted for the timeline.
+    pub fn note_agreement(&self, coordinator: &mut Coordinator) {
+        let events = coordinator.events();
+        if !self.timeline.is_on() {
+            events.set(false);
+            return;
+        }
+        events.set(true);
+        for event in events.take() {
+            match event {
+                Event::Start { name, kind, .. } => self.timeline.negotiate_start(&name, kind.name()),
+                Event::Ready { name, place, .. } => self.timeline.rank_ready(&name, place as usize),
+                Event::End { name, .. } => self.timeline.negotiate_end(&name),
+            }
+        }
+        self.timeline.mark_cycle();
+    }
+
+    pub fn begin(&self, kind: Kind, tensors: &[Tensor]) {
+        if self.timeline.is_on() {
+            for tensor in tensors {
+                self.timeline.operation_start(&tensor.agreed.name, kind.name());
+                self.timeline.activity_start(&tensor.agreed.name, activity(kind));
+            }
+        }
+    }
+
+    pub fn end(&self, terms: Terms, tensors: &[Tensor]) {
+        if self.timeline.is_on() {
+            for tensor in tensors {
+                let shape: Vec<usize> = tensor.agreed.shape.iter().map(|rows| *rows as usize).collect();
+                self.timeline.activity_end(&tensor.agreed.name);
+                self.timeline.operation_end(&tensor.agreed.name, terms.dtype, &shape);
+            }
+        }
+    }
+
+    /// New parameters, when they change.
+    pub fn reduced(&mut self, kind: Kind, tensors: &[Tensor], n_bytes: usize) -> Option<Tuning> {
+        let autotune = self.autotune.as_mut().filter(|_| kind == Kind::Allreduce)?;
+        let names: Vec<&str> = tensors.iter().map(|tensor| &*tensor.agreed.name).collect();
+        let parameters = autotune.observe(&names, n_bytes as u64, Instant::now())?;
+        Some(Tuning {
+            fusion_threshold: parameters.fusion_threshold as u64,
+            cycle_time_ms: parameters.cycle_time.as_secs_f64() * 1e3,
+        })
+    }
+
+    pub fn on_tuning(&self, tuning: Tuning) {
+        let (bytes, cycle) = (tuning.fusion_threshold, Duration::from_secs_f64(tuning.cycle_time_ms.max(0.0) / 1e3));
+        self.log(LogLevel::Debug, &format!("tuned: fusion threshold {bytes} bytes, cycle time {cycle:?}"));
+    }
+
+    pub fn log_stall(&self, report: &StallReport) {
+        self.log(if report.shuts_down { LogLevel::Error } else { LogLevel::Warning }, &report.text);
+    }
+
+    pub fn log_error(&self, text: &str) {
+        self.log(LogLevel::Error, text);
+    }
+
+    /// Up to info on standard output, above on standard error, as Horovod does.
+    pub fn log(&self, level: LogLevel, text: &str) {
+        if level < self.level {
+            return;
+        }
+        let time = if self.hides_time { String::new() } else { format!("{} ", time_of_day()) };
+        let (word, rank) = (word(level), self.rank);
+        if level <= LogLevel::Info {
+            println!("[{time}{word}] rank {rank}: {text}");
+        } else {
+            eprintln!("[{time}{word}] rank {rank}: {text}");
+        }
+    }
+
+    pub fn stop(&mut self) {
+        if let Err(error) = self.timeline.stop() {
+            self.log(LogLevel::Error, &crate::engine::driver::chain(&error));
+        }
+        if let Some(error) = self.autotune.take().and_then(|mut autotune| autotune.take_log_error()) {
+            self.log(LogLevel::Error, &format!("what was tuned could not be written: {error}"));
+        }
+    }
+}
+
+pub fn micros_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+fn time_of_day() -> String {
+    let seconds = micros_since_1970() / 1_000_000;
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
+}
+
+fn word(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Trace => "trace",
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Warning => "warning",
+        LogLevel::Error => "error",
+        LogLevel::Fatal => "fatal",
+    }
+}
+
+/// As Horovod names what happens within an operation.
+fn activity(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Allreduce | Kind::Adasum => "GLOO_ALLREDUCE",
+        Kind::Allgather => "GLOO_ALLGATHER",
+        Kind::Broadcast => "GLOO_BCAST",
+        Kind::Alltoall => "MPI_ALLTOALL",
+        Kind::Reducescatter => "GLOO_REDUCESCATTER",
+        Kind::Join | Kind::Barrier => "GLOO_BARRIER",
+    }
+}

@@ -1,0 +1,250 @@
+//! Finds the fusion threshold and the cycle time with which a job reduces most bytes per second. The engine of rank 0 enters
+//! here after every reduction on the global set, and hands new parameters to all ranks. Never reads a clock and never rolls
+//! dice of its own: the same observations and seed give the same parameters.
+//!
+//! A step is over when a tensor's name comes again; some steps are a window, and the median of five windows is a sample. The
+//! first samples are dropped. One is taken with the parameters the job began with, so that tuning never ends with worse
+//! ones; then a Gaussian process says where to look next; last, each choice is tried the other way round.
+
+mod gaussian;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use crate::settings::AutotuneSettings;
+use gaussian::Search;
+
+/// What is tuned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// Bytes.
+    pub fusion_threshold: usize,
+    pub cycle_time: Duration,
+    pub hierarchical_allreduce: bool,
+    pub hierarchical_allgather: bool,
+    pub torus_allreduce: bool,
+    pub cache_enabled: bool,
+}
+
+/// A parameter with two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    HierarchicalAllreduce,
+    HierarchicalAllgather,
+    TorusAllreduce,
+    CacheEnabled,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub warmup_samples: usize,
+    pub steps_per_sample: usize,
+    pub max_samples: usize,
+    /// The standard deviation of a sample's error, that of the scores being one.
+    pub noise: f64,
+    pub tunes_fusion_threshold: bool,
+    pub tunes_cycle_time: bool,
+    /// Those that make a difference in this job and are not fixed by its user.
+    pub choices: Vec<Choice>,
+    pub seed: u64,
+}
+
+impl Config {
+    pub fn of(settings: &AutotuneSettings, choices: Vec<Choice>, seed: u64) -> Config {
+        Config {
+            warmup_samples: settings.warmup_samples,
+            steps_per_sample: settings.steps_per_sample,
+            max_samples: settings.max_samples,
+            noise: settings.noise,
+            tunes_fusion_threshold: !settings.fusion_threshold_fixed,
+            tunes_cycle_time: !settings.cycle_time_fixed,
+            choices,
+            seed,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Autotune<W> {
+    config: Config,
+    current: Parameters,
+    best: Option<(f64, Parameters)>,
+    phase: Phase,
+    search: Search,
+    window: Window,
+    /// Scores of the windows of the sample under way.
+    scores: Vec<f64>,
+    n_to_drop: usize,
+    log: Option<W>,
+    log_error: Option<io::Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The parameters the job began with are measured.
+    Baseline,
+    /// As many points have been measured.
+    Searching(usize),
+    /// The choice with this index is measured the other way round.
+    Choosing(usize),
+    Done,
+}
+
+/// Reductions since a moment.
+#[derive(Debug, Default)]
+struct Window {
+    began: Option<Instant>,
+    n_bytes: u64,
+    n_seen: HashMap<String, usize>,
+}
+
+const N_WINDOWS: usize = 5;
+const HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+                      tensor_fusion_threshold,score";
+
+impl<W: Write> Autotune<W> {
+    /// `initial`: what the job runs with, and goes on to run with until told otherwise.
+    pub fn new(config: Config, initial: Parameters, log: Option<W>) -> Autotune<W> {
+        let search = Search::new(config.tunes_fusion_threshold, config.tunes_cycle_time, config.noise, config.seed);
+        let mut autotune = Autotune {
+            n_to_drop: config.warmup_samples,
+            config,
+            current: initial,
+            best: None,
+            phase: Phase::Baseline,
+            search,
+            window: Window::default(),
+            scores: Vec::with_capacity(N_WINDOWS),
+            log,
+            log_error: None,
+        };
+        autotune.write_line(HEADER);
+        autotune
+    }
+
+    /// These tensors were reduced, `n_bytes` together, by `now`. Parameters to go on with, when they change.
+    pub fn observe<S: AsRef<str>>(&mut self, names: &[S], n_bytes: u64, now: Instant) -> Option<Parameters> {
+        if self.phase == Phase::Done {
+            return None;
+        }
+        let score = self.window.add(names, n_bytes, now, self.config.steps_per_sample)?;
+        self.scores.push(score);
+        if self.scores.len() < N_WINDOWS {
+            return None;
+        }
+        self.scores.sort_by(f64::total_cmp);
+        let median = self.scores[N_WINDOWS / 2];
+        self.scores.clear();
+        if self.n_to_drop > 0 {
+            self.n_to_drop -= 1;
+            return None;
+        }
+        self.on_sample(median)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    /// Why the log ends early, once.
+    pub fn take_log_error(&mut self) -> Option<io::Error> {
+        self.log_error.take()
+    }
+
+    fn on_sample(&mut self, score: f64) -> Option<Parameters> {
+        self.write_row(self.current, score);
+        if self.best.is_none_or(|(best, _)| score > best) {
+            self.best = Some((score, self.current));
+        }
+        let (best_score, best) = self.best.expect("there was a sample just now");
+        let before = self.current;
+        self.phase = match self.phase {
+            Phase::Baseline => self.after_search(0),
+            Phase::Searching(n_measured) => {
+                self.search.learn(self.current, score);
+                self.after_search(n_measured + 1)
+            }
+            Phase::Choosing(idx) => self.after_choice(idx + 1),
+            Phase::Done => Phase::Done,
+        };
+        match self.phase {
+            Phase::Baseline => unreachable!("it comes first"),
+            Phase::Searching(_) => self.current = self.search.next(self.current),
+            Phase::Choosing(idx) => self.current = best.flipped(self.config.choices[idx]),
+            Phase::Done => {
+                self.current = best;
+                self.write_row(best, best_score);
+            }
+        }
+        (self.current != before).then_some(self.current)
+    }
+
+    fn after_search(&self, n_measured: usize) -> Phase {
+        let tunes = self.config.tunes_fusion_threshold || self.config.tunes_cycle_time;
+        if tunes && n_measured < self.config.max_samples { Phase::Searching(n_measured) } else { self.after_choice(0) }
+    }
+
+    fn after_choice(&self, idx: usize) -> Phase {
+        if idx < self.config.choices.len() { Phase::Choosing(idx) } else { Phase::Done }
+    }
+
+    fn write_row(&mut self, parameters: Parameters, score: f64) {
+        let Parameters { hierarchical_allreduce, hierarchical_allgather, torus_allreduce, cache_enabled, .. } =
+            parameters;
+        let flags = [hierarchical_allreduce, hierarchical_allgather, torus_allreduce, cache_enabled];
+        let [a, b, c, d] = flags.map(u8::from);
+        let milliseconds = parameters.cycle_time.as_secs_f64() * 1000.0;
+        self.write_line(&format!("{a},{b},{c},{d},{milliseconds},{},{score}", parameters.fusion_threshold));
+    }
+
+    /// A log that cannot be written is no reason to stop tuning.
+    fn write_line(&mut self, line: &str) {
+        if let Some(log) = &mut self.log
+            && let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush())
+        {
+            self.log_error = Some(error);
+            self.log = None;
+        }
+    }
+}
+
+impl Parameters {
+    fn flipped(mut self, choice: Choice) -> Parameters {
+        let value = match choice {
+            Choice::HierarchicalAllreduce => &mut self.hierarchical_allreduce,
+            Choice::HierarchicalAllgather => &mut self.hierarchical_allgather,
+            Choice::TorusAllreduce => &mut self.torus_allreduce,
+            Choice::CacheEnabled => &mut self.cache_enabled,
+        };
+        *value = !*value;
+        self
+    }
+}
+
+impl Window {
+    /// Bytes per microsecond of the window that this reduction ends, if it ends one; it is itself part of the next.
+    fn add<S: AsRef<str>>(&mut self, names: &[S], n_bytes: u64, now: Instant, n_steps: usize) -> Option<f64> {
+        let began = *self.began.get_or_insert(now);
+        let mut score = None;
+        if names.iter().any(|name| self.n_seen.get(name.as_ref()).is_some_and(|n_seen| *n_seen >= n_steps)) {
+            // No time at all is no measurement, and would be unbeatable.
+            let micros = (now - began).as_secs_f64() * 1e6;
+            score = (micros > 0.0).then(|| self.n_bytes as f64 / micros);
+            self.began = Some(now);
+            self.n_bytes = 0;
+            self.n_seen.clear();
+        }
+        for name in names {
+            match self.n_seen.get_mut(name.as_ref()) {
+                Some(n_seen) => *n_seen += 1,
+                None => drop(self.n_seen.insert(name.as_ref().to_owned(), 1)),
+            }
+        }
+        self.n_bytes += n_bytes;
+        score
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! What the engine lets others see of itself, and what it learns from looking. The engine enters here after it has acted; no
+//! room in here ever makes it wait.
+
+pub mod autotune;
+pub mod timeline;

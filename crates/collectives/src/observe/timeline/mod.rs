@@ -1,0 +1,193 @@
+//! Horovod's timeline: a Chrome trace of what every tensor went through. The engine reports events here as they happen. A
+//! thread of its own writes the file, so that the engine never waits for a disk: when the thread falls behind, events are
+//! dropped, counted, and the count is said. While off, an event costs the load of one atomic.
+
+mod trace;
+mod writer;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use thiserror::Error;
+
+use crate::dtype::Dtype;
+use trace::{Event, What};
+
+/// One per engine; off until [`Timeline::start`].
+#[derive(Debug, Default)]
+pub struct Timeline {
+    is_on: AtomicBool,
+    marks_cycles: AtomicBool,
+    queue: RwLock<Option<Queue>>,
+    /// Held while starting and stopping, which may take as long as the disk does.
+    writer: Mutex<Option<Writer>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    started: Instant,
+    events: SyncSender<Event>,
+    n_dropped: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    path: PathBuf,
+    n_dropped: Arc<AtomicU64>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+#[derive(Debug, Error)]
+pub enum TimelineError {
+    #[error("cannot create the timeline {path}")]
+    Create {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot start a thread for the timeline")]
+    Thread(#[source] io::Error),
+    #[error("cannot write the timeline {path}, which ends early")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What became of a timeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub path: PathBuf,
+    /// Events that were not written, because the disk was too slow.
+    pub n_dropped: u64,
+}
+
+/// Some seconds of a busy engine, and about a megabyte.
+const QUEUE_LENGTH: usize = 16 * 1024;
+
+impl Timeline {
+    pub fn new() -> Timeline {
+        Timeline::default()
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Opens a file and begins to write events to it. Does nothing when it is being written already; another one is closed
+    /// first. `now_micros` is the time of day since 1970, which the file begins with.
+    pub fn start(&self, path: &Path, marks_cycles: bool, now_micros: u64) -> Result<(), TimelineError> {
+        self.start_with(path, marks_cycles, now_micros, QUEUE_LENGTH)
+    }
+
+    fn start_with(&self, path: &Path, marks: bool, now_micros: u64, length: usize) -> Result<(), TimelineError> {
+        let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|writer| writer.path == path) {
+            return Ok(());
+        }
+        let path = path.to_owned();
+        let file = File::create(&path).map_err(|source| TimelineError::Create { path: path.clone(), source })?;
+        let (events, received) = sync_channel(length);
+        let n_dropped = Arc::new(AtomicU64::new(0));
+        let of_thread = Arc::clone(&n_dropped);
+        let thread = thread::Builder::new()
+            .name("corro-timeline".to_owned())
+            .spawn(move || writer::write(file, now_micros, &received, &of_thread))
+            .map_err(TimelineError::Thread)?;
+        let closed = self.close(&mut current);
+        *current = Some(Writer { path, n_dropped: Arc::clone(&n_dropped), thread });
+        let queue = Queue { started: Instant::now(), events, n_dropped };
+        *self.queue.write().unwrap_or_else(PoisonError::into_inner) = Some(queue);
+        self.marks_cycles.store(marks, Ordering::Relaxed);
+        self.is_on.store(true, Ordering::Relaxed);
+        closed.map(drop)
+    }
+
+    /// Returns when the file is complete and closed; `None` when there was none.
+    pub fn stop(&self) -> Result<Option<Closed>, TimelineError> {
+        let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.close(&mut current)
+    }
+
+    fn close(&self, current: &mut Option<Writer>) -> Result<Option<Closed>, TimelineError> {
+        self.is_on.store(false, Ordering::Relaxed);
+        // The thread ends when the last sender is gone.
+        *self.queue.write().unwrap_or_else(PoisonError::into_inner) = None;
+        let Some(writer) = current.take() else { return Ok(None) };
+        let written = writer.thread.join().expect("the timeline's thread does not panic");
+        let path = writer.path;
+        match written {
+            Ok(()) => Ok(Some(Closed { path, n_dropped: writer.n_dropped.load(Ordering::Relaxed) })),
+            Err(source) => Err(TimelineError::Write { path, source }),
+        }
+    }
+
+    /// The first rank has asked for the operation `kind`, for example `ALLREDUCE`, on the tensor `name`.
+    pub fn negotiate_start(&self, name: &str, kind: &'static str) {
+        self.record(name, || What::NegotiateStart(kind));
+    }
+
+    /// Rank `rank` of the process set has asked too.
+    pub fn rank_ready(&self, name: &str, rank: usize) {
+        self.record(name, || What::RankReady(rank));
+    }
+
+    /// All have.
+    pub fn negotiate_end(&self, name: &str) {
+        self.record(name, || What::NegotiateEnd);
+    }
+
+    pub fn operation_start(&self, name: &str, kind: &'static str) {
+        self.record(name, || What::OperationStart(kind));
+    }
+
+    /// A part of the operation, for example `MEMCPY_IN_FUSION_BUFFER`.
+    pub fn activity_start(&self, name: &str, activity: &'static str) {
+        self.record(name, || What::ActivityStart(activity));
+    }
+
+    pub fn activity_end(&self, name: &str) {
+        self.record(name, || What::ActivityEnd);
+    }
+
+    /// With what came out.
+    pub fn operation_end(&self, name: &str, dtype: Dtype, shape: &[usize]) {
+        self.record(name, || What::OperationEnd(dtype, shape.to_vec()));
+    }
+
+    pub fn mark_cycle(&self) {
+        if self.is_on() && self.marks_cycles.load(Ordering::Relaxed) {
+            self.record("", || What::Cycle);
+        }
+    }
+
+    fn record(&self, name: &str, what: impl FnOnce() -> What) {
+        if !self.is_on() {
+            return;
+        }
+        if let Some(queue) = &*self.queue.read().unwrap_or_else(PoisonError::into_inner) {
+            let micros = queue.started.elapsed().as_micros() as u64;
+            // Full, or the thread has given up: lost either way.
+            if queue.events.try_send(Event { micros, name: name.to_owned(), what: what() }).is_err() {
+                queue.n_dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        // Who wants to know of an error stops it himself.
+        let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! The thread that writes a timeline. Started by [`super::Timeline::start`], ends when its events do. After every write the
+//! file is whole JSON: each begins by overwriting the closing bracket, and ends with a new one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+
+use super::trace::{Event, Trace, opening};
+
+const CLOSING: &str = "\n]\n";
+/// Enough for one write to be cheap per event, little enough for it to be short.
+const BATCH_BYTES: usize = 64 * 1024;
+
+pub fn write(file: File, now_micros: u64, events: &Receiver<Event>, n_dropped: &AtomicU64) -> io::Result<()> {
+    let mut output = Output { file, end: 0 };
+    output.append(&format!("[\n{}", opening(now_micros)))?;
+    let mut trace = Trace::default();
+    let mut last_micros = 0;
+    while let Ok(event) = events.recv() {
+        last_micros = event.micros;
+        trace.add(event);
+        while trace.out.len() < BATCH_BYTES
+            && let Ok(event) = events.try_recv()
+        {
+            last_micros = event.micros;
+            trace.add(event);
+        }
+        output.append(&trace.out)?;
+        trace.out.clear();
+    }
+    match n_dropped.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        n_dropped => {
+            trace.add_dropped(n_dropped, last_micros);
+            output.append(&trace.out)
+        }
+    }
+}
+
+struct Output {
+    file: File,
+    /// Where the closing bracket begins.
+    end: u64,
+}
+
+impl Output {
+    fn append(&mut self, records: &str) -> io::Result<()> {
+        // In one call, so that nobody finds the bracket gone and nothing in its place.
+        self.file.write_all_at(format!("{records}{CLOSING}").as_bytes(), self.end)?;
+        self.end += records.len() as u64;
+        Ok(())
+    }
+}

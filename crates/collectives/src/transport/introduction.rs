@@ -1,0 +1,136 @@
+//! What a rank tells the others about itself before they are connected. Travels through the rendezvous as bytes. Pure.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::algorithm::choice::{Forced, Way};
+use crate::cores::Cores;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    /// Drawn by each; that of rank 0 names the world.
+    pub token: [u8; 16],
+    /// Equal for ranks that can share memory: one kernel, one network name space.
+    pub machine: String,
+    /// As people know the host.
+    pub hostname: String,
+    pub pid: u32,
+    /// The name of the socket for ranks of the same machine.
+    pub door: [u8; 16],
+    /// What it may use of its host's processors.
+    pub cores: Cores,
+    /// Which ways it would take whatever the table says.
+    pub forced: Forced,
+    pub addresses: Vec<SocketAddr>,
+}
+
+const VERSION: u8 = 2;
+
+impl Introduction {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.token);
+        bytes.extend_from_slice(&self.door);
+        bytes.extend_from_slice(&self.pid.to_le_bytes());
+        for text in [&self.machine, &self.hostname] {
+            bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        bytes.extend_from_slice(&self.cores.quota.unwrap_or(0).to_le_bytes());
+        bytes.extend_from_slice(&(self.cores.allowed.len() as u16).to_le_bytes());
+        self.cores.allowed.iter().for_each(|core| bytes.extend_from_slice(&core.to_le_bytes()));
+        let (way, chunk) = match self.forced.allreduce {
+            None => (0u8, 0),
+            Some(Way::Flat) => (1, 0),
+            Some(Way::Staged { chunk }) => (2, chunk as u64),
+            Some(Way::Direct) => (3, 0),
+        };
+        bytes.push(way);
+        bytes.extend_from_slice(&chunk.to_le_bytes());
+        for address in &self.addresses {
+            match address.ip() {
+                IpAddr::V4(ip) => bytes.extend_from_slice(&ip.to_ipv6_mapped().octets()),
+                IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
+            }
+            bytes.extend_from_slice(&address.port().to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None` for what another version wrote.
+    pub fn decode(bytes: &[u8]) -> Option<Introduction> {
+        let (version, mut rest) = bytes.split_first()?;
+        if *version != VERSION {
+            return None;
+        }
+        let token = take::<16>(&mut rest)?;
+        let door = take::<16>(&mut rest)?;
+        let pid = u32::from_le_bytes(take(&mut rest)?);
+        let mut text = || {
+            let length = u32::from_le_bytes(take(&mut rest)?) as usize;
+            let (text, after) = rest.split_at_checked(length)?;
+            rest = after;
+            String::from_utf8(text.to_vec()).ok()
+        };
+        let (machine, hostname) = (text()?, text()?);
+        let mut number = || take(&mut rest).map(u16::from_le_bytes);
+        let quota = number()?;
+        let n_allowed = number()?;
+        let allowed: Vec<u16> = (0..n_allowed).map(|_| number()).collect::<Option<_>>()?;
+        let cores = Cores { allowed, quota: (quota > 0).then_some(quota) };
+        let [way] = take::<1>(&mut rest)?;
+        let chunk = usize::try_from(u64::from_le_bytes(take(&mut rest)?)).ok()?;
+        let allreduce = match way {
+            0 => None,
+            1 => Some(Way::Flat),
+            2 => Some(Way::Staged { chunk }),
+            3 => Some(Way::Direct),
+            _ => return None,
+        };
+        let forced = Forced { allreduce };
+        let mut addresses = Vec::new();
+        while !rest.is_empty() {
+            let ip = IpAddr::from(take::<16>(&mut rest)?).to_canonical();
+            addresses.push(SocketAddr::new(ip, u16::from_le_bytes(take(&mut rest)?)));
+        }
+        Some(Introduction { token, machine, hostname, pid, door, cores, forced, addresses })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_introduction_comes_back_as_it_was() {
+        let mine = |forced| Introduction {
+            token: [1; 16],
+            machine: "b 4".into(),
+            hostname: "nodeé".into(),
+            pid: 77,
+            door: [2; 16],
+            cores: Cores { allowed: vec![0, 3, 700], quota: Some(2) },
+            forced,
+            addresses: vec!["10.0.0.1:5".parse().expect("v4"), "[2001:db8::1]:65535".parse().expect("v6")],
+        };
+        for text in ["", "allreduce=flat", "allreduce=staged:77", "allreduce=direct"] {
+            let mine = mine(Forced::parse(text).expect("a known way"));
+            assert_eq!(Introduction::decode(&mine.encode()), Some(mine));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Introduction::decode(&bytes);
+            let _ = Introduction::decode(&[&[VERSION][..], &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The ranks of one host find each other: the lowest of them makes the shared memory and hands it to the others over a socket without
+//! a file, which both then keep, because its end tells that the other has ended. Entered once, when a world is made.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage};
+use rustix::net::{RecvFlags, SendFlags, recvmsg, sendmsg};
+
+use crate::transport::connect::{ConnectError, Credentials, time_left};
+use crate::transport::reception::Reception;
+use crate::transport::segment::Segment;
+use crate::trust::Role;
+
+/// A socket by which the others of the host may come. Its name is random and vanishes with it.
+pub struct Door {
+    listener: UnixListener,
+    pub name: [u8; 16],
+}
+
+impl Door {
+    pub fn open() -> io::Result<Door> {
+        let mut name = [0; 16];
+        getrandom::fill(&mut name).map_err(io::Error::other)?;
+        let listener = UnixListener::bind_addr(&address(&name)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Door { listener, name })
+    }
+}
+
+fn address(name: &[u8; 16]) -> io::Result<SocketAddr> {
+    let text: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    SocketAddr::from_abstract_name(format!("corro-{text}"))
+}
+
+/// The shared memory, and a socket to each rank whose end we are to notice: all for the lowest, the lowest for all.
+pub struct Gathered {
+    pub segment: Segment,
+    pub watched: Vec<(usize, UnixStream)>,
+}
+
+/// `ranks`: those of this host, ascending; `door`: our own, `lowest`: that of the first of them.
+pub fn gather(
+    door: Door,
+    lowest: &[u8; 16],
+    ranks: &[usize],
+    rank: usize,
+    credentials: &Credentials,
+    deadline: Instant,
+) -> Result<Gathered, ConnectError> {
+    if rank == ranks[0] {
+        receive_all(&door, ranks, credentials, deadline)
+    } else {
+        join(lowest, ranks, rank, credentials, deadline)
+    }
+}
+
+fn receive_all(
+    door: &Door,
+    ranks: &[usize],
+    credentials: &Credentials,
+    deadline: Instant,
+) -> Result<Gathered, ConnectError> {
+    let segment = Segment::create(ranks.len()).map_err(ConnectError::Memory)?;
+    let reception = Reception::open().map_err(ConnectError::Memory)?;
+    let mut watched: Vec<(usize, UnixStream)> = Vec::new();
+    loop {
+        for (rank, stream) in reception.known() {
+            if ranks[1..].contains(&rank) && watched.iter().all(|(seen, _)| *seen != rank) {
+                watched.push((rank, stream));
+            }
+        }
+        if watched.len() + 1 == ranks.len() {
+            return Ok(Gathered { segment, watched });
+        }
+        let cause = match door.listener.accept() {
+            Ok((stream, _)) => {
+                let file = segment.fd().try_clone_to_owned().map_err(ConnectError::Memory)?;
+                let (lowest, credentials) = (ranks[0], credentials.clone());
+                let patience = deadline.min(Instant::now() + LONGEST_PROOF);
+                // A stranger is turned away; whoever belongs to us is still to come.
+                let welcome = move |stream: UnixStream| {
+                    let rank = receive(&stream, &file, lowest, &credentials, patience).ok()?;
+                    Some((rank, stream))
+                };
+                reception.admit(stream, welcome).map_err(ConnectError::Thread)?;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                reception.wait(&door.listener, deadline).map_err(ConnectError::Memory)?;
+                continue;
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            Err(error) => error,
+        };
+        let missing = ranks[1..].iter().copied().filter(|rank| watched.iter().all(|(seen, _)| seen != rank));
+        return Err(ConnectError::Missing { ranks: missing.collect(), cause });
+    }
+}
+
+const LONGEST_PROOF: Duration = Duration::from_secs(5);
+
+fn receive(
+    mut stream: &UnixStream,
+    memory: &OwnedFd,
+    lowest: usize,
+    credentials: &Credentials,
+    deadline: Instant,
+) -> Result<usize, ConnectError> {
+    stream.set_nonblocking(false).map_err(ConnectError::Memory)?;
+    stream.set_read_timeout(Some(time_left(deadline))).map_err(ConnectError::Memory)?;
+    same_user(stream, credentials)?;
+    credentials.prove(stream, "local", lowest, Role::Listener)?;
+    let mut rank = [0; 4];
+    stream.read_exact(&mut rank).map_err(ConnectError::Memory)?;
+    let files = [memory.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files_sent = SendAncillaryBuffer::new(&mut space);
+    files_sent.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(stream.as_fd(), &[IoSlice::new(b"M")], &mut files_sent, SendFlags::NOSIGNAL)
+        .map_err(|error| ConnectError::Memory(error.into()))?;
+    stream.set_read_timeout(None).map_err(ConnectError::Memory)?;
+    Ok(u32::from_le_bytes(rank) as usize)
+}
+
+fn join(
+    lowest: &[u8; 16],
+    ranks: &[usize],
+    rank: usize,
+    credentials: &Credentials,
+    deadline: Instant,
+) -> Result<Gathered, ConnectError> {
+    let first = ranks[0];
+    let missing = |cause: io::Error| ConnectError::Missing { ranks: vec![first], cause };
+    let mut stream = address(lowest).and_then(|address| UnixStream::connect_addr(&address)).map_err(missing)?;
+    stream.set_read_timeout(Some(time_left(deadline))).map_err(missing)?;
+    same_user(&stream, credentials)?;
+    credentials.prove(&stream, "local", first, Role::Dialer)?;
+    stream.write_all(&(rank as u32).to_le_bytes()).map_err(missing)?;
+    let file = receive_file(&stream).map_err(missing)?;
+    stream.set_read_timeout(None).map_err(missing)?;
+    Ok(Gathered { segment: Segment::received(file, ranks.len()), watched: vec![(first, stream)] })
+}
+
+fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut files, RecvFlags::CMSG_CLOEXEC)?;
+    let file = files.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    file.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the lowest rank of this host hung up"))
+}
+
+/// Without a secret to prove, only processes of the same user are believed.
+fn same_user(stream: &UnixStream, credentials: &Credentials) -> Result<(), ConnectError> {
+    if credentials.secret.is_some() {
+        return Ok(());
+    }
+    let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|error| ConnectError::Memory(error.into()))?;
+    if peer.uid == rustix::process::getuid() { Ok(()) } else { Err(ConnectError::OtherUser) }
+}

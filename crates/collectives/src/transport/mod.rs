@@ -1,0 +1,16 @@
+//! Moves bytes between ranks. Knows who lives, how to wait and how memory is shared; knows no collective.
+
+pub mod board;
+pub mod connect;
+pub mod introduction;
+pub mod link;
+pub mod local;
+pub mod monitor;
+pub mod patience;
+pub mod post;
+pub mod read;
+pub mod reception;
+pub mod roster;
+pub mod segment;
+pub mod tcp;
+pub mod tie;

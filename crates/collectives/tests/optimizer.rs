@@ -1,0 +1,170 @@
+//! The optimizer helper: gradients of all ranks, under way while others are computed.
+
+mod ranks;
+
+use corro_collectives::coordinator::SetId;
+use corro_collectives::engine::calls::Reduce;
+use corro_collectives::optimizer::{
+    Config, DistributedOptimizer, Optimizer, OptimizerError, broadcast_parameters, scale_learning_rate,
+};
+use corro_collectives::settings::Settings;
+use corro_collectives::{Compression, Engine, Options, ReduceOp};
+use ranks::on_ranks;
+
+const PARAMETERS: [(&str, usize); 3] = [("weight", 1000), ("bias", 3), ("unused", 2)];
+
+fn each(sizes: &[usize], body: impl Fn(&Engine) + Sync) {
+    for n in sizes {
+        on_ranks(*n, &Options::PLAIN, |world| {
+            let settings = Settings::from_variables(|_| None).expect("defaults");
+            let engine = Engine::in_world(world, &settings).expect("an engine");
+            body(&engine);
+            // Nobody ends the others' operations by leaving early.
+            engine.barrier(SetId::GLOBAL).expect("all come to the end");
+        });
+    }
+}
+
+/// Whoever only looks at gradients.
+fn ignore(_: usize, _: &mut [f32], _: &[f32]) {}
+
+fn made(engine: &Engine, config: Config) -> DistributedOptimizer<'_, impl Optimizer> {
+    DistributedOptimizer::new(engine, ignore, &PARAMETERS, config).expect("good parameters")
+}
+
+#[test]
+fn gradients_are_averaged_in_whatever_order_they_come() {
+    for compression in [Compression::None, Compression::Fp16, Compression::Bf16] {
+        each(&[1, 2, 3], |engine| {
+            let (me, n) = (engine.place().rank, engine.place().size);
+            let mut optimizer = made(engine, Config { compression, ..Config::PLAIN });
+            for step in 0..3 {
+                let mine = (me + step) as f32;
+                let order = if me == 1 { [1, 0] } else { [0, 1] };
+                for index in order {
+                    if index == 0 {
+                        optimizer.gradient(0).expect("a buffer").iter_mut().for_each(|value| *value += mine);
+                        optimizer.ready(0).expect("started");
+                    } else {
+                        optimizer.submit(1, &[mine, 2.0 * mine, 1.0]).expect("started");
+                    }
+                }
+                let mean = (n - 1) as f32 / 2.0 + step as f32;
+                let gradients = optimizer.synchronize().expect("averages");
+                let close = |value: f32, expected: f32| (value - expected).abs() <= 0.01 * expected.abs();
+                assert!(gradients[0].len() == 1000 && gradients[0].iter().all(|value| close(*value, mean)));
+                assert!(close(gradients[1][0], mean) && close(gradients[1][1], 2.0 * mean), "{:?}", gradients[1]);
+                assert_eq!((gradients[1][2], gradients[2].as_slice()), (1.0, [0.0, 0.0].as_slice()));
+            }
+        });
+    }
+}
+
+#[test]
+fn compressed_gradients_are_rounded_to_what_travels() {
+    // 1 + 1/512 has 10 significant bits, 1 + 1/4096 has 13.
+    let of = |compression| {
+        let seen = std::sync::Mutex::new(Vec::new());
+        each(&[2], |engine| {
+            let mut optimizer = made(engine, Config { compression, ..Config::PLAIN });
+            let sent = [1.0 + 1.0 / 512.0, 1.0 + 1.0 / 4096.0, 1.0];
+            optimizer.submit(1, &sent).expect("started");
+            let gradient = optimizer.synchronize().expect("averages")[1].clone();
+            seen.lock().expect("no rank panics").push(gradient);
+        });
+        let seen = seen.into_inner().expect("no rank panics");
+        assert_eq!(seen[0], seen[1]);
+        seen[0].clone()
+    };
+    assert_eq!(of(Compression::None), [1.0 + 1.0 / 512.0, 1.0 + 1.0 / 4096.0, 1.0]);
+    assert_eq!(of(Compression::Fp16), [1.0 + 1.0 / 512.0, 1.0, 1.0]);
+    assert_eq!(of(Compression::Bf16), [1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn passes_are_summed_and_divided_only_when_asked() {
+    for (average_passes, expected) in [(false, 6.0), (true, 2.0)] {
+        each(&[1, 2], |engine| {
+            let config = Config { backward_passes_per_step: 3, average_passes, ..Config::PLAIN };
+            let mut optimizer = made(engine, config);
+            for _ in 0..2 {
+                for pass in [1.0, 2.0, 3.0] {
+                    optimizer.submit(1, &[pass; 3]).expect("added");
+                }
+                let told = optimizer.submit(1, &[1.0; 3]).expect_err("one too many");
+                assert_eq!(told, OptimizerError::UnderWay { name: "bias".into() });
+                assert!(optimizer.gradient(1).is_err() && optimizer.ready(1).is_err());
+                assert_eq!(optimizer.synchronize().expect("sums")[1], [expected; 3]);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_pass_may_overwrite_what_the_last_step_left_but_no_pass_of_its_own_step() {
+    each(&[1, 2], |engine| {
+        let mut optimizer = made(engine, Config { backward_passes_per_step: 2, ..Config::PLAIN });
+        for value in [1.0, 5.0] {
+            optimizer.room(1).expect("a buffer").fill(value);
+            optimizer.ready(1).expect("the first pass");
+            assert_eq!(optimizer.room(1).err(), Some(OptimizerError::Overwritten { name: "bias".into() }));
+            optimizer.submit(1, &[1.0; 3]).expect("the second pass");
+            assert_eq!(optimizer.synchronize().expect("sums")[1], [value + 1.0; 3]);
+        }
+    });
+}
+
+#[test]
+fn every_rank_takes_the_same_step_from_the_same_start() {
+    each(&[1, 2, 4], |engine| {
+        let (me, n) = (engine.place().rank, engine.place().size);
+        let mut weight = vec![me as f32; 5];
+        broadcast_parameters(engine, &mut [&mut weight], n as u32 - 1).expect("a broadcast");
+        assert_eq!(weight, [n as f32 - 1.0; 5]);
+        let rate = scale_learning_rate(engine, 0.5, ReduceOp::Average);
+        assert_eq!((rate, scale_learning_rate(engine, 0.5, ReduceOp::Sum)), (0.5 * n as f32, 0.5));
+        let descend = move |_: usize, parameter: &mut [f32], gradient: &[f32]| {
+            parameter.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= rate * slope);
+        };
+        let config = Config { reduce: Reduce::SUM, ..Config::PLAIN };
+        let mut optimizer = DistributedOptimizer::new(engine, descend, &[("w", 5)], config).expect("good");
+        optimizer.submit(0, &[1.0; 5]).expect("started");
+        optimizer.step(&mut [&mut weight]).expect("a step");
+        assert_eq!(weight, [n as f32 - 1.0 - 0.5 * (n * n) as f32; 5]);
+    });
+}
+
+#[test]
+fn wrong_use_is_refused_before_anything_travels() {
+    each(&[1], |engine| {
+        let new = |parameters: &[(&str, usize)], config| {
+            DistributedOptimizer::new(engine, ignore, parameters, config).map(drop)
+        };
+        assert_eq!(new(&[("a", 1), ("a", 2)], Config::PLAIN), Err(OptimizerError::DuplicateName { name: "a".into() }));
+        let none = Config { backward_passes_per_step: 0, ..Config::PLAIN };
+        assert_eq!(new(&[("a", 1)], none), Err(OptimizerError::NoPasses));
+        let mut optimizer = made(engine, Config::PLAIN);
+        assert_eq!(optimizer.ready(3), Err(OptimizerError::NoSuchParameter { index: 3, n_parameters: 3 }));
+        let told = OptimizerError::Length { name: "bias".into(), given: 2, size: 3 };
+        assert_eq!(optimizer.submit(1, &[0.0; 2]), Err(told.clone()));
+        let step = optimizer.step(&mut [&mut [0.0; 1000], &mut [0.0; 2], &mut [0.0; 2]]);
+        assert_eq!(step, Err(told));
+        assert_eq!(optimizer.step(&mut []), Err(OptimizerError::Number { given: 0, n_parameters: 3 }));
+    });
+}
+
+#[test]
+fn a_failed_reduction_is_told_and_the_next_step_is_a_new_one() {
+    each(&[2], |engine| {
+        // The ranks disagree about the second parameter.
+        let parameters = [("same", 4), ("other", 4 + engine.place().rank)];
+        let mut optimizer = DistributedOptimizer::new(engine, ignore, &parameters, Config::PLAIN).expect("good");
+        let failed = optimizer.synchronize().expect_err("shapes differ");
+        assert!(matches!(&failed, OptimizerError::Reduction { name, .. } if name == "other"), "{failed:?}");
+        assert_eq!(optimizer.gradient(1).expect("a buffer").len(), parameters[1].1);
+        assert!(optimizer.synchronize().is_err());
+        let mut other = made(engine, Config::PLAIN);
+        other.submit(1, &[1.0; 3]).expect("started");
+        assert_eq!(other.synchronize().expect("the engine goes on")[1], [1.0; 3]);
+    });
+}

@@ -1,0 +1,143 @@
+//! The contract between the launcher and the engine: what a rank is told is what the engine reads, and at the launcher's
+//! server the engine's ranks find each other.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use corro_collectives::bootstrap::meet::{MeetError, exchange, leave};
+use corro_collectives::bootstrap::place::{Launch, Meeting};
+use corro_collectives::{Engine, Reduce};
+use corro_launch::environment::{GangContext, for_rank};
+use corro_launch::gang::{self, GangSpec};
+use corro_launch::place::{Host, place};
+use corro_launch::rendezvous::{Rendezvous, known_scopes};
+
+fn hosts() -> Vec<Host> {
+    vec![Host { name: "a".into(), slots: 3 }, Host { name: "b".into(), slots: 1 }]
+}
+
+async fn server() -> Rendezvous {
+    let known = known_scopes(&hosts(), &place(&hosts()));
+    Rendezvous::start(([127, 0, 0, 1], 0).into(), known).await.expect("loopback can be listened on")
+}
+
+/// What the engine makes of what every rank is told.
+fn launches(server: &Rendezvous) -> Vec<Launch> {
+    let gang = GangContext {
+        rendezvous_addr: server.addr().ip().to_string(),
+        rendezvous_port: server.addr().port(),
+        iface: Some("lo".into()),
+        master_addr: "127.0.0.1".into(),
+        master_port: 1,
+        secret: "s3".into(),
+    };
+    let told = place(&hosts()).into_iter().map(|place| for_rank(&gang, &place, &hosts()[place.host_idx].name));
+    told.map(|variables: BTreeMap<String, String>| {
+        Launch::from_variables(|name| variables.get(name).cloned()).expect("the launcher tells it right")
+    })
+    .collect()
+}
+
+type Outcome = Result<Vec<Vec<u8>>, MeetError>;
+
+/// Each rank in a thread, since the engine blocks.
+async fn meet(launches: &[Launch], round: u64, deadline: Instant) -> Vec<Outcome> {
+    let ranks: Vec<_> = launches
+        .iter()
+        .cloned()
+        .map(|launch| {
+            let blob = format!("rank {} round {round}", launch.place.rank);
+            tokio::task::spawn_blocking(move || exchange(&launch, round, blob.as_bytes(), deadline))
+        })
+        .collect();
+    let mut outcomes = Vec::new();
+    for rank in ranks {
+        outcomes.push(rank.await.expect("no rank panics"));
+    }
+    outcomes
+}
+
+#[tokio::test]
+async fn a_rank_believes_what_it_is_told() {
+    let server = server().await;
+    let launches = launches(&server);
+    let seen: Vec<[usize; 6]> = launches
+        .iter()
+        .map(|Launch { place: p, .. }| {
+            assert!(p.local_known && p.cross_known);
+            [p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size]
+        })
+        .collect();
+    assert_eq!(seen, [[0, 4, 0, 3, 0, 2], [1, 4, 1, 3, 0, 1], [2, 4, 2, 3, 0, 1], [3, 4, 0, 1, 1, 2]]);
+    let port = server.addr().port();
+    for launch in &launches {
+        assert_eq!(launch.meeting, Meeting::KeyValue { addr: "127.0.0.1".into(), port });
+        assert_eq!(launch.interface.as_deref(), Some("lo"));
+        assert!(launch.secret.is_some());
+    }
+    assert_eq!(launches[3].place.hostname, "b");
+}
+
+#[tokio::test]
+async fn ranks_meet_at_the_launchers_server_again_and_again() {
+    let server = server().await;
+    let launches = launches(&server);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for round in 0..10 {
+        let expected: Vec<Vec<u8>> = (0..4).map(|rank| format!("rank {rank} round {round}").into_bytes()).collect();
+        for outcome in meet(&launches, round, deadline).await {
+            assert_eq!(outcome.expect("all come"), expected);
+        }
+        let done = Arc::new(launches.clone());
+        tokio::task::spawn_blocking(move || done.iter().try_for_each(|launch| leave(launch, round, deadline)))
+            .await
+            .expect("no rank panics")
+            .expect("the server takes the keys back");
+    }
+    // What was left of a round would be found by whoever came to it again.
+    let outcomes = meet(&launches[1..], 0, Instant::now() + Duration::from_secs(2)).await;
+    for outcome in outcomes {
+        let error = outcome.expect_err("rank 0 is not there");
+        assert!(matches!(&error, MeetError::Missing { ranks, .. } if ranks.0 == [0]), "{error:?}");
+    }
+}
+
+#[test]
+#[ignore = "started by the test below as a rank"]
+fn a_rank() {
+    let engine = Engine::start().expect("the ranks find each other");
+    let mut sum = vec![1.0f32; 100_000];
+    engine.allreduce("ones", &mut sum, Reduce::SUM).expect("a sum");
+    let place = engine.place();
+    assert_eq!((place.local_rank, place.local_size), (place.rank, place.size));
+    eprintln!("rank {} of {}: {}", place.rank, place.size, sum[99_999]);
+}
+
+#[tokio::test]
+async fn a_gang_of_engines_computes() {
+    let test = std::env::current_exe().expect("a test has a file").to_string_lossy().into_owned();
+    let arguments = ["--ignored", "--exact", "a_rank", "--nocapture"].map(String::from);
+    let spec = GangSpec {
+        argv: std::iter::once(test).chain(arguments).collect(),
+        env: common::path_only(),
+        cwd: std::env::temp_dir(),
+        hosts: vec![Host { name: "localhost".into(), slots: 2 }],
+        prefix: false,
+        output_dir: None,
+        grace: Duration::from_secs(5),
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let spec = GangSpec { output_dir: Some(folder.path().join("logs")), ..spec };
+    let stops = tokio::sync::mpsc::channel(1).1;
+    let launcher = common::launcher();
+    let running = gang::run(&launcher, &spec, stops, std::io::sink(), std::io::sink());
+    let outcome = tokio::time::timeout(common::DEADLINE, running).await.expect("the gang ends in time");
+    assert_eq!(outcome.expect("the gang can be run"), gang::Outcome::Succeeded);
+    for rank in 0..2 {
+        let said = std::fs::read_to_string(folder.path().join(format!("logs/rank.{rank}/stderr"))).expect("kept");
+        assert!(said.contains(&format!("rank {rank} of 2: 2")), "{said}");
+    }
+}

@@ -1,0 +1,250 @@
+//! The step against the plain version, as near as bfloat16 comes, and against itself. The machine and its operands against plain loops.
+
+use half::bf16;
+
+use super::lines::{Line, NO_SUMS, NOTHING, PAIRED, packed, paired, pairs, rows, transpose};
+use super::tiles::{Tiles, are_here};
+use crate::compute::{Compute, Config, Isa, Precision};
+use crate::network::{Batch, Gradients, IMAGE, Noise, PARAMETERS, Weights, initial, reference};
+use crate::random::Random;
+
+fn skips() -> bool {
+    if !are_here() {
+        eprintln!("skipped: this processor has no tiles for bfloat16");
+    }
+    !are_here()
+}
+
+struct Images {
+    pixels: Vec<f32>,
+    labels: Vec<u8>,
+}
+
+impl Images {
+    fn of(seed: u64, n: usize) -> Images {
+        let mut random = Random::of(&[seed]);
+        let pixels = (0..n * IMAGE).map(|_| random.uniform()).collect();
+        Images { pixels, labels: (0..n).map(|_| random.below(10) as u8).collect() }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch { images: &self.pixels, labels: &self.labels }
+    }
+}
+
+fn compute(batch: usize, threads: usize) -> Compute {
+    let config = Config { threads, batch, precision: Precision::Bf16, isa: Isa::best() };
+    Compute::new(&config).expect("there are tiles")
+}
+
+/// With biases that are not zero.
+fn weights(seed: u64) -> Weights {
+    let mut weights = initial::initial(seed);
+    let mut random = Random::of(&[seed, 1]);
+    for (values, parameter) in weights.0.iter_mut().zip(&PARAMETERS) {
+        if parameter.kind == "bias" {
+            values.iter_mut().for_each(|value| *value = 0.1 * (random.uniform() - 0.3));
+        }
+    }
+    weights
+}
+
+/// Small whole numbers, few of them not zero, and images of zeros and ones: in bfloat16 nothing is lost on the way forward through the
+/// convolutions, and of equal values pooling takes the same. On the way back only gradients are rounded.
+fn whole_numbers(seed: u64, n: usize) -> (Weights, Images) {
+    let (mut weights, mut random) = (weights(seed), Random::of(&[seed, 2]));
+    for (values, parameter) in weights.0.iter_mut().zip(&PARAMETERS[..8]) {
+        let inputs = parameter.size() / parameter.shape.last().expect("outputs");
+        for value in values {
+            *value = if random.below(inputs) < 8 { random.below(2) as f32 * 2.0 - 1.0 } else { 0.0 };
+        }
+    }
+    let mut images = Images::of(seed, n);
+    images.pixels.iter_mut().for_each(|pixel| *pixel = random.below(2) as f32);
+    (weights, images)
+}
+
+fn check_step(what: &str, weights: &Weights, images: &Images, noise: Option<Noise>, least_cosine: f64) {
+    let n = images.labels.len();
+    let (mut expected, mut gradients) = (Weights::zeros(), Weights::zeros());
+    let wanted = reference::step(weights, images.batch(), noise, &mut expected);
+    let score = compute(n + 1, 2).step(weights, images.batch(), noise, &mut gradients);
+    assert_eq!(score.images, n);
+    assert!((score.loss - wanted.loss).abs() < 1e-2 * wanted.loss, "{what}: {score:?} instead of {wanted:?}");
+    for (index, parameter) in PARAMETERS.iter().enumerate() {
+        let (cosine, ratio) = alike(&gradients.0[index], &expected.0[index]);
+        let is_near = cosine > least_cosine && (ratio - 1.0).abs() < 0.08;
+        assert!(is_near, "{n} images, {what}: {}: cosine {cosine}, length {ratio}", parameter.name());
+    }
+}
+
+/// The cosine between two gradients, and how much longer the first is.
+fn alike(one: &[f32], other: &[f32]) -> (f64, f64) {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    (dot(one, other) / (dot(one, one) * dot(other, other)).sqrt(), (dot(one, one) / dot(other, other)).sqrt())
+}
+
+#[test]
+fn a_step_is_that_of_the_reference() {
+    if skips() {
+        return;
+    }
+    for n in [1, 3] {
+        let (weights, images) = whole_numbers(n as u64, n);
+        check_step("whole numbers", &weights, &images, None, 0.999);
+    }
+    // Where two values of a window are nearly equal, rounding decides which one the gradient goes to, and near zero
+    // whether it goes on at all: a few in a thousand values at each layer.
+    let noise = Noise { seed: 3, step: 4, first: 8 };
+    for noise in [None, Some(noise)] {
+        check_step("any numbers", &weights(3), &Images::of(3, 3), noise, 0.98);
+    }
+}
+
+#[test]
+fn the_bits_are_the_same_for_every_number_of_threads_and_every_run() {
+    if skips() {
+        return;
+    }
+    let (weights, noise) = (weights(1), Noise { seed: 1, step: 2, first: 3 });
+    for n in [2, 33] {
+        let images = Images::of(9, n);
+        let run = |compute: &mut Compute| {
+            let mut gradients = Weights::zeros();
+            let score = compute.step(&weights, images.batch(), Some(noise), &mut gradients);
+            (score, gradients)
+        };
+        let expected = run(&mut compute(n, 1));
+        for threads in [2, 3] {
+            let mut compute = compute(34, threads);
+            // What another batch leaves behind does not matter.
+            compute.step(&weights, Images::of(10, 34).batch(), Some(noise), &mut Weights::zeros());
+            assert!(run(&mut compute) == expected, "{n} images, {threads} threads, first time");
+            assert!(run(&mut compute) == expected, "{n} images, {threads} threads, again");
+        }
+    }
+}
+
+#[test]
+fn gradients_of_two_halves_are_those_of_the_whole() {
+    if skips() {
+        return;
+    }
+    let (weights, images, mut compute) = (weights(2), Images::of(2, 38), compute(38, 2));
+    let mut step = |range: std::ops::Range<usize>| {
+        let pixels = &images.pixels[range.start * IMAGE..range.end * IMAGE];
+        let (noise, mut gradients) = (Noise { seed: 5, step: 6, first: range.start as u64 }, Weights::zeros());
+        let batch = Batch { images: pixels, labels: &images.labels[range] };
+        (compute.step(&weights, batch, Some(noise), &mut gradients), gradients)
+    };
+    let ((whole, gradients), (mut one, ones), (other, others)) = (step(0..38), step(0..19), step(19..38));
+    one += other;
+    assert_eq!((whole.right, whole.images), (one.right, one.images));
+    assert!((whole.loss - one.loss).abs() < 1e-9 * whole.loss, "{whole:?} {one:?}");
+    for (index, parameter) in PARAMETERS.iter().enumerate() {
+        let mean: Vec<f32> =
+            ones.0[index].iter().zip(&others.0[index]).map(|(one, other)| (one + other) / 2.0).collect();
+        let (cosine, ratio) = alike(&gradients.0[index], &mean);
+        // Gradients are rounded after they were divided by the images.
+        assert!(cosine > 0.9999 && (ratio - 1.0).abs() < 1e-3, "{}: {cosine} {ratio}", parameter.name());
+    }
+}
+
+#[test]
+fn a_score_is_that_of_a_step_that_drops_nothing() {
+    if skips() {
+        return;
+    }
+    let (weights, images, mut compute) = (weights(3), Images::of(3, 21), compute(21, 2));
+    let step = compute.step(&weights, images.batch(), None, &mut Weights::zeros());
+    assert_eq!(compute.score(&weights, images.batch()), step);
+}
+
+/// Remembers what was said to be ready, and what it was then.
+struct Announced(Weights, Vec<(usize, Vec<f32>)>);
+
+impl Gradients for Announced {
+    fn room(&mut self, parameter: usize) -> &mut [f32] {
+        &mut self.0.0[parameter]
+    }
+
+    fn ready(&mut self, parameter: usize) {
+        self.1.push((parameter, self.0.0[parameter].clone()));
+    }
+}
+
+#[test]
+fn gradients_are_announced_once_they_are_whole_the_last_layers_first() {
+    if skips() {
+        return;
+    }
+    let mut announced = Announced(Weights::zeros(), Vec::new());
+    compute(3, 2).step(&weights(4), Images::of(4, 3).batch(), None, &mut announced);
+    let order: Vec<usize> = announced.1.iter().map(|(parameter, _)| *parameter).collect();
+    assert_eq!(order, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
+    assert!(announced.1.iter().all(|(parameter, gradient)| announced.0.0[*parameter] == *gradient));
+}
+
+fn random_lines(seed: u64, n: usize) -> Vec<Line> {
+    let mut random = Random::of(&[seed]);
+    let mut line = || Line(std::array::from_fn(|_| bf16::from_f32(random.uniform() - 0.5).to_bits()));
+    (0..n).map(|_| line()).collect()
+}
+
+fn value(lines: &[Line], row: usize, column: usize) -> f64 {
+    bf16::from_bits(lines[row].0[column]).to_f64()
+}
+
+#[test]
+fn tiles_multiply_as_plain_loops_do() {
+    if skips() {
+        return;
+    }
+    let (left, right) = (random_lines(1, 32 + 40), random_lines(2, 96));
+    // Steps of the left operand overlap, as under the taps of a kernel.
+    let steps = [0, 33 * 64, 2 * 64];
+    let mut sums = NO_SUMS;
+    sums.0[5][7] = 100.0;
+    // SAFETY: there are tiles. The last row of the left operand is number 31 + 33, each step of the right one 32 lines.
+    unsafe {
+        let tiles = Tiles::load();
+        tiles.multiply(rows(left.as_ptr(), 1), &steps, packed(right.as_ptr()), sums.sums(true));
+    }
+    for row in 0..32 {
+        for column in 0..32 {
+            let mut expected = if (row, column) == (5, 7) { 100.0 } else { 0.0 };
+            for (step, at) in steps.iter().enumerate() {
+                for inner in 0..32 {
+                    let line = step * 32 + column / 16 * 16 + inner / 2;
+                    let right = value(&right, line, column % 16 * 2 + inner % 2);
+                    expected += value(&left, row + at / 64, inner) * right;
+                }
+            }
+            let sum = f64::from(sums.0[row][column]);
+            assert!((sum - expected).abs() < 1e-4, "{row} {column}: {sum} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn transposed_times_paired_is_a_sum_over_pixels() {
+    if skips() {
+        return;
+    }
+    let (gradient, input) = (random_lines(3, 64), random_lines(4, 32));
+    let (mut left, mut right, mut sums) = (vec![NOTHING; 32], vec![NOTHING; 32], NO_SUMS);
+    // SAFETY: there are tiles; 32 rows each, of which the left ones are every second line.
+    unsafe {
+        transpose(gradient.as_ptr(), 2, left.as_mut_ptr());
+        pairs(input.as_ptr().cast(), 64, 16, right.as_mut_ptr());
+        let tiles = Tiles::load();
+        tiles.multiply(rows(left.as_ptr(), 1), &[0], paired(right.as_ptr()), sums.sums(false));
+    }
+    for (output, sums) in sums.0.iter().enumerate() {
+        for (sum, channel) in sums.iter().zip(PAIRED) {
+            let pixels = (0..32).map(|pixel| value(&gradient, 2 * pixel, output) * value(&input, pixel, channel));
+            let expected: f64 = pixels.sum();
+            assert!((f64::from(*sum) - expected).abs() < 1e-4, "{output} {channel}: {sum} instead of {expected}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Eight numbers, sixteen registers.
+
+use std::arch::x86_64::*;
+
+use super::{Simd, Work};
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Avx2(__m256);
+
+// SAFETY: each method is the instruction it is named after, or a few; callers have made sure that the processor has them.
+unsafe impl Simd for Avx2 {
+    const LANES: usize = 8;
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn enter<W: Work>(work: W) {
+        unsafe { work.run::<Avx2>() }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Avx2 {
+        Avx2(unsafe { _mm256_loadu_ps(from) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { _mm256_storeu_ps(to, self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Avx2 {
+        Avx2(unsafe { _mm256_set1_ps(value) })
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Avx2) -> Avx2 {
+        Avx2(unsafe { _mm256_add_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, other: Avx2) -> Avx2 {
+        Avx2(unsafe { _mm256_mul_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Avx2, summand: Avx2) -> Avx2 {
+        Avx2(unsafe { _mm256_fmadd_ps(self.0, factor.0, summand.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Avx2) -> Avx2 {
+        Avx2(unsafe { _mm256_max_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn above(self, other: Avx2) -> u16 {
+        unsafe { _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(self.0, other.0)) as u16 }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(self, lanes: u16) -> Avx2 {
+        unsafe {
+            let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let set = _mm256_and_si256(_mm256_set1_epi32(i32::from(lanes)), bits);
+            let lanes = _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bits));
+            Avx2(_mm256_and_ps(self.0, lanes))
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Sixteen numbers, thirty-two registers.
+
+use std::arch::x86_64::*;
+
+use super::{Simd, Work};
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Avx512(__m512);
+
+// SAFETY: each method is the instruction it is named after; callers have made sure that the processor has it.
+unsafe impl Simd for Avx512 {
+    const LANES: usize = 16;
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn enter<W: Work>(work: W) {
+        unsafe { work.run::<Avx512>() }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Avx512 {
+        Avx512(unsafe { _mm512_loadu_ps(from) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { _mm512_storeu_ps(to, self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Avx512 {
+        Avx512(unsafe { _mm512_set1_ps(value) })
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Avx512) -> Avx512 {
+        Avx512(unsafe { _mm512_add_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, other: Avx512) -> Avx512 {
+        Avx512(unsafe { _mm512_mul_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Avx512, summand: Avx512) -> Avx512 {
+        Avx512(unsafe { _mm512_fmadd_ps(self.0, factor.0, summand.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Avx512) -> Avx512 {
+        Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn above(self, other: Avx512) -> u16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, other.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(self, lanes: u16) -> Avx512 {
+        Avx512(unsafe { _mm512_maskz_mov_ps(lanes, self.0) })
+    }
+}

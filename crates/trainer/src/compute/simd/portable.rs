@@ -1,0 +1,75 @@
+//! Eight numbers in an array: what the compiler makes of it, on any processor.
+
+use super::{Simd, Work};
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Portable([f32; 8]);
+
+impl Portable {
+    #[inline(always)]
+    fn with(self, other: Portable, of: impl Fn(f32, f32) -> f32) -> Portable {
+        let mut all = self.0;
+        for (one, other) in all.iter_mut().zip(other.0) {
+            *one = of(*one, other);
+        }
+        Portable(all)
+    }
+}
+
+// SAFETY: nothing here needs a special processor.
+unsafe impl Simd for Portable {
+    const LANES: usize = 8;
+
+    unsafe fn enter<W: Work>(work: W) {
+        unsafe { work.run::<Portable>() }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Portable {
+        Portable(unsafe { from.cast::<[f32; 8]>().read() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { to.cast::<[f32; 8]>().write(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Portable {
+        Portable([value; 8])
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Portable) -> Portable {
+        self.with(other, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, other: Portable) -> Portable {
+        self.with(other, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Portable, summand: Portable) -> Portable {
+        self.with(factor, |a, b| a * b).with(summand, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Portable) -> Portable {
+        self.with(other, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    unsafe fn above(self, other: Portable) -> u16 {
+        (0..8).fold(0, |lanes, lane| lanes | (u16::from(self.0[lane] > other.0[lane]) << lane))
+    }
+
+    #[inline(always)]
+    unsafe fn keep(mut self, lanes: u16) -> Portable {
+        for lane in 0..8 {
+            self.0[lane] = if lanes >> lane & 1 == 1 { self.0[lane] } else { 0.0 };
+        }
+        self
+    }
+}

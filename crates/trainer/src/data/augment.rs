@@ -1,0 +1,173 @@
+//! How an image is changed each time it is seen, as Keras' `ImageDataGenerator` does it with the settings of the tutorial's script: moved by up
+//! to a tenth of its side, down and across, and every second time mirrored. Entered by `feed`. Never decides which image.
+//!
+//! Keras draws both moves as real numbers, so new pixels lie between old ones and are blended from four neighbours; beyond the edge the
+//! nearest pixel counts on. Then it mirrors. All pixels move by the same amounts, so the blend can be done by rows first (two neighbours,
+//! one pair of weights for the image), then within the row. A mirrored image moved left is the image moved right and then mirrored, so mirroring
+//! may come in between, while a row is at hand.
+
+use crate::network::{CHANNELS, IMAGE, SIDE};
+use crate::random::Random;
+
+const ROW: usize = SIDE * CHANNELS;
+/// The furthest move, in pixels.
+const FURTHEST: f32 = 0.1 * SIDE as f32;
+/// Pixels beside a row that a move may reach.
+const MARGIN: usize = 4;
+/// Sets this chance apart from all other that follows from the same seed.
+const AUGMENT: u64 = u64::from_be_bytes(*b"augments");
+
+/// How one image is changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// Every pixel becomes what lies so far below it. At most [`FURTHEST`], either way.
+    pub below: f32,
+    /// The same to the right.
+    pub right: f32,
+    pub mirrored: bool,
+}
+
+impl Change {
+    /// For what a rank sees at a position of an epoch.
+    pub fn draw(seed: u64, rank: usize, epoch: usize, position: usize) -> Change {
+        let mut random = Random::of(&[seed, rank as u64, epoch as u64, position as u64, AUGMENT]);
+        let mut far = || (2.0 * random.uniform() - 1.0) * FURTHEST;
+        Change { below: far(), right: far(), mirrored: random.uniform() < 0.5 }
+    }
+}
+
+/// The changed image, scaled to 0..=1.
+pub fn augment(image: &[u8], change: Change, into: &mut [f32]) {
+    assert_eq!((image.len(), into.len()), (IMAGE, IMAGE));
+    let (above, weight_below) = whole_and_rest(change.below);
+    let (left, weight_right) = whole_and_rest(if change.mirrored { -change.right } else { change.right });
+    let (weight_above, weight_left) = ((1.0 - weight_below) / 255.0, 1.0 - weight_right);
+    let weight_below = weight_below / 255.0;
+    // The leftmost pixel that counts, in a row with margins.
+    let first = CHANNELS * left.wrapping_add_unsigned(MARGIN) as usize;
+    let mut row = [0.0; ROW + 2 * MARGIN * CHANNELS];
+    for (index, into) in into.chunks_exact_mut(ROW).enumerate() {
+        let row_at = |offset: isize| {
+            let index = (index as isize + offset).clamp(0, SIDE as isize - 1) as usize;
+            &image[index * ROW..][..ROW]
+        };
+        let middle = &mut row[MARGIN * CHANNELS..][..ROW];
+        for ((blend, above), below) in middle.iter_mut().zip(row_at(above)).zip(row_at(above + 1)) {
+            *blend = f32::from(*above) * weight_above + f32::from(*below) * weight_below;
+        }
+        if change.mirrored {
+            middle.as_chunks_mut::<CHANNELS>().0.reverse();
+        }
+        fill_margins(&mut row);
+        let (left, right) = (&row[first..][..ROW], &row[first + CHANNELS..][..ROW]);
+        for ((into, left), right) in into.iter_mut().zip(left).zip(right) {
+            *into = left * weight_left + right * weight_right;
+        }
+    }
+}
+
+/// Only scales to 0..=1.
+pub fn scale(pixels: &[u8], into: &mut [f32]) {
+    assert_eq!(pixels.len(), into.len());
+    for (into, pixel) in into.iter_mut().zip(pixels) {
+        *into = f32::from(*pixel) / 255.0;
+    }
+}
+
+fn whole_and_rest(far: f32) -> (isize, f32) {
+    debug_assert!(far.abs() <= FURTHEST);
+    (far.floor() as isize, far - far.floor())
+}
+
+fn fill_margins(row: &mut [f32; ROW + 2 * MARGIN * CHANNELS]) {
+    let (pixels, _) = row.as_chunks_mut::<CHANNELS>();
+    let (first, last) = (pixels[MARGIN], pixels[MARGIN + SIDE - 1]);
+    pixels[..MARGIN].fill(first);
+    pixels[MARGIN + SIDE..].fill(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Keras does, said plainly: SciPy's affine transform of order 1 with mode `nearest`, for every value by itself, then the mirror.
+    fn plain(image: &[u8], change: Change) -> Vec<f32> {
+        let last = (SIDE - 1) as f64;
+        let at =
+            |row: usize, column: usize, channel: usize| f64::from(image[(row * SIDE + column) * CHANNELS + channel]);
+        let neighbours = |place: f64| {
+            let place = place.clamp(0.0, last);
+            let first = place.floor();
+            (first as usize, (first + 1.0).min(last) as usize, place - first)
+        };
+        let value = |index: usize| {
+            let (row, column, channel) = (index / ROW, index / CHANNELS % SIDE, index % CHANNELS);
+            let column = if change.mirrored { SIDE - 1 - column } else { column };
+            let (above, below, down) = neighbours(row as f64 + f64::from(change.below));
+            let (left, right, across) = neighbours(column as f64 + f64::from(change.right));
+            let blend = |row| at(row, left, channel) * (1.0 - across) + at(row, right, channel) * across;
+            ((blend(above) * (1.0 - down) + blend(below) * down) / 255.0) as f32
+        };
+        (0..IMAGE).map(value).collect()
+    }
+
+    fn image(seed: u64) -> Vec<u8> {
+        let mut random = Random::of(&[seed]);
+        (0..IMAGE).map(|_| random.draw() as u8).collect()
+    }
+
+    fn check(seed: u64, change: Change) {
+        let (image, mut found) = (image(seed), vec![-1.0; IMAGE]);
+        augment(&image, change, &mut found);
+        for (index, (found, expected)) in found.iter().zip(plain(&image, change)).enumerate() {
+            assert!(
+                (found - expected).abs() < 5e-7,
+                "seed {seed}, {change:?}, value {index}: {found} instead of {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_change_is_what_keras_does() {
+        for seed in 0..200 {
+            check(seed, Change::draw(seed, 1, 2, 3));
+        }
+    }
+
+    #[test]
+    fn whole_pixels_and_the_furthest_moves_are_what_keras_does() {
+        let moves = [-FURTHEST, -3.0, -1.0, 0.0, 0.5, 2.0, FURTHEST];
+        for (index, below) in moves.into_iter().enumerate() {
+            for right in moves {
+                for mirrored in [false, true] {
+                    check(index as u64, Change { below, right, mirrored });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_change_only_scales() {
+        let (image, mut found, mut scaled) = (image(1), vec![0.0; IMAGE], vec![0.0; IMAGE]);
+        augment(&image, Change { below: 0.0, right: 0.0, mirrored: false }, &mut found);
+        scale(&image, &mut scaled);
+        assert!(found.iter().zip(&scaled).all(|(found, scaled)| (found - scaled).abs() < 1e-7));
+        assert_eq!(scaled, image.iter().map(|pixel| f32::from(*pixel) / 255.0).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn changes_are_spread_as_keras_spreads_them() {
+        let changes: Vec<_> = (0..10_000).map(|position| Change::draw(1, 0, 0, position)).collect();
+        let share = |holds: fn(&Change) -> bool| changes.iter().filter(|change| holds(change)).count() as f32 / 1e4;
+        assert!(changes.iter().all(|change| change.below.abs() <= 3.2 && change.right.abs() <= 3.2));
+        for (share, expected) in [
+            (share(|change| change.mirrored), 0.5),
+            (share(|change| change.below < -1.6), 0.25),
+            (share(|change| change.right > 1.6), 0.25),
+            (share(|change| change.below > 0.0 && change.right > 0.0), 0.25),
+            (share(|change| change.below > 0.0 && change.mirrored), 0.25),
+        ] {
+            assert!((share - expected).abs() < 0.03, "{share} instead of {expected}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What can be wrong with a data set on the disk. Every message says what to do about it.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// How to come by the data set.
+macro_rules! get_it {
+    () => {
+        "cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html \
+         (sha256 c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd)"
+    };
+}
+
+#[derive(Debug, Error)]
+pub enum DataError {
+    #[error(
+        "no CIFAR-10 at {}: looked for data_batch_1.bin to data_batch_5.bin and test_batch.bin there and in cifar-10-batches-bin, each \
+         plain or as .zst, and for the archive cifar-10-binary.tar.gz; get {}, and give its path or that of its directory, \
+         or leave the path away to train on synthetic images", path.display(), get_it!()
+    )]
+    Missing { path: PathBuf },
+    #[error("CIFAR-10 at {} lacks {lacking}; get {}", path.display(), get_it!())]
+    Incomplete { path: PathBuf, lacking: String },
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot unpack {}: it is damaged or something else; get {}", path.display(), get_it!())]
+    Unpack { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{file} of CIFAR-10 ends after {found} of {expected} bytes; get {}", get_it!())]
+    Short { file: String, expected: usize, found: usize },
+    #[error("{file} of CIFAR-10 goes on after its {expected} bytes: it is something else; get {}", get_it!())]
+    Long { file: String, expected: usize },
+    #[error("{file} of CIFAR-10 is not the official one: its sha256 is {found} and should be {expected}; get {}", get_it!())]
+    Checksum { file: String, expected: String, found: String },
+    #[error("image {image} of {file} of CIFAR-10 has label {label}, beyond the ten classes; get {}", get_it!())]
+    Label { file: String, image: usize, label: u8 },
+}

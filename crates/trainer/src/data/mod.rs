@@ -1,0 +1,103 @@
+//! Where images come from and how they become batches: CIFAR-10 from files, or a set made on the spot; order, augmentation, and a feed
+//! that is always ahead of the compute threads. Entered by `train`. Never downloads anything.
+//!
+//! # Reading order
+//!
+//! [`open`] brings a [`Dataset`]: `cifar` from files, unpacked by `archive`, or `synthetic`. Then [`Feed`] makes batches of its images, in the
+//! order of [`order`], each image changed by [`augment`]; [`whole`] is for validation, where nothing changes.
+
+mod archive;
+pub mod augment;
+mod cifar;
+mod error;
+mod feed;
+pub mod order;
+mod parallel;
+mod synthetic;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use error::DataError;
+pub use feed::{Fed, Feed, Plan};
+
+use crate::network::{Batch, IMAGE};
+
+/// Which images to train on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The binary batches in a directory, or the official archive of them.
+    Cifar10(PathBuf),
+    /// So many images drawn here and now.
+    Synthetic { train: usize, test: usize, seed: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    pub train: Arc<Images>,
+    pub test: Arc<Images>,
+    /// What label 0 means, label 1, …
+    pub classes: Vec<String>,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Images {
+    /// [`IMAGE`] bytes an image, NHWC.
+    pub pixels: Vec<u8>,
+    pub labels: Vec<u8>,
+}
+
+impl Images {
+    fn blank(n_images: usize) -> Images {
+        Images { pixels: vec![0; n_images * IMAGE], labels: vec![0; n_images] }
+    }
+
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The pixels of one image.
+    pub fn image(&self, index: usize) -> &[u8] {
+        &self.pixels[index * IMAGE..][..IMAGE]
+    }
+}
+
+pub fn open(source: &Source) -> Result<Dataset, DataError> {
+    match source {
+        Source::Cifar10(path) => cifar::open(path, &cifar::OFFICIAL),
+        Source::Synthetic { train, test, seed } => Ok(synthetic::dataset(*train, *test, *seed)),
+    }
+}
+
+/// Images as they are, only scaled, `into` being their room.
+pub fn whole<'a>(images: &'a Images, range: Range<usize>, into: &'a mut Vec<f32>) -> Batch<'a> {
+    into.resize(range.len() * IMAGE, 0.0);
+    augment::scale(&images.pixels[range.start * IMAGE..range.end * IMAGE], into);
+    Batch { images: into, labels: &images.labels[range] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_for_validation_is_scaled_and_in_order() {
+        let mut images = Images::blank(4);
+        images.labels = vec![4, 3, 2, 1];
+        images.pixels[2 * IMAGE] = 255;
+        images.pixels[3 * IMAGE - 1] = 51;
+        let mut room = vec![7.0; 5];
+        let batch = whole(&images, 1..3, &mut room);
+        assert_eq!(batch.labels, [3, 2]);
+        assert_eq!(batch.images.len(), 2 * IMAGE);
+        assert_eq!((batch.images[0], batch.images[IMAGE], batch.images[2 * IMAGE - 1]), (0.0, 1.0, 0.2));
+        let batch = whole(&images, 2..3, &mut room);
+        assert_eq!((batch.len(), batch.images.len(), batch.images[0], batch.images[IMAGE - 1]), (1, IMAGE, 1.0, 0.2));
+    }
+}

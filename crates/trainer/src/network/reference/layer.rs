@@ -1,0 +1,205 @@
+//! The layers, each alone: from one image's input to its output, and from the gradient of the output back to those of the input and of
+//! the parameters. Entered by the reference; knows nothing of batches or losses.
+
+use crate::network::{DROPOUTS, Noise};
+
+/// Sizes are of one image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// Every 3x3 window of a square of pixels, with so many rows and columns of zeros around it.
+    Convolution {
+        weights: Weighted,
+        side: usize,
+        padding: usize,
+    },
+    Relu,
+    /// The largest value of each 2x2 window, by channel. An odd last row or column is left out.
+    Pooling {
+        side: usize,
+        channels: usize,
+    },
+    /// The index in [`DROPOUTS`].
+    Dropout(usize),
+    Dense(Weighted),
+}
+
+/// What convolutions and dense layers share: `inputs` values, of a pixel or of all, become `outputs` values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weighted {
+    /// The index of the parameter; its bias is the next.
+    pub kernel: usize,
+    pub inputs: usize,
+    pub outputs: usize,
+}
+
+const fn weighted(kernel: usize, inputs: usize, outputs: usize) -> Weighted {
+    Weighted { kernel, inputs, outputs }
+}
+
+/// From the image to the logits.
+pub const LAYERS: [Layer; 16] = [
+    Layer::Convolution { weights: weighted(0, 3, 32), side: 32, padding: 1 },
+    Layer::Relu,
+    Layer::Convolution { weights: weighted(2, 32, 32), side: 32, padding: 0 },
+    Layer::Relu,
+    Layer::Pooling { side: 30, channels: 32 },
+    Layer::Dropout(0),
+    Layer::Convolution { weights: weighted(4, 32, 64), side: 15, padding: 1 },
+    Layer::Relu,
+    Layer::Convolution { weights: weighted(6, 64, 64), side: 15, padding: 0 },
+    Layer::Relu,
+    Layer::Pooling { side: 13, channels: 64 },
+    Layer::Dropout(1),
+    Layer::Dense(weighted(8, 2304, 512)),
+    Layer::Relu,
+    Layer::Dropout(2),
+    Layer::Dense(weighted(10, 512, 10)),
+];
+
+impl Layer {
+    /// `noise`: the chance in this step, and the image's place in its batch.
+    pub fn forward(&self, parameters: &[Vec<f64>], input: &[f64], noise: Option<(Noise, usize)>) -> Vec<f64> {
+        match *self {
+            Layer::Convolution { weights, side, padding } => {
+                weights.forward(parameters, input, &convolution(side, padding))
+            }
+            Layer::Relu => input.iter().map(|value| value.max(0.0)).collect(),
+            Layer::Pooling { side, channels } => {
+                pooling(input, side, channels).into_iter().map(|largest| input[largest]).collect()
+            }
+            Layer::Dropout(dropout) => {
+                input.iter().enumerate().map(|(index, value)| value * kept(dropout, index, noise)).collect()
+            }
+            Layer::Dense(weights) => weights.forward(parameters, input, &[DENSE]),
+        }
+    }
+
+    /// Given what went in and the gradient of what came out: adds the gradients of its parameters to `sums`, returns that of its input.
+    pub fn backward(
+        &self,
+        parameters: &[Vec<f64>],
+        input: &[f64],
+        gradient: &[f64],
+        noise: Option<(Noise, usize)>,
+        sums: &mut [Vec<f64>],
+    ) -> Vec<f64> {
+        match *self {
+            Layer::Convolution { weights, side, padding } => {
+                weights.backward(parameters, input, gradient, &convolution(side, padding), sums)
+            }
+            Layer::Relu => {
+                input.iter().zip(gradient).map(|(value, gradient)| if *value > 0.0 { *gradient } else { 0.0 }).collect()
+            }
+            Layer::Pooling { side, channels } => {
+                let mut back = vec![0.0; input.len()];
+                for (largest, gradient) in pooling(input, side, channels).into_iter().zip(gradient) {
+                    back[largest] += gradient;
+                }
+                back
+            }
+            Layer::Dropout(dropout) => {
+                gradient.iter().enumerate().map(|(index, value)| value * kept(dropout, index, noise)).collect()
+            }
+            Layer::Dense(weights) => weights.backward(parameters, input, gradient, &[DENSE], sums),
+        }
+    }
+}
+
+/// Where a kernel touches an image: one of its 3x3 places, with a pixel below it, counts in the window (a pixel of the output).
+struct Touch {
+    place: usize,
+    pixel: usize,
+    window: usize,
+}
+
+/// All values are one pixel.
+const DENSE: Touch = Touch { place: 0, pixel: 0, window: 0 };
+
+/// Where the kernel lies over the padding there is nothing to count, so no touch.
+fn convolution(side: usize, padding: usize) -> Vec<Touch> {
+    let windows = side + 2 * padding - 2;
+    let mut touches = Vec::new();
+    for (window_y, window_x) in grid(windows) {
+        for (place_y, place_x) in grid(3) {
+            let (y, x) = (window_y + place_y, window_x + place_x);
+            if (padding..side + padding).contains(&y) && (padding..side + padding).contains(&x) {
+                touches.push(Touch {
+                    place: place_y * 3 + place_x,
+                    pixel: (y - padding) * side + x - padding,
+                    window: window_y * windows + window_x,
+                });
+            }
+        }
+    }
+    touches
+}
+
+impl Weighted {
+    fn forward(&self, parameters: &[Vec<f64>], input: &[f64], touches: &[Touch]) -> Vec<f64> {
+        let (kernel, bias) = (&parameters[self.kernel], &parameters[self.kernel + 1]);
+        let windows = touches.iter().map(|touch| touch.window + 1).max().expect("a kernel touches its image");
+        let mut output = bias.repeat(windows);
+        for touch in touches {
+            let output = &mut output[touch.window * self.outputs..][..self.outputs];
+            for channel in 0..self.inputs {
+                let value = input[touch.pixel * self.inputs + channel];
+                let row = &kernel[(touch.place * self.inputs + channel) * self.outputs..][..self.outputs];
+                output.iter_mut().zip(row).for_each(|(output, weight)| *output += value * weight);
+            }
+        }
+        output
+    }
+
+    fn backward(
+        &self,
+        parameters: &[Vec<f64>],
+        input: &[f64],
+        gradient: &[f64],
+        touches: &[Touch],
+        sums: &mut [Vec<f64>],
+    ) -> Vec<f64> {
+        let kernel = &parameters[self.kernel];
+        let mut back = vec![0.0; input.len()];
+        for touch in touches {
+            let gradient = &gradient[touch.window * self.outputs..][..self.outputs];
+            for channel in 0..self.inputs {
+                let value = touch.pixel * self.inputs + channel;
+                let row = (touch.place * self.inputs + channel) * self.outputs;
+                let (weights, sums) = (&kernel[row..][..self.outputs], &mut sums[self.kernel][row..][..self.outputs]);
+                back[value] += weights.iter().zip(gradient).map(|(weight, gradient)| weight * gradient).sum::<f64>();
+                sums.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += input[value] * gradient);
+            }
+        }
+        for gradient in gradient.chunks_exact(self.outputs) {
+            sums[self.kernel + 1].iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient);
+        }
+        back
+    }
+}
+
+/// For every output the index of the largest input, the first of equals.
+fn pooling(input: &[f64], side: usize, channels: usize) -> Vec<usize> {
+    let mut all = Vec::new();
+    for (window_y, window_x) in grid(side / 2) {
+        for channel in 0..channels {
+            let inputs = grid(2).map(|(y, x)| ((2 * window_y + y) * side + 2 * window_x + x) * channels + channel);
+            let first = |largest, index| if input[index] > input[largest] { index } else { largest };
+            all.push(inputs.reduce(first).expect("four of them"));
+        }
+    }
+    all
+}
+
+/// What a value is multiplied with: nothing is left of those that are dropped.
+fn kept(dropout: usize, value: usize, noise: Option<(Noise, usize)>) -> f64 {
+    match noise {
+        None => 1.0,
+        Some((noise, image)) if noise.drops(image, dropout, value) => 0.0,
+        Some(_) => f64::from(DROPOUTS[dropout].scale()),
+    }
+}
+
+/// Rows and columns of a square.
+fn grid(side: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..side).flat_map(move |y| (0..side).map(move |x| (y, x)))
+}

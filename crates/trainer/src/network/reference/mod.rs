@@ -1,0 +1,101 @@
+//! A step and a score the plain way: one image after the other, layer by layer, loop by loop, all in `f64`. The tests of `compute` hold the
+//! fast step against it, and Keras holds this one. Nothing that trains comes here.
+//!
+//! What Keras decides and one could decide otherwise: the gradient of ReLU at 0 is 0; the first of several equal maxima gets the
+//! gradient; values that are not dropped are scaled up; the loss is taken from the values before softmax, so no logarithm meets a
+//! rounded zero; of several equally likely classes the first counts as the answer.
+
+mod layer;
+
+pub use layer::{LAYERS, Layer, Weighted};
+
+use super::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
+
+/// The mean gradients over the batch, the last parameters first; dropout where there is noise.
+pub fn step(weights: &Weights, batch: Batch<'_>, noise: Option<Noise>, gradients: &mut dyn Gradients) -> Score {
+    let parameters = widened(weights);
+    let mut sums: Vec<Vec<f64>> = PARAMETERS.iter().map(|parameter| vec![0.0; parameter.size()]).collect();
+    let mut score = Score::default();
+    for index in 0..batch.len() {
+        let trace = Trace::forward(&parameters, batch, index, noise);
+        score += trace.score;
+        trace.backward(&parameters, &mut sums);
+    }
+    for (index, sum) in sums.iter().enumerate().rev() {
+        let room = gradients.room(index);
+        room.iter_mut().zip(sum).for_each(|(room, sum)| *room = (sum / batch.len() as f64) as f32);
+        gradients.ready(index);
+    }
+    score
+}
+
+/// Without dropout, as in validation.
+pub fn score(weights: &Weights, batch: Batch<'_>) -> Score {
+    let parameters = widened(weights);
+    let mut score = Score::default();
+    for index in 0..batch.len() {
+        score += Trace::forward(&parameters, batch, index, None).score;
+    }
+    score
+}
+
+/// One image on its way through the network, for those who look at a single layer.
+pub struct Trace {
+    /// What goes into each of [`LAYERS`], and last what comes out: the logits.
+    pub values: Vec<Vec<f64>>,
+    pub score: Score,
+    label: usize,
+    /// The chance in this step, and the image's place in the batch.
+    noise: Option<(Noise, usize)>,
+}
+
+impl Trace {
+    /// `parameters`: as [`widened`] makes them. `index`: of the image in the batch.
+    pub fn forward(parameters: &[Vec<f64>], batch: Batch<'_>, index: usize, noise: Option<Noise>) -> Trace {
+        let noise = noise.map(|noise| (noise, index));
+        let image = &batch.images[index * IMAGE..][..IMAGE];
+        let mut values = vec![image.iter().map(|value| f64::from(*value)).collect::<Vec<f64>>()];
+        for (layer, input) in LAYERS.iter().zip(0..) {
+            values.push(layer.forward(parameters, &values[input], noise));
+        }
+        let label = usize::from(batch.labels[index]);
+        let logits = &values[LAYERS.len()];
+        let loss = -softmax(logits)[label].1;
+        let right = usize::from((0..CLASSES).all(|other| match other < label {
+            true => logits[other] < logits[label],
+            false => logits[other] <= logits[label],
+        }));
+        Trace { score: Score { loss, right, images: 1 }, values, label, noise }
+    }
+
+    /// Adds this image's gradients of the parameters to `sums`. Returns those of the values: of what goes into each layer, and of the logits.
+    pub fn backward(&self, parameters: &[Vec<f64>], sums: &mut [Vec<f64>]) -> Vec<Vec<f64>> {
+        // Cross entropy after softmax: the probabilities, less 1 for the class that is right.
+        let mut gradient: Vec<f64> =
+            softmax(&self.values[LAYERS.len()]).into_iter().map(|(chance, _)| chance).collect();
+        gradient[self.label] -= 1.0;
+        let mut gradients = vec![gradient];
+        for (layer, input) in LAYERS.iter().zip(&self.values).rev() {
+            let after = gradients.last().expect("at least that of the logits");
+            gradients.push(layer.backward(parameters, input, after, self.noise, sums));
+        }
+        gradients.reverse();
+        gradients
+    }
+}
+
+/// The weights as the reference computes with them.
+pub fn widened(weights: &Weights) -> Vec<Vec<f64>> {
+    weights.0.iter().map(|values| values.iter().map(|value| f64::from(*value)).collect()).collect()
+}
+
+/// Probabilities and their logarithms.
+fn softmax(logits: &[f64]) -> Vec<(f64, f64)> {
+    let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - largest).exp()).sum();
+    let log = |logit: f64| logit - largest - sum.ln();
+    logits.iter().map(|logit| (log(*logit).exp(), log(*logit))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Gradients against differences of losses, layer by layer and through the whole network.
+
+use super::*;
+use crate::network::initial::initial;
+use crate::random::Random;
+
+const NOISE: Noise = Noise { seed: 3, step: 4, first: 5 };
+/// That of the first image.
+const CHANCE: Option<(Noise, usize)> = Some((NOISE, 0));
+
+/// A few images of noise, and weights with biases that are not all zero.
+struct Case {
+    weights: Weights,
+    parameters: Vec<Vec<f64>>,
+    images: Vec<f32>,
+    labels: Vec<u8>,
+}
+
+impl Case {
+    fn new(n: usize) -> Case {
+        let mut random = Random::of(&[11]);
+        let mut weights = initial(11);
+        weights.0.iter_mut().skip(1).step_by(2).flatten().for_each(|bias| *bias = 0.2 * random.uniform() - 0.1);
+        let images = (0..n * IMAGE).map(|_| random.uniform()).collect();
+        let labels = (0..n).map(|_| random.below(CLASSES) as u8).collect();
+        Case { parameters: widened(&weights), weights, images, labels }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch { images: &self.images, labels: &self.labels }
+    }
+
+    fn loss(&self, parameters: &[Vec<f64>]) -> f64 {
+        let n = self.labels.len();
+        (0..n).map(|image| Trace::forward(parameters, self.batch(), image, Some(NOISE)).score.loss).sum::<f64>()
+            / n as f64
+    }
+}
+
+/// How a function changes with one of its values, from two points so far away.
+fn slope<T>(apart: f64, values: &mut T, one: impl Fn(&mut T) -> &mut f64, function: impl Fn(&T) -> f64) -> f64 {
+    let value = *one(values);
+    let mut at = |moved: f64| {
+        *one(values) = moved;
+        function(values)
+    };
+    let slope = (at(value + apart) - at(value - apart)) / (2.0 * apart);
+    *one(values) = value;
+    slope
+}
+
+fn zeros() -> Vec<Vec<f64>> {
+    widened(&Weights::zeros())
+}
+
+fn check(what: &str, given: f64, wanted: f64) {
+    assert!((given - wanted).abs() <= 1e-6 * (1e-2 + wanted.abs()), "{what}: {given} instead of {wanted}");
+}
+
+/// The sum of outputs, each with a weight of its own.
+fn weighed(outputs: &[f64], weights: &[f64]) -> f64 {
+    outputs.iter().zip(weights).map(|(output, weight)| output * weight).sum()
+}
+
+#[test]
+fn every_layer_sends_back_how_its_output_changes() {
+    // Single layers are straight lines, but for few corners, and their sums are long: far apart is more exact.
+    const APART: f64 = 1e-3;
+    let case = Case::new(1);
+    let trace = Trace::forward(&case.parameters, case.batch(), 0, Some(NOISE));
+    for (index, layer) in LAYERS.iter().enumerate() {
+        let mut random = Random::of(&[12, index as u64]);
+        // No values of the network itself: behind a ReLU many are equal, and there pooling has no slope.
+        let mut draw = |like: &Vec<f64>| like.iter().map(|_| f64::from(random.normal())).collect::<Vec<f64>>();
+        let (mut input, weights) = (draw(&trace.values[index]), draw(&trace.values[index + 1]));
+        let mut parameters = case.parameters.clone();
+        let mut sums = zeros();
+        let back = layer.backward(&parameters, &input, &weights, CHANCE, &mut sums);
+
+        for _ in 0..10 {
+            let value = random.below(input.len());
+            let output = |input: &Vec<f64>| weighed(&layer.forward(&parameters, input, CHANCE), &weights);
+            let wanted = slope(APART, &mut input, |input| &mut input[value], output);
+            check(&format!("{layer:?}, input {value}"), back[value], wanted);
+        }
+        let (Layer::Convolution { weights: of, .. } | Layer::Dense(of)) = layer else { continue };
+        for (parameter, _) in
+            [of.kernel, of.kernel + 1].into_iter().flat_map(|parameter| (0..10).map(move |time| (parameter, time)))
+        {
+            let value = random.below(PARAMETERS[parameter].size());
+            let output = |parameters: &Vec<Vec<f64>>| weighed(&layer.forward(parameters, &input, CHANCE), &weights);
+            let wanted = slope(APART, &mut parameters, |parameters| &mut parameters[parameter][value], output);
+            check(&format!("{layer:?}, {} {value}", PARAMETERS[parameter].name()), sums[parameter][value], wanted);
+        }
+    }
+}
+
+#[test]
+fn a_step_finds_how_the_loss_changes_with_every_parameter() {
+    let case = Case::new(2);
+    let mut gradients = Weights::zeros();
+    let score = step(&case.weights, case.batch(), Some(NOISE), &mut gradients);
+    let mut parameters = case.parameters.clone();
+    check("loss", score.loss / 2.0, case.loss(&parameters));
+    for (index, parameter) in PARAMETERS.iter().enumerate() {
+        // Of the largest some, and some others.
+        let mut places: Vec<usize> = (0..parameter.size()).collect();
+        places.sort_by(|a, b| gradients.0[index][*b].abs().total_cmp(&gradients.0[index][*a].abs()));
+        for value in [places[0], places[1], places[places.len() / 4], places[places.len() / 2]] {
+            let wanted = slope(1e-6, &mut parameters, |parameters| &mut parameters[index][value], |all| case.loss(all));
+            check(&format!("{} {value}", parameter.name()), f64::from(gradients.0[index][value]), wanted);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_slope_is_decided_as_keras_does() {
+    let relu = Layer::Relu.backward(&[], &[-1.0, 0.0, 1.0], &[5.0; 3], None, &mut []);
+    assert_eq!(relu, [0.0, 0.0, 5.0]);
+    let pooling = Layer::Pooling { side: 3, channels: 1 };
+    let input = [1.0, 2.0, 9.0, 2.0, 2.0, 9.0, 9.0, 9.0, 9.0];
+    assert_eq!(pooling.forward(&[], &input, None), [2.0]);
+    assert_eq!(pooling.backward(&[], &input, &[5.0], None, &mut []), [0.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_score_is_a_step_without_dropout() {
+    let case = Case::new(3);
+    let scored = score(&case.weights, case.batch());
+    assert_eq!(scored, step(&case.weights, case.batch(), None, &mut Weights::zeros()));
+    assert_ne!(scored.loss, step(&case.weights, case.batch(), Some(NOISE), &mut Weights::zeros()).loss);
+    assert_eq!(scored.images, 3);
+    // Nothing is learned yet: every class is about as likely.
+    assert!((scored.loss / 3.0 - 10.0f64.ln()).abs() < 0.5, "{scored:?}");
+}
+
+#[test]
+fn certain_and_undecided_answers_have_the_right_loss() {
+    let mut weights = Weights::zeros();
+    let images = vec![0.5; 2 * IMAGE];
+    let batch = Batch { images: &images, labels: &[0, 7] };
+    // All alike: the first class is the answer.
+    let undecided = score(&weights, batch);
+    check("undecided", undecided.loss, 2.0 * 10.0f64.ln());
+    assert_eq!(undecided.right, 1);
+    weights.0[11][7] = 1000.0;
+    assert_eq!(score(&weights, batch), Score { loss: 1000.0, right: 1, images: 2 });
+}

@@ -1,0 +1,138 @@
+//! When and where a line of progress is written. On a terminal one line is written over again and again; in a log there are a few lines
+//! an epoch, however long it takes, so that a person can still read it and see that something happens. Time is an argument.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::keras;
+
+/// Where the lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paper {
+    /// One line, written over: no longer than the terminal is wide, or it could not be.
+    Terminal { columns: usize },
+    /// Line after line.
+    Log,
+}
+
+/// One stretch of work, for example an epoch.
+#[derive(Debug)]
+pub struct Progress {
+    paper: Paper,
+    all: usize,
+    /// When the last line was written, since the beginning.
+    last: Option<Duration>,
+    /// Characters on the terminal's line.
+    shown: usize,
+}
+
+/// A terminal is looked at; more often only costs.
+const ON_TERMINAL: Duration = Duration::from_millis(100);
+/// Between two lines of a log.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(10);
+/// Lines of a log for one stretch, if these limits allow.
+const LINES: u32 = 20;
+
+impl Progress {
+    /// Of so many steps.
+    pub fn new(paper: Paper, all: usize) -> Progress {
+        Progress { paper, all, last: None, shown: 0 }
+    }
+
+    /// `done` steps are done, not yet all. Writes if it is time to.
+    pub fn update(
+        &mut self,
+        out: &mut dyn Write,
+        elapsed: Duration,
+        done: usize,
+        figures: &[(&str, f64)],
+    ) -> io::Result<()> {
+        if !self.is_due(elapsed, done) {
+            return Ok(());
+        }
+        self.last = Some(elapsed);
+        let mut line = keras::running(done, self.all, elapsed, figures);
+        if let Paper::Terminal { columns } = self.paper {
+            line.truncate(columns.saturating_sub(1));
+        }
+        self.write(out, &line, false)
+    }
+
+    /// Everything is done.
+    pub fn finish(mut self, out: &mut dyn Write, elapsed: Duration, figures: &[(&str, f64)]) -> io::Result<()> {
+        let line = keras::finished(self.all, elapsed, figures);
+        self.write(out, &line, true)
+    }
+
+    fn is_due(&self, elapsed: Duration, done: usize) -> bool {
+        let Some(last) = self.last else { return self.paper != Paper::Log || elapsed >= SHORTEST };
+        let pause = match self.paper {
+            Paper::Terminal { .. } => ON_TERMINAL,
+            Paper::Log => {
+                (elapsed.div_f64(done.max(1) as f64).mul_f64(self.all as f64) / LINES).clamp(SHORTEST, LONGEST)
+            }
+        };
+        elapsed.saturating_sub(last) >= pause
+    }
+
+    fn write(&mut self, out: &mut dyn Write, line: &str, ended: bool) -> io::Result<()> {
+        match self.paper {
+            Paper::Log => writeln!(out, "{line}")?,
+            Paper::Terminal { .. } => {
+                let rest = " ".repeat(self.shown.saturating_sub(line.len()));
+                self.shown = line.len();
+                write!(out, "\r{line}{rest}{}", if ended { "\n" } else { "" })?;
+            }
+        }
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written of an epoch of `all` steps that takes so many seconds.
+    fn written(paper: Paper, all: usize, seconds: f64) -> String {
+        let mut out = Vec::new();
+        let mut progress = Progress::new(paper, all);
+        let at = |done: usize| Duration::from_secs_f64(seconds * done as f64 / all as f64);
+        for done in 1..all {
+            progress.update(&mut out, at(done), done, &[("loss", 2.0)]).expect("there is room");
+        }
+        progress.finish(&mut out, at(all), &[("loss", 1.0)]).expect("there is room");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn a_log_has_few_lines_and_shows_life() {
+        for (all, seconds, expected) in
+            [(1563, 0.5, 1), (1563, 5.0, 5), (1563, 42.0, 20), (1563, 600.0, 60), (1, 0.1, 1)]
+        {
+            let lines = written(Paper::Log, all, seconds).lines().count();
+            assert!(lines.abs_diff(expected) <= 1, "{lines} lines of an epoch of {seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_written_over_fits() {
+        let text = written(Paper::Terminal { columns: 40 }, 10, 1.0);
+        let lines: Vec<&str> = text.split('\r').skip(1).collect();
+        let (last, before) = lines.split_last().expect("several");
+        assert!(before.iter().all(|line| line.len() == 39), "{before:?}");
+        assert!(last.ends_with("loss: 1.0000\n"), "the last is whole: {last:?}");
+    }
+
+    #[test]
+    fn a_terminal_has_one_line_written_over() {
+        let text = written(Paper::Terminal { columns: 200 }, 10, 1.0);
+        assert_eq!(text.matches('\n').count(), 1);
+        assert!(text.starts_with("\r 1/10 [==>") && text.ends_with('\n'), "{text:?}");
+        let lengths: Vec<usize> = text.trim_end_matches('\n').split('\r').skip(1).map(str::len).collect();
+        assert!(
+            lengths.iter().all(|length| *length >= lengths[0] - 1),
+            "what was there before is covered: {lengths:?}"
+        );
+    }
+}

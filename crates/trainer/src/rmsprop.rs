@@ -1,0 +1,237 @@
+//! RMSprop with decay, as the Keras of the tutorial's time (2.2) does it. Entered by the distributed optimizer with gradients over all
+//! ranks; never asks where they come from.
+//!
+//! Every value has an accumulator, a fading mean of its squared gradients:
+//!
+//! ```text
+//! accumulator = rho * accumulator + (1 - rho) * gradient²
+//! value -= rate / (1 + decay * iterations) * gradient / (sqrt(accumulator) + epsilon)
+//! ```
+//!
+//! Keras 3 has epsilon inside the root, and leaves the decay to others. No value depends on another and nothing is fused, so the result is
+//! the same to the bit for every number of threads and every instruction set.
+
+use std::sync::{Arc, Mutex};
+
+use corro_collectives::optimizer::Optimizer;
+
+use crate::compute::Isa;
+use crate::network::{PARAMETERS, Weights};
+use crate::threads::Pool;
+
+const RHO: f32 = 0.9;
+const EPSILON: f32 = 1e-7;
+/// Values that one thread takes at a time: three such pieces stay in its cache, and smaller parameters are not worth waking anybody.
+const PIECE: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// In the first step, for all ranks together.
+    pub rate: f32,
+    /// Of the rate, in every step.
+    pub decay: f32,
+}
+
+/// What a checkpoint has to keep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub accumulators: Weights,
+    /// Steps that are over.
+    pub iterations: u64,
+}
+
+pub struct RmsProp {
+    config: Config,
+    pool: Arc<Pool>,
+    isa: Isa,
+    state: State,
+}
+
+impl RmsProp {
+    pub fn new(config: &Config, pool: Arc<Pool>) -> RmsProp {
+        let state = State { accumulators: Weights::zeros(), iterations: 0 };
+        RmsProp { config: *config, pool, isa: Isa::best(), state }
+    }
+
+    /// Of this step. Changes only between steps.
+    pub fn rate(&self) -> f32 {
+        (f64::from(self.config.rate) / (1.0 + f64::from(self.config.decay) * self.state.iterations as f64)) as f32
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Goes on where that state was taken. Between steps.
+    pub fn set_state(&mut self, state: State) {
+        for (parameter, values) in PARAMETERS.iter().zip(&state.accumulators.0) {
+            assert_eq!(values.len(), parameter.size(), "accumulators of {}", parameter.name());
+        }
+        self.state = state;
+    }
+}
+
+/// A step is over after its last parameter: they come in the order of [`PARAMETERS`].
+impl Optimizer for RmsProp {
+    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
+        let (rate, isa) = (self.rate(), self.isa);
+        let accumulators = &mut self.state.accumulators.0[index];
+        let moves = parameter.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).zip(gradient.chunks(PIECE));
+        let moves =
+            Mutex::new(moves.map(|((values, accumulators), gradients)| Move { values, accumulators, gradients }));
+        let work = |_thread| {
+            let next = || moves.lock().expect("taking a piece does not panic").next();
+            while let Some(piece) = next() {
+                piece.apply(rate, isa);
+            }
+        };
+        match gradient.len() {
+            ..=PIECE => work(0),
+            _ => self.pool.run(&work),
+        }
+        if index + 1 == PARAMETERS.len() {
+            self.state.iterations += 1;
+        }
+    }
+}
+
+/// What happens to some values in one step.
+struct Move<'a> {
+    values: &'a mut [f32],
+    accumulators: &'a mut [f32],
+    gradients: &'a [f32],
+}
+
+impl Move<'_> {
+    /// The same loop for every instruction set: compilers know how to make vectors of it.
+    fn apply(self, rate: f32, isa: Isa) {
+        match isa {
+            // SAFETY: `Isa::best` has found the instructions on this processor.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { self.apply_avx512(rate) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { self.apply_avx2(rate) },
+            _ => self.apply_plainly(rate),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn apply_avx512(self, rate: f32) {
+        self.apply_plainly(rate);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn apply_avx2(self, rate: f32) {
+        self.apply_plainly(rate);
+    }
+
+    #[inline(always)]
+    fn apply_plainly(self, rate: f32) {
+        for ((value, accumulator), gradient) in self.values.iter_mut().zip(self.accumulators).zip(self.gradients) {
+            let sum = RHO * *accumulator + (1.0 - RHO) * (gradient * gradient);
+            // A weight without gradients would shrink down to numbers with which processors are a hundred times slower, and stay there.
+            *accumulator = if sum < f32::MIN_POSITIVE { 0.0 } else { sum };
+            *value -= rate * gradient / (accumulator.sqrt() + EPSILON);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    const CONFIG: Config = Config { rate: 0.001, decay: 0.1 };
+
+    fn random(key: u64) -> Weights {
+        let mut weights = Weights::zeros();
+        let mut random = Random::of(&[key]);
+        weights.0.iter_mut().flatten().for_each(|value| *value = 2.0 * random.uniform() - 1.0);
+        weights
+    }
+
+    /// So many steps, the gradients drawn from their numbers.
+    fn steps(optimizer: &mut RmsProp, weights: &mut Weights, steps: std::ops::Range<u64>) {
+        for step in steps {
+            let gradients = random(100 + step);
+            for index in 0..PARAMETERS.len() {
+                optimizer.step(index, &mut weights.0[index], &gradients.0[index]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_gets_no_gradients_is_forgotten_and_never_subnormal() {
+        let mut optimizer = RmsProp::new(&CONFIG, Arc::new(Pool::new(1)));
+        let mut weights = random(1);
+        steps(&mut optimizer, &mut weights, 0..1);
+        let nothing = Weights::zeros();
+        for _ in 0..1_000 {
+            // The biases of the last layer are enough, and come last.
+            optimizer.step(11, &mut weights.0[11], &nothing.0[11]);
+            assert!(optimizer.state().accumulators.0[11].iter().all(|value| *value == 0.0 || value.is_normal()));
+        }
+        assert_eq!(optimizer.state().accumulators.0[11], nothing.0[11]);
+    }
+
+    #[test]
+    fn steps_are_those_of_the_formula() {
+        let mut optimizer = RmsProp::new(&CONFIG, Arc::new(Pool::new(1)));
+        let mut weights = random(1);
+        let mut wanted = weights.0[3].iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
+        let mut accumulators = vec![0.0; wanted.len()];
+        steps(&mut optimizer, &mut weights, 0..3);
+        for step in 0..3 {
+            let rate = 0.001 / (1.0 + 0.1 * step as f64);
+            for (index, gradient) in random(100 + step).0[3].iter().map(|value| f64::from(*value)).enumerate() {
+                accumulators[index] = 0.9 * accumulators[index] + 0.1 * gradient * gradient;
+                wanted[index] -= rate * gradient / (f64::sqrt(accumulators[index]) + 1e-7);
+            }
+        }
+        for (value, wanted) in weights.0[3].iter().zip(wanted) {
+            assert!((f64::from(*value) - wanted).abs() < 1e-6 * (1.0 + wanted.abs()), "{value} instead of {wanted}");
+        }
+        assert_eq!(optimizer.state().iterations, 3);
+        assert!((optimizer.rate() - 0.001 / 1.3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn epsilon_is_outside_the_root() {
+        let mut optimizer = RmsProp::new(&Config { rate: 1.0, decay: 0.0 }, Arc::new(Pool::new(1)));
+        let mut bias = [0.0; 10];
+        optimizer.step(11, &mut bias, &[1e-7; 10]);
+        // 1 / (sqrt(0.1) + 1); inside the root it would be 0.0003.
+        assert!(bias.iter().all(|value| (value + 0.759_747).abs() < 1e-5), "{bias:?}");
+    }
+
+    #[test]
+    fn threads_and_instructions_change_no_bit() {
+        let mut plain = RmsProp { isa: Isa::Portable, ..RmsProp::new(&CONFIG, Arc::new(Pool::new(1))) };
+        let mut wanted = random(1);
+        steps(&mut plain, &mut wanted, 0..2);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+            for threads in [1, 2, 3] {
+                let mut optimizer = RmsProp { isa, ..RmsProp::new(&CONFIG, Arc::new(Pool::new(threads))) };
+                let mut weights = random(1);
+                steps(&mut optimizer, &mut weights, 0..2);
+                assert!(weights == wanted && optimizer.state() == plain.state(), "{isa:?}, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn one_goes_on_where_another_stopped() {
+        let pool = Arc::new(Pool::new(2));
+        let (mut one, mut weights) = (RmsProp::new(&CONFIG, pool.clone()), random(1));
+        steps(&mut one, &mut weights, 0..2);
+        let (mut other, mut theirs) = (RmsProp::new(&CONFIG, pool), weights.clone());
+        other.set_state(one.state().clone());
+        steps(&mut one, &mut weights, 2..4);
+        steps(&mut other, &mut theirs, 2..4);
+        assert_eq!(weights, theirs);
+        assert_eq!(one.state(), other.state());
+    }
+}

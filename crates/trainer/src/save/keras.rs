@@ -1,0 +1,185 @@
+//! A model as `.h5`, as Keras 2 wrote them and Keras 3 still reads: `keras.models.load_model` gives the same network with the same weights.
+//! What Keras itself wrote of this network is read too. Any other file is refused with a reason.
+//!
+//! The root says what the network is (`model_config`) and how it was trained (`training_config`). The group `model_weights` lists its layers
+//! (`layer_names`); each layer's group lists its weights (`weight_names`), and the values lie under those names. Keras goes by these
+//! lists and their order, not by the names, so the names are those of Keras 2: `model_weights/conv2d/conv2d/kernel:0`. Strings are of
+//! fixed length, because the Keras of the tutorial's time wants bytes. Beside that lies the group `corro`, which Keras passes over.
+
+use std::path::Path;
+
+use hdf5_pure::{AttrValue, DType, File, FileBuilder, Group, GroupBuilder, LibVer};
+
+use super::config::{self, LAYERS};
+use super::{MOST_BYTES, ReadError, Schedule, WriteError, durable, state};
+use crate::network::{PARAMETERS, Parameter, Weights};
+
+/// With the learning rate, so that Keras compiles the model as it was trained.
+pub fn write(path: &Path, weights: &Weights, schedule: Schedule) -> Result<(), WriteError> {
+    let mut file = model(weights, schedule);
+    file.add_group(state::seal(&[weights]).finish());
+    finish(path, file)
+}
+
+/// The weights of a model or a checkpoint.
+pub fn read(path: &Path) -> Result<Weights, ReadError> {
+    checked(&Opened::open(path)?)
+}
+
+fn checked(opened: &Opened<'_>) -> Result<Weights, ReadError> {
+    let weights = opened.weights()?;
+    state::check(opened, &weights)?;
+    Ok(weights)
+}
+
+/// The form that is written, in the words of the Keras that has it.
+const KERAS: &str = "2.2.4";
+/// Whose kernels are laid out like these.
+const BACKEND: &str = "tensorflow";
+
+/// What Keras needs to know of the model. The caller may add more.
+pub(super) fn model(weights: &Weights, schedule: Schedule) -> FileBuilder {
+    let mut file = FileBuilder::new();
+    // What the HDF5 libraries of the tutorial's time read.
+    file.with_libver_bounds(LibVer::Earliest, LibVer::V18);
+    file.set_attr("keras_version", text(KERAS));
+    file.set_attr("backend", text(BACKEND));
+    file.set_attr("model_config", text(&config::model().to_string()));
+    file.set_attr("training_config", text(&config::training(schedule).to_string()));
+    let mut group = file.create_group("model_weights");
+    group.set_attr("keras_version", text(KERAS));
+    group.set_attr("backend", text(BACKEND));
+    group.set_attr("layer_names", texts(LAYERS.iter().map(|layer| layer.name.to_owned())));
+    for layer in LAYERS {
+        let parameters = PARAMETERS.iter().zip(&weights.0).filter(|(parameter, _)| parameter.layer == layer.name);
+        add_layer(&mut group, layer.name, parameters);
+    }
+    file.add_group(group.finish());
+    file
+}
+
+fn add_layer<'a>(
+    group: &mut GroupBuilder,
+    name: &str,
+    parameters: impl Iterator<Item = (&'a Parameter, &'a Vec<f32>)>,
+) {
+    let mut outer = group.create_group(name);
+    let mut inner = outer.create_group(name);
+    let mut names = Vec::new();
+    for (parameter, values) in parameters {
+        add_values(&mut inner, &format!("{}:0", parameter.kind), parameter, values);
+        names.push(format!("{}:0", parameter.name()));
+    }
+    if !names.is_empty() {
+        outer.add_group(inner.finish());
+    }
+    outer.set_attr("weight_names", texts(names));
+    group.add_group(outer.finish());
+}
+
+pub(super) fn add_values(group: &mut GroupBuilder, name: &str, parameter: &Parameter, values: &[f32]) {
+    let shape: Vec<u64> = parameter.shape.iter().map(|side| *side as u64).collect();
+    group.create_dataset(name).with_f32_data(values).with_shape(&shape);
+}
+
+pub(super) fn finish(path: &Path, file: FileBuilder) -> Result<(), WriteError> {
+    let bytes = file.finish().map_err(|error| WriteError::Form { path: path.to_owned(), source: error.into() })?;
+    durable::write(path, &bytes)
+}
+
+pub(super) fn text(text: &str) -> AttrValue {
+    AttrValue::AsciiString(text.to_owned())
+}
+
+/// A list of no names is one of no numbers, as NumPy makes it.
+pub(super) fn texts(texts: impl IntoIterator<Item = String>) -> AttrValue {
+    let texts: Vec<String> = texts.into_iter().collect();
+    if texts.is_empty() { AttrValue::F64Array(Vec::new()) } else { AttrValue::AsciiStringArray(texts) }
+}
+
+/// A file that is being read, never larger than such files are.
+pub(super) struct Opened<'a> {
+    pub path: &'a Path,
+    file: File,
+}
+
+impl<'a> Opened<'a> {
+    pub fn open(path: &'a Path) -> Result<Opened<'a>, ReadError> {
+        let disk = |source| ReadError::Disk { path: path.to_owned(), source };
+        let bytes = std::fs::metadata(path).map_err(disk)?.len();
+        if bytes > MOST_BYTES {
+            return Err(ReadError::TooLarge { path: path.to_owned(), bytes });
+        }
+        Opened::of(path, std::fs::read(path).map_err(disk)?)
+    }
+
+    pub fn of(path: &'a Path, bytes: Vec<u8>) -> Result<Opened<'a>, ReadError> {
+        let file = File::from_bytes(bytes).map_err(|error| ReadError::form(path, "it as HDF5", error))?;
+        Ok(Opened { path, file })
+    }
+
+    pub fn group(&self, name: &str) -> Result<Group, ReadError> {
+        self.file.group(name).map_err(|error| ReadError::form(self.path, &format!("the group {name}"), error))
+    }
+
+    /// Whether the root has a group of that name.
+    pub fn has_group(&self, name: &str) -> Result<bool, ReadError> {
+        let names = self.file.root().groups().map_err(|error| ReadError::form(self.path, "its groups", error))?;
+        Ok(names.iter().any(|group| group == name))
+    }
+
+    /// The weights of all layers together, in the order of the layers, are the parameters of the network.
+    pub fn weights(&self) -> Result<Weights, ReadError> {
+        let mut paths = Vec::new();
+        for layer in self.names("model_weights", "layer_names")? {
+            let group = format!("model_weights/{layer}");
+            paths.extend(self.names(&group, "weight_names")?.into_iter().map(|name| format!("{group}/{name}")));
+        }
+        self.parameters(&paths)
+    }
+
+    /// One value set for each parameter.
+    pub fn parameters(&self, paths: &[String]) -> Result<Weights, ReadError> {
+        if paths.len() != PARAMETERS.len() {
+            let what = format!("it has {} tensors instead of {}", paths.len(), PARAMETERS.len());
+            return Err(ReadError::OtherNetwork { path: self.path.to_owned(), what });
+        }
+        Ok(Weights(
+            PARAMETERS
+                .iter()
+                .zip(paths)
+                .map(|(parameter, path)| self.values(path, parameter))
+                .collect::<Result<_, _>>()?,
+        ))
+    }
+
+    pub fn names(&self, group: &str, list: &str) -> Result<Vec<String>, ReadError> {
+        let failed = |error: hdf5_pure::Error| ReadError::form(self.path, &format!("{list} of {group}"), error);
+        let attributes = self.group(group)?.attrs().map_err(failed)?;
+        match attributes.get(list) {
+            Some(AttrValue::F64Array(none)) if none.is_empty() => Ok(Vec::new()),
+            Some(names) if names.as_strings().is_some() => Ok(names.as_strings().unwrap_or_default().to_vec()),
+            _ => Err(ReadError::form(self.path, &format!("{list} of {group}"), "there is no such list of names")),
+        }
+    }
+
+    fn values(&self, path: &str, parameter: &Parameter) -> Result<Vec<f32>, ReadError> {
+        let failed = |error: hdf5_pure::Error| ReadError::form(self.path, path, error);
+        let dataset = self.file.dataset(path).map_err(failed)?;
+        let (shape, dtype) = (dataset.shape().map_err(failed)?, dataset.dtype().map_err(failed)?);
+        let fits = shape.iter().copied().eq(parameter.shape.iter().map(|side| *side as u64));
+        if !fits || dtype != DType::F32 {
+            let what = format!("{path} is {dtype:?} {shape:?} instead of F32 {:?}", parameter.shape);
+            return Err(ReadError::OtherNetwork { path: self.path.to_owned(), what });
+        }
+        // Keras never packs weights; what is packed could be of any size once unpacked.
+        if dataset.is_chunked() {
+            return Err(ReadError::form(self.path, path, "its values are in chunks"));
+        }
+        dataset.read_f32().map_err(failed)
+    }
+}
+
+#[cfg(test)]
+#[path = "keras_tests.rs"]
+pub(super) mod tests;

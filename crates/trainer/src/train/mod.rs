@@ -1,0 +1,126 @@
+//! The whole training of one rank: the five Horovod steps, epochs, validation, checkpoints, the result. `corro train` enters, once for
+//! each rank; the ranks meet in the engine and in nothing else.
+//!
+//! [`settings`] is what a training is to be, `identity` which it is. [`run`] takes the five steps; `processors` finds this rank's,
+//! `beginning` where a training begins or goes on, `epochs` trains, with `sending` between the backward pass and the other ranks and
+//! `keeper` before the directory, and `results` ends it.
+
+mod beginning;
+mod epochs;
+mod error;
+mod identity;
+mod keeper;
+mod processors;
+mod results;
+mod sending;
+pub mod settings;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use corro_collectives::optimizer::{self, DistributedOptimizer, scale_learning_rate};
+use corro_collectives::{Engine, Launch, ReduceOp, SetId, StartError};
+
+use crate::compute::{self, Compute, Isa};
+use crate::data::{self, Dataset};
+use crate::network::{CHANNELS, PARAMETERS, SIDE, Score};
+use crate::report::progress::Paper;
+use crate::rmsprop::{self, RmsProp};
+
+pub use error::TrainError;
+pub use settings::Settings;
+
+use beginning::Beginning;
+use epochs::Training;
+use identity::Identity;
+
+/// What is told about a run, and not about the training.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Everything that stays is written here, by rank 0.
+    pub dir: &'a Path,
+    /// Checkpoints that are there are deleted instead of resumed.
+    pub fresh: bool,
+    /// How wide the terminal is that `out` is, if it is one.
+    pub terminal: Option<usize>,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub model: PathBuf,
+    /// Over all test images.
+    pub test: Score,
+}
+
+/// Trains, or goes on where the last checkpoint in the directory is, or scores again what is finished. Collective over all ranks.
+///
+/// # Errors
+/// When a setting, the images, the directory or this machine cannot be used, and when another rank has ended: it is named.
+pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> Result<Outcome, TrainError> {
+    settings.check()?;
+
+    // 1. Init: find the other ranks. Without any launcher this one is alone.
+    let engine = start()?;
+    let (rank, size) = (engine.place().rank, engine.place().size);
+
+    // 2. Pin: every rank computes on processors of its own.
+    let n_processors = processors::pin(&engine)?;
+    let compute = Compute::new(&compute::Config {
+        threads: settings.threads.unwrap_or(n_processors),
+        batch: settings.batch,
+        precision: settings.precision.into(),
+        isa: Isa::best(),
+    })?;
+    let dataset = data::open(&settings.source())?;
+    introduce(settings, &dataset, out)?;
+
+    // 3. Scale: more ranks make larger steps, and share the epochs out.
+    let rate = scale_learning_rate(&engine, settings.learning_rate, ReduceOp::Average);
+    let epochs = settings.epochs.div_ceil(size);
+
+    // 4. Wrap: the optimizer will see the gradients of all ranks.
+    let rmsprop = RmsProp::new(&rmsprop::Config { rate, decay: settings.decay }, compute.pool().clone());
+    let names = PARAMETERS.map(|parameter| parameter.name());
+    let parameters: Vec<(&str, usize)> =
+        names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
+    let mut optimizer = DistributedOptimizer::new(&engine, rmsprop, &parameters, optimizer::Config::PLAIN)?;
+
+    // 5. Broadcast: all ranks begin where rank 0 begins.
+    let identity = Identity::of(settings, &dataset, size);
+    let beginning = Beginning::find(&engine, &identity, settings, options)?;
+    beginning.tell(options.dir, epochs, out)?;
+    let Beginning { weights, accumulators, iterations, epoch, keeper, .. } = beginning;
+    optimizer.inner().set_state(rmsprop::State { accumulators, iterations });
+
+    let terminal = options.terminal.filter(|_| rank == 0);
+    let paper = terminal.map_or(Paper::Log, |columns| Paper::Terminal { columns });
+    let mut training =
+        Training { engine: &engine, settings, identity, dataset, compute, optimizer, weights, rate, epochs, paper };
+    training.train(epoch, iterations, keeper, out)?;
+    let outcome = results::save_and_score(&mut training, options.dir, out)?;
+    // Nobody leaves while others still speak.
+    engine.barrier(SetId::GLOBAL).map_err(TrainError::Ranks)?;
+    Ok(outcome)
+}
+
+/// As Horovod does, with one difference: where gradients meet in a ring, the order in which an element is added up depends on its place
+/// among those it travels with. So every gradient travels alone, and the same seed gives the same weights.
+fn start() -> Result<Engine, TrainError> {
+    let launch = Launch::from_environment().map_err(StartError::Launch)?;
+    let mut settings = corro_collectives::Settings::from_environment().map_err(StartError::Settings)?;
+    settings.fusion_threshold = 0;
+    settings.autotune.fusion_threshold_fixed = true;
+    Ok(Engine::start_with(&launch, &settings, &[])?)
+}
+
+/// As the script.
+fn introduce(settings: &Settings, dataset: &Dataset, out: &mut dyn Write) -> Result<(), TrainError> {
+    let (train, test) = (dataset.train.labels.len(), dataset.test.labels.len());
+    writeln!(out, "x_train shape: ({train}, {SIDE}, {SIDE}, {CHANNELS})")?;
+    writeln!(out, "{train} train samples")?;
+    writeln!(out, "{test} test samples")?;
+    let using = if settings.augmentation { "Using real-time" } else { "Not using" };
+    writeln!(out, "{using} data augmentation.")?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,35 @@
+//! The end of a training, as the script's: the model is saved and scored.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use corro_collectives::SetId;
+
+use super::epochs::{Training, accuracy, mean_loss};
+use super::keeper::saved_models;
+use super::{Outcome, TrainError};
+use crate::report::progress::Progress;
+use crate::save;
+
+/// As the script calls it.
+const MODEL: &str = "keras_cifar10_trained_model";
+
+/// Collective over all ranks; rank 0 writes the files.
+pub fn save_and_score(training: &mut Training<'_>, dir: &Path, out: &mut dyn Write) -> Result<Outcome, TrainError> {
+    let model = saved_models(dir).join(MODEL).with_extension("h5");
+    if training.engine.place().rank == 0 {
+        save::keras::write(&model, &training.weights, training.schedule())?;
+        save::tensors::write(&model.with_extension("safetensors"), &training.weights)?;
+    }
+    // Then it is true for all.
+    training.engine.barrier(SetId::GLOBAL).map_err(TrainError::Ranks)?;
+    writeln!(out, "Saved trained model at {} ", model.display())?;
+    let began = Instant::now();
+    let test = training.validate()?;
+    Progress::new(training.paper, test.images).finish(out, began.elapsed(), &[])?;
+    writeln!(out, "Test loss: {}", mean_loss(test))?;
+    writeln!(out, "Test accuracy: {}", accuracy(test))?;
+    out.flush()?;
+    Ok(Outcome { model, test })
+}

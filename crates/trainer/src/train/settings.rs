@@ -1,0 +1,223 @@
+//! What a training is to be: what the tutorial's script has at its beginning. A JSON file may say all of it, and need not say anything.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compute;
+use crate::data::Source;
+
+/// The script's values, unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Settings {
+    /// For one rank; several share them out.
+    pub epochs: usize,
+    /// Images for each rank and step.
+    pub batch: usize,
+    /// For one rank; it grows with their number.
+    pub learning_rate: f32,
+    /// After `n` steps the rate is divided by `1 + n * decay`.
+    pub decay: f32,
+    /// Shifts of a tenth and flips, drawn anew for every image.
+    pub augmentation: bool,
+    pub dropout: bool,
+    /// CIFAR-10; without it, images are made on the spot.
+    pub data: Option<PathBuf>,
+    /// How many are made.
+    pub synthetic: Synthetic,
+    /// All chance follows from it.
+    pub seed: u64,
+    pub precision: Precision,
+    /// Of each rank; without it, as many as it has processors.
+    pub threads: Option<usize>,
+    /// Epochs from one checkpoint to the next.
+    pub checkpoint_every: usize,
+    /// Checkpoints that stay.
+    pub keep: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Synthetic {
+    pub train: usize,
+    pub test: usize,
+}
+
+/// Of products; sums are always of 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    F32,
+    Bf16,
+}
+
+impl From<Precision> for compute::Precision {
+    fn from(precision: Precision) -> compute::Precision {
+        match precision {
+            Precision::F32 => compute::Precision::F32,
+            Precision::Bf16 => compute::Precision::Bf16,
+        }
+    }
+}
+
+/// As in a settings file.
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        })
+    }
+}
+
+/// A value that no training can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}: it must be {must}; without it, it is {usual}")]
+pub struct SettingsError {
+    pub field: &'static str,
+    pub value: String,
+    pub must: &'static str,
+    pub usual: String,
+}
+
+impl Default for Synthetic {
+    fn default() -> Synthetic {
+        Synthetic { train: 5000, test: 1000 }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            epochs: 100,
+            batch: 32,
+            learning_rate: 0.0001,
+            decay: 1e-6,
+            augmentation: true,
+            dropout: true,
+            data: None,
+            synthetic: Synthetic::default(),
+            seed: 1,
+            precision: Precision::F32,
+            threads: None,
+            checkpoint_every: 1,
+            keep: 3,
+        }
+    }
+}
+
+/// More would only fill the memory.
+const LARGEST_BATCH: usize = 4096;
+const MOST_IMAGES: usize = 1_000_000;
+const MOST_EPOCHS: usize = 1_000_000;
+const MOST_THREADS: usize = 1024;
+
+impl Settings {
+    /// Whether a training can have these values.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let usual = Settings::default();
+        let images = "a whole number from 1 to 1000000";
+        let threads = self.threads.unwrap_or(1);
+        whole("epochs", self.epochs, MOST_EPOCHS, "a whole number from 1 to 1000000", usual.epochs)?;
+        whole("batch", self.batch, LARGEST_BATCH, "a whole number from 1 to 4096", usual.batch)?;
+        let rate = self.learning_rate.is_finite() && self.learning_rate > 0.0;
+        within("learningRate", rate, self.learning_rate, "a number above 0", usual.learning_rate)?;
+        let decay = self.decay.is_finite() && self.decay >= 0.0;
+        within("decay", decay, self.decay, "0 or a number above it", usual.decay)?;
+        whole("synthetic.train", self.synthetic.train, MOST_IMAGES, images, usual.synthetic.train)?;
+        whole("synthetic.test", self.synthetic.test, MOST_IMAGES, images, usual.synthetic.test)?;
+        whole("threads", threads, MOST_THREADS, "a whole number from 1 to 1024", "one for each processor")?;
+        whole("checkpointEvery", self.checkpoint_every, usize::MAX, "at least 1", usual.checkpoint_every)?;
+        whole("keep", self.keep, usize::MAX, "at least 1: a training resumes from the last checkpoint", usual.keep)
+    }
+
+    /// Where the images come from.
+    pub fn source(&self) -> Source {
+        match &self.data {
+            Some(path) => Source::Cifar10(path.clone()),
+            None => Source::Synthetic { train: self.synthetic.train, test: self.synthetic.test, seed: self.seed },
+        }
+    }
+}
+
+fn whole(
+    field: &'static str,
+    value: usize,
+    most: usize,
+    must: &'static str,
+    usual: impl ToString,
+) -> Result<(), SettingsError> {
+    within(field, (1..=most).contains(&value), value, must, usual)
+}
+
+fn within(
+    field: &'static str,
+    fits: bool,
+    value: impl ToString,
+    must: &'static str,
+    usual: impl ToString,
+) -> Result<(), SettingsError> {
+    if fits {
+        return Ok(());
+    }
+    Err(SettingsError { field, value: value.to_string(), must, usual: usual.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, String> {
+        let settings: Settings = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        settings.check().map_err(|error| error.to_string())?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn nothing_said_is_the_script() {
+        assert_eq!(read("{}"), Ok(Settings::default()));
+        let text = serde_json::to_string(&Settings::default()).expect("plain data");
+        let expected = concat!(
+            r#"{"epochs":100,"batch":32,"learningRate":0.0001,"decay":0.000001,"augmentation":true,"dropout":true,"data":null,"#,
+            r#""synthetic":{"train":5000,"test":1000},"seed":1,"precision":"f32","threads":null,"checkpointEvery":1,"keep":3}"#
+        );
+        assert_eq!(text, expected);
+        assert_eq!(read(expected), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name_with_the_way_out() {
+        for (text, expected) in [
+            (r#"{"epochs": 0}"#, "epochs is 0: it must be a whole number from 1 to 1000000; without it, it is 100"),
+            (r#"{"batch": 0}"#, "batch is 0: it must be a whole number from 1 to 4096; without it, it is 32"),
+            (r#"{"batch": 5000}"#, "batch is 5000: it must be a whole number from 1 to 4096; without it, it is 32"),
+            (
+                r#"{"learningRate": -0.5}"#,
+                "learningRate is -0.5: it must be a number above 0; without it, it is 0.0001",
+            ),
+            (r#"{"learningRate": 1e99}"#, "learningRate is inf: it must be a number above 0; without it, it is 0.0001"),
+            (r#"{"decay": -1}"#, "decay is -1: it must be 0 or a number above it; without it, it is 0.000001"),
+            (
+                r#"{"synthetic": {"test": 0}}"#,
+                "synthetic.test is 0: it must be a whole number from 1 to 1000000; without it, it is 1000",
+            ),
+            (
+                r#"{"threads": 0}"#,
+                "threads is 0: it must be a whole number from 1 to 1024; without it, it is one for each processor",
+            ),
+            (
+                r#"{"keep": 0}"#,
+                "keep is 0: it must be at least 1: a training resumes from the last checkpoint; without it, it is 3",
+            ),
+        ] {
+            assert_eq!(read(text), Err(expected.to_owned()), "{text}");
+        }
+        let nan = Settings { learning_rate: f32::NAN, ..Settings::default() };
+        assert!(nan.check().is_err_and(|error| error.value == "NaN"));
+        for text in [r#"{"epoch": 3}"#, r#"{"epochs": -3}"#, r#"{"precision": "f64"}"#, "import keras"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

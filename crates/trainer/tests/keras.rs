@@ -1,0 +1,208 @@
+//! Our step against that of the real Keras on the same weights and batch, and our first weights against its own. `keras/step.py` is the
+//! other side.
+//!
+//! Keras computes in double precision here, so what the reference may differ by is the rounding of its results, and what the fast step may
+//! differ by is its own rounding.
+
+mod python;
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use corro_collectives::optimizer::Optimizer;
+use corro_trainer::compute::{Compute, Config, Isa, Precision};
+use corro_trainer::network::initial::initial;
+use corro_trainer::network::{Batch, DROPOUTS, IMAGE, Noise, PARAMETERS, Score, Weights, reference};
+use corro_trainer::random::Random;
+use corro_trainer::rmsprop::{self, RmsProp};
+use corro_trainer::threads::Pool;
+use serde::Deserialize;
+
+const N_IMAGES: usize = 4;
+/// Far into a training, so that the decay is seen.
+const ITERATIONS: u64 = 250_000;
+const RMSPROP: rmsprop::Config = rmsprop::Config { rate: 4e-4, decay: 1e-6 };
+
+struct Case {
+    weights: Weights,
+    accumulators: Weights,
+    images: Vec<f32>,
+    labels: Vec<u8>,
+    noise: Option<Noise>,
+}
+
+/// What Keras found.
+#[derive(Deserialize)]
+struct Answer {
+    loss: f64,
+    right: usize,
+    names: Vec<String>,
+    shapes: Vec<Vec<usize>>,
+    largest: Vec<f64>,
+    variance: Vec<f64>,
+    #[serde(skip)]
+    gradients: Vec<f64>,
+    #[serde(skip)]
+    after: Vec<f64>,
+}
+
+impl Case {
+    fn new(noise: Option<Noise>) -> Case {
+        let mut random = Random::of(&[21]);
+        let mut weights = initial(21);
+        // Biases, too, should matter.
+        weights.0.iter_mut().skip(1).step_by(2).flatten().for_each(|bias| *bias = 0.2 * random.uniform() - 0.1);
+        let mut accumulators = Weights::zeros();
+        accumulators.0.iter_mut().flatten().for_each(|value| *value = 1e-4 * random.uniform());
+        let images = (0..N_IMAGES * IMAGE).map(|_| random.uniform()).collect();
+        let labels = (0..N_IMAGES).map(|_| random.below(10) as u8).collect();
+        Case { weights, accumulators, images, labels, noise }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch { images: &self.images, labels: &self.labels }
+    }
+
+    fn by_keras(&self, python: &Path) -> Answer {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).expect("a file");
+        write("weights", bytes(self.weights.0.iter().flatten()));
+        write("accumulators", bytes(self.accumulators.0.iter().flatten()));
+        write("images", bytes(&self.images));
+        write("labels", self.labels.clone());
+        write("kept", bytes(&self.kept()));
+        let settings = serde_json::json!({ "rate": RMSPROP.rate, "decay": RMSPROP.decay, "iterations": ITERATIONS });
+        write("settings.json", settings.to_string().into_bytes());
+        let told = python::run(python, "keras/step.py", &[folder.path().as_os_str()]);
+        let mut answer: Answer = serde_json::from_str(&told).expect("the script's last word");
+        let read = |name: &str| {
+            let bytes = fs::read(folder.path().join(name)).expect("what the script left");
+            bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
+        };
+        (answer.gradients, answer.after) = (read("gradients"), read("after"));
+        answer
+    }
+
+    /// What dropout multiplies with: by layer, image, value.
+    fn kept(&self) -> Vec<f32> {
+        let mut kept = Vec::new();
+        for (layer, dropout) in DROPOUTS.iter().enumerate() {
+            for (image, value) in (0..N_IMAGES).flat_map(|image| (0..dropout.size).map(move |value| (image, value))) {
+                kept.push(match self.noise {
+                    None => 1.0,
+                    Some(noise) if noise.drops(image, layer, value) => 0.0,
+                    Some(_) => dropout.scale(),
+                });
+            }
+        }
+        kept
+    }
+}
+
+fn bytes<'a>(values: impl IntoIterator<Item = &'a f32>) -> Vec<u8> {
+    values.into_iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Of all parameters the largest difference, in parts of the parameter's largest value.
+fn apart(ours: &Weights, keras: &[f64]) -> f64 {
+    let mut keras = keras.iter();
+    let mut apart: f64 = 0.0;
+    for (parameter, ours) in PARAMETERS.iter().zip(&ours.0) {
+        let (mut difference, mut largest): (f64, f64) = (0.0, 0.0);
+        for (ours, keras) in ours.iter().zip(&mut keras) {
+            difference = difference.max((f64::from(*ours) - keras).abs());
+            largest = largest.max(keras.abs());
+        }
+        println!("    {:16} {:.1e} of {largest:.1e}", parameter.name(), difference / largest);
+        assert!(largest > 0.0, "{}: nothing to compare", parameter.name());
+        apart = apart.max(difference / largest);
+    }
+    assert!(keras.next().is_none(), "as many values");
+    apart
+}
+
+fn check_all(case: &Case, answer: &Answer) {
+    check(&format!("reference, {:?}", case.noise), case, answer, 1e-6, |gradients| {
+        reference::step(&case.weights, case.batch(), case.noise, gradients)
+    });
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+        let config = Config { threads: 2, batch: N_IMAGES, precision: Precision::F32, isa };
+        let mut compute = Compute::new(&config).expect("instructions of this processor");
+        check(&format!("{isa:?}, {:?}", case.noise), case, answer, 1e-5, |gradients| {
+            compute.step(&case.weights, case.batch(), case.noise, gradients)
+        });
+    }
+}
+
+/// `step` on the case's batch, then the optimizer: both as Keras has them, up to `tolerance`.
+fn check(what: &str, case: &Case, answer: &Answer, tolerance: f64, step: impl FnOnce(&mut Weights) -> Score) {
+    let mut gradients = Weights::zeros();
+    let score = step(&mut gradients);
+    println!("{what}: loss {} and {}, gradients apart by", score.loss, answer.loss);
+    assert!(
+        (score.loss / answer.loss - 1.0).abs() < tolerance,
+        "{what}: loss {} instead of {}",
+        score.loss,
+        answer.loss
+    );
+    assert_eq!((score.right, score.images), (answer.right, N_IMAGES), "{what}");
+    let difference = apart(&gradients, &answer.gradients);
+    assert!(difference < tolerance, "{what}: gradients are {difference:.1e} apart");
+
+    let mut optimizer = RmsProp::new(&RMSPROP, Arc::new(Pool::new(2)));
+    optimizer.set_state(rmsprop::State { accumulators: case.accumulators.clone(), iterations: ITERATIONS });
+    let mut weights = case.weights.clone();
+    for (index, (parameter, gradient)) in weights.0.iter_mut().zip(&gradients.0).enumerate() {
+        optimizer.step(index, parameter, gradient);
+    }
+    println!("  weights after the step apart by");
+    let difference = apart(&weights, &answer.after);
+    // A step changes weights by thousandths: what is allowed of its gradient is little of its result.
+    assert!(difference < 1e-6, "{what}: weights are {difference:.1e} apart after the step");
+}
+
+/// Without dropout; both tests look at it.
+static PLAIN: LazyLock<Option<(Case, Answer)>> = LazyLock::new(|| {
+    let case = Case::new(None);
+    let answer = case.by_keras(&python::python()?);
+    Some((case, answer))
+});
+
+#[test]
+fn a_step_is_that_of_keras() {
+    let Some((case, answer)) = &*PLAIN else { return };
+    check_all(case, answer);
+}
+
+#[test]
+fn a_step_with_dropout_is_that_of_keras() {
+    let Some(python) = python::python() else { return };
+    let case = Case::new(Some(Noise { seed: 1, step: 2, first: 64 }));
+    check_all(&case, &case.by_keras(&python));
+}
+
+#[test]
+fn parameters_are_named_shaped_and_drawn_as_in_keras() {
+    let Some((_, answer)) = &*PLAIN else { return };
+    let drawn = initial(1);
+    for (index, parameter) in PARAMETERS.iter().enumerate() {
+        let name = parameter.name();
+        assert_eq!((&name, parameter.shape), (&answer.names[index], answer.shapes[index].as_slice()));
+        let ours = drawn.0[index].iter().map(|value| f64::from(*value));
+        let n = parameter.size() as f64;
+        let largest = ours.clone().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        let variance = ours.map(|value| value * value).sum::<f64>() / n;
+        let (theirs, their_variance) = (answer.largest[index], answer.variance[index]);
+        if parameter.kind == "bias" {
+            assert_eq!((largest, theirs), (0.0, 0.0), "{name}");
+            continue;
+        }
+        // Both fill the same range, up to gaps of a few values in n.
+        assert!((largest / theirs - 1.0).abs() < 20.0 / n, "{name}: up to {largest}, Keras up to {theirs}");
+        // A square of a uniform value deviates from its mean by 0.9 of it; five deviations of a difference of two means.
+        let allowed = 5.0 * 0.9 * (2.0 / n).sqrt();
+        let off = (variance / their_variance - 1.0).abs();
+        assert!(off < allowed, "{name}: variance {variance}, Keras' {their_variance}");
+    }
+}

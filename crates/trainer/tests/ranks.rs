@@ -1,0 +1,228 @@
+//! Ranks with parts of a batch and one rank with all of it: the same gradients up to rounding, dropout included. And the same ranks twice:
+//! the same weights to the bit. Ranks are real processes with the real engine; between hosts they would meet in a ring, which
+//! `CORRO_TRANSPORT=tcp` gives them here too.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use corro_collectives::Engine;
+use corro_collectives::coordinator::SetId;
+use corro_collectives::optimizer::{self, DistributedOptimizer, Optimizer, broadcast_parameters};
+use corro_trainer::compute::{Compute, Config, Isa, Precision};
+use corro_trainer::network::initial::initial;
+use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
+use corro_trainer::random::Random;
+use corro_trainer::rmsprop::{self, RmsProp};
+
+/// Images of all ranks in one step.
+const ALL: usize = 128;
+const SEED: u64 = 31;
+
+/// The images and labels from `first` on, of those of all ranks in a step.
+fn part(step: u64, first: usize, n: usize) -> (Vec<f32>, Vec<u8>) {
+    let (mut images, mut labels) = (Vec::new(), Vec::new());
+    for image in first..first + n {
+        let mut random = Random::of(&[SEED, step, image as u64]);
+        images.extend((0..IMAGE).map(|_| random.uniform()));
+        labels.push(random.below(CLASSES) as u8);
+    }
+    (images, labels)
+}
+
+fn noise(step: u64, first: usize) -> Option<Noise> {
+    Some(Noise { seed: SEED, step, first: first as u64 })
+}
+
+fn compute(isa: Isa, batch: usize) -> Compute {
+    let config = Config { threads: 2, batch, precision: Precision::F32, isa };
+    Compute::new(&config).expect("instructions of this processor")
+}
+
+/// The largest difference of two in any parameter, in parts of that parameter's largest value.
+fn apart(one: &Weights, other: &Weights) -> f32 {
+    let mut apart: f32 = 0.0;
+    for (parameter, (one, other)) in PARAMETERS.iter().zip(one.0.iter().zip(&other.0)) {
+        let largest = one.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+        let difference = one.iter().zip(other).fold(0.0, |most: f32, (one, other)| most.max((one - other).abs()));
+        assert!(largest > 0.0, "{}: nothing to compare", parameter.name());
+        println!("    {:16} {:.1e} of {largest:.1e}", parameter.name(), difference / largest);
+        apart = apart.max(difference / largest);
+    }
+    apart
+}
+
+#[test]
+fn four_batches_of_32_make_one_of_128() {
+    let weights = initial(SEED);
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+        let mut compute = compute(isa, ALL);
+        let mut step = |first: usize, n: usize| {
+            let (images, labels) = part(0, first, n);
+            let mut gradients = Weights::zeros();
+            let batch = Batch { images: &images, labels: &labels };
+            let score = compute.step(&weights, batch, noise(0, first), &mut gradients);
+            (gradients, score)
+        };
+        let (whole, whole_score) = step(0, ALL);
+        let mut mean = Weights::zeros();
+        let mut score = Score::default();
+        for first in (0..ALL).step_by(32) {
+            let (gradients, part_score) = step(first, 32);
+            score += part_score;
+            for (mean, value) in mean.0.iter_mut().flatten().zip(gradients.0.iter().flatten()) {
+                *mean += value / 4.0;
+            }
+        }
+        println!("{isa:?}: apart by");
+        let difference = apart(&whole, &mean);
+        assert!(difference < 1e-5, "{isa:?}: gradients are {difference:.1e} apart");
+        assert!((score.loss / whole_score.loss - 1.0).abs() < 1e-6, "{isa:?}: {score:?}, {whole_score:?}");
+        assert_eq!((score.right, score.images), (whole_score.right, ALL), "{isa:?}");
+        // Not because the noise does not matter.
+        let (images, labels) = part(0, 0, ALL);
+        let batch = Batch { images: &images, labels: &labels };
+        let mut other = Weights::zeros();
+        compute.step(&weights, batch, noise(1, 0), &mut other);
+        let difference = apart(&whole, &other);
+        assert!(difference > 1e-2, "{isa:?}: another noise changes the gradients by {difference:.1e} only");
+    }
+}
+
+#[test]
+fn four_ranks_of_32_reduce_what_one_of_128_finds() {
+    let alone = train(1, 1, &[]).remove(0);
+    for transport in ["shm", "tcp"] {
+        for (rank, found) in train(4, 1, &[("CORRO_TRANSPORT", transport)]).iter().enumerate() {
+            println!("rank {rank}, {transport}: apart by");
+            let difference = apart(&alone.gradients, &found.gradients);
+            assert!(difference < 1e-5, "{transport}: rank {rank}'s gradients are {difference:.1e} apart");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_weights() {
+    // Within a host all is added in the order of ranks. In a ring the order in which an element is added up follows from its place in
+    // what travels together, and that from who was ready when: there gradients have to travel alone.
+    let ring = [("CORRO_TRANSPORT", "tcp"), ("HOROVOD_FUSION_THRESHOLD", "0")];
+    for variables in [&[("CORRO_TRANSPORT", "shm")], ring.as_slice()] {
+        let (once, again) = (train(4, 5, variables), train(4, 5, variables));
+        for (rank, found) in once.iter().chain(&again).enumerate() {
+            assert!(found.weights == once[0].weights, "{variables:?}: rank {} has others", rank % 4);
+        }
+        assert!(once[0].weights != initial(SEED), "{variables:?}: nothing was learned");
+    }
+}
+
+/// What a rank has at the end.
+struct Found {
+    /// Over all ranks, in the first step.
+    gradients: Weights,
+    weights: Weights,
+}
+
+/// So many ranks, as processes, with equal parts of every step's images.
+fn train(size: usize, steps: u64, variables: &[(&str, &str)]) -> Vec<Found> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ranks: Vec<Rank> = (0..size).map(|rank| Rank::start(rank, size, steps, folder.path(), variables)).collect();
+    ranks.into_iter().for_each(Rank::wait);
+    let read = |rank: usize| {
+        let bytes = std::fs::read(folder.path().join(rank.to_string())).expect("what the rank found");
+        let mut values = bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().expect("four bytes")));
+        let mut weights = || {
+            let mut weights = Weights::zeros();
+            weights.0.iter_mut().flatten().for_each(|value| *value = values.next().expect("as many as were written"));
+            weights
+        };
+        Found { gradients: weights(), weights: weights() }
+    };
+    (0..size).map(read).collect()
+}
+
+/// Ends with the test, however that ends.
+struct Rank(Child);
+
+impl Rank {
+    fn start(rank: usize, size: usize, steps: u64, folder: &Path, variables: &[(&str, &str)]) -> Rank {
+        let mut command = Command::new(std::env::current_exe().expect("a test has a file"));
+        command.args(["--ignored", "--exact", "a_rank"]).stdout(Stdio::null()).env_clear();
+        command.env("FOLDER", folder).env("STEPS", steps.to_string()).envs(variables.iter().copied());
+        if size > 1 {
+            // As torchrun sets them; the port is never opened, only part of the job's identity.
+            let [rank, size] = [rank, size].map(|number| number.to_string());
+            command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &size), ("LOCAL_WORLD_SIZE", &size)]);
+            command.env("MASTER_PORT", folder);
+        }
+        Rank(command.spawn().expect("it starts"))
+    }
+
+    fn wait(mut self) {
+        assert!(self.0.wait().expect("it can be waited for").success(), "a rank failed");
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Moves weights by RMSprop, and keeps the gradients of the first step.
+struct Watched {
+    optimizer: RmsProp,
+    first: Weights,
+}
+
+impl Optimizer for Watched {
+    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
+        if self.optimizer.state().iterations == 0 {
+            self.first.0[index].copy_from_slice(gradient);
+        }
+        self.optimizer.step(index, parameter, gradient);
+    }
+}
+
+/// Sends gradients off while the backward pass goes on.
+struct Sending<'s, 'e>(&'s mut DistributedOptimizer<'e, Watched>);
+
+impl Gradients for Sending<'_, '_> {
+    fn room(&mut self, parameter: usize) -> &mut [f32] {
+        self.0.gradient(parameter).expect("a room")
+    }
+
+    fn ready(&mut self, parameter: usize) {
+        self.0.ready(parameter).expect("it is sent");
+    }
+}
+
+#[test]
+#[ignore = "started by the other tests as a process"]
+fn a_rank() {
+    let variable = |name: &str| std::env::var(name).expect("the test sets it");
+    let engine = Engine::start().expect("the ranks find each other");
+    let (rank, size) = (engine.place().rank, engine.place().size);
+    let batch = ALL / size;
+    let mut compute = compute(Isa::best(), batch);
+    let config = rmsprop::Config { rate: 1e-4 * size as f32, decay: 1e-6 };
+    let watched = Watched { optimizer: RmsProp::new(&config, compute.pool().clone()), first: Weights::zeros() };
+    let names = PARAMETERS.map(|parameter| parameter.name());
+    let parameters: Vec<_> = names.iter().zip(PARAMETERS).map(|(name, of)| (name.as_str(), of.size())).collect();
+    let mut optimizer =
+        DistributedOptimizer::new(&engine, watched, &parameters, optimizer::Config::PLAIN).expect("good parameters");
+    let mut weights = initial(SEED + rank as u64);
+    broadcast_parameters(&engine, &mut weights.parts_mut(), 0).expect("a broadcast");
+    for step in 0..variable("STEPS").parse().expect("a number") {
+        let first = rank * batch;
+        let (images, labels) = part(step, first, batch);
+        let batch = Batch { images: &images, labels: &labels };
+        compute.step(&weights, batch, noise(step, first), &mut Sending(&mut optimizer));
+        optimizer.step(&mut weights.parts_mut()).expect("a step of all ranks");
+    }
+    let found = optimizer.inner().first.0.iter().chain(&weights.0).flatten();
+    let bytes: Vec<u8> = found.flat_map(|value| value.to_le_bytes()).collect();
+    std::fs::write(Path::new(&variable("FOLDER")).join(rank.to_string()), bytes).expect("written");
+    // Nobody ends the others' operations by leaving early.
+    engine.barrier(SetId::GLOBAL).expect("all come to the end");
+}
