@@ -88,6 +88,24 @@ fn a_killed_rank_is_named_over_tcp() {
     kill_in_turn(TCP);
 }
 
+/// What was agreed on but not begun when a rank died has an end, too.
+#[test]
+fn a_death_ends_all_of_many_operations_at_once() {
+    let apart = [("RANK_DOOR", "negotiated"), ("HOROVOD_FUSION_THRESHOLD", "0")];
+    for round in 0..20 {
+        let mut gang = Gang::connected(2, &apart);
+        gang.tell_all("swarm busy 20000");
+        gang.all_say("busy");
+        let victim = round % 2;
+        gang.ranks[victim].kill();
+        let named = format!("rank {victim} on host {} has died", hostname());
+        for (_, other) in gang.others(victim) {
+            let failed = other.says("failed");
+            assert!(failed.contains(&named), "round {round}: {failed}");
+        }
+    }
+}
+
 /// Kills a rank when it has opened so many files: early and late on its way to the others.
 fn kill_on_the_way(variables: &[(&str, &str)], victim: usize, n_files: usize) {
     let mut gang = Gang::started(3, variables);

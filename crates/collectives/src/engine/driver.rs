@@ -148,9 +148,19 @@ impl Driver {
         if self.ended.is_some() {
             return;
         }
-        let tokens = self.member.abort(text);
-        self.ended = Some(text.into());
-        self.fail(&tokens, text);
+        self.member.abort(text);
+        self.end_with(text.into());
+    }
+
+    /// Also what was agreed on and is not performed any more: the member has forgotten it already.
+    fn end_with(&mut self, text: Arc<str>) {
+        let error = EngineError::Failed(text.clone());
+        self.ended = Some(text);
+        let tensors = self.entries.drain().map(|(_, entry)| entry.slot);
+        let waiting: Vec<Arc<Slot>> = tensors.chain(self.calls.drain().map(|(_, slot)| slot)).collect();
+        for slot in waiting {
+            slot.settle(Err(error.clone()), |_| {});
+        }
         self.observed.stop();
     }
 
@@ -307,13 +317,11 @@ impl Driver {
                 }
             }
             Action::Tune(tuning) => self.observed.on_tuning(tuning),
-            Action::ShutDown { tokens, reason, text } => {
+            Action::ShutDown { reason, text, .. } => {
                 if let ShutdownReason::Lost { .. } | ShutdownReason::Stalled = reason {
                     self.observed.log_error(&text);
                 }
-                self.ended = Some(text.clone());
-                self.fail(&tokens, &text);
-                self.observed.stop();
+                self.end_with(text);
             }
         }
     }

@@ -35,7 +35,8 @@ fn a_rank() {
         let n = words.next().and_then(|number| number.parse().ok()).unwrap_or(1);
         let outcome = match order {
             "reduce" => door.reduce(name, n),
-            "again" => again(&mut door, name, n),
+            "again" => again(|| door.reduce(name, n)),
+            "swarm" => again(|| door.swarm(name, n)),
             "all" => door.all(name),
             "leave" => break,
             unknown => panic!("what is `{unknown}`?"),
@@ -50,11 +51,11 @@ fn a_rank() {
 }
 
 /// Until it fails; says `busy` when it has begun.
-fn again(door: &mut Door, name: &str, n: usize) -> Outcome {
-    door.reduce(name, n)?;
+fn again(mut work: impl FnMut() -> Outcome) -> Outcome {
+    work()?;
     say("busy");
     loop {
-        door.reduce(name, n)?;
+        work()?;
     }
 }
 
@@ -99,6 +100,16 @@ impl Door {
         let others: usize = (0..size).sum();
         let wrong = data.iter().enumerate().find(|(index, sum)| **sum != (index % 1000 * size + others) as f32);
         assert_eq!(wrong, None, "{name} on rank {rank}");
+        Ok(())
+    }
+
+    /// Many sums at once, each of which comes to its end.
+    fn swarm(&mut self, name: &str, n: usize) -> Outcome {
+        let Door::Negotiated(engine) = self else { return Err("only the negotiated door has several at once".into()) };
+        let submit = |index| engine.allreduce_async(&format!("{name} {index}"), vec![1.0f32; n], Reduce::SUM);
+        let pending: Vec<_> = (0..50).map(submit).collect();
+        let outcomes: Vec<_> = pending.into_iter().map(|pending| engine.finish(pending)).collect();
+        outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(())
     }
 
