@@ -43,9 +43,8 @@ fn arrows_between_crates_are_those_of_the_design() {
 fn every_crate_opens_by_saying_what_it_is_for() {
     for package in crates() {
         let targets = package["targets"].as_array().expect("a list").iter();
-        let roots = targets.filter(|target| {
-            target["kind"] == serde_json::json!(["lib"]) || target["kind"] == serde_json::json!(["bin"])
-        });
+        let roots = targets
+            .filter(|target| ["lib", "cdylib", "bin"].iter().any(|kind| target["kind"] == serde_json::json!([kind])));
         let paths: Vec<&str> = roots.map(|target| target["src_path"].as_str().expect("a path")).collect();
         assert!(!paths.is_empty(), "{} has neither a library nor a program", package["name"]);
         for path in paths {
