@@ -34,7 +34,7 @@ fn train() -> Result<(), Box<dyn Error>> {
     let batch: usize = std::env::var("BATCH").map_or(Ok(32), |text| text.parse())?;
 
     // 1. Init: find the other ranks. Without any launcher this one is alone.
-    let mut engine = Engine::start()?;
+    let engine = Engine::start()?;
     let (rank, size) = (engine.place().rank, engine.place().size);
 
     // 2. Pin: every rank computes on processors of its own; who has devices would take the one numbered `local_rank`.

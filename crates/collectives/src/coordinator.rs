@@ -35,6 +35,7 @@ pub use message::{
     Agreed, Area, CacheId, GLOBAL_AREA, Item, Kind, Request, SetId, SetMade, ShutdownReason, Submitted, Terms,
     ToCoordinator, ToMember, Token, Tuning,
 };
+pub use room::check_request;
 pub use stall::{MissingRank, StallLimits, StallReport};
 pub use text::{Refusal, SHUT_DOWN, SubmitError};
 pub use wire::{DecodeError, decode_to_coordinator, decode_to_member, encode_to_coordinator, encode_to_member};

@@ -352,7 +352,7 @@ fn adasum_needs_a_power_of_two_and_says_so_on_all_ranks() {
 #[test]
 fn the_end_of_one_rank_is_the_end_of_all() {
     let ends = on_ranks(3, &Options::PLAIN, |world| {
-        let mut engine = Engine::in_world(world, &settings(&[])).expect("an engine");
+        let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
         engine.barrier(ALL).expect("all are there");
         if rank(&engine) == 1 {
             engine.shut_down();
@@ -397,7 +397,7 @@ fn a_timeline_shows_who_was_ready_when_and_what_was_done() {
     let path = directory.path().join("timeline.json");
     let variables = [("HOROVOD_TIMELINE", path.to_str().expect("text")), ("HOROVOD_TIMELINE_MARK_CYCLES", "1")];
     on_ranks(2, &Options::PLAIN, |world| {
-        let mut engine = Engine::in_world(world, &settings(&variables)).expect("an engine");
+        let engine = Engine::in_world(world, &settings(&variables)).expect("an engine");
         for _ in 0..3 {
             engine.allreduce("allreduce.test_allreduce", &mut [1.0f32; 3], Reduce::SUM).expect("a sum");
         }
@@ -427,7 +427,7 @@ fn tuning_is_tried_and_written_down() {
         ("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "3"),
     ];
     on_ranks(2, &Options::PLAIN, |world| {
-        let mut engine = Engine::in_world(world, &settings(&variables)).expect("an engine");
+        let engine = Engine::in_world(world, &settings(&variables)).expect("an engine");
         for _ in 0..200 {
             for tensor in 0..4 {
                 let mut data = vec![1.0f32; 500];

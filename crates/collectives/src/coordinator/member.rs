@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::ids::IdMap;
 use super::message::{Area, CacheId, GLOBAL_AREA, Kind, Request, SetId, SetMade, Submitted, ToCoordinator, Token};
-use super::room::{Known, Pending, Room};
+use super::room::{Known, Pending, Room, check_request};
 use super::tally::BARRIER_NAME;
 use super::text::SubmitError;
 
@@ -184,7 +184,7 @@ impl Member {
         for request in requests {
             let room = self.room_for(request.set, request.kind)?;
             let room = self.rooms[room].as_ref().expect("looked up just now");
-            room.check(request)?;
+            check_request(&room.ranks, request)?;
             let in_flight = room.find(&request.name).is_some_and(|at| room.names[at].pending.is_some());
             if in_flight || (n_requests > 1 && !names.insert((request.set, &*request.name))) {
                 return Err(SubmitError::DuplicateName);

@@ -98,38 +98,6 @@ impl Room {
         self.by_name.len()
     }
 
-    /// What can be said without the others. Fills in the equal parts of an alltoall without splits.
-    pub fn check(&self, request: &mut Request) -> Result<(), SubmitError> {
-        match request.kind {
-            Kind::Join | Kind::Barrier => Err(SubmitError::NotATensor { kind: request.kind }),
-            Kind::Broadcast if self.ranks.binary_search(&request.root).is_err() => {
-                Err(SubmitError::InvalidRoot { root: request.root })
-            }
-            Kind::Reducescatter if !matches!(request.op, ReduceOp::Average | ReduceOp::Sum) => {
-                Err(SubmitError::ReducescatterOp)
-            }
-            Kind::Alltoall => self.check_splits(request),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_splits(&self, request: &mut Request) -> Result<(), SubmitError> {
-        let n_members = self.ranks.len();
-        // Scalars are refused by agreement, so that all ranks hear of it.
-        let Some(rows) = request.shape.first().copied() else { return Ok(()) };
-        if request.splits.is_empty() {
-            if rows % n_members as u64 != 0 {
-                return Err(SubmitError::UnevenSplits);
-            }
-            request.splits = vec![rows / n_members as u64; n_members];
-        }
-        if request.splits.len() != n_members {
-            return Err(SubmitError::WrongNumberOfSplits);
-        }
-        let sum = request.splits.iter().try_fold(0u64, |sum, split| sum.checked_add(*split));
-        if sum.is_none_or(|sum| sum > rows) { Err(SubmitError::SplitsTooLarge) } else { Ok(()) }
-    }
-
     /// Whether this rank asks for just what is remembered.
     pub fn is_as_known(&self, known: &Known, request: &Request) -> bool {
         let Agreed { terms, shape, rows, .. } = &*known.agreed;
@@ -145,4 +113,35 @@ impl Room {
             _ => request.shape == *shape,
         }
     }
+}
+
+/// What a member of a set can be told without the others. Fills in the equal parts of an alltoall without splits.
+pub fn check_request(ranks: &[u32], request: &mut Request) -> Result<(), SubmitError> {
+    match request.kind {
+        Kind::Join | Kind::Barrier => Err(SubmitError::NotATensor { kind: request.kind }),
+        Kind::Broadcast if ranks.binary_search(&request.root).is_err() => {
+            Err(SubmitError::InvalidRoot { root: request.root })
+        }
+        Kind::Reducescatter if !matches!(request.op, ReduceOp::Average | ReduceOp::Sum) => {
+            Err(SubmitError::ReducescatterOp)
+        }
+        Kind::Alltoall => check_splits(ranks.len(), request),
+        _ => Ok(()),
+    }
+}
+
+fn check_splits(n_members: usize, request: &mut Request) -> Result<(), SubmitError> {
+    // Scalars are refused by agreement, so that all ranks hear of it.
+    let Some(rows) = request.shape.first().copied() else { return Ok(()) };
+    if request.splits.is_empty() {
+        if rows % n_members as u64 != 0 {
+            return Err(SubmitError::UnevenSplits);
+        }
+        request.splits = vec![rows / n_members as u64; n_members];
+    }
+    if request.splits.len() != n_members {
+        return Err(SubmitError::WrongNumberOfSplits);
+    }
+    let sum = request.splits.iter().try_fold(0u64, |sum, split| sum.checked_add(*split));
+    if sum.is_none_or(|sum| sum > rows) { Err(SubmitError::SplitsTooLarge) } else { Ok(()) }
 }

@@ -8,6 +8,11 @@ pub const SHUT_DOWN: &str = "Horovod has been shut down. This was caused by an e
     allreduce, allgather or broadcast a tensor after one of the ranks finished execution. If the shutdown was caused by an \
     exception, you should see the exception in the log before the first shutdown message.";
 
+/// The same, of a job that a rank has asked to end. Horovod leaves it at the first sentences.
+pub fn shut_down_by(rank: u32) -> String {
+    format!("{SHUT_DOWN} Rank {rank} was the first to shut down or to exit.")
+}
+
 /// Why a rank did not even ask the others.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {

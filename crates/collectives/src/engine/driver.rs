@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::communicator::Communicator;
 use crate::coordinator::{
-    Action, Coordinator, GLOBAL_AREA, Member, Request, SHUT_DOWN, SetId, ShutdownReason, SubmitError, ToMember, Token,
+    Action, Coordinator, GLOBAL_AREA, Member, Request, SHUT_DOWN, SetId, ShutdownReason, ToMember, Token,
     decode_to_coordinator, decode_to_member, encode_to_coordinator, encode_to_member,
 };
+use crate::engine::desk::Desk;
 use crate::engine::entry::{Ask, Entry, Keeps, Place};
 use crate::engine::handle::{EngineError, Slot};
 use crate::engine::observed::Observed;
@@ -19,6 +20,7 @@ use crate::world::World;
 pub struct Driver {
     pub(super) world: World,
     pub(super) member: Member,
+    desk: Arc<Desk>,
     /// On rank 0.
     pub(super) coordinator: Option<Coordinator>,
     post: Post,
@@ -42,9 +44,11 @@ pub struct Driver {
 }
 
 impl Driver {
+    #[expect(clippy::too_many_arguments, reason = "each is given once, by the one who starts the engine")]
     pub fn new(
         world: World,
         member: Member,
+        desk: Arc<Desk>,
         coordinator: Option<Coordinator>,
         post: Post,
         global: Communicator,
@@ -54,6 +58,7 @@ impl Driver {
         Driver {
             world,
             member,
+            desk,
             coordinator,
             post,
             sets: HashMap::from([(SetId::GLOBAL, Some(global))]),
@@ -155,6 +160,8 @@ impl Driver {
     /// Also what was agreed on and is not performed any more: the member has forgotten it already.
     fn end_with(&mut self, text: Arc<str>) {
         let error = EngineError::Failed(text.clone());
+        // First, so that whoever hears of it and asks again is told at once.
+        self.desk.end(&text);
         self.ended = Some(text);
         let tensors = self.entries.drain().map(|(_, entry)| entry.slot);
         let waiting: Vec<Arc<Slot>> = tensors.chain(self.calls.drain().map(|(_, slot)| slot)).collect();
@@ -182,7 +189,7 @@ impl Driver {
         };
         match token {
             Ok(token) => drop(self.calls.insert(token, slot)),
-            Err(error) => slot.refuse(refused(error)),
+            Err(error) => slot.refuse(EngineError::of(error)),
         }
     }
 
@@ -198,13 +205,13 @@ impl Driver {
         if requests.len() == 1 {
             let request = requests.remove(0);
             match self.member.submit_one(request, now) {
-                Err(error) => slot.refuse(refused(error)),
+                Err(error) => slot.refuse(EngineError::of(error)),
                 Ok(token) => self.enter(token, places[0], slot, 0, keeps),
             }
             return;
         }
         match self.member.submit(requests, grouped, now) {
-            Err(error) => slot.refuse(refused(error)),
+            Err(error) => slot.refuse(EngineError::of(error)),
             Ok(tokens) => {
                 for (index, (token, place)) in tokens.into_iter().zip(places).enumerate() {
                     self.enter(token, place, slot, index, keeps);
@@ -300,6 +307,7 @@ impl Driver {
                                 communicator.limit_silence(Some(self.silence_limit));
                             }
                             self.sets.insert(set.id, communicator);
+                            self.desk.open(set.id, &set.ranks);
                         }
                         Err(error) => return self.end(&chain(&error)),
                     }
@@ -309,11 +317,12 @@ impl Driver {
             Action::SetRemoved { token, set, area } => {
                 debug_assert_ne!(area, GLOBAL_AREA);
                 self.sets.remove(&set);
+                self.desk.close(set);
                 self.settle_call(token, |_| {});
             }
             Action::SetRefused { token, refusal } => {
                 if let Some(slot) = self.calls.remove(&token) {
-                    slot.settle(Err(EngineError::Failed(refusal.to_string().into())), |_| {});
+                    slot.settle(Err(refusal.into()), |_| {});
                 }
             }
             Action::Tune(tuning) => self.observed.on_tuning(tuning),
@@ -353,13 +362,6 @@ fn hear_coordinator(member: &mut Member, message: &[u8], actions: &mut Vec<Actio
     })
     .map_err(|error| error.to_string())?;
     refused.map_or(Ok(()), |error| Err(error.to_string()))
-}
-
-fn refused(error: SubmitError) -> EngineError {
-    match error {
-        SubmitError::Ended(text) => EngineError::Failed(text),
-        error => EngineError::Refused(error),
-    }
 }
 
 /// An error with its causes, in one line.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::coordinator::{SetMade, SubmitError};
+use crate::coordinator::{Refusal, SetMade, SubmitError};
 use crate::transport::board::{sleep, wake};
 
 /// Why an operation has no result.
@@ -13,15 +13,30 @@ pub enum EngineError {
     /// Nothing was asked of the others: what this rank gave is wrong.
     #[error(transparent)]
     Refused(#[from] SubmitError),
+    /// All ranks were asked, and cannot have or lose that process set; the engine goes on.
+    #[error(transparent)]
+    NoSet(#[from] Refusal),
     /// The ranks do not agree, a rank is gone, or the engine has ended; the text says which.
     #[error("{0}")]
     Failed(Arc<str>),
 }
 
 impl EngineError {
+    /// An engine that has ended is no fault of the arguments.
+    pub(crate) fn of(error: SubmitError) -> EngineError {
+        match error {
+            SubmitError::Ended(text) => EngineError::Failed(text),
+            error => EngineError::Refused(error),
+        }
+    }
+
     /// Wrong arguments (Python's ValueError); otherwise Horovod's internal error.
     pub fn is_argument(&self) -> bool {
-        matches!(self, EngineError::Refused(refused) if refused.is_argument())
+        match self {
+            EngineError::Refused(refused) => refused.is_argument(),
+            EngineError::NoSet(_) => true,
+            EngineError::Failed(_) => false,
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! There is one driver, which takes turns (`driver`), and whoever waits for a result drives: a call that waits for its own result
 //! needs no change of thread. The engine's own thread drives when nobody waits. `perform` does what is agreed, `handle`
-//! carries outcomes, `calls` is what people call, `observed` shows what happens.
+//! carries outcomes, `calls` is what people call, `desk` refuses what needs no driver to be refused, `observed` shows what happens.
 
 pub mod calls;
+mod desk;
 mod driver;
 pub mod entry;
 pub mod handle;
@@ -14,11 +15,12 @@ mod perform;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bootstrap::LaunchError;
 use crate::bootstrap::place::{Launch, Place};
-use crate::coordinator::{Config, Coordinator, Member, MemberConfig, StallLimits};
+use crate::coordinator::{Config, Coordinator, Member, MemberConfig, SHUT_DOWN, SetId, StallLimits};
+use crate::engine::desk::Desk;
 use crate::engine::driver::Driver;
 use crate::engine::entry::Ask;
 use crate::engine::handle::{EngineError, Outcome, Slot};
@@ -53,7 +55,10 @@ pub enum StartError {
 /// [barrier](Engine::barrier) before if they may be in the midst of something.
 pub struct Engine {
     inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
+    /// Gone after the end.
+    thread: Mutex<Option<JoinHandle<()>>>,
+    desk: Arc<Desk>,
+    homogeneous: bool,
     place: Place,
     timeline: Arc<Timeline>,
 }
@@ -73,6 +78,8 @@ const NAP: Duration = Duration::from_millis(50);
 /// How long somebody sleeps who waits while another drives; it is woken when its result is there.
 const BESIDE: Duration = Duration::from_millis(5);
 const YIELDS: u32 = 100;
+/// How long the end is asked for of a coordinator that does not answer, before this rank ends alone.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// From the environment: the place from the launcher's variables, the settings from those in [`crate::settings`]. Collective over
@@ -90,7 +97,7 @@ impl Engine {
     pub fn start_with(launch: &Launch, settings: &Settings, sets: &[Vec<u32>]) -> Result<Engine, StartError> {
         let engine = Engine::in_world(World::connect(launch, &Options::of(settings)?)?, settings)?;
         if !sets.is_empty() {
-            engine.register_sets(sets.to_vec()).map_err(StartError::Sets)?;
+            engine.synchronize(&engine.begin_register_sets(sets.to_vec())).map_err(StartError::Sets)?;
         }
         Ok(engine)
     }
@@ -110,8 +117,11 @@ impl Engine {
             size: place.size as u32,
             dynamic_sets: settings.dynamic_process_sets,
         });
+        let desk = Arc::new(Desk::new(place.rank as u32, place.size as u32));
+        let config = config(&world, settings);
+        let homogeneous = config.homogeneous;
         let coordinator = (place.rank == 0).then(|| {
-            let mut coordinator = Coordinator::new(config(&world, settings));
+            let mut coordinator = Coordinator::new(config);
             // From the first request on.
             coordinator.events().set(timeline.is_on());
             coordinator
@@ -119,7 +129,16 @@ impl Engine {
         let inner = Arc::new(Inner {
             waker: post.waker().clone(),
             spins: shared.patience.spins,
-            driver: Mutex::new(Driver::new(world, member, coordinator, post, global, observed, settings.timeout)),
+            driver: Mutex::new(Driver::new(
+                world,
+                member,
+                desk.clone(),
+                coordinator,
+                post,
+                global,
+                observed,
+                settings.timeout,
+            )),
             asked: Mutex::new(Vec::new()),
             driven: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -132,12 +151,22 @@ impl Engine {
             };
             std::thread::Builder::new().name("corro-engine".into()).spawn(work).map_err(ConnectError::Thread)?
         };
-        Ok(Engine { inner, thread: Some(thread), place, timeline })
+        Ok(Engine { inner, thread: Mutex::new(Some(thread)), desk, homogeneous, place, timeline })
     }
 
     /// Where this rank is: in the job, on its host, among the hosts.
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Whether every host has as many ranks.
+    pub fn is_homogeneous(&self) -> bool {
+        self.homogeneous
+    }
+
+    /// The process sets there are now, by id, with their ranks; the first is the global one.
+    pub fn sets(&self) -> Vec<(SetId, Arc<[u32]>)> {
+        self.desk.sets()
     }
 
     /// Started and stopped while the engine runs; written by rank 0.
@@ -157,14 +186,16 @@ impl Engine {
     }
 
     fn wait(&self, slot: &Slot) -> Result<Outcome, EngineError> {
-        self.inner.wait(slot);
+        self.inner.wait(slot, None);
         slot.take()
     }
 
     /// Ends the engine on all ranks, not only on this one: whatever is pending anywhere fails, and whatever is asked afterwards. Returns
-    /// when this rank's engine has ended; others need not call it. Does nothing the second time.
-    pub fn shut_down(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
+    /// when this rank's engine has ended; others need not call it. Threads that wait for something get the error. Does nothing the second
+    /// time.
+    pub fn shut_down(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(thread) = thread.take() else { return };
         self.ask_quietly(Ask::ShutDown);
         self.inner.wait_for_end();
         self.inner.ending.store(true, Ordering::SeqCst);
@@ -189,12 +220,14 @@ impl Inner {
         }
     }
 
-    fn wait(&self, slot: &Slot) {
+    /// Until it is done, or the deadline has passed.
+    fn wait(&self, slot: &Slot, deadline: Option<Instant>) {
+        let over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let mut n_looks = 0;
-        while !slot.is_done() {
+        while !slot.is_done() && !over() {
             match self.driver.try_lock() {
                 Ok(mut driver) => {
-                    self.drive(&mut driver, |_| slot.is_done(), true);
+                    self.drive(&mut driver, |_| slot.is_done() || over(), true);
                     self.leave(driver);
                 }
                 Err(TryLockError::Poisoned(_)) => {
@@ -215,7 +248,9 @@ impl Inner {
 
     fn wait_for_end(&self) {
         let Ok(mut driver) = self.driver.lock() else { return };
-        self.drive(&mut driver, |driver| driver.ended.is_some(), true);
+        let deadline = Instant::now() + LAST_WORDS;
+        self.drive(&mut driver, |driver| driver.ended.is_some() || Instant::now() >= deadline, true);
+        driver.end(SHUT_DOWN);
         // What the others have to hear from here must be on its way.
         driver.send_rest();
     }

@@ -35,10 +35,14 @@ class Output:
         """For numpy.asarray without a copy; bfloat16 shows as uint16."""
 
 def init(process_sets: Sequence[Sequence[int]]) -> None:
-    """Collective. Process sets are those to begin with; their ids count from 1. Does nothing the second time."""
+    """Collective. Process sets are those to begin with; their ids count from 1. The second time only sets that are not there yet are
+    registered, and nothing else is done."""
 
 def shutdown() -> None:
     """Of all ranks' engines. Does nothing without one."""
+
+def leave() -> None:
+    """At the interpreter's exit: as shutdown. Threads that wait never come back, because there is no Python to come back to."""
 
 def forget() -> None:
     """In a forked child: the engine is the parent's. Nothing is closed or told to anybody."""
@@ -60,6 +64,9 @@ def remove_process_set(process_set: int) -> bool:
 def process_set_ranks(process_set: int) -> list[int]:
     """Sorted. ValueError for one that is not registered."""
 
+def process_sets() -> list[tuple[int, list[int]]]:
+    """Those registered now, by id, with their ranks; the global one is the first."""
+
 def start_timeline(path: str, mark_cycles: bool) -> None: ...
 def stop_timeline() -> None: ...
 def submit(
@@ -80,8 +87,9 @@ def submit(
     """Asks for an operation and waits for nothing: a handle.
 
     tensors: (address of the input, address of the output, dtype, shape) of each. The output's address may be the input's (in place), or 0
-    when the engine is to make room (always for allgather, alltoall and reducescatter). The wire name is `<prefix>.<name>`, or the name
-    alone when the prefix is empty; without a name `<prefix>.noname.<handle>`. When grouped, tensors are `<wire name>_<i>of<n>`. op is one
+    when the engine is to make room (always for allgather, alltoall and reducescatter; an empty tensor may have no
+    address, and then gets an empty output). The wire name is `<prefix>.<name>`, or the name
+    alone when the prefix is empty; without a name `<prefix>.noname.<handle>`, where handles count from init. When grouped, tensors are `<wire name>_<i>of<n>`. op is one
     of Horovod's numbers (Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5). device: -1 for the CPU, else the number of the GPU where
     the tensor comes from (only compared between ranks; addresses are always in main memory). keep is held until the operation has ended
     and the handle is synchronized or dropped. Wrong arguments raise at once, and take no handle's number.

@@ -7,7 +7,7 @@ use crate::coordinator::message::{
     Area, CacheId, Item, Kind, ShutdownReason, Submitted, ToCoordinator, ToMember, Token,
 };
 use crate::coordinator::room::{Known, Room};
-use crate::coordinator::text::{SHUT_DOWN, SubmitError};
+use crate::coordinator::text::{SHUT_DOWN, SubmitError, shut_down_by};
 
 impl Member {
     /// Appends what is to be done. After an error the engine has to abort: nothing that follows would make sense.
@@ -65,7 +65,8 @@ impl Member {
             ToMember::Shutdown(reason) => {
                 let text: Arc<str> = match &reason {
                     ShutdownReason::Lost { text, .. } => text.clone(),
-                    ShutdownReason::Asked { .. } | ShutdownReason::Stalled => SHUT_DOWN.into(),
+                    ShutdownReason::Asked { rank } => shut_down_by(*rank).into(),
+                    ShutdownReason::Stalled => SHUT_DOWN.into(),
                 };
                 let tokens = self.abort(&text);
                 actions.push(Action::ShutDown { tokens, reason, text });

@@ -32,7 +32,7 @@ struct Asked<R> {
 impl<R> Pending<R> {
     /// Whether [`Engine::finish`] would return at once. Never waits, and need not be called for the operation to go on.
     pub fn poll(&self) -> bool {
-        self.asked.as_ref().map_or(true, |asked| asked.handle.slot.is_done())
+        self.asked.as_ref().map_or(true, |asked| asked.handle.is_done())
     }
 }
 
@@ -167,21 +167,21 @@ impl Engine {
     fn lend<T: Element>(&self, requests: Vec<Request>, mut tensors: Vec<Vec<T>>) -> Pending<Vec<Vec<T>>> {
         let places: Vec<Place> = tensors.iter_mut().map(|tensor| in_place(tensor)).collect();
         let held = Arc::new(Mutex::new(tensors));
-        let handle = self.hand_over(requests, places, Some(held.clone()));
+        let asked = self.hand_over(requests, places, Some(held.clone()));
         // The engine may still hold it for a moment, but writes no more.
         let read = move |_| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
-        Pending { asked: Ok(Asked { handle, read: Box::new(read) }) }
+        Pending { asked: asked.map(|handle| Asked { handle, read: Box::new(read) }) }
     }
 
     /// For results that the engine makes room for.
     fn give<T: Element>(&self, requests: Vec<Request>, tensors: Vec<Vec<T>>) -> Pending<Outcome> {
         let places: Vec<Place> = tensors.iter().map(|tensor| fresh(tensor)).collect();
-        let handle = self.hand_over(requests, places, Some(Arc::new(tensors)));
-        Pending { asked: Ok(Asked { handle, read: Box::new(|outcome| outcome) }) }
+        let asked = self.hand_over(requests, places, Some(Arc::new(tensors)));
+        Pending { asked: asked.map(|handle| Asked { handle, read: Box::new(|outcome| outcome) as Box<_> }) }
     }
 
     /// `keeps` owns the vectors that the places lie in.
-    fn hand_over(&self, requests: Vec<Request>, places: Vec<Place>, keeps: Keeps) -> Handle {
+    fn hand_over(&self, requests: Vec<Request>, places: Vec<Place>, keeps: Keeps) -> Result<Handle, EngineError> {
         let grouped = requests.len() > 1;
         // SAFETY: the memory of vectors stays where it is when they move, the engine drops what it keeps when it needs the tensors no
         // more, and nobody else takes them out before the outcome is there.

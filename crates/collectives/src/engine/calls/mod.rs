@@ -14,6 +14,7 @@ pub mod grouped;
 mod requests;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::compression::{Compression, narrow, widen};
 use crate::coordinator::{Request, SetId, SetMade, SubmitError};
@@ -45,9 +46,22 @@ impl Reduce {
     pub const SUM: Reduce = Reduce { op: ReduceOp::Sum, ..Reduce::AVERAGE };
 }
 
-/// A call that was not waited for. For [`Engine::poll`] and [`Engine::synchronize`] of the engine it came from.
+/// A call that was not waited for. For [`Engine::synchronize`] of the engine it came from.
 pub struct Handle {
     slot: Arc<Slot>,
+}
+
+impl Handle {
+    /// Whether the outcome is there. Never waits, and need not be called for the operation to go on.
+    pub fn is_done(&self) -> bool {
+        self.slot.is_done()
+    }
+
+    /// What came of a call that is done; only the first time with its outputs.
+    pub fn outcome(&self) -> Result<Outcome, EngineError> {
+        debug_assert!(self.is_done(), "wait first");
+        self.slot.take()
+    }
 }
 
 impl Engine {
@@ -142,51 +156,83 @@ impl Engine {
 
     /// Returns when all members have called it. One at a time in a set.
     pub fn barrier(&self, set: SetId) -> Result<(), EngineError> {
-        self.call_plain(|slot| Ask::Barrier { set, slot }).map(drop)
+        self.synchronize(&self.begin_barrier(set)).map(drop)
+    }
+
+    /// As [`Engine::barrier`], for a caller that waits in its own way; like the next four.
+    pub fn begin_barrier(&self, set: SetId) -> Handle {
+        self.begin(|slot| Ask::Barrier { set, slot })
     }
 
     /// This rank has no more data: until all ranks have joined it takes part in the others' allreduces with zeros (which an average
     /// counts). Returns when all have; tells the global rank that came last.
     pub fn join(&self) -> Result<u32, EngineError> {
-        let outcome = self.call_plain(|slot| Ask::Join { set: SetId::GLOBAL, slot })?;
+        let outcome = self.synchronize(&self.begin_join())?;
         Ok(outcome.last_joined.unwrap_or_default())
+    }
+
+    /// As [`Engine::join`].
+    pub fn begin_join(&self) -> Handle {
+        self.begin(|slot| Ask::Join { set: SetId::GLOBAL, slot })
     }
 
     /// Makes a process set of some global ranks. Collective over all ranks, members or not, with the same `ranks` everywhere; needs
     /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     pub fn add_set(&self, ranks: Vec<u32>) -> Result<SetMade, EngineError> {
-        let outcome = self.call_plain(|slot| Ask::AddSet { ranks, slot })?;
+        let outcome = self.synchronize(&self.begin_add_set(ranks))?;
         Ok(outcome.sets.into_iter().next().expect("one was asked for and made"))
+    }
+
+    /// As [`Engine::add_set`].
+    pub fn begin_add_set(&self, ranks: Vec<u32>) -> Handle {
+        self.begin(|slot| Ask::AddSet { ranks, slot })
     }
 
     /// Removes a process set; what waits in it fails. Collective over all ranks, with the same set everywhere; needs
     /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     pub fn remove_set(&self, set: SetId) -> Result<(), EngineError> {
-        self.call_plain(|slot| Ask::RemoveSet { set, slot }).map(drop)
+        self.synchronize(&self.begin_remove_set(set)).map(drop)
     }
 
-    pub(super) fn register_sets(&self, sets: Vec<Vec<u32>>) -> Result<Vec<SetMade>, EngineError> {
-        Ok(self.call_plain(|slot| Ask::RegisterSets { sets, slot })?.sets)
+    /// As [`Engine::remove_set`].
+    pub fn begin_remove_set(&self, set: SetId) -> Handle {
+        self.begin(|slot| Ask::RemoveSet { set, slot })
+    }
+
+    /// Process sets to begin with, which need no leave: as those of [`Engine::start_with`].
+    pub fn begin_register_sets(&self, sets: Vec<Vec<u32>>) -> Handle {
+        self.begin(|slot| Ask::RegisterSets { sets, slot })
     }
 
     /// Asks for operations on tensors and waits for none of them. Several are a group when `grouped`: all or nothing. None are
     /// done at once.
     ///
+    /// # Errors
+    /// What this rank got wrong, a name that is in flight among it, and an engine that has ended. What is found out with the
+    /// others comes with the outcome.
+    ///
     /// # Safety
     /// The places must stay as they are, and be nobody else's, until the handle is done; inputs hold `n_bytes`, as the
     /// requests' shapes say, and outputs as many.
-    pub unsafe fn submit(&self, requests: Vec<Request>, places: Vec<Place>, grouped: bool, keeps: Keeps) -> Handle {
+    pub unsafe fn submit(
+        &self,
+        mut requests: Vec<Request>,
+        places: Vec<Place>,
+        grouped: bool,
+        keeps: Keeps,
+    ) -> Result<Handle, EngineError> {
         let slot = Slot::new(requests.len());
-        if requests.is_empty() {
-            return Handle { slot };
+        self.desk.enter(&mut requests, grouped, &slot).map_err(EngineError::of)?;
+        if !requests.is_empty() {
+            self.ask(Ask::Tensors { requests, places, grouped, slot: slot.clone(), keeps });
         }
-        self.ask(Ask::Tensors { requests, places, grouped, slot: slot.clone(), keeps });
-        Handle { slot }
+        Ok(Handle { slot })
     }
 
-    /// Whether the outcome is there. Never waits, and need not be called for the operation to go on.
-    pub fn poll(&self, handle: &Handle) -> bool {
-        handle.slot.is_done()
+    /// Waits for the outcome, driving the engine meanwhile, but no longer than that; whether it is there.
+    pub fn wait_for(&self, handle: &Handle, limit: Duration) -> bool {
+        self.inner.wait(&handle.slot, Some(Instant::now() + limit));
+        handle.is_done()
     }
 
     /// Waits for the outcome, driving the engine meanwhile. Only the first call gets the outputs.
@@ -208,9 +254,10 @@ impl Engine {
         self.wait(&slot)
     }
 
-    fn call_plain(&self, ask: impl FnOnce(Arc<Slot>) -> Ask) -> Result<Outcome, EngineError> {
+    /// Of calls that are no tensors.
+    fn begin(&self, ask: impl FnOnce(Arc<Slot>) -> Ask) -> Handle {
         let slot = Slot::new(1);
         self.ask_quietly(ask(slot.clone()));
-        self.wait(&slot)
+        Handle { slot }
     }
 }

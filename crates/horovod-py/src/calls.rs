@@ -1,0 +1,262 @@
+//! Operations on tensors: asked for, polled, waited for. Handles are numbers of one counter for the life of the process; the table of those
+//! that are not synchronized yet is here. Waits only in `waiting`.
+//!
+//! The engine sees addresses. What owns the memory is held here, and let go with the GIL, when the operation has ended: the engine's
+//! threads never touch an object of Python's, so that a fork cannot find them doing it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use corro_collectives::coordinator::{Kind, Request, SHUT_DOWN, SetId, SubmitError};
+use corro_collectives::engine::calls::Handle;
+use corro_collectives::engine::entry::{Place, Target};
+use corro_collectives::engine::handle::Outcome;
+use corro_collectives::{Dtype, Engine, EngineError, ReduceOp};
+use pyo3::prelude::*;
+
+use crate::outputs::Output;
+use crate::{engine, errors, waiting};
+
+/// Everything asked for and not synchronized.
+static CALLS: Mutex<Option<Calls>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Calls {
+    by_number: HashMap<u64, Call>,
+    last_number: u64,
+    /// The last number before this engine started: unnamed operations count from there, so that ranks that have been through other
+    /// jobs agree with those that have not.
+    n_before: u64,
+    /// Nobody will ask for them any more, but they may not have ended.
+    left_over: Vec<Call>,
+}
+
+struct Call {
+    handle: Handle,
+    engine: Weak<Engine>,
+    /// Of each tensor: its dtype, when the engine makes room.
+    fresh: Vec<Option<Dtype>>,
+    /// Owns the tensors' memory.
+    #[expect(dead_code, reason = "held to be dropped when the call has ended")]
+    keep: Option<Py<PyAny>>,
+}
+
+impl Call {
+    fn is_done(&self) -> bool {
+        self.handle.is_done() || self.engine.strong_count() == 0
+    }
+
+    fn outcome(&self) -> Result<Outcome, EngineError> {
+        if self.handle.is_done() { self.handle.outcome() } else { Err(EngineError::Failed(SHUT_DOWN.into())) }
+    }
+}
+
+/// A tensor as Python describes it: addresses of input and output, dtype, shape.
+type Tensor = (usize, usize, i64, Vec<u64>);
+
+#[pyfunction]
+#[pyo3(signature = (
+    kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, grouped=false,
+    device=-1, keep=None
+))]
+#[expect(clippy::too_many_arguments, reason = "Python gives them by keyword")]
+pub fn submit(
+    py: Python<'_>,
+    kind: i64,
+    prefix: &str,
+    name: Option<&str>,
+    tensors: Vec<Tensor>,
+    op: i64,
+    prescale: f64,
+    postscale: f64,
+    root: i64,
+    splits: Option<Vec<i64>>,
+    process_set: i64,
+    grouped: bool,
+    device: i32,
+    keep: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
+    let kind = kind_of(kind).ok_or_else(|| errors::argument(format!("{kind} is no kind of operation")))?;
+    let op = u8::try_from(op).ok().and_then(ReduceOp::from_number);
+    let op = op.ok_or_else(|| errors::internal(py, "Reduction op type not supported."))?;
+    let kind = if kind == Kind::Allreduce && op == ReduceOp::Adasum { Kind::Adasum } else { kind };
+    let refused = |error: SubmitError| errors::of_engine(py, &error.into());
+    let set = u32::try_from(process_set).map_err(|_| refused(SubmitError::UnknownSet { kind }))?;
+    let root = u32::try_from(root).map_err(|_| errors::argument(invalid_root(root)))?;
+    let splits =
+        splits_of(splits).map_err(|error| error.unwrap_or_else(|| refused(SubmitError::WrongNumberOfSplits)))?;
+    let template = Request {
+        set: SetId(set),
+        kind,
+        name: "".into(),
+        dtype: Dtype::U8,
+        shape: Vec::new(),
+        root,
+        device,
+        prescale,
+        postscale,
+        op,
+        splits,
+    };
+    let submitted = enter(&engine, prefix, name, tensors, grouped, keep, &template)?;
+    submitted.map_err(|error| errors::of_engine(py, &error))
+}
+
+/// Under the lock, and so without anything that could run Python code.
+fn enter(
+    engine: &Arc<Engine>,
+    prefix: &str,
+    name: Option<&str>,
+    tensors: Vec<Tensor>,
+    grouped: bool,
+    keep: Option<Py<PyAny>>,
+    template: &Request,
+) -> PyResult<Result<u64, EngineError>> {
+    // Dropped after the lock.
+    let mut over = Vec::new();
+    let mut calls = lock();
+    let calls = calls.get_or_insert_default();
+    let number = calls.last_number + 1;
+    let wire_name = wire_name(prefix, name, number - calls.n_before);
+    let n_tensors = tensors.len();
+    let (mut requests, mut places, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, tensor) in tensors.into_iter().enumerate() {
+        let name = if grouped { format!("{wire_name}_{}of{n_tensors}", index + 1) } else { wire_name.clone() };
+        let (request, place) = entry(tensor, Request { name: name.into(), ..template.clone() })?;
+        fresh.push(matches!(place.output, Target::Fresh).then_some(request.dtype));
+        requests.push(request);
+        places.push(place);
+    }
+    // SAFETY: whoever calls from Python gives good addresses, and `keep` owns their memory until the call has ended.
+    let handle = match unsafe { engine.submit(requests, places, grouped, None) } {
+        Ok(handle) => handle,
+        Err(error) => return Ok(Err(error)),
+    };
+    calls.last_number = number;
+    calls.by_number.insert(number, Call { handle, engine: Arc::downgrade(engine), fresh, keep });
+    calls.take_ended(&mut over);
+    Ok(Ok(number))
+}
+
+#[pyfunction]
+pub fn poll(handle: i64) -> PyResult<bool> {
+    let calls = lock();
+    let call = u64::try_from(handle).ok().and_then(|number| calls.as_ref()?.by_number.get(&number));
+    let call = call.ok_or_else(|| errors::argument(format!("Handle {handle} was not created or has been cleared.")))?;
+    Ok(call.is_done())
+}
+
+#[pyfunction]
+pub fn synchronize(py: Python<'_>, handle: i64) -> PyResult<Option<Vec<Option<Output>>>> {
+    let found = u64::try_from(handle).ok().and_then(|number| lock().as_mut()?.by_number.remove(&number));
+    let Some(call) = found else { return Ok(None) };
+    if !call.is_done()
+        && let Some(engine) = call.engine.upgrade()
+        && let Err(interrupted) = waiting::until(py, |slice| engine.wait_for(&call.handle, slice))
+    {
+        lock().get_or_insert_default().left_over.push(call);
+        return Err(interrupted);
+    }
+    let outcome = call.outcome().map_err(|error| errors::of_engine(py, &error))?;
+    let outputs = outcome.outputs.into_iter().zip(&call.fresh);
+    Ok(Some(outputs.map(|(output, fresh)| fresh.map(|dtype| Output::of(output, dtype))).collect()))
+}
+
+#[pyfunction]
+pub fn join(py: Python<'_>) -> PyResult<u32> {
+    let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
+    let outcome = engine::wait(py, &engine, engine.begin_join()).map_err(|error| error.raised(py))?;
+    Ok(outcome.last_joined.unwrap_or_default())
+}
+
+#[pyfunction]
+#[pyo3(signature = (process_set=0))]
+pub fn barrier(py: Python<'_>, process_set: i64) -> PyResult<()> {
+    let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
+    let kind = Kind::Barrier;
+    let set =
+        u32::try_from(process_set).map_err(|_| errors::of_engine(py, &SubmitError::UnknownSet { kind }.into()))?;
+    engine::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.raised(py))
+}
+
+/// From here on unnamed operations count from 1 again.
+pub fn on_started() {
+    let mut calls = lock();
+    let calls = calls.get_or_insert_default();
+    calls.n_before = calls.last_number;
+}
+
+/// In a forked child. The objects are the parent's concern: they may be in use by its engine.
+pub fn forget() {
+    if let Some(calls) = lock().take() {
+        *lock() = Some(Calls { last_number: calls.last_number, ..Calls::default() });
+        std::mem::forget(calls);
+    }
+}
+
+impl Calls {
+    /// Into `over`: to be dropped without the lock, because Python code may run then.
+    fn take_ended(&mut self, over: &mut Vec<Call>) {
+        if !self.left_over.is_empty() {
+            over.extend(self.left_over.extract_if(.., |call| call.is_done()));
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Calls>> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn kind_of(number: i64) -> Option<Kind> {
+    let kind = u8::try_from(number).ok().and_then(Kind::from_number)?;
+    let known = [Kind::Allreduce, Kind::Allgather, Kind::Broadcast, Kind::Alltoall, Kind::Reducescatter];
+    known.contains(&kind).then_some(kind)
+}
+
+fn wire_name(prefix: &str, name: Option<&str>, number: u64) -> String {
+    match (prefix, name) {
+        ("", Some(name)) => name.to_owned(),
+        (prefix, Some(name)) => format!("{prefix}.{name}"),
+        (prefix, None) => format!("{prefix}.noname.{number}"),
+    }
+}
+
+fn invalid_root(root: i64) -> String {
+    format!("broadcast received invalid root rank {root} for provided process set")
+}
+
+/// None when there are none, though some were promised.
+fn splits_of(splits: Option<Vec<i64>>) -> Result<Vec<u64>, Option<PyErr>> {
+    let Some(splits) = splits else { return Ok(Vec::new()) };
+    if splits.is_empty() {
+        return Err(None);
+    }
+    let split = |split: &i64| {
+        u64::try_from(*split)
+            .map_err(|_| Some(errors::argument(format!("splits must not be negative, but one is {split}"))))
+    };
+    splits.iter().map(split).collect()
+}
+
+fn entry(tensor: Tensor, template: Request) -> PyResult<(Request, Place)> {
+    let (input, output, number, shape) = tensor;
+    let dtype = u8::try_from(number).ok().and_then(Dtype::from_number);
+    let dtype = dtype.ok_or_else(|| errors::argument(format!("{number} is no dtype")))?;
+    let n_bytes = shape.iter().try_fold(dtype.size() as u64, |product, dimension| product.checked_mul(*dimension));
+    let n_bytes = n_bytes.and_then(|n_bytes| isize::try_from(n_bytes).ok());
+    let n_bytes = n_bytes.ok_or_else(|| errors::argument(format!("no memory holds a tensor of shape {shape:?}")))?;
+    if input == 0 && n_bytes > 0 {
+        return Err(errors::argument("a tensor that is not empty has no address"));
+    }
+    // Empty tensors may have none.
+    let input = if input == 0 { std::ptr::dangling() } else { std::ptr::with_exposed_provenance(input) };
+    let output = match template.kind {
+        Kind::Allreduce | Kind::Adasum | Kind::Broadcast if output != 0 => {
+            Target::At(std::ptr::with_exposed_provenance_mut(output))
+        }
+        _ => Target::Fresh,
+    };
+    let place = Place { input, n_bytes: n_bytes as usize, output };
+    Ok((Request { dtype, shape, ..template }, place))
+}

@@ -1,0 +1,311 @@
+//! The one engine of this process: started, ended, asked where it is, given process sets. Operations on tensors are in `calls`.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corro_collectives::coordinator::SubmitError;
+use corro_collectives::engine::calls::Handle;
+use corro_collectives::engine::handle::Outcome;
+use corro_collectives::settings::TimelineSetting;
+use corro_collectives::{Engine, EngineError, Launch, Place, SetId, Settings, StartError};
+use pyo3::prelude::*;
+
+use crate::{calls, errors, waiting};
+
+static RUNNING: Mutex<State> = Mutex::new(State { running: None, starting: false, parent: None });
+
+/// How often a thread looks whether another has started the engine.
+const STARTED_ELSEWHERE: Duration = Duration::from_millis(10);
+
+struct State {
+    running: Option<Running>,
+    /// By some thread.
+    starting: bool,
+    /// In a forked child: the place of the process it was forked from.
+    parent: Option<String>,
+}
+
+#[derive(Clone)]
+struct Running {
+    engine: Arc<Engine>,
+    /// How the launcher's word reads, to be told again in a forked child.
+    place: String,
+    timeline: bool,
+}
+
+#[pyfunction]
+pub fn init(py: Python<'_>, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
+    if let Some(engine) = begin_start(py)? {
+        return register(py, &engine, process_sets);
+    }
+    let started = start(py);
+    let engine = {
+        let mut state = lock();
+        state.starting = false;
+        state.running.insert(started?).engine.clone()
+    };
+    calls::on_started();
+    // Not left half done, so that the next attempt is a first one.
+    register(py, &engine, process_sets).inspect_err(|_| shutdown(py))
+}
+
+#[pyfunction]
+pub fn shutdown(py: Python<'_>) {
+    let running = lock().running.take();
+    if let Some(Running { engine, .. }) = running {
+        waiting::detached(py, move || {
+            engine.shut_down();
+            // Here, without the GIL: it says goodbye to the others.
+            drop(engine);
+        });
+    }
+}
+
+/// At the interpreter's exit.
+#[pyfunction]
+pub fn leave(py: Python<'_>) {
+    waiting::leave(py);
+    shutdown(py);
+}
+
+/// In a forked child: nothing of the parent's is touched, not even to be freed.
+#[pyfunction]
+pub fn forget() {
+    waiting::forget();
+    calls::forget();
+    let mut state = lock();
+    state.starting = false;
+    if let Some(running) = state.running.take() {
+        state.parent = Some(running.place.clone());
+        std::mem::forget(running);
+    }
+}
+
+#[pyfunction]
+pub fn is_initialized() -> bool {
+    lock().running.is_some()
+}
+
+#[pyfunction]
+pub fn rank() -> PyResult<usize> {
+    place(|place| place.rank)
+}
+
+#[pyfunction]
+pub fn size() -> PyResult<usize> {
+    place(|place| place.size)
+}
+
+#[pyfunction]
+pub fn local_rank() -> PyResult<usize> {
+    place(|place| place.local_rank)
+}
+
+#[pyfunction]
+pub fn local_size() -> PyResult<usize> {
+    place(|place| place.local_size)
+}
+
+#[pyfunction]
+pub fn cross_rank() -> PyResult<usize> {
+    place(|place| place.cross_rank)
+}
+
+#[pyfunction]
+pub fn cross_size() -> PyResult<usize> {
+    place(|place| place.cross_size)
+}
+
+#[pyfunction]
+pub fn is_homogeneous() -> PyResult<bool> {
+    Ok(needed()?.engine.is_homogeneous())
+}
+
+#[pyfunction]
+pub fn add_process_set(py: Python<'_>, ranks: Vec<i64>) -> PyResult<u32> {
+    let engine = needed()?.engine;
+    let ranks = sorted(ranks)?;
+    let made = wait(py, &engine, engine.begin_add_set(ranks)).map_err(|error| error.raised(py))?;
+    made.sets.first().map(|set| set.id.0).ok_or_else(|| errors::internal(py, "the process set was not made"))
+}
+
+#[pyfunction]
+pub fn remove_process_set(py: Python<'_>, process_set: i64) -> PyResult<bool> {
+    let engine = needed()?.engine;
+    let Ok(set) = u32::try_from(process_set) else { return Ok(false) };
+    match wait(py, &engine, engine.begin_remove_set(SetId(set))) {
+        Ok(_) => Ok(true),
+        Err(Unfinished::Failed(EngineError::Refused(SubmitError::NotRemovable { .. }))) => Ok(false),
+        Err(error) => Err(error.raised(py)),
+    }
+}
+
+#[pyfunction]
+pub fn process_set_ranks(process_set: i64) -> PyResult<Vec<u32>> {
+    let sets = process_sets()?;
+    let found = sets.into_iter().find(|(id, _)| i64::from(*id) == process_set);
+    found.map(|(_, ranks)| ranks).ok_or_else(|| {
+        errors::argument(format!("Process set {process_set} does not exist, or has not been registered."))
+    })
+}
+
+#[pyfunction]
+pub fn process_sets() -> PyResult<Vec<(u32, Vec<u32>)>> {
+    Ok(needed()?.engine.sets().into_iter().map(|(id, ranks)| (id.0, ranks.to_vec())).collect())
+}
+
+#[pyfunction]
+pub fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
+    let engine = timed()?;
+    // Only the coordinator sees what all ranks do.
+    if engine.place().rank != 0 {
+        return Ok(());
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+    let started = waiting::detached(py, || engine.timeline().start(&path, mark_cycles, now));
+    started.map_err(|error| errors::argument(errors::chain(&error)))
+}
+
+#[pyfunction]
+pub fn stop_timeline(py: Python<'_>) -> PyResult<()> {
+    let engine = timed()?;
+    let stopped = waiting::detached(py, || engine.timeline().stop());
+    stopped.map(drop).map_err(|error| errors::argument(errors::chain(&error)))
+}
+
+/// For operations on tensors.
+pub fn running() -> Option<Arc<Engine>> {
+    lock().running.as_ref().map(|running| running.engine.clone())
+}
+
+/// Why something that was waited for is not there.
+pub enum Unfinished {
+    Failed(EngineError),
+    Interrupted(PyErr),
+}
+
+impl Unfinished {
+    pub fn raised(self, py: Python<'_>) -> PyErr {
+        match self {
+            Unfinished::Failed(error) => errors::of_engine(py, &error),
+            Unfinished::Interrupted(error) => error,
+        }
+    }
+}
+
+/// Waits for what is no tensor.
+pub fn wait(py: Python<'_>, engine: &Engine, handle: Handle) -> Result<Outcome, Unfinished> {
+    waiting::until(py, |slice| engine.wait_for(&handle, slice)).map_err(Unfinished::Interrupted)?;
+    handle.outcome().map_err(Unfinished::Failed)
+}
+
+/// The engine if there is one. Otherwise it is this thread's to start it: others wait.
+fn begin_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
+    loop {
+        {
+            let mut state = lock();
+            if let Some(running) = &state.running {
+                return Ok(Some(running.engine.clone()));
+            }
+            if !state.starting {
+                state.starting = true;
+                return Ok(None);
+            }
+        }
+        waiting::detached(py, || std::thread::sleep(STARTED_ELSEWHERE));
+        py.check_signals()?;
+    }
+}
+
+/// In a thread of its own, so that Ctrl-C is heard while the others have not come. When it is, what starts late ends at once.
+fn start(py: Python<'_>) -> PyResult<Running> {
+    let failed = |error: StartError| errors::not_started(&error);
+    let launch = Launch::from_environment().map_err(|error| failed(error.into()))?;
+    let settings = Settings::from_environment().map_err(|error| failed(error.into()))?;
+    let place = format!("{:?} {:?}", launch.place, launch.meeting);
+    if launch.place.size > 1 && lock().parent.as_ref() == Some(&place) {
+        return Err(errors::argument(format!(
+            "Horovod initialization failed: this process was forked from rank {} and has no place of its own in the job; start ranks \
+             with a launcher such as horovodrun, or give a child its own HOROVOD_RANK",
+            launch.place.rank
+        )));
+    }
+    let timeline = settings.timeline != TimelineSetting::Off;
+    let (tell, told) = channel();
+    let work = move || drop(tell.send(Engine::start_with(&launch, &settings, &[])));
+    let thread = std::thread::Builder::new().name("corro-start".into()).spawn(work);
+    thread.map_err(|error| {
+        errors::argument(format!("Horovod initialization failed: no thread could be started: {error}"))
+    })?;
+    let told = Mutex::new(told);
+    let mut started = None;
+    waiting::until(py, |slice| {
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        match told.recv_timeout(slice) {
+            Ok(engine) => started = Some(engine),
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+        true
+    })?;
+    let engine =
+        started.ok_or_else(|| errors::argument("Horovod initialization failed by a defect; see its message"))?;
+    Ok(Running { engine: Arc::new(engine.map_err(failed)?), place, timeline })
+}
+
+/// Those that are not there yet. Collective over all ranks, if there are any.
+fn register(py: Python<'_>, engine: &Engine, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
+    let missing = missing_sets(engine, process_sets)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    match wait(py, engine, engine.begin_register_sets(missing)) {
+        Ok(_) => Ok(()),
+        Err(Unfinished::Failed(error)) => Err(errors::not_started(&StartError::Sets(error))),
+        Err(Unfinished::Interrupted(error)) => Err(error),
+    }
+}
+
+/// Those that are not there yet, each once; never the one of all ranks.
+fn missing_sets(engine: &Engine, wanted: Vec<Vec<i64>>) -> PyResult<Vec<Vec<u32>>> {
+    let known = engine.sets();
+    let mut missing: Vec<Vec<u32>> = Vec::new();
+    for ranks in wanted {
+        let ranks = sorted(ranks)?;
+        if !missing.contains(&ranks) && !known.iter().any(|(_, known)| **known == *ranks) {
+            missing.push(ranks);
+        }
+    }
+    Ok(missing)
+}
+
+fn sorted(ranks: Vec<i64>) -> PyResult<Vec<u32>> {
+    let rank = |rank: &i64| {
+        u32::try_from(*rank)
+            .map_err(|_| errors::argument(format!("Tried to register process set with invalid rank: {rank}")))
+    };
+    let mut ranks: Vec<u32> = ranks.iter().map(rank).collect::<PyResult<_>>()?;
+    ranks.sort_unstable();
+    Ok(ranks)
+}
+
+fn timed() -> PyResult<Arc<Engine>> {
+    let running = needed()?;
+    if !running.timeline {
+        return Err(errors::argument("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage."));
+    }
+    Ok(running.engine)
+}
+
+fn place<T>(read: impl FnOnce(&Place) -> T) -> PyResult<T> {
+    Ok(read(needed()?.engine.place()))
+}
+
+fn needed() -> PyResult<Running> {
+    lock().running.clone().ok_or_else(|| errors::argument(errors::NOT_INITIALIZED))
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}

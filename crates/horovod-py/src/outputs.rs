@@ -1,0 +1,84 @@
+//! Results that the engine made room for, as Python sees them: an address, a shape and a dtype. Knows no framework; NumPy reads the
+//! array interface without being known here.
+
+use corro_collectives::Dtype;
+use corro_collectives::engine::handle;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// Owns the memory: to be kept as long as the address is used.
+#[pyclass(module = "horovod._core", frozen)]
+pub struct Output {
+    bytes: Vec<u8>,
+    shape: Vec<u64>,
+    received: Vec<u64>,
+    dtype: Dtype,
+}
+
+/// What nothing is at: some frameworks want an aligned address for it all the same.
+#[repr(align(64))]
+struct Nothing([u8; 64]);
+static NOTHING: Nothing = Nothing([0; 64]);
+
+impl Output {
+    pub fn of(output: handle::Output, dtype: Dtype) -> Output {
+        let handle::Output { bytes, shape, received } = output;
+        Output { bytes, shape, received, dtype }
+    }
+}
+
+#[pymethods]
+impl Output {
+    /// The allocator aligns what is as large as an element to 16 bytes.
+    #[getter]
+    fn address(&self) -> usize {
+        if self.bytes.is_empty() { NOTHING.0.as_ptr() as usize } else { self.bytes.as_ptr() as usize }
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    #[getter]
+    fn dtype(&self) -> u8 {
+        self.dtype as u8
+    }
+
+    /// Alltoall: rows that came from each member.
+    #[getter]
+    fn received<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.received)
+    }
+
+    /// For numpy.asarray without a copy; bfloat16 shows as uint16.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", self.shape(py)?)?;
+        interface.set_item("typestr", typestr(self.dtype))?;
+        interface.set_item("data", (self.address(), false))?;
+        Ok(interface)
+    }
+}
+
+fn typestr(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::U8 => "|u1",
+        Dtype::I8 => "|i1",
+        Dtype::U16 | Dtype::Bf16 => "<u2",
+        Dtype::I16 => "<i2",
+        Dtype::I32 => "<i4",
+        Dtype::I64 => "<i8",
+        Dtype::F16 => "<f2",
+        Dtype::F32 => "<f4",
+        Dtype::F64 => "<f8",
+        Dtype::Bool => "|b1",
+    }
+}
