@@ -1,0 +1,84 @@
+"""Addresses of this host. The launcher enters here to see which hosts are this one, and where others can reach it.
+Sends nothing: names are resolved, and the kernel is asked for routes."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from typing import Iterable, List, Optional, Tuple
+
+_SIOCGIFADDR = 0x8915
+
+
+def get_local_intfs() -> List[Tuple[str, str]]:
+    """Interfaces that have an IPv4 address, with it."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)
+            except OSError:
+                continue
+            found.append((name, socket.inet_ntoa(answer[20:24])))
+    return found
+
+
+def resolve_host_address(host_name: str) -> Optional[str]:
+    """An IPv4 address; None when the name has none."""
+    try:
+        return socket.gethostbyname(host_name)
+    except OSError:
+        return None
+
+
+def is_local(host_name: str) -> bool:
+    """Whether the name means this host. One that is not resolved here may still be known to ssh, so it does not."""
+    if host_name in ("localhost", socket.gethostname()):
+        return True
+    address = resolve_host_address(host_name)
+    if address is None:
+        return False
+    return ipaddress.ip_address(address).is_loopback or address in (own for _, own in get_local_intfs())
+
+
+def filter_local_addresses(all_host_names: Iterable[str]) -> List[str]:
+    """The names that do not mean this host."""
+    return [name for name in all_host_names if not is_local(name)]
+
+
+def loopback_interfaces() -> List[str]:
+    return [name for name, address in get_local_intfs() if ipaddress.ip_address(address).is_loopback]
+
+
+def address_of_interfaces(nics: Iterable[str]) -> str:
+    """The address of the first interface named that has one."""
+    nics = list(nics)
+    addresses = dict(get_local_intfs())
+    for nic in nics:
+        if nic in addresses:
+            return addresses[nic]
+    raise ValueError(
+        f"None of the network interfaces {', '.join(nics)} has an IPv4 address here; those that have one:"
+        f" {', '.join(sorted(addresses))}"
+    )
+
+
+def address_towards(host_names: Iterable[str]) -> str:
+    """The address at which these hosts can reach this one: that of the interface on the way to them."""
+    for host in [*host_names, "192.0.2.1"]:  # The last stands for "anywhere": its route is the default one.
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                # Connecting a datagram socket sends nothing.
+                sock.connect((host, 9))
+                return str(sock.getsockname()[0])
+        except OSError:
+            continue
+    return resolve_host_address(socket.gethostname()) or "127.0.0.1"
+
+
+def find_port() -> int:
+    """A port that is free at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,106 @@
+"""Starts a worker, shows its output, and ends it with everything it started. The launcher enters here, once per
+worker and each time on a thread of its own. Never leaves a process behind: see `guarded` for what happens when the
+launcher dies."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Iterable, List, Mapping, Optional, Sequence
+
+from horovod.runner.common.util import guarded
+from horovod.runner.common.util.guarded import GRACEFUL_TERMINATION_TIME_S
+from horovod.runner.util.streams import Console, Lines, forward, prefix_for
+from horovod.runner.util.threads import in_thread, on_event
+
+
+def execute(
+    command: str,
+    env: Optional[Mapping[str, str]] = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    index: Optional[int] = None,
+    events: Optional[Iterable[threading.Event]] = None,
+    prefix_output_with_timestamp: bool = False,
+    kill_event: Optional[threading.Event] = None,
+    copies: Optional[Path] = None,
+    shell: Sequence[str] = ("/bin/sh",),
+    script: Optional[bytes] = None,
+) -> int:
+    """Runs a command line in a shell to its end. The exit status is 128 + s for one that signal s ended.
+
+    Output goes to `stdout` and `stderr` (by default this process' own) in whole lines, with the prefix of `index`,
+    and to the files `stdout` and `stderr` in the folder `copies`. Any of the events ends the command: SIGTERM to its
+    process group, and SIGKILL five seconds later, or at once on `kill_event`. `shell` and `script` are for a shell on
+    another host."""
+    out = stdout if isinstance(stdout, Console) else Console(stdout or sys.stdout)
+    err = stderr if isinstance(stderr, Console) else Console(stderr or sys.stderr)
+    with contextlib.ExitStack() as files:
+        kept = (
+            [files.enter_context(_create(copies / name)) for name in ("stdout", "stderr")] if copies else [None, None]
+        )
+        process = subprocess.Popen(
+            list(shell),
+            env=None if env is None else dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        ended = threading.Event()
+        unheard = threading.Event()
+        for event in [*(events or ()), unheard]:
+            on_event(event, _terminate, args=(process, ended, kill_event), stop=ended)
+        readers = []
+        for source, name, console, copy in [
+            (process.stdout, "stdout", out, kept[0]),
+            (process.stderr, "stderr", err, kept[1]),
+        ]:
+            lines = Lines(prefix_for(index, name, prefix_output_with_timestamp))
+            readers.append(in_thread(forward, args=(source, lines, console, copy, unheard.set)))
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # It ended before it had read its script: its status says why.
+            process.stdin.write(guarded.script(command) if script is None else script)
+            process.stdin.flush()
+        # Not reaped yet, so that the number of its group cannot be somebody else's.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        _finish_output(process.pid, readers)
+        ended.set()
+        status = process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    return 128 - status if status < 0 else status
+
+
+def _terminate(
+    process: "subprocess.Popen[bytes]", ended: threading.Event, kill_event: Optional[threading.Event]
+) -> None:
+    _signal(process.pid, signal.SIGTERM)
+    if kill_event is not None:
+        on_event(kill_event, _signal, args=(process.pid, signal.SIGKILL), stop=ended)
+    if not ended.wait(GRACEFUL_TERMINATION_TIME_S):
+        _signal(process.pid, signal.SIGKILL)
+
+
+def _finish_output(group: int, readers: List[threading.Thread]) -> None:
+    """Waits for the last words. What the worker left running in the background may hold its pipes: it is told to end,
+    and is ended. A reader that waits for somebody to take the output is left to itself after that."""
+    _signal(group, signal.SIGTERM)
+    for reader in readers:
+        reader.join(GRACEFUL_TERMINATION_TIME_S)
+    _signal(group, signal.SIGKILL)
+    for reader in readers:
+        reader.join(1)
+
+
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _create(path: Path) -> Any:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open(path, "wb")

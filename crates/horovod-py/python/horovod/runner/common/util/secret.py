@@ -1,0 +1,37 @@
+"""The secret of a job, and signatures made with it. Launcher and workers enter here. A secret travels only in
+environments and pipes: never on a command line, where every user of a host could read it."""
+
+import hashlib
+import hmac
+import secrets
+
+# Upstream's name for the launcher's own secret: never forwarded to workers.
+HOROVOD_SECRET_KEY = "_HOROVOD_SECRET_KEY"
+# The engine reads this one; ranks prove to each other that they know it.
+JOB_SECRET = "CORRO_JOB_SECRET"
+DIGEST_LENGTH = 32
+
+
+def make_secret_key() -> bytes:
+    return secrets.token_bytes(DIGEST_LENGTH)
+
+
+def compute_digest(key: bytes, msg: bytes) -> bytes:
+    return hmac.new(key, msg, hashlib.sha256).digest()
+
+
+def check_digest(key: bytes, msg: bytes, digest: bytes) -> bool:
+    return hmac.compare_digest(compute_digest(key, msg), digest)
+
+
+def sign(key: bytes, msg: bytes) -> bytes:
+    """The message behind its signature."""
+    return compute_digest(key, msg) + msg
+
+
+def unsign(key: bytes, signed: bytes) -> bytes:
+    """The message; ValueError when somebody without the secret wrote it."""
+    digest, msg = signed[:DIGEST_LENGTH], signed[DIGEST_LENGTH:]
+    if not check_digest(key, msg, digest):
+        raise ValueError("the message is not signed with the job's secret: somebody else than this job wrote it")
+    return msg

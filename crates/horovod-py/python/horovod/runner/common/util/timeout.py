@@ -1,0 +1,28 @@
+"""A deadline that knows what to say when it is over. The launcher enters here."""
+
+import time
+
+
+class TimeoutException(Exception):
+    """Something did not happen in time."""
+
+
+class Timeout:
+    """Ends `timeout` seconds from now. The message may have {timeout} and {activity} in it."""
+
+    def __init__(self, timeout: float, message: str) -> None:
+        self._timeout = timeout
+        self._ends_at = time.monotonic() + timeout
+        self._message = message
+
+    def remaining(self) -> float:
+        """Seconds, never below 0."""
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def timed_out(self) -> bool:
+        return time.monotonic() >= self._ends_at
+
+    def check_time_out_for(self, activity: str) -> None:
+        """Raises when time is over."""
+        if self.timed_out():
+            raise TimeoutException(self._message.format(timeout=self._timeout, activity=activity))

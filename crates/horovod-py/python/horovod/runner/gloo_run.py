@@ -1,0 +1,235 @@
+"""Runs a job: the server where the ranks meet, a process for every slot, their output, their end. `launch` and
+`horovod.run` enter here. The first rank that fails, or a signal, ends them all."""
+
+import os
+import queue
+import shlex
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+
+from horovod.runner.common.util import hosts, safe_shell_exec, secret
+from horovod.runner.common.util.hosts import SlotInfo
+from horovod.runner.common.util.settings import Settings
+from horovod.runner.http.http_server import RendezvousServer
+from horovod.runner.util import network, remote
+from horovod.runner.util.streams import Console
+from horovod.runner.util.threads import in_thread
+
+# Runs the command of one slot to its end, with the variables given; any of the events ends it, at once with the second.
+ExecCommand = Callable[[str, SlotInfo, Mapping[str, str], "Stops"], int]
+
+
+class JobFailed(RuntimeError):
+    """A process ended with an error. The text is Horovod's."""
+
+    def __init__(self, rank: int, exit_code: int) -> None:
+        super().__init__(
+            "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be"
+            f" terminated. The first process to do so was:\nProcess name: {rank}\nExit code: {exit_code}\n"
+        )
+        self.rank = rank
+        self.exit_code = exit_code
+
+
+class JobStopped(KeyboardInterrupt):
+    """A signal ended the job."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.exit_code = 128 + number
+
+
+class Stops(NamedTuple):
+    """How a job is ended from outside: a first word, and a last one."""
+
+    stop: threading.Event
+    kill: threading.Event
+
+
+def gloo_run(
+    settings: Settings, nics: Sequence[str], env: Mapping[str, str], server_ip: str, command: Sequence[str]
+) -> None:
+    """Runs a command on all slots of `settings.hosts`. JobFailed when a process fails, JobStopped on a signal."""
+    launch_gloo(command, exec_command_fn(settings), settings, nics, env, server_ip)
+
+
+def launch_gloo(
+    command: Sequence[str],
+    exec_command: ExecCommand,
+    settings: Settings,
+    nics: Sequence[str],
+    env: Mapping[str, str],
+    server_ip: str,
+) -> None:
+    """The same, with another way to start a process."""
+    slots = hosts.get_host_assignments(hosts.parse_hosts(settings.hosts or ""), settings.num_proc or 1)
+    # Only ranks on other hosts need more than the loopback.
+    rendezvous = RendezvousServer(settings.verbose, "127.0.0.1" if server_ip == "127.0.0.1" else "0.0.0.0")
+    port = rendezvous.start()
+    rendezvous.init(slots)
+    key = settings.key or secret.make_secret_key()
+    job_env = {**env, **create_run_env_vars(server_ip, nics, port), secret.JOB_SECRET: key.hex()}
+    job_env.pop(secret.HOROVOD_SECRET_KEY, None)
+    # Without a shell in between, whose remarks and status would be others than the command's.
+    line = " ".join(["exec", *(shlex.quote(word) for word in command)])
+    try:
+        _run_slots(
+            slots, lambda slot, stops: exec_command(line, slot, {**job_env, **create_slot_env_vars(slot)}, stops)
+        )
+    finally:
+        rendezvous.stop()
+
+
+def create_slot_env_vars(slot_info: SlotInfo) -> Dict[str, str]:
+    """What tells a process its place."""
+    return {
+        "HOROVOD_HOSTNAME": slot_info.hostname,
+        "HOROVOD_RANK": str(slot_info.rank),
+        "HOROVOD_SIZE": str(slot_info.size),
+        "HOROVOD_LOCAL_RANK": str(slot_info.local_rank),
+        "HOROVOD_LOCAL_SIZE": str(slot_info.local_size),
+        "HOROVOD_CROSS_RANK": str(slot_info.cross_rank),
+        "HOROVOD_CROSS_SIZE": str(slot_info.cross_size),
+    }
+
+
+def create_run_env_vars(server_ip: str, nics: Sequence[str], port: int, elastic: bool = False) -> Dict[str, str]:
+    """What all processes of a job share."""
+    variables = {
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server_ip,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if nics:
+        variables["HOROVOD_GLOO_IFACE"] = nics[0] if len(nics) == 1 else ",".join(nics)
+        variables["NCCL_SOCKET_IFNAME"] = ",".join(nics)
+    if elastic:
+        variables["HOROVOD_ELASTIC"] = "1"
+    return variables
+
+
+def get_run_command(
+    command: Union[str, Sequence[str]], server_ip: str, nics: Sequence[str], port: int, elastic: bool = False
+) -> str:
+    """The command with the job's variables before it, for launchers that pass one line to a shell."""
+    words = [
+        f"{name}={shlex.quote(value)}" for name, value in create_run_env_vars(server_ip, nics, port, elastic).items()
+    ]
+    return " ".join([*words, command if isinstance(command, str) else " ".join(shlex.quote(word) for word in command)])
+
+
+def exec_command_fn(settings: Settings) -> ExecCommand:
+    """Starts processes here or by ssh, as their slot's host demands."""
+    out, err = Console(sys.stdout), Console(sys.stderr)
+    n_digits = len(str(sum(host.slots for host in hosts.parse_hosts(settings.hosts or "")) - 1))
+    is_local: Dict[str, bool] = {}
+
+    def exec_command(command: str, slot: SlotInfo, env: Mapping[str, str], stops: Stops) -> int:
+        copies = Path(settings.output_filename) / f"rank.{slot.rank:0{n_digits}}" if settings.output_filename else None
+        shell: Sequence[str] = ("/bin/sh",)
+        script = None
+        if not is_local.setdefault(slot.hostname, network.is_local(slot.hostname)):
+            shell = remote.get_ssh_command(
+                slot.hostname, port=settings.ssh_port, identity_file=settings.ssh_identity_file
+            )
+            script = remote.get_remote_script(command, env, os.getcwd())
+            # ssh itself needs no more than the user's own environment.
+            env = {name: value for name, value in os.environ.items() if name != secret.HOROVOD_SECRET_KEY}
+        if settings.verbose >= 2:
+            err.write(f"Rank {slot.rank} on {slot.hostname}: {command}\n".encode())
+        return safe_shell_exec.execute(
+            command,
+            env=env,
+            stdout=out,
+            stderr=err,
+            index=slot.rank,
+            events=[stops.stop],
+            prefix_output_with_timestamp=settings.prefix_output_with_timestamp,
+            kill_event=stops.kill,
+            copies=copies,
+            shell=shell,
+            script=script,
+        )
+
+    return exec_command
+
+
+def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, Stops], int]) -> None:
+    """Runs all slots side by side to their ends. News arrive in one mailbox, so that the first to fail is known as
+    such."""
+    stops = Stops(threading.Event(), threading.Event())
+    mailbox: "queue.SimpleQueue[_News]" = queue.SimpleQueue()
+
+    def run_one(slot: SlotInfo) -> None:
+        try:
+            mailbox.put(_News(slot.rank, run_slot(slot, stops), None))
+        except Exception as problem:  # Told where the job is watched.
+            mailbox.put(_News(slot.rank, 1, f"Process {slot.rank} was not started on {slot.hostname}: {problem}"))
+
+    first: Optional[_News] = None
+    n_running = len(slots)
+    with _signals_to(mailbox):
+        for slot in slots:
+            in_thread(run_one, args=(slot,), name=f"rank {slot.rank}")
+        while n_running:
+            try:
+                # Not for ever: Python looks at a signal that arrives just before it begins to wait only when it wakes
+                # up.
+                news = mailbox.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if news.rank is None:
+                # When they are ending already, this is for those who take their time.
+                if stops.stop.is_set():
+                    stops.kill.set()
+                else:
+                    print("Ending all processes; a second signal ends them at once.", file=sys.stderr, flush=True)
+                    stops.stop.set()
+                first = first or news
+                continue
+            n_running -= 1
+            if news.exit_code != 0 and first is None:
+                first = news
+                print(
+                    news.problem or f"Process {news.rank} exit with status code {news.exit_code}.",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                stops.stop.set()
+    if first is not None:
+        raise JobStopped(first.exit_code) if first.rank is None else JobFailed(first.rank, first.exit_code)
+
+
+class _News(NamedTuple):
+    """A process ended; or, without a rank, a signal with the number `exit_code` came."""
+
+    rank: Optional[int]
+    exit_code: int
+    problem: Optional[str] = None
+
+
+@contextmanager
+def _signals_to(mailbox: "queue.SimpleQueue[_News]") -> Iterator[None]:
+    """Ctrl-C, SIGTERM and the end of the terminal become news, unless they are ignored (`nohup`). Python allows that
+    on the main thread only; elsewhere whoever has it decides."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    # A queue of this kind may be filled from a signal handler.
+    before = {number: signal.signal(number, lambda number, _: mailbox.put(_News(None, number))) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,40 @@
+"""What a rank of `horovod.run` is: `python -m horovod.runner.run_task ADDRESS PORT`. Fetches the function, calls it,
+sends back what came of it. An exception is shown like any other, and also sent, so that the caller sees it."""
+
+import os
+import pickle
+import sys
+import traceback
+from typing import Optional
+
+import cloudpickle
+
+from horovod.runner.common.util import secret
+from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.runner.run_func import Result, fetch_call, send_result
+
+
+def main(addr: str, port: int) -> int:
+    key = bytes.fromhex(os.environ[secret.JOB_SECRET])
+    rank, _ = get_env_rank_and_size()
+    try:
+        func, args, kwargs = fetch_call(addr, port, key)
+        send_result(addr, port, key, rank, Result(value=func(*args, **kwargs)))
+    except Exception as exception:
+        problem = traceback.format_exc()
+        print(problem, file=sys.stderr, flush=True)
+        send_result(addr, port, key, rank, Result(problem=problem, exception=_that_can_travel(exception)))
+        return 1
+    return 0
+
+
+def _that_can_travel(exception: Exception) -> Optional[Exception]:
+    try:
+        pickle.loads(cloudpickle.dumps(exception))
+        return exception
+    except Exception:
+        return None  # Its text goes anyway.
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,2 @@
+"""Tools that only our launcher uses: ssh, threads, addresses, a cache. Entered through its modules; holds nothing
+itself."""

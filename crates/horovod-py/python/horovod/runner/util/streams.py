@@ -1,0 +1,115 @@
+"""The output of several processes on one stream. Whoever starts workers enters here. Never tears a line, never mixes
+two processes within one, never changes a byte but for the prefix."""
+
+import io
+import os
+import re
+import threading
+import time
+from typing import IO, Any, Callable, Optional
+
+# A carriage return ends a line too, so that progress bars stay alive.
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
+# A line longer than this is given out in pieces.
+_LONGEST_HELD = 64 * 1024
+
+
+class Console:
+    """A stream that many threads write to. Goes around Python's buffers where it can: a thread that waits for a
+    reader who pauses (`horovodrun ... | less`) must not keep the interpreter from ending."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        try:
+            stream.flush()
+            self._fd: Optional[int] = stream.fileno()
+        except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
+            self._fd = None  # A notebook's stream, or one in memory.
+
+    def write(self, block: bytes) -> None:
+        with self._lock:
+            if self._fd is None:
+                self._stream.write(block.decode(errors="replace"))
+                self._stream.flush()
+                return
+            rest = memoryview(block)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+
+class Lines:
+    """Whole lines out of pieces, each with a prefix."""
+
+    def __init__(self, prefix: Callable[[], str]) -> None:
+        self._prefix = prefix
+        self._held = b""
+        self._last = b"\n"
+
+    def push(self, piece: bytes) -> bytes:
+        """What can be shown now, perhaps nothing."""
+        held = self._held + piece
+        out, end = [], 0
+        for line in _LINE.finditer(held):
+            end = line.end()
+            out.append(self._with_prefix(line.group()))
+        self._held = held[end:]
+        if len(self._held) > _LONGEST_HELD:
+            out.append(self._with_prefix(self._held))
+            self._held = b""
+        return b"".join(out)
+
+    def finish(self) -> bytes:
+        """The unfinished line, ended: what another process says next must not continue it."""
+        rest, self._held = self._held, b""
+        if rest:
+            return self._with_prefix(rest) + b"\n"
+        return b"" if self._last in (b"\n", b"\r") else b"\n"
+
+    def _with_prefix(self, piece: bytes) -> bytes:
+        # The second half of "\r\n" is no line of its own.
+        starts = self._last == b"\n" or (self._last == b"\r" and piece != b"\n")
+        self._last = piece[-1:]
+        return self._prefix().encode() + piece if starts else piece
+
+
+def prefix_for(index: Optional[int], name: str, with_timestamp: bool) -> Callable[[], str]:
+    """`[<index>]<stdout>:`, with the time before it when asked; nothing without an index."""
+    if index is None:
+        return lambda: ""
+    if with_timestamp:
+        return lambda: f"{time.asctime()}[{index}]<{name}>:"
+    return lambda: f"[{index}]<{name}>:"
+
+
+def forward(
+    source: IO[bytes], lines: Lines, console: Console, copy: Optional[IO[bytes]], failed: Callable[[], None]
+) -> None:
+    """Shows what comes from a pipe until it ends, and keeps a copy, byte by byte. Calls `failed` when nobody takes
+    the output any more, and goes on reading: the process must not hang in a write."""
+    shown = True
+
+    def show(block: bytes) -> None:
+        nonlocal shown
+        if not block or not shown:
+            return
+        try:
+            console.write(block)
+        except (OSError, ValueError):
+            shown = False
+            failed()
+
+    with source:
+        while True:
+            piece = os.read(source.fileno(), 128 * 1024)
+            if not piece:
+                break
+            if copy is not None:
+                try:
+                    copy.write(piece)
+                    copy.flush()
+                except OSError as problem:
+                    show(f"The copy of this output ends here: {problem}\n".encode())
+                    copy = None
+            show(lines.push(piece))
+        show(lines.finish())

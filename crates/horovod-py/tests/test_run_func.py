@@ -1,0 +1,107 @@
+"""horovod.run: functions in ranks, their results and their exceptions. Run once, without spmd: the tests start
+processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+pytest.importorskip("cloudpickle")
+
+import horovod
+from horovod.runner.common.util import codec
+
+
+def test_results_come_by_rank():
+    def place(factor, offset=0):
+        return int(os.environ["HOROVOD_RANK"]) * factor + offset, os.environ["HOROVOD_SIZE"]
+
+    assert horovod.run(place, args=(10,), kwargs={"offset": 1}, num_proc=3) == [(1, "3"), (11, "3"), (21, "3")]
+
+
+def test_none_is_a_result():
+    assert horovod.run(lambda: None, num_proc=2) == [None, None]
+
+
+def test_the_name_np_is_old():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert horovod.run(lambda: 1, np=2) == [1, 1]
+    assert "np is deprecated, use num_proc instead" in str(told[0].message)
+
+
+def test_an_exception_comes_back_with_its_rank_and_traceback():
+    def fail():
+        if os.environ["HOROVOD_RANK"] == "1":
+            raise KeyError("the thing")
+        time.sleep(600)
+
+    with pytest.raises(RuntimeError) as caught:
+        horovod.run(fail, num_proc=2)
+    text = str(caught.value)
+    assert "Horovod detected that one or more processes exited with non-zero status" in text
+    assert "The function raised in rank 1:" in text and "KeyError: 'the thing'" in text and "in fail" in text
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_rank_that_dies_without_a_word():
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(RuntimeError, match="Exit code: 137"):
+        horovod.run(die, num_proc=1)
+
+
+def test_a_rank_that_leaves_no_result():
+    with pytest.raises(RuntimeError, match="Rank 0 ended without a result"):
+        horovod.run(lambda: os._exit(0), num_proc=1)
+
+
+def test_a_result_that_cannot_travel_is_named():
+    with pytest.raises(RuntimeError, match="The result of type generator cannot be pickled"):
+        horovod.run(lambda: (n for n in range(3)), num_proc=1)
+
+
+def test_output_of_the_function_is_shown_and_kept(capfd, tmp_path):
+    assert horovod.run(lambda: print("hello"), num_proc=1, output_filename=str(tmp_path)) == [None]
+    assert "[0]<stdout>:hello" in capfd.readouterr().out
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "hello\n"
+
+
+def test_a_module_beside_the_script_is_found_in_the_ranks(tmp_path):
+    (tmp_path / "mine.py").write_text("def answer():\n    return 42\n")
+    (tmp_path / "script.py").write_text("import horovod, mine\nprint(horovod.run(mine.answer, num_proc=2))\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, text=True, timeout=60, cwd="/"
+    )
+    assert done.stdout == "[42, 42]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ({"hosts": "localhost:1", "hostfile": "f"}, "hosts and hostfile"),
+        ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi"),
+        ({"use_mpi": True}, "this Horovod needs no MPI"),
+        ({"hosts": "localhost"}, "Invalid host input"),
+        ({"hosts": "localhost:1", "num_proc": 2}, "Requested more processes"),
+    ],
+)
+def test_what_is_refused(arguments, told):
+    with pytest.raises(ValueError, match=told):
+        horovod.run(lambda: None, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"min_num_proc": 1}, {"min_np": 1}, {"host_discovery_script": "d.sh"}])
+def test_growing_and_shrinking_is_not_there_yet(arguments):
+    with pytest.raises(NotImplementedError, match="not there yet. Use a fixed size"):
+        horovod.run(lambda: None, **arguments)
+
+
+def test_objects_as_text():
+    assert codec.loads_base64(codec.dumps_base64({"a": [1, 2]})) == {"a": [1, 2]}
+    assert isinstance(codec.dumps_base64(1), str) and isinstance(codec.dumps_base64(1, to_ascii=False), bytes)
