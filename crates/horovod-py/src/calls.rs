@@ -55,10 +55,15 @@ impl Call {
 type Tensor = (usize, usize, i64, Vec<u64>);
 
 #[pyfunction]
-#[pyo3(signature = (
-    kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, grouped=false,
-    device=-1, keep=None
-))]
+#[pyo3(
+    signature = (
+        kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, grouped=false,
+        device=-1, keep=None
+    ),
+    // For tools: a negative default would show as three dots.
+    text_signature = "(kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, \
+                      grouped=False, device=-1, keep=None)"
+)]
 #[expect(clippy::too_many_arguments, reason = "Python gives them by keyword")]
 pub fn submit(
     py: Python<'_>,
@@ -189,10 +194,9 @@ pub fn on_started() {
 
 /// In a forked child. The objects are the parent's concern: they may be in use by its engine.
 pub fn forget() {
-    if let Some(calls) = lock().take() {
-        *lock() = Some(Calls { last_number: calls.last_number, ..Calls::default() });
-        std::mem::forget(calls);
-    }
+    let mut calls = lock();
+    let last_number = calls.as_ref().map_or(0, |calls| calls.last_number);
+    std::mem::forget(calls.replace(Calls { last_number, ..Calls::default() }));
 }
 
 impl Calls {

@@ -1,4 +1,4 @@
-"""The job and its process sets, without a framework. SPMD: every rank runs this file."""
+"""SPMD: every rank runs this file. The job and its process sets, without a framework."""
 
 import os
 import threading

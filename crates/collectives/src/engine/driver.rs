@@ -14,6 +14,7 @@ use crate::engine::desk::Desk;
 use crate::engine::entry::{Ask, Entry, Keeps, Place};
 use crate::engine::handle::{EngineError, Slot};
 use crate::engine::observed::Observed;
+use crate::settings::LogLevel;
 use crate::transport::post::Post;
 use crate::world::World;
 
@@ -168,6 +169,8 @@ impl Driver {
         for slot in waiting {
             slot.settle(Err(error.clone()), |_| {});
         }
+        let text = self.ended.as_deref().unwrap_or_default();
+        self.observed.log(LogLevel::Debug, &format!("the engine has ended: {text}"));
         self.observed.stop();
     }
 

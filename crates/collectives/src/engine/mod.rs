@@ -27,7 +27,7 @@ use crate::engine::handle::{EngineError, Outcome, Slot};
 use crate::engine::observed::Observed;
 use crate::observe::timeline::Timeline;
 use crate::options::Options;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{LogLevel, Settings, SettingsError};
 use crate::transport::connect::ConnectError;
 use crate::transport::post::{Post, Waker};
 use crate::world::World;
@@ -112,6 +112,9 @@ impl Engine {
         global.limit_silence(Some(settings.timeout));
         let observed = Observed::new(settings, place.rank);
         let timeline = observed.timeline.clone();
+        let Place { size, local_rank, local_size, hostname, .. } = &place;
+        let here = format!("one of {size}, number {local_rank} of {local_size} on host {hostname}: all are connected");
+        observed.log(LogLevel::Info, &here);
         let member = Member::new(MemberConfig {
             rank: place.rank as u32,
             size: place.size as u32,

@@ -1,7 +1,7 @@
 //! What the engine shows of itself: timeline, log lines, tuning. The driver tells it what happens; it decides nothing.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -77,6 +77,10 @@ impl Observed {
     }
 
     pub fn begin(&self, kind: Kind, tensors: &[Tensor]) {
+        if self.level <= LogLevel::Trace {
+            let names: Vec<&str> = tensors.iter().map(|tensor| &*tensor.agreed.name).collect();
+            self.log(LogLevel::Trace, &format!("{} of {}", kind.name(), names.join(", ")));
+        }
         if self.timeline.is_on() {
             for tensor in tensors {
                 self.timeline.operation_start(&tensor.agreed.name, kind.name());
@@ -126,11 +130,13 @@ impl Observed {
         }
         let time = if self.hides_time { String::new() } else { format!("{} ", time_of_day()) };
         let (word, rank) = (word(level), self.rank);
-        if level <= LogLevel::Info {
-            println!("[{time}{word}] rank {rank}: {text}");
+        let line = format!("[{time}{word}] rank {rank}: {text}\n");
+        // Nobody may be reading any more, which is no reason to stop.
+        let _ = if level <= LogLevel::Info {
+            std::io::stdout().write_all(line.as_bytes())
         } else {
-            eprintln!("[{time}{word}] rank {rank}: {text}");
-        }
+            std::io::stderr().write_all(line.as_bytes())
+        };
     }
 
     pub fn stop(&mut self) {

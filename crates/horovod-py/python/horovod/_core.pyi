@@ -5,7 +5,39 @@ times a second. Errors of arguments are ValueError; what the ranks together coul
 horovod.common.exceptions.HorovodInternalError. Texts are Horovod's.
 """
 
-from typing import Optional, Sequence
+from typing import Optional, Sequence, final
+
+__all__ = [
+    "ALLGATHER",
+    "ALLREDUCE",
+    "ALLTOALL",
+    "BROADCAST",
+    "REDUCESCATTER",
+    "Output",
+    "add_process_set",
+    "barrier",
+    "cross_rank",
+    "cross_size",
+    "forget",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "leave",
+    "local_rank",
+    "local_size",
+    "poll",
+    "process_set_ranks",
+    "process_sets",
+    "rank",
+    "remove_process_set",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "submit",
+    "synchronize",
+]
 
 # Kinds of operations.
 ALLREDUCE: int
@@ -16,6 +48,7 @@ REDUCESCATTER: int
 
 # Dtypes: UINT8 0, INT8 1, UINT16 2, INT16 3, INT32 4, INT64 5, FLOAT16 6, FLOAT32 7, FLOAT64 8, BOOL 9, BFLOAT16 10.
 
+@final
 class Output:
     """A result that the engine made room for. Owns the memory: keep it as long as the address is used."""
 
