@@ -1,0 +1,176 @@
+"""States without a framework: commit, restore, sync, reset, and training that goes on after a failure. Run on 1, 2
+and 4 ranks with spmd.py. Needs no framework."""
+
+import ctypes
+
+import pytest
+
+from horovod import _core, elastic
+from horovod.common import basics
+from horovod.common.elastic import HOSTS_ADDED, HOSTS_REMOVED, notification_manager
+from horovod.common.elastic import ObjectState as CommonObjectState
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.elastic.objects import broadcast_object
+
+FLOAT64 = 8
+
+
+@pytest.fixture(autouse=True)
+def engine():
+    basics.init()
+    yield
+    _core.barrier()
+    basics.shutdown()
+
+
+def _sum(values, name):
+    """Of all ranks, element by element."""
+    numbers = (ctypes.c_double * len(values))(*values)
+    address = ctypes.addressof(numbers)
+    handle = _core.submit(
+        _core.ALLREDUCE, "allreduce", name, [(address, address, FLOAT64, (len(values),))], keep=numbers
+    )
+    _core.synchronize(handle)
+    return list(numbers)
+
+
+def test_attributes_are_saved_and_restored():
+    state = elastic.ObjectState(epoch=1, losses=[0.5])
+    state.epoch = 2
+    state.losses.append(0.4)
+    state.restore()
+    assert (state.epoch, state.losses) == (1, [0.5])
+    state.losses.append(0.3)
+    state.save()
+    state.losses.clear()
+    state.restore()
+    assert state.losses == [0.5, 0.3], "the copy is deep, and stays whole"
+    state.losses.clear()
+    state.restore()
+    assert state.losses == [0.5, 0.3]
+
+
+def test_sync_gives_all_ranks_what_rank_0_has():
+    state = elastic.ObjectState(rank=basics.rank(), log=[basics.rank()])
+    state.log.append("here")
+    state.sync()
+    assert (state.rank, state.log) == (0, [0, "here"])
+    state.rank = 77
+    state.restore()
+    assert state.rank == 0
+
+
+def test_objects_of_any_length_travel():
+    for obj in [None, "", {"a": [1, 2]}, b"x" * 1_000_000]:
+        mine = obj if basics.rank() == basics.size() - 1 else "not this"
+        assert broadcast_object(mine, root_rank=basics.size() - 1) == obj
+
+
+def test_reset_callbacks_come_in_order():
+    state, calls = elastic.ObjectState(), []
+    state.register_reset_callbacks([lambda: calls.append(1), lambda: calls.append(2)])
+    state.register_reset_callbacks([lambda: calls.append(3)])
+    state.on_reset()
+    assert calls == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "news, skip_sync", [([HOSTS_ADDED], False), ([HOSTS_REMOVED], True), ([HOSTS_REMOVED, HOSTS_ADDED], False)]
+)
+def test_all_ranks_leave_in_the_same_commit_when_hosts_change(news, skip_sync):
+    state = elastic.ObjectState(batch=0)
+    notification_manager.register_listener(state)
+    state.commit()
+    if basics.rank() == 0:
+        # Only rank 0 knows.
+        for timestamp, update in enumerate(news, 1):
+            notification_manager.handle_hosts_updated(timestamp, update)
+    state.batch = 5
+    with pytest.raises(HostsUpdatedInterrupt) as interrupt:
+        state.commit()
+    assert interrupt.value.skip_sync is skip_sync
+    state.commit()
+    state.restore()
+    assert state.batch == 5, "what was committed stays"
+    notification_manager.remove_listener(state)
+
+
+def _train_with_a_failure(fail):
+    """Ten batches with one commit after each; `fail` once in the middle of the sixth. What was done, and how often."""
+    state = elastic.ObjectState(batch=0, total=0.0)
+    begun, resets = [], []
+    state.register_reset_callbacks([lambda: resets.append(basics.size())])
+
+    @elastic.run
+    def train(state, n_batches, scale=1):
+        begun.append(state.batch)
+        while state.batch < n_batches:
+            state.total += _sum([scale], "total")[0]
+            if state.batch == 5 and len(begun) == 1:
+                fail()
+            state.batch += 1
+            state.commit()
+        return state.total
+
+    assert train(state, 10, scale=2) == 10 * 2 * basics.size()
+    assert begun == [0, 5], "the second time from the last commit"
+    assert resets == [basics.size()]
+    assert state.batch == 10
+
+
+def test_training_goes_on_after_the_ranks_disagreed():
+    def fail():
+        # Another length on every rank; alone there is nobody to disagree with.
+        _sum([1.0] * (1 + basics.rank()), "unlike")
+        raise HorovodInternalError("alone")
+
+    _train_with_a_failure(fail)
+
+
+def test_training_goes_on_after_one_rank_shut_the_engine_down():
+    def fail():
+        if basics.rank() == basics.size() - 1:
+            basics.shutdown()
+        _sum([1.0], "nobody there")
+
+    _train_with_a_failure(fail)
+
+
+def test_training_goes_on_when_hosts_were_added():
+    state = elastic.ObjectState(batch=0)
+    begun = []
+
+    @elastic.run
+    def train(state):
+        begun.append(state.batch)
+        while state.batch < 4:
+            state.batch += 1
+            if state.batch == 2 and basics.rank() == 0:
+                notification_manager.handle_hosts_updated(len(begun), HOSTS_ADDED if len(begun) == 1 else 0)
+            state.commit()
+
+    train(state)
+    assert begun == [0, 2], "nothing is lost"
+
+
+def test_other_exceptions_pass():
+    @elastic.run
+    def train(state):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        train(elastic.ObjectState())
+    assert train.__name__ == "train"
+
+
+def test_what_reset_raises_ends_the_training():
+    def reset():
+        raise ValueError("Horovod initialization failed: nobody came")
+
+    from horovod.common.elastic import run_fn
+
+    def train(state):
+        raise HorovodInternalError("lost")
+
+    with pytest.raises(ValueError, match="nobody came"):
+        run_fn(train, reset)(CommonObjectState(lambda obj: obj, lambda: 0, a=1))
