@@ -1,5 +1,5 @@
 """horovodrun with real processes: output, failures, signals, other hosts by a pretended ssh. Run once, without spmd:
-the tests start processes themselves. No engine is needed but for the last one."""
+the tests start processes themselves. No engine is needed."""
 
 import os
 import signal

@@ -1,5 +1,6 @@
-"""The options of horovodrun: what they mean, what they set in the environment, what is refused. Run once, without
-spmd: nothing is started here."""
+"""The options of horovodrun: what they mean, what they set in the environment, what is refused.
+
+Run once, without spmd: nothing is started here."""
 
 import pytest
 
