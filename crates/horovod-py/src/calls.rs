@@ -24,9 +24,9 @@ static CALLS: Mutex<Option<Calls>> = Mutex::new(None);
 struct Calls {
     by_number: HashMap<u64, Call>,
     last_number: u64,
-    /// The last number before this engine started: unnamed operations count from there, so that ranks that have been through other
-    /// jobs agree with those that have not.
-    n_before: u64,
+    /// How many operations without a name each process set has had since this engine started. Not the handles' numbers: a rank that is
+    /// not in every set, or was refused something, would never again agree with the others about a name.
+    unnamed: HashMap<u32, u64>,
     /// Nobody will ask for them any more, but they may not have ended.
     left_over: Vec<Call>,
 }
@@ -123,7 +123,8 @@ fn enter(
     let mut calls = lock();
     let calls = calls.get_or_insert_default();
     let number = calls.last_number + 1;
-    let wire_name = wire_name(prefix, name, number - calls.n_before);
+    let n_unnamed = calls.unnamed.get(&template.set.0).copied().unwrap_or_default() + u64::from(name.is_none());
+    let wire_name = wire_name(prefix, name, n_unnamed);
     let n_tensors = tensors.len();
     let (mut requests, mut places, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
     for (index, tensor) in tensors.into_iter().enumerate() {
@@ -139,6 +140,7 @@ fn enter(
         Err(error) => return Ok(Err(error)),
     };
     calls.last_number = number;
+    calls.unnamed.insert(template.set.0, n_unnamed);
     calls.by_number.insert(number, Call { handle, engine: Arc::downgrade(engine), fresh, keep });
     calls.take_ended(&mut over);
     Ok(Ok(number))
@@ -172,6 +174,7 @@ pub fn synchronize(py: Python<'_>, handle: i64) -> PyResult<Option<Vec<Option<Ou
 pub fn join(py: Python<'_>) -> PyResult<u32> {
     let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
     let outcome = engine::wait(py, &engine, engine.begin_join()).map_err(|error| error.raised(py))?;
+    count_anew(SetId::GLOBAL);
     Ok(outcome.last_joined.unwrap_or_default())
 }
 
@@ -185,11 +188,18 @@ pub fn barrier(py: Python<'_>, process_set: i64) -> PyResult<()> {
     engine::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.raised(py))
 }
 
-/// From here on unnamed operations count from 1 again.
+/// The members of the set are all here: from now on what has no name counts from 1 again, however many each had before.
+pub fn count_anew(set: SetId) {
+    if let Some(calls) = lock().as_mut() {
+        calls.unnamed.remove(&set.0);
+    }
+}
+
+/// As `count_anew`, for all sets.
 pub fn on_started() {
-    let mut calls = lock();
-    let calls = calls.get_or_insert_default();
-    calls.n_before = calls.last_number;
+    if let Some(calls) = lock().as_mut() {
+        calls.unnamed.clear();
+    }
 }
 
 /// In a forked child. The objects are the parent's concern: they may be in use by its engine.

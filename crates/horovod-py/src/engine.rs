@@ -127,7 +127,11 @@ pub fn add_process_set(py: Python<'_>, ranks: Vec<i64>) -> PyResult<u32> {
     let engine = needed()?.engine;
     let ranks = sorted(ranks)?;
     let made = wait(py, &engine, engine.begin_add_set(ranks)).map_err(|error| error.raised(py))?;
-    made.sets.first().map(|set| set.id.0).ok_or_else(|| errors::internal(py, "the process set was not made"))
+    let set = made.sets.first().map(|set| set.id);
+    let set = set.ok_or_else(|| errors::internal(py, "the process set was not made"))?;
+    // The id may be that of a set that was removed, with other members.
+    calls::count_anew(set);
+    Ok(set.0)
 }
 
 #[pyfunction]

@@ -122,7 +122,8 @@ def submit(
     tensors: (address of the input, address of the output, dtype, shape) of each. The output's address may be the input's (in place), or 0
     when the engine is to make room (always for allgather, alltoall and reducescatter; an empty tensor may have no
     address, and then gets an empty output). The wire name is `<prefix>.<name>`, or the name
-    alone when the prefix is empty; without a name `<prefix>.noname.<handle>`, where handles count from init. When grouped, tensors are `<wire name>_<i>of<n>`. op is one
+    alone when the prefix is empty; without a name `<prefix>.noname.<count>`, where what has no
+    name is counted in each process set from init, and from join. When grouped, tensors are `<wire name>_<i>of<n>`. op is one
     of Horovod's numbers (Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5). device: -1 for the CPU, else the number of the GPU where
     the tensor comes from (only compared between ranks; addresses are always in main memory). keep is held until the operation has ended
     and the handle is synchronized or dropped. Wrong arguments raise at once, and take no handle's number.
