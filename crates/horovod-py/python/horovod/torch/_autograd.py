@@ -1,0 +1,183 @@
+"""What the collectives that wait mean to autograd. `mpi_ops` enters, with tensors that ask for a gradient and with
+those that do not. The gradients follow Horovod's rules, which for allgather and broadcast average over the ranks.
+
+Names: what backward does is named after what forward did, so that it meets its like on the other ranks; unnamed stays
+    unnamed.
+"""
+
+from typing import Any, Optional, Sequence, Tuple
+
+import torch
+
+from horovod.common import basics
+from horovod.common.basics import Average, Sum
+from horovod.common.process_sets import ProcessSet
+from horovod.torch._exchanges import Splits, allgather_async, alltoall_async, broadcast_async, grouped_allgather_async
+from horovod.torch._handles import synchronize
+from horovod.torch._reductions import (
+    allreduce_async,
+    grouped_allreduce_async,
+    grouped_reducescatter_async,
+    reducescatter_async,
+)
+
+Function = torch.autograd.Function
+Scales = Tuple[float, float]
+
+
+def backward_name(name: Optional[str]) -> Optional[str]:
+    return None if name is None else f"{name}.backward"
+
+
+class Allreduce(Function):
+    """The gradient is reduced in the same way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, tensor: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.call = (backward_name(name), op, scales, process_set)
+        return synchronize(allreduce_async(tensor, None, name, op, *scales, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
+        return (None,) * 4 + (Allreduce.apply(*ctx.call, gradient.contiguous()),)
+
+
+class GroupedAllreduce(Function):
+    """The gradients are reduced in the same way, as a group."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, *tensors: torch.Tensor
+    ) -> Tuple[torch.Tensor, ...]:
+        ctx.call = (backward_name(name), op, scales, process_set)
+        return synchronize(grouped_allreduce_async(tensors, None, name, op, *scales, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
+        return (None,) * 4 + tuple(
+            GroupedAllreduce.apply(*ctx.call, *(gradient.contiguous() for gradient in gradients))
+        )
+
+
+class Allgather(Function):
+    """The gradient is averaged, and each rank takes the rows that were its own."""
+
+    @staticmethod
+    def forward(ctx: Any, name: Optional[str], process_set: ProcessSet, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.call = (backward_name(name), process_set)
+        ctx.rows = [tensor.shape[0]]
+        return synchronize(allgather_async(tensor, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
+        return None, None, *_own_rows(ctx.call, ctx.rows, [gradient])
+
+
+class GroupedAllgather(Function):
+    """As Allgather, for each member."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], process_set: ProcessSet, *tensors: torch.Tensor
+    ) -> Tuple[torch.Tensor, ...]:
+        ctx.call = (backward_name(name), process_set)
+        ctx.rows = [tensor.shape[0] for tensor in tensors]
+        return synchronize(grouped_allgather_async(tensors, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
+        return None, None, *_own_rows(ctx.call, ctx.rows, gradients)
+
+
+class Broadcast(Function):
+    """The gradient is averaged at the root; the others' inputs had no part in the result."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], root_rank: int, process_set: ProcessSet, tensor: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.call = (backward_name(name), Average, (1.0, 1.0), process_set)
+        ctx.root_rank = root_rank
+        return synchronize(broadcast_async(tensor, root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
+        reduced = Allreduce.apply(*ctx.call, gradient.contiguous())
+        return None, None, None, reduced if basics.rank() == ctx.root_rank else torch.zeros_like(reduced)
+
+
+class Alltoall(Function):
+    """The gradient goes back to where the rows came from. Rows that were sent to nobody have none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], splits: Splits, process_set: ProcessSet, tensor: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        output, received = synchronize(alltoall_async(tensor, splits, name, process_set))
+        ctx.call = (backward_name(name), received.cpu(), process_set)
+        ctx.shape = tensor.shape
+        ctx.mark_non_differentiable(received)
+        return output, received
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _received: Any) -> Tuple[Any, ...]:
+        returned, _ = Alltoall.apply(*ctx.call, gradient.contiguous())
+        unsent = ctx.shape[0] - returned.shape[0]
+        if unsent:
+            returned = torch.cat([returned, returned.new_zeros((unsent, *ctx.shape[1:]))])
+        return None, None, None, returned
+
+
+class Reducescatter(Function):
+    """The gradient is gathered; times the number of ranks for Sum."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, tensor: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.call = (backward_name(name), process_set)
+        ctx.factor = _reducescatter_factor(op, scales, process_set)
+        return synchronize(reducescatter_async(tensor, name, op, process_set, *scales))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
+        gathered = Allgather.apply(*ctx.call, (gradient * ctx.factor).contiguous())
+        return (None,) * 4 + (gathered,)
+
+
+class GroupedReducescatter(Function):
+    """As Reducescatter, for each member."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, *tensors: torch.Tensor
+    ) -> Tuple[torch.Tensor, ...]:
+        ctx.call = (backward_name(name), process_set)
+        ctx.factor = _reducescatter_factor(op, scales, process_set)
+        return synchronize(grouped_reducescatter_async(tensors, name, op, process_set, *scales))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
+        gathered = GroupedAllgather.apply(*ctx.call, *((gradient * ctx.factor).contiguous() for gradient in gradients))
+        return (None,) * 4 + tuple(gathered)
+
+
+def _reducescatter_factor(op: int, scales: Scales, process_set: ProcessSet) -> float:
+    prescale, postscale = scales
+    return prescale * postscale * (process_set.size() if op == Sum else 1)
+
+
+def _own_rows(
+    call: Tuple[Optional[str], ProcessSet], rows: Sequence[int], gradients: Sequence[torch.Tensor]
+) -> Tuple[torch.Tensor, ...]:
+    """Of each gathered tensor's averaged gradient, the part of this rank."""
+    name, process_set = call
+    averaged = GroupedAllreduce.apply(
+        name, Average, (1.0, 1.0), process_set, *(gradient.contiguous() for gradient in gradients)
+    )
+    rows_name = None if name is None else f"{name}.rows"
+    rows_by_rank = synchronize(allgather_async(torch.tensor([list(rows)]), rows_name, process_set))
+    before = rows_by_rank[: process_set.rank()].sum(0).tolist()
+    return tuple(gradient.narrow(0, start, count) for gradient, start, count in zip(averaged, before, rows))

@@ -1,0 +1,264 @@
+"""Gradients on their way. A bucket holds what is reduced together: one parameter, or a group. Autograd enters through
+`Member.on_gradient`; `_gradients` makes the buckets and waits for them. Never frees or replaces a gradient that is
+in flight.
+
+`on_gradient` runs once for each parameter and pass, between kernels of backward, so it does nothing that could have
+been done before: a gradient that lies where it lay in the last step is submitted by the entry made then.
+"""
+
+from typing import Any, Callable, List, Optional, Tuple, Type
+
+import torch
+
+from horovod import _core
+from horovod.common.basics import Average
+from horovod.common.process_sets import ProcessSet, process_set_id
+from horovod.torch import _tensors
+from horovod.torch._reductions import sparse_allreduce_async
+from horovod.torch.compression import Compression, Compressor
+
+_submit = _core.submit
+_ALLREDUCE = _core.ALLREDUCE
+_CPU = _tensors.CPU
+
+
+class Shared:
+    """What all buckets of an optimizer have in common: its options, and what is under way."""
+
+    def __init__(
+        self,
+        compression: Type[Compressor],
+        op: int,
+        gradient_predivide_factor: float,
+        sparse_as_dense: bool,
+        process_set: ProcessSet,
+        passes: int,
+    ) -> None:
+        self.compression = compression
+        self.op = op
+        self.gradient_predivide_factor = gradient_predivide_factor
+        # The division by the number of ranks is parted around the sum, for numbers near the ends of their range.
+        self.prescale = 1.0 / gradient_predivide_factor if op == Average else 1.0
+        self.postscale = gradient_predivide_factor if op == Average else 1.0
+        self.sparse_as_dense = sparse_as_dense
+        self.process_set = process_set
+        self.passes = passes
+        self.sends_as_is = compression is Compression.none
+        self.forget()
+
+    def twin(self) -> "Shared":
+        """The same options, with nothing under way."""
+        options = (self.compression, self.op, self.gradient_predivide_factor, self.sparse_as_dense)
+        return Shared(*options, self.process_set, self.passes)
+
+    def forget(self) -> None:
+        """Nothing is under way."""
+        self.touched = False
+        """Whether any gradient was computed since the last wait."""
+        self.launched: List["Bucket"] = []
+        self.copying: List["Bucket"] = []
+        """Those launched whose gradients are still on their way out of a GPU. In the order of launch, thus of
+        completion.
+        """
+
+    def submit(self, name: str, tensors: Tuple[_tensors.Entry, ...], grouped: bool, device: int, keep: object) -> int:
+        number = self.process_set.process_set_id
+        if number is None:
+            number = process_set_id(self.process_set)  # Says what is wrong with it.
+        prefix = "grouped_allreduce" if grouped else "allreduce"
+        scales = (self.prescale, self.postscale)
+        return _submit(_ALLREDUCE, prefix, name, tensors, self.op, *scales, 0, None, number, grouped, device, keep)
+
+    def submit_copied(self, wait: bool = True) -> None:
+        """Submits what has arrived in main memory; all of it, when it may wait."""
+        while self.copying and (wait or self.copying[0].has_arrived()):
+            self.copying.pop(0).submit()
+
+
+class Member:
+    """A parameter in its bucket, and its gradient while that is in flight."""
+
+    __slots__ = (
+        "parameter",
+        "name",
+        "bucket",
+        "remaining",
+        "gradient",
+        "sent",
+        "context",
+        "gathered",
+        "is_staged",
+        "host",
+        "event",
+    )
+
+    def __init__(self, parameter: torch.Tensor, name: str) -> None:
+        self.parameter = parameter
+        self.name = name
+        self.bucket: "Bucket" = None  # type: ignore[assignment]
+        self.remaining = 0
+        self.host: Optional[torch.Tensor] = None
+        self.event: Any = None
+        self.forget()
+
+    def on_gradient(self, *_: Any) -> None:
+        """Autograd has added to the parameter's gradient."""
+        bucket = self.bucket
+        bucket.shared.touched = True
+        remaining = self.remaining - 1
+        if remaining < 0:
+            raise AssertionError(
+                f"The gradient of {self.name} was computed more than backward_passes_per_step={bucket.shared.passes} "
+                "times before optimizer.step(). Increase backward_passes_per_step to accumulate gradients locally."
+            )
+        self.remaining = remaining
+        if remaining == 0:
+            bucket.missing -= 1
+            if bucket.missing == 0:
+                bucket.launch()
+
+    def prepare(self, shared: Shared) -> Optional[torch.Tensor]:
+        """What of the gradient is to be sent, as contiguous dense tensor; None when it is sparse and already under way
+        by itself.
+        """
+        gradient = self.parameter.grad
+        if gradient is None:
+            # Another rank may have computed one: this rank's part is zero.
+            gradient = self.parameter.grad = torch.zeros_like(self.parameter, requires_grad=False)
+        if gradient.requires_grad:
+            raise AssertionError(
+                f"The gradient of {self.name} is part of a graph (backward(create_graph=True)): it cannot be reduced "
+                "in place."
+            )
+        if gradient.layout is not torch.strided:
+            if not shared.sparse_as_dense:
+                self.gathered = sparse_allreduce_async(gradient, self.name, shared.op, shared.process_set)
+                return None
+            gradient = gradient.to_dense()
+        sent, self.context = shared.compression.compress(gradient)
+        self.gradient, self.sent = gradient, sent.contiguous()
+        return self.sent
+
+    def finish(self, shared: Shared) -> None:
+        """Puts the result where the optimizer looks for it."""
+        parameter, gradient = self.parameter, self.gradient
+        if self.gathered is not None:
+            parameter.grad = self.gathered()
+            return
+        if self.is_staged:
+            _tensors.from_host(self.sent, self.host)
+            self.event = _tensors.mark(self.sent)
+        if self.sent is not gradient:
+            with torch.no_grad():
+                gradient.copy_(shared.compression.decompress(self.sent, self.context))
+        if parameter.grad is not gradient:
+            parameter.grad = gradient
+
+    def forget(self) -> None:
+        self.gradient: Any = None
+        self.sent: Any = None
+        self.context: Any = None
+        self.gathered: Optional[Callable[[], torch.Tensor]] = None
+        self.is_staged = False
+
+
+class Bucket:
+    """Parameters whose gradients are reduced together. Launched when the last of them has its gradient."""
+
+    def __init__(self, shared: Shared, members: List[Member], grouped: bool) -> None:
+        self.shared = shared
+        self.members = members
+        self.grouped = grouped
+        self.handle: Optional[int] = None
+        self.is_launched = False
+        # The entry of the last step, for a gradient that lies in the same place again.
+        self.address = 0
+        self.dtype: Optional[torch.dtype] = None
+        self.entry: Tuple[_tensors.Entry, ...] = ()
+        for member in members:
+            member.bucket = self
+        self.reset()
+
+    def reset(self) -> None:
+        """Ready for the gradients of the next step."""
+        self.handle = None
+        self.is_launched = False
+        self.missing = len(self.members)
+        for member in self.members:
+            member.remaining = self.shared.passes
+            member.forget()
+
+    def launch(self) -> None:
+        shared = self.shared
+        if shared.sends_as_is and not self.grouped:
+            member = self.members[0]
+            gradient = member.parameter.grad
+            # The usual case: as in the last step. Whatever is different is looked at closely below.
+            if (
+                gradient is not None
+                and not gradient.is_sparse
+                and gradient.data_ptr() == self.address
+                and gradient.dtype is self.dtype
+                and gradient.is_contiguous()
+                and not gradient.requires_grad
+            ):
+                member.gradient = member.sent = gradient
+                self.handle = shared.submit(member.name, self.entry, False, _CPU, gradient)
+                self.is_launched = True
+                shared.launched.append(self)
+                return
+        self._launch_carefully()
+
+    def _launch_carefully(self) -> None:
+        shared = self.shared
+        sent = [tensor for tensor in (member.prepare(shared) for member in self.members) if tensor is not None]
+        for tensor in sent:
+            _tensors.checked_dtype(tensor)
+        self.is_launched = True
+        shared.launched.append(self)
+        if not sent:
+            return
+        if all(tensor.device.type == "cpu" for tensor in sent):
+            self.entry = _tensors.entries(sent, sent)
+            self.address, self.dtype = (sent[0].data_ptr() or -1), sent[0].dtype
+            self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, _CPU, sent)
+            return
+        for member in self.members:
+            if member.sent is not None:
+                self._start_copy(member)
+        shared.copying.append(self)
+        shared.submit_copied(wait=False)
+
+    @staticmethod
+    def _start_copy(member: Member) -> None:
+        sent = member.sent
+        host = member.host
+        if host is None or host.shape != sent.shape or host.dtype != sent.dtype:
+            member.host = host = _tensors.host_room(sent)
+        elif member.event is not None:
+            # The copy back of the last step may have used another stream.
+            _tensors.wait_in_stream(sent, member.event)
+        member.event = _tensors.start_copy_to_host(sent, host)
+        member.is_staged = True
+
+    def has_arrived(self) -> bool:
+        return all(member.event.query() for member in self.members if member.sent is not None)
+
+    def submit(self) -> None:
+        """Waits for the copies to main memory, and starts the reduction there."""
+        flying = [member for member in self.members if member.sent is not None]
+        for member in flying:
+            member.event.synchronize()
+        hosts = [member.host for member in flying]
+        devices = {_tensors.device_number(member.sent) for member in flying}
+        # A group over several GPUs is one bucket of main memory like any other; the ranks compare one number.
+        entries = _tensors.entries(hosts, hosts)
+        self.handle = self.shared.submit(self.members[0].name, entries, self.grouped, min(devices), hosts)
+
+    def finish(self) -> None:
+        """Waits for the result."""
+        if self.handle is not None:
+            handle, self.handle = self.handle, None
+            _core.synchronize(handle)
+        for member in self.members:
+            member.finish(self.shared)

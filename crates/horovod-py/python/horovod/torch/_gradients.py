@@ -1,0 +1,154 @@
+"""Reduces the gradients of an optimizer's parameters while backward still computes the earlier ones. The distributed
+optimizer owns one reducer and enters; autograd enters the buckets by the hooks that are put on the parameters here.
+Waits in `wait` only.
+"""
+
+import weakref
+from typing import Any, Callable, Dict, List, Sequence, Union
+
+import torch
+
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.util import split_list
+from horovod.torch._buckets import Bucket, Member, Shared
+from horovod.torch._wrapping import Named
+from horovod.torch.functions import broadcast_object
+
+Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
+
+
+class GradientReducer:
+    """The buckets of one optimizer."""
+
+    def __init__(self, shared: Shared, named: Sequence[Named], groups: Groups) -> None:
+        self.shared = shared
+        self.buckets: List[Bucket] = []
+        self._abandoned: List[int] = []
+        self._hooks: List[Any] = []
+        # Hooks hold members and buckets, never the optimizer: when that goes, its hooks go.
+        weakref.finalize(self, _remove_hooks, self._hooks).atexit = False
+        trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        self._frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
+        self._fill_buckets(trained, groups)
+
+    def add(self, named: Sequence[Named]) -> None:
+        """More parameters, each in a bucket of its own."""
+        for name, parameter in named:
+            if parameter.requires_grad:
+                self._add_bucket([(name, parameter)], grouped=False)
+            else:
+                self._frozen.append((name, parameter))
+
+    def groups(self) -> List[List[torch.Tensor]]:
+        """The parameters that are reduced together."""
+        return [[member.parameter for member in bucket.members] for bucket in self.buckets if bucket.grouped]
+
+    def wait(self) -> None:
+        """Starts what no hook has started, waits for all of it and puts the results in place. When something failed,
+        the first cause is raised after everything has ended; the next step begins afresh.
+        """
+        self._adopt_thawed()
+        failures: List[Exception] = []
+
+        def attempt(work: Callable[[], None]) -> None:
+            # The other ranks wait for every gradient, also for those after one that failed here.
+            try:
+                work()
+            except Exception as cause:
+                failures.append(cause)
+
+        for bucket in self.buckets:
+            if not bucket.is_launched:
+                attempt(bucket.launch)
+        attempt(self.shared.submit_copied)
+        for bucket in self.shared.launched:
+            attempt(bucket.finish)
+        self.forget()
+        if failures:
+            raise failures[0]
+
+    def forget_passes(self) -> None:
+        """Counts passes anew for the gradients that are not on their way."""
+        for bucket in self.buckets:
+            if not bucket.is_launched:
+                bucket.reset()
+
+    def forget(self) -> None:
+        """Begins afresh without waiting. What is still in flight keeps its memory until it ends."""
+        self._abandoned += [bucket.handle for bucket in self.shared.launched if bucket.handle is not None]
+        self._abandoned = [handle for handle in self._abandoned if not _let_go(handle)]
+        self.shared.forget()
+        for bucket in self.buckets:
+            bucket.reset()
+
+    def _adopt_thawed(self) -> None:
+        if self._frozen:
+            frozen, self._frozen = self._frozen, []
+            self.add(frozen)
+
+    def _fill_buckets(self, named: List[Named], groups: Groups) -> None:
+        if isinstance(groups, int) and groups > 0:
+            for part in split_list(self._in_one_order(named), groups):
+                if part:
+                    self._add_bucket(part, grouped=True)
+            return
+        by_id: Dict[int, Named] = {id(parameter): (name, parameter) for name, parameter in named}
+        for group in groups or ():
+            # What is not trained by this optimizer, or not at all, has no gradient to wait for.
+            members = [by_id.pop(id(parameter)) for parameter in group if id(parameter) in by_id]
+            if members:
+                self._add_bucket(members, grouped=True)
+        for single in by_id.values():
+            self._add_bucket([single], grouped=False)
+
+    def _in_one_order(self, named: List[Named]) -> List[Named]:
+        """In the first member's order, whatever order this rank has: the groups have to be the same everywhere."""
+        process_set = self.shared.process_set
+        by_name = dict(named)
+        root = process_set.ranks[0]
+        order = broadcast_object(list(by_name), root, "DistributedOptimizer.groups", process_set)
+        if set(order) != set(by_name):
+            odd = sorted(set(order) ^ set(by_name))
+            raise ValueError(
+                f"The ranks do not train the same parameters: {odd} on some only. Groups need the same names "
+                "everywhere."
+            )
+        return [(name, by_name[name]) for name in order]
+
+    def _add_bucket(self, named: Sequence[Named], grouped: bool) -> None:
+        members = [Member(parameter, name) for name, parameter in named]
+        self.buckets.append(Bucket(self.shared, members, grouped))
+        for member in members:
+            self._hooks += _hook(member)
+
+
+def _hook(member: Member) -> List[Any]:
+    """Calls the member after each addition to its parameter's gradient. What has to live as long as the hook; the first
+    can remove it.
+    """
+    parameter = member.parameter
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return [parameter.register_post_accumulate_grad_hook(member.on_gradient)]
+    # Before PyTorch 2.1 the node that adds to the gradient is only reached through the graph of a view.
+    with torch.enable_grad():
+        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    return [accumulator.register_hook(member.on_gradient), accumulator]
+
+
+def _let_go(handle: int) -> bool:
+    """Whether an operation whose result nobody wants has ended; the engine then lets go of its memory."""
+    try:
+        if not _core.poll(handle):
+            return False
+        _core.synchronize(handle)
+        return True
+    except (ValueError, HorovodInternalError):
+        return True
+
+
+def _remove_hooks(hooks: List[Any]) -> None:
+    for hook in hooks:
+        if hasattr(hook, "remove"):
+            hook.remove()
+    hooks.clear()

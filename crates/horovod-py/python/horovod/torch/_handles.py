@@ -1,0 +1,100 @@
+"""Operations under way. The collectives start them here, users ask with `poll` and `synchronize`. Handles are the
+engine's numbers; what is kept beside them is how the result becomes tensors. Never waits but in `synchronize`.
+"""
+
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, process_set_id
+from horovod.torch import _tensors
+
+Finish = Callable[[List[torch.Tensor], List[Optional["_core.Output"]]], Any]
+"""Makes what `synchronize` returns, of the results and of what the engine says about them. Without one it is the
+result, or the tuple of a group's.
+"""
+
+_finishes: Dict[int, Callable[[List[Optional["_core.Output"]]], Any]] = {}
+
+
+def poll(handle: int) -> bool:
+    """Whether the operation has ended, so that `synchronize` would not wait. ValueError for a handle that is not in
+    use.
+    """
+    return _core.poll(handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Waits for the operation and returns its result; None for a handle that is not known or was synchronized before.
+
+    HorovodInternalError when the ranks could not do it together.
+    """
+    finish = _finishes.pop(handle, None)
+    if finish is None:
+        return None
+    return finish(_core.synchronize(handle))
+
+
+def start(
+    kind: int,
+    prefix: str,
+    name: Optional[str],
+    inputs: Sequence[torch.Tensor],
+    results: Sequence[Optional[torch.Tensor]],
+    process_set: ProcessSet,
+    finish: Optional[Finish] = None,
+    op: int = 1,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    root_rank: int = 0,
+    splits: Optional[Sequence[int]] = None,
+    grouped: bool = False,
+) -> int:
+    """Starts an operation: its handle. A result is the tensor to fill (that may be the input), or None where the engine
+    makes room.
+    """
+    numbers = {_tensors.device_number(tensor) for tensor in inputs}
+    if len(numbers) > 1:
+        raise HorovodInternalError("Tensors in list must be on same device.")
+    devices = [tensor.device for tensor in inputs]
+    device = numbers.pop()
+    for tensor in inputs:
+        _tensors.checked_dtype(tensor)
+    if device == _tensors.CPU:
+        hosts, places = list(inputs), list(results)
+    else:
+        hosts = _tensors.all_to_host(inputs)
+        # The copy is ours: the engine may compute in it.
+        places = [None if result is None else host for host, result in zip(hosts, results)]
+    handle = _core.submit(
+        kind,
+        prefix,
+        name,
+        _tensors.entries(hosts, places),
+        op,
+        prescale_factor,
+        postscale_factor,
+        root_rank,
+        splits,
+        process_set_id(process_set),
+        grouped,
+        device,
+        (hosts, places),
+    )
+
+    def collect(outputs: List[Optional["_core.Output"]]) -> Any:
+        tensors = []
+        for result, place, output, home in zip(results, places, outputs, devices):
+            if result is not None and place is not None:
+                tensors.append(_tensors.from_host(result, place))
+            else:
+                assert output is not None, "the engine makes room for what has none"
+                tensors.append(_tensors.take(output, home))
+        if finish is not None:
+            return finish(tensors, outputs)
+        return tuple(tensors) if grouped else tensors[0]
+
+    _finishes[handle] = collect
+    return handle

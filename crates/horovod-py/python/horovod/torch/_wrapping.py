@@ -1,0 +1,69 @@
+"""How an optimizer becomes another one of the same class. `DistributedOptimizer` enters with the optimizer of the user
+and one of the two behaviours. What belongs to the wrapping is in attributes that begin with `_hvd_`; everything else
+is shared with the plain optimizer.
+"""
+
+import copy
+from typing import Any, Dict, List, Tuple
+
+import torch
+
+Named = Tuple[str, torch.Tensor]
+
+_OWN = "_hvd_"
+# What PyTorch's schedulers put on the instance, over the method of the class, would hide ours.
+_METHODS_ON_INSTANCE = ("step", "zero_grad")
+
+
+def wrap(optimizer: torch.optim.Optimizer, behaviour: type) -> Any:
+    """An optimizer of a class of the same name, derived from the optimizer's, over the same parameters, options and
+    state.
+    """
+    plain = type(optimizer)
+    members = {"__module__": behaviour.__module__, "__doc__": plain.__doc__}
+    wrapped = object.__new__(type(plain.__name__, (behaviour, plain), members))
+    wrapped.__dict__.update(optimizer.__dict__)
+    for method in _METHODS_ON_INSTANCE:
+        wrapped.__dict__.pop(method, None)
+    wrapped._hvd_class = plain
+    wrapped._hvd_behaviour = behaviour
+    return wrapped
+
+
+class Wrapped:
+    """What both behaviours need. Stands before the optimizer's own class in the order of classes."""
+
+    _hvd_class: type
+    _hvd_behaviour: type
+    _hvd_names: Dict[int, str]
+    param_groups: List[Dict[str, Any]]
+
+    def _hvd_plain(self) -> Any:
+        """The optimizer without Horovod, sharing everything."""
+        plain = object.__new__(self._hvd_class)
+        theirs = {key: value for key, value in self.__dict__.items() if not key.startswith(_OWN)}
+        plain.__dict__.update(theirs)
+        for method in _METHODS_ON_INSTANCE:
+            plain.__dict__.pop(method, None)
+        return plain
+
+    def _hvd_distribute_like(self, other: Any, named: List[Named], twins: Dict[int, torch.Tensor]) -> None:
+        """Takes over the options of another one, for parameters that are copies (`twins`, by the id of the original) of
+        its.
+        """
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A file outlives the job: what is loaded from it is the plain optimizer. By protocol 1, because later ones
+        # insist on the object's own class.
+        return self._hvd_plain().__reduce_ex__(1)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        """A distributed optimizer for the copied parameters."""
+        plain = copy.deepcopy(self._hvd_plain(), memo)
+        old = [parameter for group in self.param_groups for parameter in group["params"]]
+        new = [parameter for group in plain.param_groups for parameter in group["params"]]
+        wrapped = wrap(plain, self._hvd_behaviour)
+        named = [(self._hvd_names[id(parameter)], twin) for parameter, twin in zip(old, new)]
+        wrapped._hvd_distribute_like(self, named, {id(parameter): twin for parameter, twin in zip(old, new)})
+        return wrapped

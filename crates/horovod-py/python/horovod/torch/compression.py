@@ -1,0 +1,67 @@
+"""How gradients travel: smaller on the wire, back in their own type afterwards. Users enter through `hvd.Compression`.
+Never touches a tensor that is not floating: a rounded integer would be a wrong one.
+"""
+
+from typing import Any, Optional, Tuple, Type
+
+import torch
+
+
+class Compressor:
+    """The interface. A compressor of one's own may be given wherever `compression` is asked for."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
+        """What is sent, and what `decompress` has to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """The result in the form that the caller gave."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor
+
+
+class _CastCompressor(Compressor):
+    wire_dtype: torch.dtype
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
+        if not tensor.dtype.is_floating_point or tensor.dtype == cls.wire_dtype:
+            return tensor, None
+        return tensor.to(cls.wire_dtype), tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor: torch.Tensor, ctx: Optional[torch.dtype]) -> torch.Tensor:
+        return tensor if ctx is None else tensor.to(ctx)
+
+
+class FP16Compressor(_CastCompressor):
+    """Sends floats as 16-bit IEEE floats: half the traffic of float32, three decimal digits, overflows past 65504."""
+
+    wire_dtype = torch.float16
+
+
+class BF16Compressor(_CastCompressor):
+    """Sends floats as bfloat16: half the traffic of float32, two decimal digits, the range of float32."""
+
+    wire_dtype = torch.bfloat16
+
+
+class Compression:
+    """The compressors to choose from."""
+
+    none: Type[Compressor] = NoneCompressor
+    fp16: Type[Compressor] = FP16Compressor
+    bf16: Type[Compressor] = BF16Compressor

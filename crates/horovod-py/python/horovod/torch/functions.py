@@ -1,0 +1,161 @@
+"""Brings ranks to one state: parameters, an optimizer's state, any Python object. Scripts enter before training,
+elastic ones after every reset. Never leaves a rank with a mixture: what the root has is what all have afterwards.
+"""
+
+import ctypes
+from collections import Counter
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
+
+import cloudpickle
+import torch
+
+from horovod.common import basics
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.torch._exchanges import allgather_async, broadcast_async_
+from horovod.torch._handles import synchronize
+
+
+def broadcast_parameters(
+    params: Union[Dict[str, torch.Tensor], List[torch.Tensor], List[Tuple[str, torch.Tensor]]], root_rank: int
+) -> None:
+    """Gives all ranks the root's values, in place. Takes `model.state_dict()`, `dict(model.named_parameters())`, or a
+    list of tensors or of (name, tensor).
+    """
+    if isinstance(params, dict):
+        named = sorted(params.items())
+    elif isinstance(params, list):
+        named = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}")
+    _broadcast_all(named, root_rank)
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[torch.nn.Module] = None
+) -> None:
+    """Gives all ranks the root's state of the optimizer and its options (learning rate and so on).
+
+    The root describes its state, so the other ranks need have none or may have another one. A state that is still empty
+    stays empty: the first step then begins like that of a single process. `model` is not needed here; it is taken
+    because Horovod takes it.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        # It keeps its history in lists that grow with the steps, and expects it at one device.
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    is_root = basics.rank() == root_rank
+    state_dict = optimizer.state_dict()
+    described, found = _describe(state_dict["state"]) if is_root else (None, [])
+    message = (described, state_dict["param_groups"]) if is_root else None
+    described, groups = broadcast_object(message, root_rank, name="broadcast_optimizer_state")
+    if is_root:
+        tensors = found
+    else:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        device = parameters[0].device if parameters else torch.device("cpu")
+        state_dict, tensors = _rebuild(described, groups, device)
+    occurrences: Counter = Counter()
+    named = []
+    for key, tensor in tensors:
+        occurrences[key] += 1
+        named.append((f"{key}.{occurrences[key]}", tensor))
+    _broadcast_all(named, root_rank)
+    if not is_root:
+        optimizer.load_state_dict(state_dict)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """The root's object on every rank of the set, by cloudpickle. What the others pass is not looked at: None will do.
+    """
+    # Not the type's name, which may differ between ranks.
+    name = "broadcast_object" if name is None else name
+    if basics.rank() == root_rank:
+        sent = _pickled(obj)
+        length = torch.tensor([sent.numel()])
+        synchronize(broadcast_async_(length, root_rank, f"{name}.sz", process_set))
+        synchronize(broadcast_async_(sent, root_rank, f"{name}.t", process_set))
+        return obj
+    length = torch.zeros(1, dtype=torch.int64)
+    synchronize(broadcast_async_(length, root_rank, f"{name}.sz", process_set))
+    received = torch.empty(int(length.item()), dtype=torch.uint8)
+    synchronize(broadcast_async_(received, root_rank, f"{name}.t", process_set))
+    return _unpickled(received)
+
+
+def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> List[Any]:
+    """The objects of all ranks of the set, in their order, by cloudpickle."""
+    name = "allgather_object" if name is None else name
+    sent = _pickled(obj)
+    lengths = synchronize(allgather_async(torch.tensor([sent.numel()]), f"{name}.sz", process_set))
+    gathered = synchronize(allgather_async(sent, f"{name}.t", process_set))
+    return [_unpickled(part) for part in torch.split(gathered, lengths.tolist())]
+
+
+class _Place(NamedTuple):
+    """Stands in the description of a state where a tensor is."""
+
+    key: str
+    shape: Tuple[int, ...]
+    dtype: torch.dtype
+    on_cpu: bool
+
+
+def _describe(state: Dict[Any, Any]) -> Tuple[Any, List[Tuple[str, torch.Tensor]]]:
+    """The state with places instead of tensors, and the tensors in the order of their places."""
+    tensors: List[Tuple[str, torch.Tensor]] = []
+
+    def describe(value: Any, key: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            tensors.append((key, value))
+            return _Place(key, tuple(value.shape), value.dtype, value.device.type == "cpu")
+        if isinstance(value, dict):
+            return {inner: describe(held, str(inner)) for inner, held in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(describe(held, key) for held in value)
+        return value
+
+    return describe(state, "state"), tensors
+
+
+def _rebuild(
+    described: Any, groups: List[Dict[str, Any]], device: torch.device
+) -> Tuple[Dict[str, Any], List[Tuple[str, torch.Tensor]]]:
+    """A state dict with room where the root has tensors, and that room in the order of the places."""
+    tensors: List[Tuple[str, torch.Tensor]] = []
+
+    def rebuild(value: Any) -> Any:
+        if isinstance(value, _Place):
+            room = torch.zeros(value.shape, dtype=value.dtype, device="cpu" if value.on_cpu else device)
+            tensors.append((value.key, room))
+            return room
+        if isinstance(value, dict):
+            return {inner: rebuild(held) for inner, held in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(rebuild(held) for held in value)
+        return value
+
+    return {"state": rebuild(described), "param_groups": groups}, tensors
+
+
+def _broadcast_all(named: Iterable[Tuple[Optional[str], torch.Tensor]], root_rank: int) -> None:
+    """All at once, then waits. Tensors whose elements do not lie in order go by a copy that does."""
+    started = []
+    for name, tensor in named:
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(f"invalid params: {name} is of type {type(tensor)}, but only tensors can be broadcast")
+        sent = tensor.detach().contiguous()
+        started.append((broadcast_async_(sent, root_rank, name), tensor, sent))
+    for handle, tensor, sent in started:
+        synchronize(handle)
+        if sent.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(sent)
+
+
+def _pickled(obj: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
+
+
+def _unpickled(received: torch.Tensor) -> Any:
+    return cloudpickle.loads(ctypes.string_at(received.data_ptr(), received.numel()))

@@ -1,0 +1,218 @@
+"""The collectives of `horovod.torch`. Everything that computes or moves tensors between ranks is here; the forms that
+wait and return a new tensor have gradients. `horovod.torch` re-exports it all; the name of this module is Horovod's.
+"""
+
+from typing import Any, List, Optional, Sequence, Tuple, Type, Union
+
+import torch
+
+from horovod import _core
+from horovod.common.basics import (  # noqa: F401
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+from horovod.torch import _autograd
+from horovod.torch._exchanges import (  # noqa: F401
+    Splits,
+    allgather_async,
+    alltoall_async,
+    broadcast_async,
+    broadcast_async_,
+    checked_group,
+    grouped_allgather_async,
+)
+from horovod.torch._handles import poll, synchronize  # noqa: F401
+from horovod.torch._reductions import (  # noqa: F401
+    allreduce_async,
+    allreduce_async_,
+    check_num_rank_power_of_2,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter_async,
+    handle_average_backwards_compatibility,
+    reducescatter_async,
+    sparse_allreduce_async,
+)
+from horovod.torch.compression import Compression, Compressor
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    compression: Type[Compressor] = Compression.none,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """The tensor reduced over all ranks of the set: averaged, when no op is given. Its gradient is reduced in the same
+    way.
+    """
+    op = handle_average_backwards_compatibility(op, average)
+    sent, context = compression.compress(tensor)
+    reduced = _autograd.Allreduce.apply(name, op, (prescale_factor, postscale_factor), process_set, sent)
+    return compression.decompress(reduced, context)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduces the tensor in place. Has no gradient."""
+    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    compression: Type[Compressor] = Compression.none,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> List[torch.Tensor]:
+    """The tensors reduced over all ranks of the set, all or none."""
+    op = handle_average_backwards_compatibility(op, average)
+    sent, contexts = _compress(compression, tensors)
+    reduced = _autograd.GroupedAllreduce.apply(name, op, (prescale_factor, postscale_factor), process_set, *sent)
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    op: Optional[int] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Tuple[torch.Tensor, ...]:
+    """Reduces the tensors in place, all or none. Has no gradient."""
+    return synchronize(
+        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+    )
+
+
+def allgather(
+    tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """The rows of all ranks of the set in their order. Ranks may have different numbers of rows."""
+    return _autograd.Allgather.apply(name, process_set, tensor)
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> Tuple[torch.Tensor, ...]:
+    """Gathers the tensors, all or none."""
+    return _autograd.GroupedAllgather.apply(name, process_set, *checked_group(tensors))
+
+
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """The root's tensor on every rank of the set. The root is a global rank."""
+    return _autograd.Broadcast.apply(name, root_rank, process_set, tensor)
+
+
+def broadcast_(
+    tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
+    """Puts the root's values in place of this rank's. Has no gradient."""
+    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+
+
+def alltoall(
+    tensor: torch.Tensor,
+    splits: Splits = None,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
+    """Sends `splits[i]` rows to rank i of the set, equally many to each without splits. The rows that came, ordered by
+    sender; with splits also how many came from each.
+    """
+    output, received = _autograd.Alltoall.apply(name, splits, process_set, tensor)
+    return output if splits is None else (output, received)
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: Optional[str] = None,
+    compression: Type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """This rank's share of the rows of the reduced tensor. The first ranks get one row more when they do not divide
+    evenly.
+    """
+    sent, context = compression.compress(tensor)
+    scales = (prescale_factor, postscale_factor)
+    return compression.decompress(_autograd.Reducescatter.apply(name, op, scales, process_set, sent), context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: Optional[str] = None,
+    compression: Type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> List[torch.Tensor]:
+    """This rank's share of the rows of each reduced tensor, all or none."""
+    sent, contexts = _compress(compression, tensors)
+    scales = (prescale_factor, postscale_factor)
+    reduced = _autograd.GroupedReducescatter.apply(name, op, scales, process_set, *sent)
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
+
+
+def join(device: int = -1) -> int:
+    """This rank has no more data: it gives zeros to the others' allreduces until all have joined. The rank that joined
+    last.
+    """
+    return _core.join()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Waits for all ranks of the set."""
+    _core.barrier(process_set_id(process_set))
+
+
+def _compress(compression: Type[Compressor], tensors: Sequence[torch.Tensor]) -> Tuple[List[torch.Tensor], List[Any]]:
+    pairs = [compression.compress(tensor) for tensor in checked_group(tensors)]
+    return [sent for sent, _ in pairs], [context for _, context in pairs]
