@@ -5,10 +5,7 @@
 //! their stack, which would abort the process when it meets frames of Rust. So they do not come back: from [`leave`] on they wait
 //! until the process is gone.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -18,8 +15,8 @@ const SLICE: Duration = Duration::from_millis(100);
 /// How long the exit waits for threads that are just coming back.
 const COMING_BACK: Duration = Duration::from_secs(1);
 
-/// The thread that ends the interpreter, once it does.
-static LEAVING: Mutex<Option<ThreadId>> = Mutex::new(None);
+/// The thread that ends the interpreter, once it does; 0 before. Not behind a lock: it is read without the GIL, also while others fork.
+static LEAVING: AtomicUsize = AtomicUsize::new(0);
 /// Threads that have seen nobody leave and are about to take the GIL.
 static N_RETURNING: AtomicUsize = AtomicUsize::new(0);
 
@@ -55,7 +52,7 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
 
 /// From the interpreter's exit: no other thread comes back from waiting.
 pub fn leave(py: Python<'_>) {
-    *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
+    LEAVING.store(this_thread(), Ordering::SeqCst);
     let deadline = Instant::now() + COMING_BACK;
     py.detach(|| {
         while N_RETURNING.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
@@ -66,11 +63,17 @@ pub fn leave(py: Python<'_>) {
 
 /// In a forked child, which has one thread only.
 pub fn forget() {
-    *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    LEAVING.store(0, Ordering::SeqCst);
     N_RETURNING.store(0, Ordering::SeqCst);
 }
 
 fn is_left_behind() -> bool {
-    let leaving = *LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
-    leaving.is_some_and(|leaving| leaving != std::thread::current().id())
+    let leaving = LEAVING.load(Ordering::SeqCst);
+    leaving != 0 && leaving != this_thread()
+}
+
+/// No two threads that live have something at one address.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
