@@ -1,0 +1,128 @@
+"""The state of a training with PyTorch: models, optimizers and samplers beside plain objects. Entered through
+`horovod.torch.elastic`. For each kind of value there is a handler that knows how to save, restore and sync it; users
+may add kinds."""
+
+import copy
+from typing import Any, Dict, List, Optional, Tuple, Type
+
+import torch
+
+import horovod.torch as hvd
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic.sampler import ElasticSampler
+
+
+class StateHandler:
+    """Keeps a copy of one value, which stays the same object."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        # A copy again: loading may take over the memory it is given.
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        """Collective: rank 0's, then saved."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+
+class ModelStateHandler(StateHandler):
+    def sync(self) -> None:
+        hvd.broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(StateHandler):
+    def sync(self) -> None:
+        hvd.broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SamplerStateHandler(StateHandler):
+    def sync(self) -> None:
+        self.value.load_state_dict(hvd.broadcast_object(self.value.state_dict(), root_rank=0))
+        self.save()
+
+
+Registry = List[Tuple[type, Type[StateHandler]]]
+
+_handler_registry: Registry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> Registry:
+    """Kinds of values and their handlers; the first that fits is used."""
+    return _handler_registry
+
+
+def set_handler_registry(registry: Registry) -> None:
+    global _handler_registry
+    _handler_registry = registry
+
+
+class TorchState(ObjectState):
+    """A model, an optimizer, and whatever else the keywords name: modules, optimizers and ElasticSamplers by their
+    state, other things as plain objects. All are attributes; assigning a new model, optimizer or sampler saves it."""
+
+    _handlers: Dict[str, StateHandler]
+
+    def __init__(
+        self, model: Optional[torch.nn.Module] = None, optimizer: Optional[torch.optim.Optimizer] = None, **kwargs: Any
+    ) -> None:
+        if model is not None:
+            kwargs["model"] = model
+        if optimizer is not None:
+            kwargs["optimizer"] = optimizer
+        handlers = {
+            name: handler for name, handler in ((name, _handler_for(kwargs[name])) for name in kwargs) if handler
+        }
+        object.__setattr__(self, "_handlers", handlers)
+        for name, handler in handlers.items():
+            object.__setattr__(self, name, handler.value)
+        plain = {name: value for name, value in kwargs.items() if name not in handlers}
+        super().__init__(hvd.broadcast_object, hvd.rank, **plain)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for _, handler in sorted(self._handlers.items()):
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        # Samples are dealt out to other ranks than before.
+        for handler in self._handlers.values():
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.reset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name in self._handlers:
+            self._handlers[name].set_value(value)
+
+
+def _handler_for(value: Any) -> Optional[StateHandler]:
+    for kind, handler in _handler_registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None

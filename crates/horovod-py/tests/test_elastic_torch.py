@@ -1,0 +1,187 @@
+"""TorchState and ElasticSampler, and training with PyTorch that goes on after a failure. Run on 1, 2 and 4 ranks with
+spmd.py."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import horovod.torch as hvd
+from horovod.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
+
+
+@pytest.fixture(autouse=True)
+def engine():
+    hvd.init()
+    yield
+    hvd.barrier()
+    hvd.shutdown()
+
+
+def _model(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+
+
+def _weights(model):
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
+
+
+def _step(model, optimizer, seed):
+    torch.manual_seed(seed)
+    optimizer.zero_grad()
+    model(torch.randn(8, 3)).square().mean().backward()
+    optimizer.step()
+
+
+def test_a_model_and_its_optimizer_come_back():
+    model = _model(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
+    _step(model, optimizer, 1)
+    state.batch = 1
+    state.commit()
+    saved = _weights(model).clone()
+    _step(model, optimizer, 2)
+    expected = _weights(model).clone()
+    state.batch = 2
+    assert not torch.equal(saved, expected)
+    for _ in range(2):
+        state.restore()
+        assert state.batch == 1 and torch.equal(_weights(model), saved)
+        _step(model, optimizer, 2)
+        assert torch.equal(_weights(model), expected), "the momentum came back too"
+
+
+def test_sync_gives_all_ranks_what_rank_0_has():
+    model = _model(hvd.rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + hvd.rank()), momentum=0.9)
+    _step(model, optimizer, hvd.rank())
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=hvd.rank())
+    state.sync()
+    reference = _model(0)
+    _step(reference, torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9), 0)
+    assert torch.equal(_weights(model), _weights(reference))
+    assert optimizer.param_groups[0]["lr"] == 0.1 and state.epoch == 0
+    state.restore()
+    assert torch.equal(_weights(model), _weights(reference)), "sync saves"
+
+
+def test_assigning_a_model_saves_it():
+    state = hvd.elastic.TorchState(model=_model(0), step=3)
+    other = _model(1)
+    state.model = other
+    before = _weights(other).clone()
+    with torch.no_grad():
+        other[0].weight.zero_()
+    state.restore()
+    assert state.model is other and torch.equal(_weights(other), before)
+
+
+def test_users_add_kinds_of_values():
+    class Counter:
+        n = 0
+
+        def state_dict(self):
+            return {"n": self.n}
+
+        def load_state_dict(self, state):
+            self.n = state["n"]
+
+    class CounterHandler(StateHandler):
+        def sync(self):
+            self.value.load_state_dict(hvd.broadcast_object(self.value.state_dict()))
+            self.save()
+
+    before = get_handler_registry()
+    set_handler_registry([(Counter, CounterHandler), *before])
+    try:
+        counter = Counter()
+        counter.n = hvd.rank() + 5
+        state = hvd.elastic.TorchState(counter=counter)
+        state.sync()
+        assert counter.n == 5 and state.counter is counter
+    finally:
+        set_handler_registry(before)
+
+
+def test_training_goes_on_after_a_failure():
+    """With the failing operation among those of a wrapped optimizer; the result is that of a training without a
+    failure."""
+
+    def train_on(model, optimizer, seed):
+        _step(model, optimizer, seed * 100 + hvd.rank())
+
+    def new():
+        model = _model(0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        return model, hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    expected, optimizer = new()
+    for batch in range(6):
+        train_on(expected, optimizer, batch)
+
+    model, optimizer = new()
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
+    begun = []
+
+    @hvd.elastic.run
+    def train(state):
+        begun.append(state.batch)
+        while state.batch < 6:
+            if state.batch == 3 and len(begun) == 1:
+                # Some gradients are under way when the last rank leaves.
+                model(torch.randn(8, 3)).square().mean().backward()
+                if hvd.rank() == hvd.size() - 1:
+                    hvd.shutdown()
+                hvd.allreduce(torch.ones(3), name="nobody there")
+            train_on(model, optimizer, state.batch)
+            state.batch += 1
+            state.commit()
+
+    train(state)
+    assert begun == [0, 3]
+    # Not the statistics of batch norm: those are each rank's own, until the sync after the failure.
+    for seen, wanted in zip(model.parameters(), expected.parameters()):
+        assert torch.allclose(seen, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_a_sampler_deals_out_every_sample():
+    for n_samples, shuffle in [(20, True), (7, False), (1, True), (0, True)]:
+        sampler = hvd.elastic.ElasticSampler(range(n_samples), shuffle=shuffle, seed=3)
+        mine = list(sampler)
+        assert len(mine) == len(sampler) == -(-n_samples // hvd.size())
+        everyones = hvd.allgather_object(mine)
+        dealt = [everyones[rank][step] for step in range(len(mine)) for rank in range(hvd.size())]
+        order = list(range(n_samples))
+        if shuffle:
+            random.Random(3).shuffle(order)
+        assert dealt[:n_samples] == order
+        assert set(dealt[n_samples:]) <= set(order), "what is repeated are samples"
+
+
+def test_a_sampler_goes_on_with_the_rest():
+    sampler = hvd.elastic.ElasticSampler(range(64), seed=1)
+    order = list(range(64))
+    random.Random(1).shuffle(order)
+    state = hvd.elastic.TorchState(sampler=sampler)
+    sampler.record_batch(0, 4)
+    state.commit()
+    sampler.record_batch(1, 4)
+    state.restore()
+    assert sampler.state_dict() == {"epoch": 0, "processed_num": 4 * hvd.size()}
+    assert sampler.remaining_indices == order[4 * hvd.size() :]
+    state.on_reset()
+    assert len(sampler) == (64 - 4 * hvd.size()) // hvd.size()
+    sampler.set_epoch(1)
+    order = list(range(64))
+    random.Random(2).shuffle(order)
+    assert sampler.remaining_indices == order and sampler.state_dict() == {"epoch": 1, "processed_num": 0}
+
+
+def test_rank_0s_place_in_the_data_counts():
+    sampler = hvd.elastic.ElasticSampler(range(64))
+    sampler.record_batch(0, 1 + hvd.rank())
+    hvd.elastic.TorchState(sampler=sampler).sync()
+    assert sampler.processed_num == hvd.size()
