@@ -127,14 +127,16 @@ def get_run_command(
 def exec_command_fn(settings: Settings) -> ExecCommand:
     """Starts processes here or by ssh, as their slot's host demands."""
     out, err = Console(sys.stdout), Console(sys.stderr)
-    n_digits = len(str(sum(host.slots for host in hosts.parse_hosts(settings.hosts or "")) - 1))
-    is_local: Dict[str, bool] = {}
+    job_hosts = hosts.parse_hosts(settings.hosts or "")
+    n_digits = len(str(sum(host.slots for host in job_hosts) - 1))
+    # Asked once: a name server may be slow.
+    is_local = {name: network.is_local(name) for name in {host.hostname for host in job_hosts}}
 
     def exec_command(command: str, slot: SlotInfo, env: Mapping[str, str], stops: Stops) -> int:
         copies = Path(settings.output_filename) / f"rank.{slot.rank:0{n_digits}}" if settings.output_filename else None
         shell: Sequence[str] = ("/bin/sh",)
         script = None
-        if not is_local.setdefault(slot.hostname, network.is_local(slot.hostname)):
+        if not is_local[slot.hostname]:
             shell = remote.get_ssh_command(
                 slot.hostname, port=settings.ssh_port, identity_file=settings.ssh_identity_file
             )
