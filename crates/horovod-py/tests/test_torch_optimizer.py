@@ -224,6 +224,41 @@ def test_sparse_gradients(sparse_as_dense, groups):
         assert model["table"].weight.grad.is_sparse != sparse_as_dense
 
 
+@together
+def test_a_sparse_gradient_that_one_rank_does_not_have():
+    table = nn.Embedding(5, 2, sparse=True)
+    hvd.broadcast_parameters(table.state_dict(), 0)
+    start = table.weight.detach().clone()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=1.0), [("table", table.weight)])
+    for step in range(2):
+        optimizer.zero_grad(set_to_none=True)
+        if RANK == 0 or step == 0:
+            table(torch.tensor([1])).sum().backward()
+        optimizer.step()
+    expected = start.clone()
+    expected[1] -= 1.0 + 1.0 / SIZE
+    torch.testing.assert_close(table.weight.detach(), expected)
+
+
+def test_a_compressor_of_ones_own():
+    class Negative(hvd.Compression.none):
+        """Works in place: what comes out has to be turned again all the same."""
+
+        @staticmethod
+        def compress(tensor):
+            return tensor.neg_(), "negative"
+
+        @staticmethod
+        def decompress(tensor, ctx):
+            assert ctx == "negative"
+            return tensor.neg()
+
+    model = network()
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), compression=Negative)
+    train(model, optimizer, OWN_BATCHES)
+    equal(model, serial(sgd))
+
+
 def test_channels_last_gradients():
     def convolution():
         torch.manual_seed(5)

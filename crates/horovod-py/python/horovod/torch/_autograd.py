@@ -166,7 +166,7 @@ class GroupedReducescatter(Function):
 
 def _reducescatter_factor(op: int, scales: Scales, process_set: ProcessSet) -> float:
     prescale, postscale = scales
-    return prescale * postscale * (process_set.size() if op == Sum else 1)
+    return prescale * postscale * ((process_set.size() or 1) if op == Sum else 1)
 
 
 def _own_rows(

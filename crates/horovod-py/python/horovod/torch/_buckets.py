@@ -1,9 +1,6 @@
 """Gradients on their way. A bucket holds what is reduced together: one parameter, or a group. Autograd enters through
 `Member.on_gradient`; `_gradients` makes the buckets and waits for them. Never frees or replaces a gradient that is
-in flight.
-
-`on_gradient` runs once for each parameter and pass, between kernels of backward, so it does nothing that could have
-been done before: a gradient that lies where it lay in the last step is submitted by the entry made then.
+in flight. The quick way for the usual gradient is in `_lone`.
 """
 
 from typing import Any, Callable, List, Optional, Tuple, Type
@@ -16,10 +13,6 @@ from horovod.common.process_sets import ProcessSet, process_set_id
 from horovod.torch import _tensors
 from horovod.torch._reductions import sparse_allreduce_async
 from horovod.torch.compression import Compression, Compressor
-
-_submit = _core.submit
-_ALLREDUCE = _core.ALLREDUCE
-_CPU = _tensors.CPU
 
 
 class Shared:
@@ -67,7 +60,9 @@ class Shared:
             number = process_set_id(self.process_set)  # Says what is wrong with it.
         prefix = "grouped_allreduce" if grouped else "allreduce"
         scales = (self.prescale, self.postscale)
-        return _submit(_ALLREDUCE, prefix, name, tensors, self.op, *scales, 0, None, number, grouped, device, keep)
+        return _core.submit(
+            _core.ALLREDUCE, prefix, name, tensors, self.op, *scales, 0, None, number, grouped, device, keep
+        )
 
     def submit_copied(self, wait: bool = True) -> None:
         """Submits what has arrived in main memory; all of it, when it may wait."""
@@ -88,6 +83,7 @@ class Member:
         "context",
         "gathered",
         "is_staged",
+        "n_sparse",
         "host",
         "event",
     )
@@ -97,9 +93,18 @@ class Member:
         self.name = name
         self.bucket: "Bucket" = None  # type: ignore[assignment]
         self.remaining = 0
-        self.host: Optional[torch.Tensor] = None
+        self.host: Any = None
+        """Main memory for the gradient of a GPU; kept for the next step."""
         self.event: Any = None
-        self.forget()
+        self.gradient: Any = None
+        """Where the result goes."""
+        self.sent: Any = None
+        """What travels: the gradient itself, or what was made of it. Reduced in place."""
+        self.context: Any = None
+        self.gathered: Optional[Callable[[], torch.Tensor]] = None
+        self.is_staged = False
+        self.n_sparse: Optional[int] = None
+        """Of a parameter whose gradients are sparse: how many of their dimensions."""
 
     def on_gradient(self, *_: Any) -> None:
         """Autograd has added to the parameter's gradient."""
@@ -123,8 +128,7 @@ class Member:
         """
         gradient = self.parameter.grad
         if gradient is None:
-            # Another rank may have computed one: this rank's part is zero.
-            gradient = self.parameter.grad = torch.zeros_like(self.parameter, requires_grad=False)
+            gradient = self.parameter.grad = self._nothing()
         if gradient.requires_grad:
             raise AssertionError(
                 f"The gradient of {self.name} is part of a graph (backward(create_graph=True)): it cannot be reduced "
@@ -132,12 +136,22 @@ class Member:
             )
         if gradient.layout is not torch.strided:
             if not shared.sparse_as_dense:
+                self.n_sparse = gradient.sparse_dim()
                 self.gathered = sparse_allreduce_async(gradient, self.name, shared.op, shared.process_set)
                 return None
             gradient = gradient.to_dense()
         sent, self.context = shared.compression.compress(gradient)
         self.gradient, self.sent = gradient, sent.contiguous()
         return self.sent
+
+    def _nothing(self) -> torch.Tensor:
+        """This rank's part when it computed no gradient, but another one may have: zero, in the form it had before."""
+        parameter = self.parameter.detach()
+        if self.n_sparse is None:
+            return torch.zeros_like(parameter)
+        indices = torch.empty((self.n_sparse, 0), dtype=torch.int64, device=parameter.device)
+        values = parameter.new_empty((0, *parameter.shape[self.n_sparse :]))
+        return torch.sparse_coo_tensor(indices, values, parameter.shape)
 
     def finish(self, shared: Shared) -> None:
         """Puts the result where the optimizer looks for it."""
@@ -148,17 +162,16 @@ class Member:
         if self.is_staged:
             _tensors.from_host(self.sent, self.host)
             self.event = _tensors.mark(self.sent)
-        if self.sent is not gradient:
+        result = shared.compression.decompress(self.sent, self.context)
+        if result is not gradient:
             with torch.no_grad():
-                gradient.copy_(shared.compression.decompress(self.sent, self.context))
+                gradient.copy_(result)
         if parameter.grad is not gradient:
             parameter.grad = gradient
 
     def forget(self) -> None:
-        self.gradient: Any = None
-        self.sent: Any = None
-        self.context: Any = None
-        self.gathered: Optional[Callable[[], torch.Tensor]] = None
+        """Lets go of the gradient."""
+        self.gradient = self.sent = self.context = self.gathered = None
         self.is_staged = False
 
 
@@ -171,16 +184,20 @@ class Bucket:
         self.grouped = grouped
         self.handle: Optional[int] = None
         self.is_launched = False
-        # The entry of the last step, for a gradient that lies in the same place again.
+        self.entry: Tuple[_tensors.Entry, ...] = ()
+        """What was submitted last, and of its first tensor where it lay and what it was."""
         self.address = 0
         self.dtype: Optional[torch.dtype] = None
-        self.entry: Tuple[_tensors.Entry, ...] = ()
         for member in members:
             member.bucket = self
         self.reset()
 
     def reset(self) -> None:
         """Ready for the gradients of the next step."""
+        if self.handle is not None:
+            # Nobody waited for it: what it uses is no longer ours.
+            for member in self.members:
+                member.host = None
         self.handle = None
         self.is_launched = False
         self.missing = len(self.members)
@@ -189,27 +206,7 @@ class Bucket:
             member.forget()
 
     def launch(self) -> None:
-        shared = self.shared
-        if shared.sends_as_is and not self.grouped:
-            member = self.members[0]
-            gradient = member.parameter.grad
-            # The usual case: as in the last step. Whatever is different is looked at closely below.
-            if (
-                gradient is not None
-                and not gradient.is_sparse
-                and gradient.data_ptr() == self.address
-                and gradient.dtype is self.dtype
-                and gradient.is_contiguous()
-                and not gradient.requires_grad
-            ):
-                member.gradient = member.sent = gradient
-                self.handle = shared.submit(member.name, self.entry, False, _CPU, gradient)
-                self.is_launched = True
-                shared.launched.append(self)
-                return
-        self._launch_carefully()
-
-    def _launch_carefully(self) -> None:
+        """Starts the reduction of all members, with zeros for those without a gradient."""
         shared = self.shared
         sent = [tensor for tensor in (member.prepare(shared) for member in self.members) if tensor is not None]
         for tensor in sent:
@@ -221,7 +218,7 @@ class Bucket:
         if all(tensor.device.type == "cpu" for tensor in sent):
             self.entry = _tensors.entries(sent, sent)
             self.address, self.dtype = (sent[0].data_ptr() or -1), sent[0].dtype
-            self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, _CPU, sent)
+            self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, _tensors.CPU, sent)
             return
         for member in self.members:
             if member.sent is not None:

@@ -12,6 +12,7 @@ from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import split_list
 from horovod.torch._buckets import Bucket, Member, Shared
+from horovod.torch._lone import Lone
 from horovod.torch._wrapping import Named
 from horovod.torch.functions import broadcast_object
 
@@ -49,21 +50,25 @@ class GradientReducer:
         the first cause is raised after everything has ended; the next step begins afresh.
         """
         self._adopt_thawed()
+        shared = self.shared
         failures: List[Exception] = []
-
-        def attempt(work: Callable[[], None]) -> None:
-            # The other ranks wait for every gradient, also for those after one that failed here.
-            try:
-                work()
-            except Exception as cause:
-                failures.append(cause)
-
         for bucket in self.buckets:
             if not bucket.is_launched:
-                attempt(bucket.launch)
-        attempt(self.shared.submit_copied)
-        for bucket in self.shared.launched:
-            attempt(bucket.finish)
+                # The other ranks wait for every gradient, also for those after one that fails here.
+                try:
+                    bucket.launch()
+                except Exception as cause:
+                    failures.append(cause)
+        while shared.copying:
+            try:
+                shared.submit_copied()
+            except Exception as cause:
+                failures.append(cause)
+        for bucket in shared.launched:
+            try:
+                bucket.finish()
+            except Exception as cause:
+                failures.append(cause)
         self.forget()
         if failures:
             raise failures[0]
@@ -88,11 +93,13 @@ class GradientReducer:
             self.add(frozen)
 
     def _fill_buckets(self, named: List[Named], groups: Groups) -> None:
-        if isinstance(groups, int) and groups > 0:
-            for part in split_list(self._in_one_order(named), groups):
-                if part:
-                    self._add_bucket(part, grouped=True)
-            return
+        if isinstance(groups, int):
+            if groups > 0:
+                for part in split_list(self._in_one_order(named), groups):
+                    if part:
+                        self._add_bucket(part, grouped=True)
+                return
+            groups = None
         by_id: Dict[int, Named] = {id(parameter): (name, parameter) for name, parameter in named}
         for group in groups or ():
             # What is not trained by this optimizer, or not at all, has no gradient to wait for.
@@ -106,8 +113,8 @@ class GradientReducer:
         """In the first member's order, whatever order this rank has: the groups have to be the same everywhere."""
         process_set = self.shared.process_set
         by_name = dict(named)
-        root = process_set.ranks[0]
-        order = broadcast_object(list(by_name), root, "DistributedOptimizer.groups", process_set)
+        assert process_set.ranks, "a registered set has members"
+        order = broadcast_object(list(by_name), process_set.ranks[0], "DistributedOptimizer.groups", process_set)
         if set(order) != set(by_name):
             odd = sorted(set(order) ^ set(by_name))
             raise ValueError(
@@ -118,22 +125,26 @@ class GradientReducer:
 
     def _add_bucket(self, named: Sequence[Named], grouped: bool) -> None:
         members = [Member(parameter, name) for name, parameter in named]
+        if self.shared.sends_as_is and not grouped:
+            lone = Lone(self.shared, members[0])
+            self.buckets.append(lone)
+            self._hooks += _hook(members[0].parameter, lone.on_gradient)
+            return
         self.buckets.append(Bucket(self.shared, members, grouped))
         for member in members:
-            self._hooks += _hook(member)
+            self._hooks += _hook(member.parameter, member.on_gradient)
 
 
-def _hook(member: Member) -> List[Any]:
-    """Calls the member after each addition to its parameter's gradient. What has to live as long as the hook; the first
+def _hook(parameter: torch.Tensor, called: Callable[..., None]) -> List[Any]:
+    """Calls after each addition to its parameter's gradient. What has to live as long as the hook; the first
     can remove it.
     """
-    parameter = member.parameter
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
-        return [parameter.register_post_accumulate_grad_hook(member.on_gradient)]
+        return [parameter.register_post_accumulate_grad_hook(called)]
     # Before PyTorch 2.1 the node that adds to the gradient is only reached through the graph of a view.
     with torch.enable_grad():
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-    return [accumulator.register_hook(member.on_gradient), accumulator]
+    return [accumulator.register_hook(called), accumulator]
 
 
 def _let_go(handle: int) -> bool:

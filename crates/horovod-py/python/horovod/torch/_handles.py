@@ -34,7 +34,9 @@ def synchronize(handle: int) -> Any:
     finish = _finishes.pop(handle, None)
     if finish is None:
         return None
-    return finish(_core.synchronize(handle))
+    # None: the engine has forgotten it, with the job that it belonged to.
+    outputs = _core.synchronize(handle)
+    return None if outputs is None else finish(outputs)
 
 
 def start(

@@ -21,7 +21,7 @@ def wrap(optimizer: torch.optim.Optimizer, behaviour: type) -> Any:
     """
     plain = type(optimizer)
     members = {"__module__": behaviour.__module__, "__doc__": plain.__doc__}
-    wrapped = object.__new__(type(plain.__name__, (behaviour, plain), members))
+    wrapped: Any = object.__new__(type(plain.__name__, (behaviour, plain), members))
     wrapped.__dict__.update(optimizer.__dict__)
     for method in _METHODS_ON_INSTANCE:
         wrapped.__dict__.pop(method, None)
@@ -40,7 +40,7 @@ class Wrapped:
 
     def _hvd_plain(self) -> Any:
         """The optimizer without Horovod, sharing everything."""
-        plain = object.__new__(self._hvd_class)
+        plain: Any = object.__new__(self._hvd_class)
         theirs = {key: value for key, value in self.__dict__.items() if not key.startswith(_OWN)}
         plain.__dict__.update(theirs)
         for method in _METHODS_ON_INSTANCE:

@@ -21,6 +21,7 @@ def broadcast_parameters(
     """Gives all ranks the root's values, in place. Takes `model.state_dict()`, `dict(model.named_parameters())`, or a
     list of tensors or of (name, tensor).
     """
+    named: List[Tuple[Optional[str], torch.Tensor]]
     if isinstance(params, dict):
         named = sorted(params.items())
     elif isinstance(params, list):
@@ -66,8 +67,7 @@ def broadcast_optimizer_state(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's object on every rank of the set, by cloudpickle. What the others pass is not looked at: None will do.
-    """
+    """The root's object on every rank of the set, by cloudpickle. What the others pass is not looked at."""
     # Not the type's name, which may differ between ranks.
     name = "broadcast_object" if name is None else name
     if basics.rank() == root_rank:

@@ -123,8 +123,8 @@ class _DistributedOptimizer(Wrapped):
         if self._hvd_should_synchronize and reducer is not None:
             if self._hvd_synchronized:
                 warnings.warn(
-                    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(): "
-                    "the gradients are reduced a second time. Call step() within `with optimizer.skip_synchronize():`.",
+                    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize()"
+                    ": the gradients are reduced a second time. Call step() within optimizer.skip_synchronize().",
                     stacklevel=2,
                 )
             if closure is None or reducer.shared.touched:

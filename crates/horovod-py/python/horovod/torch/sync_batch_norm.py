@@ -28,7 +28,7 @@ class SyncBatchNorm(_BatchNorm):
         affine: bool = True,
         track_running_stats: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)  # type: ignore[arg-type]
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
@@ -45,6 +45,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, count: float) -> None:
         """Moves the running statistics as PyTorch does: the variance there is the unbiased one."""
+        assert self.num_batches_tracked is not None and self.running_mean is not None and self.running_var is not None
         self.num_batches_tracked.add_(1)
         # Without a momentum it is the average over all batches so far.
         weight = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
