@@ -215,7 +215,7 @@ class Bucket:
         shared.launched.append(self)
         if not sent:
             return
-        if all(tensor.device.type == "cpu" for tensor in sent):
+        if all(_tensors.in_main_memory(tensor) for tensor in sent):
             self.entry = _tensors.entries(sent, sent)
             self.address, self.dtype = (sent[0].data_ptr() or -1), sent[0].dtype
             self.handle = shared.submit(self.members[0].name, self.entry, self.grouped, _tensors.CPU, sent)

@@ -8,6 +8,7 @@ from typing import Any, Optional
 import torch
 
 from horovod import _core
+from horovod.torch import _tensors
 from horovod.torch._buckets import Bucket, Member, Shared
 
 _submit = _core.submit
@@ -68,7 +69,7 @@ class Lone(Bucket):
     def _moved_to(self, gradient: torch.Tensor) -> bool:
         """Whether it is in main memory still. The entry is then the old one at another address."""
         address = gradient.data_ptr()
-        if address == 0 or gradient.device.type != "cpu":
+        if address == 0 or not _tensors.in_main_memory(gradient):
             return False
         _, _, number, shape = self.entry[0]
         self.entry = ((address, address, number, shape),)

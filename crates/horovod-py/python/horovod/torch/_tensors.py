@@ -51,12 +51,17 @@ def checked_dtype(tensor: torch.Tensor) -> int:
     return number
 
 
+def in_main_memory(tensor: torch.Tensor) -> bool:
+    """Whether the engine can reach it. Everything else is staged."""
+    return tensor.device.type == "cpu"
+
+
 def device_number(tensor: torch.Tensor) -> int:
     """As the ranks compare it: -1 for main memory."""
-    device = tensor.device
-    if device.type == "cpu":
+    if in_main_memory(tensor):
         return CPU
-    return device.index if device.index is not None else 0
+    index = tensor.device.index
+    return index if index is not None else 0
 
 
 def all_to_host(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
