@@ -1,0 +1,30 @@
+"""How gradients are reduced under each backend of Keras. One file per backend, with the same names in each: `Reduction` and `Aggregation`.
+
+A backend's file is imported only when that backend is in use: TensorFlow is not imported for a model of PyTorch or JAX.
+"""
+
+import importlib
+from typing import Any
+
+
+def of(keras_object: Any) -> str:
+    """The backend under an optimizer or a model: tensorflow, torch or jax. Keras 2 knows TensorFlow only."""
+    if any(kind.__module__.split(".")[0] == "keras" for kind in type(keras_object).__mro__):
+        return of_keras()
+    return "tensorflow"
+
+
+def of_keras() -> str:
+    import keras
+
+    name = keras.backend.backend() if callable(getattr(keras.backend, "backend", None)) else "tensorflow"
+    if name not in ("tensorflow", "torch", "jax"):
+        raise ValueError(
+            f"horovod.keras works with the Keras backends tensorflow, torch and jax, and this is {name!r}. Set KERAS_BACKEND before "
+            "keras is imported."
+        )
+    return name
+
+
+def load(name: str) -> Any:
+    return importlib.import_module(f"horovod._keras.backends.{name}_backend")

@@ -1,0 +1,108 @@
+"""Training steps of Keras on TensorFlow that XLA compiles. XLA cannot compile what talks to other processes, so the step is split: forward and
+backward are compiled, then gradients are reduced and applied outside.
+
+Only models whose optimizer is a distributed one are touched, and only when there are other ranks. The TensorFlow of a model without jit
+never gets here.
+"""
+
+import contextlib
+import functools
+import logging
+import threading
+from typing import Any, Iterator, List, NamedTuple, Optional
+
+log = logging.getLogger("horovod")
+
+
+class Call(NamedTuple):
+    """A call of `apply` inside of the compiled part, to be made outside."""
+
+    optimizer: Any
+    gradients: List[Any]
+    variables: Optional[List[Any]]
+
+
+class _Place(threading.local):
+    calls: Optional[List[Call]] = None
+
+
+_place = _Place()
+
+
+def capture(optimizer: Any, gradients: List[Any], variables: Any) -> bool:
+    """True when a compiled part is being traced: the call is noted, and made later."""
+    if _place.calls is None:
+        return False
+    _place.calls.append(Call(optimizer, gradients, None if variables is None else list(variables)))
+    return True
+
+
+def ensure_split_steps() -> None:
+    """Teaches Keras' trainer to split. Idempotent."""
+    try:
+        from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    except ImportError:
+        # Keras 2: it does not compile with XLA unless told to, and then the collective says what to do.
+        return
+    original = TensorFlowTrainer.make_train_function
+    if getattr(original, "splits_for_horovod", False):
+        return
+
+    @functools.wraps(original)
+    def make_train_function(self: Any, force: bool = False) -> Any:
+        if (self.train_function is not None and not force) or not _is_wanted(self):
+            return original(self, force)
+        _tell_once()
+        # Past Keras' tracking of attributes: this is no part of the model.
+        self.__dict__["train_step"] = _split(type(self).train_step.__get__(self))
+        self._jit_compile = False
+        try:
+            return original(self, force)
+        finally:
+            self._jit_compile = True
+
+    make_train_function.splits_for_horovod = True  # type: ignore[attr-defined]
+    TensorFlowTrainer.make_train_function = make_train_function
+
+
+def _is_wanted(model: Any) -> bool:
+    distribution = getattr(model.optimizer, "_horovod", None)
+    return bool(distribution and distribution.is_needed() and model.jit_compile and not model.run_eagerly)
+
+
+def _split(step: Any) -> Any:
+    import tensorflow as tf
+
+    # As the last trace left them; every trace of one step makes the same calls.
+    noted: List[Call] = []
+
+    @functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def compiled(data: Any) -> Any:
+        with _capturing() as calls:
+            logs = step(data)
+        noted[:] = calls
+        return logs, [call.gradients for call in calls]
+
+    @tf.autograph.experimental.do_not_convert
+    def train_step(data: Any) -> Any:
+        logs, gradients = compiled(data)
+        for call, mine in zip(list(noted), gradients):
+            call.optimizer.apply(mine, call.variables)
+        return logs
+
+    return train_step
+
+
+@contextlib.contextmanager
+def _capturing() -> Iterator[List[Call]]:
+    before, _place.calls = _place.calls, []
+    try:
+        yield _place.calls
+    finally:
+        _place.calls = before
+
+
+@functools.lru_cache(maxsize=None)
+def _tell_once() -> None:
+    log.info("XLA compiles forward and backward of the training step; gradients are reduced and applied outside of it.")

@@ -1,0 +1,182 @@
+"""Keras optimizers whose gradients are those of all ranks. Entered by horovod.keras and horovod.tensorflow.keras.
+
+A wrapped optimizer is of a subclass with the same name and module as the optimizer's class, so that a saved model can be loaded with or
+without Horovod.
+"""
+
+import functools
+from typing import Any, Dict, List, Optional
+
+from horovod import _core
+from horovod._keras import backends, jit
+from horovod.common.basics import Average, Sum, rank
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+
+
+class Distribution:
+    """What one optimizer was told about its ranks, and the way its gradients go."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        name: Optional[str] = None,
+        compression: Any = None,
+        sparse_as_dense: bool = False,
+        gradient_predivide_factor: float = 1.0,
+        op: int = Average,
+        backward_passes_per_step: int = 1,
+        average_aggregated_gradients: bool = False,
+        groups: Any = None,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
+    ):
+        if op not in (Average, Sum):
+            raise ValueError("op currently only supports Average and Sum")
+        if gradient_predivide_factor != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor not supported with op != Average")
+        if backward_passes_per_step <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self.backend_name = backends.of(optimizer)
+        self.backend = backends.load(self.backend_name)
+        self.process_set, self.scale_local_gradients = process_set, scale_local_gradients
+        self.local: Dict[int, Any] = {}
+        name = name or f"Distributed{type(optimizer).__name__}"
+        compression = compression or self.backend.Compression.none
+        self._reduction = self.backend.Reduction(
+            name, compression, sparse_as_dense, op, gradient_predivide_factor, _checked_groups(groups), process_set
+        )
+        self._aggregation = None
+        if backward_passes_per_step > 1:
+            self._aggregation = self.backend.Aggregation(
+                backward_passes_per_step, self.reduce, sparse_as_dense, average_aggregated_gradients
+            )
+
+    def is_needed(self) -> bool:
+        members = _core.process_set_ranks(process_set_id(self.process_set))
+        return len(members) > 1 and rank() in members
+
+    def reduce(self, gradients: List[Any], variables: List[Any]) -> List[Any]:
+        """Gradients of local variables stay this rank's own."""
+        if not self.is_needed():
+            return gradients
+        if not self.local:
+            return self._reduction(gradients, variables)
+        n_members = len(_core.process_set_ranks(process_set_id(self.process_set)))
+        everybodys = [number for number, variable in enumerate(variables) if _key(variable) not in self.local]
+        reduced = self._reduction([gradients[n] for n in everybodys], [variables[n] for n in everybodys])
+        scaled = [self.backend.scale_local(g, n_members) if self.scale_local_gradients else g for g in gradients]
+        for number, gradient in zip(everybodys, reduced):
+            scaled[number] = gradient
+        return scaled
+
+    def step(self, optimizer: Any, gradients: List[Any], variables: List[Any], update: Any) -> Any:
+        if self._aggregation is not None:
+            return self._aggregation.step(optimizer, gradients, variables, update)
+        return update(self.reduce(gradients, variables))
+
+
+class Distributed:
+    """What all distributed optimizers have."""
+
+    _HAS_AGGREGATE_GRAD = True
+    _horovod: Optional[Distribution] = None
+
+    def register_local_var(self, var: Any) -> None:
+        """Its gradient stays this rank's own."""
+        self._distribution().local[_key(var)] = var
+
+    def _distribution(self) -> Distribution:
+        # Made by from_config, as when a model is loaded: with the defaults.
+        if self._horovod is None:
+            self._horovod = Distribution(self)
+        return self._horovod
+
+
+class Keras3Mixin(Distributed):
+    """Stands before the optimizer's own class. Reduces once, where gradients are applied."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """Keras 3: everything that changes variables comes through here."""
+        gradients = list(grads)
+        if jit.capture(self, gradients, trainable_variables):
+            return None
+        variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
+        update = functools.partial(super().apply, trainable_variables=trainable_variables)
+        return self._distribution().step(self, gradients, variables, update)
+
+
+class Keras2Mixin(Distributed):
+    """For the optimizers of Keras 2, whose gradients are applied in pairs."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        base = super().apply_gradients
+
+        def update(gradients: List[Any]) -> Any:
+            return base(list(zip(gradients, variables)), *args, **kwargs)
+
+        return self._distribution().step(self, [gradient for gradient, _ in pairs], variables, update)
+
+
+@functools.lru_cache(maxsize=None)
+def distributed_class(base: type) -> type:
+    """The subclass of an optimizer's class, of the same name. One for each."""
+    if issubclass(base, Distributed):
+        return base
+    mixin = Keras3Mixin if hasattr(base, "apply") else Keras2Mixin
+    members = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    return type(base.__name__, (mixin, base), members)
+
+
+def create_distributed_optimizer(optimizer: Any, **settings: Any) -> Any:
+    """A new optimizer with the configuration, and where there is one the state, of the given one."""
+    distribution = Distribution(optimizer, **settings)
+    new = distributed_class(type(optimizer)).from_config(optimizer.get_config())
+    new._horovod = distribution
+    _carry_state(optimizer, new)
+    if distribution.backend_name == "tensorflow":
+        jit.ensure_split_steps()
+    return new
+
+
+def distribute_in_place(optimizer: Any, **settings: Any) -> None:
+    """The optimizer of a loaded model becomes one of all ranks, with its state."""
+    distribution = Distribution(optimizer, **settings)
+    optimizer.__class__ = distributed_class(type(optimizer))
+    optimizer._horovod = distribution
+    if distribution.backend_name == "tensorflow":
+        jit.ensure_split_steps()
+
+
+def local_variables(local_layers: Any, layer_class: type) -> List[Any]:
+    """The trainable weights of a layer or of several."""
+    layers = [] if local_layers is None else local_layers
+    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
+    if not all(isinstance(layer, layer_class) for layer in layers):
+        raise ValueError(f"All local layers must be of {layer_class.__name__} type of Keras, got {layers!r}.")
+    return [weight for layer in layers for weight in layer.trainable_weights]
+
+
+def _carry_state(old: Any, new: Any) -> None:
+    variables = getattr(old, "_trainable_variables", None)
+    if not getattr(old, "built", False) or not variables:
+        return
+    new.build(list(variables))
+    for mine, theirs in zip(new.variables, old.variables):
+        mine.assign(theirs)
+
+
+def _key(variable: Any) -> int:
+    inner = getattr(variable, "value", None)
+    return id(variable if inner is None or callable(inner) else inner)
+
+
+def _checked_groups(groups: Any) -> Any:
+    if groups is None or isinstance(groups, (list, tuple)):
+        if any(not isinstance(group, (list, tuple)) for group in groups or ()):
+            raise ValueError("groups should be a non-negative integer or a list of list of variables.")
+        return groups
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 0:
+        raise ValueError("groups should be a non-negative integer or a list of list of variables.")
+    return groups

@@ -1,0 +1,67 @@
+"""Collectives on single values, as metrics are: numbers, arrays or tensors of any backend. For horovod.keras and its callbacks.
+
+Through NumPy: values are small, and this is the same for all backends.
+"""
+
+from typing import Any, List, Optional
+
+import numpy as np
+
+from horovod import _numpy
+from horovod.common.basics import Average, Sum
+
+
+def allreduce(
+    value: Any,
+    name: Optional[str],
+    average: Optional[bool],
+    prescale_factor: float,
+    postscale_factor: float,
+    op: Optional[int],
+    compression: Any,
+) -> Any:
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    if op is None:
+        op = Sum if average is False else Average
+    short, context = (value, None) if compression is None else compression.compress(as_tensor(value))
+    reduced = _numpy.allreduce(as_array(short), name or "HorovodAllreduce", op, prescale_factor, postscale_factor)
+    return as_tensor(reduced) if compression is None else compression.decompress(as_tensor(reduced), context)
+
+
+def allgather(value: Any, name: Optional[str]) -> Any:
+    return as_tensor(_numpy.allgather(as_array(value), name or "HorovodAllgather"))
+
+
+def broadcast(value: Any, root_rank: int, name: Optional[str]) -> Any:
+    return as_tensor(_numpy.broadcast([as_array(value)], name or "HorovodBroadcast", root_rank)[0])
+
+
+def reducescatter(value: Any, name: Optional[str], op: int) -> Any:
+    return as_tensor(_numpy.reducescatter(as_array(value), name or "HorovodReducescatter", op))
+
+
+def broadcast_variables(variables: List[Any], root_rank: int) -> None:
+    """Named by place in the list: Keras counts layers, and ranks may have made different numbers of them."""
+    values = _numpy.broadcast([as_array(variable) for variable in variables], "HorovodBroadcast_variables", root_rank)
+    for variable, value in zip(variables, values):
+        variable.assign(value)
+
+
+def as_array(value: Any) -> np.ndarray:
+    """In main memory, whatever it was."""
+    if hasattr(value, "detach"):
+        return value.detach().cpu().numpy()
+    if hasattr(value, "numpy"):
+        return np.asarray(value.numpy())
+    if isinstance(value, float):
+        # Keras' numbers are float32.
+        return np.asarray(value, dtype=np.float32)
+    return np.asarray(value)
+
+
+def as_tensor(value: Any) -> Any:
+    """Of the backend in use."""
+    import keras
+
+    return keras.ops.convert_to_tensor(value)

@@ -1,0 +1,61 @@
+"""Collectives in a graph by one Python callback. The way for TensorFlows that let no operations be registered while they run.
+
+A callback takes the whole list: it asks for all, then waits for all. TensorFlow runs callbacks of a tf.function in the order of the
+program, so that ranks meet.
+"""
+
+from typing import TYPE_CHECKING, Any, List
+
+import tensorflow as tf
+
+from horovod import _core
+
+if TYPE_CHECKING:
+    from horovod.tensorflow.requests import Request
+
+
+def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
+    """Adds the callback to the graph; its outputs, as each request has them."""
+    inputs, dtypes = [], []
+    for request in requests:
+        inputs += request.tensors + ([] if request.splits is None else [request.splits])
+        dtypes += [tensor.dtype for tensor in request.tensors]
+        if request.kind == _core.ALLTOALL:
+            dtypes.append(tf.int32)
+
+    def run(*arrays: Any) -> List[Any]:
+        left = list(arrays)
+        pending = []
+        for request in requests:
+            mine = [left.pop(0) for _ in request.tensors]
+            pending.append(request.submit(mine, None if request.splits is None else left.pop(0)))
+        results = [request.wait(each) for request, each in zip(requests, pending)]
+        return [array for arrays in results for array in arrays]
+
+    with tf.device("/CPU:0"):
+        flat = tf.numpy_function(run, inputs, dtypes, name=requests[0].op_name)
+    flat = list(flat) if isinstance(flat, (list, tuple)) else [flat]
+    return [_shaped(request, flat) for request in requests]
+
+
+def value(compute: Any, dtype: tf.DType, name: str) -> tf.Tensor:
+    """A number that is asked for when the graph runs."""
+    result = tf.numpy_function(compute, [], dtype, name=name)
+    result.set_shape([])
+    return result
+
+
+def _shaped(request: "Request", flat: "List[tf.Tensor]") -> "List[tf.Tensor]":
+    mine = []
+    for tensor in request.tensors:
+        result = flat.pop(0)
+        if request.kind in (_core.ALLREDUCE, _core.BROADCAST):
+            result.set_shape(tensor.shape)
+        elif tensor.shape.rank:
+            result.set_shape([None] + tensor.shape.as_list()[1:])
+        mine.append(result)
+    if request.kind == _core.ALLTOALL:
+        received = flat.pop(0)
+        received.set_shape([None])
+        mine.append(received)
+    return mine

@@ -1,0 +1,32 @@
+"""What the engine reports, as the exceptions of TensorFlow. Used wherever a collective runs for TensorFlow outside an op of its own."""
+
+import contextlib
+from typing import Iterator
+
+import tensorflow as tf
+
+from horovod.common.exceptions import HorovodInternalError
+
+# What the ranks found while they agreed: the operation never began, and the engine goes on.
+DISAGREEMENTS = (
+    "Mismatched ",
+    "Process-set rank zero tried to ",
+    "Horovod has not been initialized",
+    "Reduction op type not supported",
+    "No Adasum operation enabled",
+    "Reducescatter currently only supports",
+)
+
+
+@contextlib.contextmanager
+def as_tensorflow_errors(op_name: str) -> Iterator[None]:
+    """`op_name`, as HorovodAllreduce, ends the message: elastic training looks for it there."""
+    try:
+        yield
+    except ValueError as error:
+        raise tf.errors.InvalidArgumentError(None, None, f"{error} [Op:{op_name}]") from error
+    except HorovodInternalError as error:
+        text = str(error)
+        if text.startswith(DISAGREEMENTS) or " is not supported with Join" in text:
+            raise tf.errors.FailedPreconditionError(None, None, f"{text} [Op:{op_name}]") from error
+        raise tf.errors.UnknownError(None, None, f"{text} [Op:{op_name}]") from error

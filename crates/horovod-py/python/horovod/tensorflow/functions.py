@@ -1,0 +1,102 @@
+"""How ranks begin alike: variables and Python objects from one rank to the others. Called by scripts before or during the first step."""
+
+import io
+from typing import Any, Callable, Iterable, List, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from horovod import _core, _numpy
+from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+from horovod.tensorflow.mpi_ops import wire_name
+from horovod.tensorflow.requests import Request, perform
+from horovod.tensorflow.util import _executing_eagerly, native_variable
+
+
+def broadcast_variables(
+    variables: Iterable[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
+) -> Any:
+    """Gives all ranks the values of `root_rank`. In a graph of TensorFlow 1: the operation that does."""
+    return _broadcast_and_assign(list(variables), root_rank, None, process_set)
+
+
+def broadcast_(variables: Iterable[Any], root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> List[Any]:
+    """In place: the variables themselves come back, with the values of `root_rank`."""
+    variables = list(variables)
+    kinds = {_is_resource(variable) for variable in variables}
+    if len(kinds) > 1:
+        raise ValueError("All variables passed to broadcast_() should be of the same kind, resource or reference.")
+    done = _broadcast_and_assign(variables, root_rank, name, process_set)
+    if done is None:
+        return variables
+    with tf.control_dependencies([done]):
+        return [tf.identity(variable) for variable in variables]
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """For graphs of TensorFlow 1 only."""
+    if _executing_eagerly():
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() does not support eager execution. Please use "
+            "`hvd.broadcast_variables(<model/optimizer variables>)` instead."
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, session: Any = None, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Pickles on `root_rank`, unpickles on the others. `session` is not needed: no graph takes part."""
+    import cloudpickle
+
+    name = name or type(obj).__name__
+    members, is_root = process_set_id(process_set), _core.rank() == root_rank
+    if is_root:
+        payload = np.frombuffer(cloudpickle.dumps(obj), dtype=np.uint8)
+    length = np.array([payload.size if is_root else 0], dtype=np.int64)
+    length = _numpy.broadcast([length], f"{name}.sz", root_rank, members)[0]
+    if not is_root:
+        payload = np.zeros(int(length[0]), dtype=np.uint8)
+    payload = _numpy.broadcast([payload], f"{name}.t", root_rank, members)[0]
+    return obj if is_root else cloudpickle.load(io.BytesIO(payload.tobytes()))
+
+
+def broadcast_object_fn(
+    root_rank: int = 0, session: Any = None, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> Callable[[Any], Any]:
+    """The same, to be called with the object."""
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
+
+
+def allgather_object(
+    obj: Any, session: Any = None, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> List[Any]:
+    """The objects of all members, in the order of their ranks."""
+    import cloudpickle
+
+    name = name or type(obj).__name__
+    members = process_set_id(process_set)
+    payload = np.frombuffer(cloudpickle.dumps(obj), dtype=np.uint8)
+    lengths = _numpy.allgather(np.array([payload.size], dtype=np.int64), f"{name}.sz", members)
+    whole = _numpy.allgather(payload, f"{name}.t", members).tobytes()
+    ends = np.cumsum(lengths)
+    return [cloudpickle.loads(whole[end - length : end]) for length, end in zip(lengths, ends)]
+
+
+def _broadcast_and_assign(variables: List[Any], root_rank: int, name: Optional[str], process_set: ProcessSet) -> Any:
+    """One batch. Named by place in the list: variables' own names may count differently on ranks that built more models."""
+    requests = []
+    for number, variable in enumerate(variables):
+        value = tf.convert_to_tensor(native_variable(variable))
+        wire = wire_name("HorovodBroadcast", [value], f"{name or 'HorovodBroadcast_variables'}_{number}")
+        requests.append(
+            Request(_core.BROADCAST, wire, [value], root=root_rank, process_set=process_set_id(process_set))
+        )
+    values = [results[0] for results in perform(requests)]
+    return tf.group(*[native_variable(variable).assign(value) for variable, value in zip(variables, values)])
+
+
+def _is_resource(variable: Any) -> bool:
+    return getattr(native_variable(variable), "dtype", None) is not None and not getattr(
+        native_variable(variable).dtype, "_is_ref_dtype", False
+    )

@@ -1,0 +1,111 @@
+"""The one way from TensorFlow's tensors to the engine. Every collective of this package is a list of requests handed to `perform`.
+
+Requests of one list are under way together. Eager tensors go straight to the engine. In a graph they become operations: real ones,
+registered by `native` where this TensorFlow allows it, else one Python callback for the whole list (`callback`). Never one callback that
+waits per tensor: two ranks may run theirs in different orders, and would wait for each other.
+"""
+
+from typing import Any, List, NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from horovod import _core, _numpy
+from horovod.tensorflow import callback, native
+from horovod.tensorflow.errors import as_tensorflow_errors
+from horovod.tensorflow.util import compiled_by_xla
+
+OP_NAMES = {
+    _core.ALLREDUCE: "HorovodAllreduce",
+    _core.ALLGATHER: "HorovodAllgather",
+    _core.BROADCAST: "HorovodBroadcast",
+    _core.ALLTOALL: "HorovodAlltoall",
+    _core.REDUCESCATTER: "HorovodReducescatter",
+}
+
+
+class Request(NamedTuple):
+    """One collective on one tensor, or on a group. `name` is what the ranks agree by."""
+
+    kind: int
+    name: str
+    tensors: List[Any]
+    op: int = 1
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+    splits: Optional[Any] = None
+    process_set: int = 0
+    grouped: bool = False
+
+    @property
+    def op_name(self) -> str:
+        plain = OP_NAMES[self.kind]
+        return plain.replace("Horovod", "HorovodGrouped") if self.grouped else plain
+
+    def submit(self, arrays: List[Any], splits: Optional[Any]) -> "_numpy.Pending":
+        return _numpy.submit(
+            self.kind,
+            self.name,
+            arrays,
+            op=self.op,
+            prescale=self.prescale,
+            postscale=self.postscale,
+            root=self.root,
+            splits=_as_splits(splits),
+            process_set=self.process_set,
+            grouped=self.grouped,
+        )
+
+    def wait(self, pending: "_numpy.Pending") -> List[np.ndarray]:
+        """An alltoall has two results: the rows, and how many came from each rank."""
+        return list(_numpy.wait_with_received(pending)) if self.kind == _core.ALLTOALL else _numpy.wait(pending)
+
+
+def perform(requests: List[Request]) -> List[List[tf.Tensor]]:
+    """The results of each request."""
+    if not requests:
+        return []
+    if tf.executing_eagerly():
+        return _at_once(requests)
+    if compiled_by_xla():
+        raise ValueError(
+            f"{requests[0].op_name} cannot be compiled by XLA: it talks to other processes. Call it outside of functions with "
+            "jit_compile=True, or set jit_compile=False for this one (in Keras: model.compile(..., jit_compile=False))."
+        )
+    if native.is_available():
+        return native.enqueue(requests)
+    return callback.enqueue(requests)
+
+
+def _at_once(requests: List[Request]) -> List[List[tf.Tensor]]:
+    pending, results, failure = [], [], None
+    for request in requests:
+        try:
+            with as_tensorflow_errors(request.op_name):
+                pending.append(request.submit([t.numpy() for t in request.tensors], request.splits))
+        except tf.errors.OpError as error:
+            failure = error
+            break
+    # What has been asked for is waited for even when one of them fails: its memory is in use until then.
+    for request, each in zip(requests, pending):
+        try:
+            with as_tensorflow_errors(request.op_name):
+                arrays = request.wait(each)
+            results.append([tf.convert_to_tensor(array) for array in arrays])
+        except tf.errors.OpError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results
+
+
+def _as_splits(splits: Optional[Any]) -> Optional[List[int]]:
+    if splits is None:
+        return None
+    splits = np.asarray(splits)
+    if splits.ndim != 1:
+        raise ValueError("alltoall expects a 1D splits tensor")
+    if splits.dtype != np.int32:
+        raise ValueError("alltoall expects splits to contain 32-bit integer elements.")
+    return splits.tolist()

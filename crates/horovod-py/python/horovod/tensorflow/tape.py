@@ -1,0 +1,136 @@
+"""Gradient tapes whose gradients are those of all ranks. Entered by training loops that people write themselves."""
+
+from typing import Any, List, Optional, Tuple
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradients import _make_allreduce_grads_fn, checked_groups, scale_local
+from horovod.tensorflow.mpi_ops import Average
+from horovod.tensorflow.util import key
+
+
+class _DistributedGradientTape(tf.GradientTape):
+    """Takes over what the tape it was made from has recorded so far."""
+
+    def __init__(self, tape: tf.GradientTape, reduction: Any, process_set: ProcessSet, scale_local_gradients: bool):
+        self.__dict__.update(tape.__dict__)
+        self._horovod_reduce = reduction
+        self._horovod_process_set = process_set
+        self._horovod_scale_local = scale_local_gradients
+        # Kept, so that no other variable gets the same key meanwhile.
+        self._horovod_local: dict = {}
+
+    def register_local_source(self, source: Any) -> None:
+        """Its gradient stays this rank's own."""
+        self._horovod_local[key(source)] = source
+
+    def get_local_and_global_gradients(
+        self, gradients: List[Any], sources: List[Any]
+    ) -> Tuple[List[Tuple[Any, Any]], List[Tuple[Any, Any]]]:
+        """Pairs of source and gradient: those that stay local, and those that are reduced."""
+        local, everybodys = [], []
+        for source, gradient in zip(sources, gradients):
+            (local if key(source) in self._horovod_local else everybodys).append((source, gradient))
+        return local, everybodys
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Optional[Any] = None,
+        use_generic_names: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """As of any tape, then reduced over all ranks."""
+        gradients = super().gradient(target, sources, output_gradients, **kwargs)
+        flat_sources = tf.nest.flatten(sources)
+        # Slices would be taken apart by flatten; every leaf of the sources has one gradient.
+        flat = tf.nest.flatten_up_to(sources, gradients) if hasattr(tf.nest, "flatten_up_to") else _leaves(sources, gradients)
+        local, everybodys = self.get_local_and_global_gradients(flat, flat_sources)
+        reduced = iter(
+            self._horovod_reduce([g for _, g in everybodys], [s for s, _ in everybodys], use_generic_names=use_generic_names)
+        )
+        results = []
+        for source, gradient in zip(flat_sources, flat):
+            if key(source) not in self._horovod_local:
+                results.append(next(reduced))
+            else:
+                n_members = self._horovod_process_set.size() if self._horovod_scale_local else 1
+                results.append(scale_local(gradient, n_members))
+        return tf.nest.pack_sequence_as(sources, results)
+
+
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """A tape of the same class whose `gradient` reduces over all ranks."""
+    reduction = _make_allreduce_grads_fn(
+        "DistributedGradientTape",
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        checked_groups(groups, num_groups),
+        process_set,
+    )
+    kind = type(gradtape)
+    wrapped = type(kind.__name__, (_DistributedGradientTape, kind), {})
+    return wrapped(gradtape, reduction, process_set, scale_local_gradients)
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """As DistributedGradientTape, but the weights of `local_layers`, a Keras layer or several, keep this rank's own gradients."""
+    layers = [] if local_layers is None else local_layers
+    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
+    if not all(isinstance(layer, tf.keras.layers.Layer) for layer in layers):
+        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for layer in layers:
+        for weight in layer.trainable_weights:
+            tape.register_local_source(weight)
+    return tape
+
+
+def _leaves(sources: Any, gradients: Any) -> List[Any]:
+    from tensorflow.python.util import nest
+
+    return nest.flatten_up_to(sources, gradients)

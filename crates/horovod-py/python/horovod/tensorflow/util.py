@@ -1,0 +1,55 @@
+"""Small things that the files of this package share: whether TensorFlow runs eagerly, and how variables become keys.
+
+Knows nothing of collectives.
+"""
+
+import functools
+from typing import Any, Callable, Iterable, List
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import control_flow_util
+
+_cache = functools.lru_cache(maxsize=None)
+
+
+def _executing_eagerly() -> bool:
+    """Whether operations run at once. Not so inside a tf.function, nor in a graph of TensorFlow 1."""
+    return tf.executing_eagerly()
+
+
+def _make_subgraph(f: Callable[..., Any]) -> Callable[..., Any]:
+    return tf.function(f)
+
+
+def compiled_by_xla() -> bool:
+    """Whether what is being traced will be compiled by XLA, which cannot compile what leaves the process."""
+    return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
+
+
+def vars_to_refs(variables: Any) -> Any:
+    """Variables cannot be keys of a dictionary; their references can."""
+    if isinstance(variables, (list, tuple)):
+        return tuple(vars_to_refs(v) for v in variables)
+    return variables.ref()
+
+
+def refs_to_vars(refs: Any) -> Any:
+    if isinstance(refs, (list, tuple)):
+        return [refs_to_vars(r) for r in refs]
+    return refs.deref()
+
+
+def native_variable(variable: Any) -> Any:
+    """The tf.Variable within a Keras 3 variable; others as they are."""
+    inner = getattr(variable, "value", None)
+    return variable if inner is None or callable(inner) else inner
+
+
+def key(variable: Any) -> int:
+    """The same for a Keras variable and the tf.Variable within it."""
+    return id(native_variable(variable))
+
+
+def keys(variables: Iterable[Any]) -> List[int]:
+    return [key(variable) for variable in variables]

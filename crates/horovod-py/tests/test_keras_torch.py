@@ -1,0 +1,21 @@
+"""horovod.keras on Keras' torch backend, on 1, 2 and 4 ranks. Run by spmd.py, in a process of its own. TensorFlow must stay out of it."""
+
+import os
+import sys
+
+os.environ["KERAS_BACKEND"] = "torch"
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the package torch")
+keras = pytest.importorskip("keras", minversion="3.0", reason="needs Keras 3", exc_type=ImportError)
+if keras.backend.backend() != "torch":
+    pytest.skip("Keras was already imported with another backend", allow_module_level=True)
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from keras_cases import *  # noqa: F403
+
+
+def test_tensorflow_is_not_imported():
+    assert "tensorflow" not in sys.modules
