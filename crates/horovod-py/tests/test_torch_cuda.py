@@ -161,6 +161,26 @@ def test_optimizer_like_one_process(options, own_stream, memory_format):
         torch.testing.assert_close(parameter.detach(), other.detach(), rtol=tolerance, atol=tolerance)
 
 
+def test_a_gradient_scaler():
+    scaler = torch.amp.GradScaler("cuda") if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler()
+    model, expected = network(), network()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters())
+    plain = torch.optim.SGD(expected.parameters(), lr=0.05)
+    for step in range(3):
+        optimizer.zero_grad()
+        scaler.scale(model(images(step)[RANK * 4 : RANK * 4 + 4]).square().mean()).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+        plain.zero_grad()
+        expected(images(step)).square().mean().backward()
+        plain.step()
+    for parameter, other in zip(model.parameters(), expected.parameters()):
+        torch.testing.assert_close(parameter.detach(), other.detach(), rtol=1e-6, atol=1e-8)
+
+
 def test_sparse_gradients_and_adasum():
     torch.manual_seed(1)
     table = nn.Embedding(6, 3, sparse=True).to(DEVICE)

@@ -1,5 +1,7 @@
 """The collectives of horovod.torch against NumPy: every function, every dtype, grouped, in process sets. SPMD."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -252,6 +254,67 @@ def test_sparse_allreduce():
         hvd.sparse_allreduce_async(given, "sparse.max", hvd.Max)
 
 
+SIGNATURES = {
+    "allreduce": "tensor average=None name=None compression op=None prescale_factor=1.0 postscale_factor=1.0 "
+    "process_set",
+    "allreduce_": "tensor average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set",
+    "grouped_allreduce": "tensors average=None name=None compression op=None prescale_factor=1.0 postscale_factor=1.0 "
+    "process_set",
+    "grouped_allreduce_": "tensors average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set",
+    "sparse_allreduce_async": "tensor name op process_set",
+    "allgather": "tensor name=None process_set",
+    "grouped_allgather": "tensors name=None process_set",
+    "broadcast": "tensor root_rank name=None process_set",
+    "alltoall": "tensor splits=None name=None process_set",
+    "reducescatter": "tensor name=None compression op=0 process_set prescale_factor=1.0 postscale_factor=1.0",
+    "reducescatter_async": "tensor name=None op=0 process_set prescale_factor=1.0 postscale_factor=1.0",
+    "grouped_reducescatter": "tensors name=None compression op=0 process_set prescale_factor=1.0 postscale_factor=1.0",
+    "grouped_reducescatter_async": "tensors name=None op=0 process_set prescale_factor=1.0 postscale_factor=1.0",
+    "poll": "handle",
+    "synchronize": "handle",
+    "join": "device=-1",
+    "barrier": "process_set",
+    "broadcast_parameters": "params root_rank",
+    "broadcast_optimizer_state": "optimizer root_rank model=None",
+    "broadcast_object": "obj root_rank=0 name=None process_set",
+    "allgather_object": "obj name=None process_set",
+    "DistributedOptimizer": "optimizer named_parameters=None compression backward_passes_per_step=1 op=0 "
+    "gradient_predivide_factor=1.0 num_groups=0 groups=None sparse_as_dense=False process_set",
+    "SyncBatchNorm": "num_features eps=1e-05 momentum=0.1 affine=True track_running_stats=True",
+}
+SIGNATURES.update(
+    {
+        "allreduce_async": SIGNATURES["allreduce_"],
+        "allreduce_async_": SIGNATURES["allreduce_"],
+        "grouped_allreduce_async": SIGNATURES["grouped_allreduce_"],
+        "grouped_allreduce_async_": SIGNATURES["grouped_allreduce_"],
+        "allgather_async": SIGNATURES["allgather"],
+        "grouped_allgather_async": SIGNATURES["grouped_allgather"],
+        "broadcast_": SIGNATURES["broadcast"],
+        "broadcast_async": SIGNATURES["broadcast"],
+        "broadcast_async_": SIGNATURES["broadcast"],
+        "alltoall_async": SIGNATURES["alltoall"],
+    }
+)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_are_horovods(name):
+    found = []
+    for parameter in inspect.signature(getattr(hvd, name)).parameters.values():
+        if parameter.default is parameter.empty:
+            found.append(parameter.name)
+        elif parameter.name == "process_set":
+            assert parameter.default is hvd.global_process_set
+            found.append(parameter.name)
+        elif parameter.name == "compression":
+            assert parameter.default is hvd.Compression.none
+            found.append(parameter.name)
+        else:
+            found.append(f"{parameter.name}={parameter.default!r}")
+    assert " ".join(found) == SIGNATURES[name]
+
+
 def test_barrier_and_names_of_the_modules():
     hvd.barrier()
     assert mpi_ops.rank() == RANK and mpi_ops.size() == SIZE
@@ -285,3 +348,5 @@ def test_process_sets():
         assert hvd.remove_process_set(half)
     with pytest.raises(ValueError, match="regist"):
         hvd.allreduce(tensor_of(RANK), process_set=half)
+    # What only the members did has not shifted the names of what has none.
+    same(hvd.allreduce(tensor_of(RANK), op=hvd.Sum), of_all().sum(0))

@@ -1,5 +1,5 @@
-"""The way of tensors that the engine cannot reach, walked with tensors that it could: what a GPU needs, as far as it can be
-tried without one. SPMD.
+"""The way of tensors that the engine cannot reach, walked with tensors that it could: what a GPU needs, as far as it
+can be tried without one. SPMD.
 """
 
 import pytest
