@@ -1,0 +1,116 @@
+"""What the `elastic` modules of horovod.keras and horovod.tensorflow.keras share: the state of a model, and callbacks
+that commit it. Values pass through NumPy, so that it works on every backend of Keras. Imports no framework."""
+
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from horovod.common import basics
+from horovod.common.elastic import ObjectState, State
+from horovod.elastic.objects import broadcast_object
+
+
+class KerasState(ObjectState):
+    """A model, its optimizer (by default the one it was compiled with), and whatever else the keywords name."""
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        self.backend = backend
+        self._saved_arrays: List[np.ndarray] = []
+        super().__init__(broadcast_object, basics.rank, **kwargs)
+        self.save()
+
+    def save(self) -> None:
+        self._saved_arrays = [np.array(_as_array(variable)) for variable in self._variables()]
+        super().save()
+
+    def restore(self) -> None:
+        self._assign(self._saved_arrays)
+        super().restore()
+
+    def sync(self) -> None:
+        self._assign(self._bcast_object([_as_array(variable) for variable in self._variables()]))
+        super().sync()
+        self.save()
+
+    def _variables(self) -> List[Any]:
+        """All of them: an optimizer makes its own with the first step, and would lack them here otherwise."""
+        _bring_home(self.model)
+        variables = list(self.model.weights)
+        optimizer = self.optimizer
+        if optimizer is None:
+            return variables
+        if not getattr(optimizer, "built", True) and self.model.built:
+            optimizer.build(self.model.trainable_variables)
+        own = optimizer.variables
+        return variables + list(own() if callable(own) else own)
+
+    def _assign(self, arrays: List[np.ndarray]) -> None:
+        variables = self._variables()
+        if len(variables) != len(arrays):
+            raise ValueError(
+                f"The model and its optimizer have {len(variables)} variables, but {len(arrays)} were saved. Build the"
+                " model (call it once, or give it an Input) before the state is made."
+            )
+        for variable, array in zip(variables, arrays):
+            variable.assign(array)
+
+
+class CommitStateCallbackImpl:
+    """Commits the state after every `batches_per_commit` batches."""
+
+    def __init__(self, state: State, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.batches_remaining = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.batches_remaining = self.batches_per_commit
+            self.state.commit()
+
+
+class UpdateBatchStateCallbackImpl:
+    """`state.batch` is the number of batches this epoch has had, also those before a failure; 0 after its end."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.state.batch += 1
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallbackImpl:
+    """`state.epoch` is the number of epochs that have ended, also before a failure."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        self.state.epoch += 1
+
+
+def _bring_home(model: Any) -> None:
+    """Under JAX, Keras keeps a model's state out of its variables while it trains."""
+    bring = getattr(model, "jax_state_sync", None)
+    if bring is not None:
+        bring()
+
+
+def _as_array(variable: Any) -> np.ndarray:
+    value = getattr(variable, "value", variable)
+    value = value if not callable(value) else variable
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)

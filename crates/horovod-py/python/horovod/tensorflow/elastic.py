@@ -1,0 +1,99 @@
+"""Training with TensorFlow that outlives a failure: states made of variables or of a Keras model, and `run`. Entered as
+`hvd.elastic`."""
+
+import contextlib
+import functools
+from typing import Any, Callable, Iterator, List, Optional
+
+import tensorflow as tf
+
+import horovod.tensorflow as hvd
+from horovod._keras.elastic import KerasState as _KerasState
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError
+from horovod.elastic import reset
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+# How TensorFlow's own errors name an operation of ours that failed.
+_OPERATIONS = (
+    "HorovodAllreduce",
+    "HorovodAllgather",
+    "HorovodBroadcast",
+    "HorovodGrouped",
+    "HorovodReducescatter",
+    "HorovodAlltoall",
+)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates `train(state, ...)`: after a failure it begins anew from the state's last commit."""
+
+    @functools.wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _failures_of_the_ranks():
+            return func(*args, **kwargs)
+
+    return run_fn(call, reset)
+
+
+@contextlib.contextmanager
+def _failures_of_the_ranks() -> Iterator[None]:
+    """What the ranks together could not do reaches us as an error of TensorFlow, and leaves here as our own."""
+    try:
+        yield
+    except (tf.errors.UnknownError, tf.errors.AbortedError) as error:
+        if any(operation in error.message for operation in _OPERATIONS):
+            raise HorovodInternalError(error.message) from error
+        raise
+
+
+class TensorFlowKerasState(_KerasState):
+    """A Keras model, its optimizer (by default the one it was compiled with), and whatever else the keywords name."""
+
+
+class TensorFlowState(ObjectState):
+    """Variables of TensorFlow, and whatever else the keywords name. Without `variables` all of a graph of TensorFlow
+    1 are meant, which then need its session."""
+
+    def __init__(
+        self, variables: Optional[List[tf.Variable]] = None, session: Optional[Any] = None, **kwargs: Any
+    ) -> None:
+        if variables is None:
+            variables = tf.compat.v1.global_variables()
+            if not variables:
+                raise ValueError("variables is missing: TensorFlow keeps no list of them when it runs eagerly")
+        self.variables = list(variables)
+        self.session = session
+        self._saved_values: List[Any] = []
+        super().__init__(functools.partial(hvd.broadcast_object, session=session), hvd.rank, **kwargs)
+        self.save()
+
+    def save(self) -> None:
+        self._saved_values = self._values()
+        super().save()
+
+    def restore(self) -> None:
+        self._assign(self._saved_values)
+        super().restore()
+
+    def sync(self) -> None:
+        with _failures_of_the_ranks():
+            if self.session is None:
+                hvd.broadcast_variables(self.variables, root_rank=0)
+            else:
+                self._assign(self._bcast_object(self._values()))
+            super().sync()
+        self.save()
+
+    def _values(self) -> List[Any]:
+        if self.session is not None:
+            return list(self.session.run(self.variables))
+        return [variable.numpy().copy() for variable in self.variables]
+
+    def _assign(self, values: List[Any]) -> None:
+        for variable, value in zip(self.variables, values):
+            if self.session is None:
+                variable.assign(value)
+            else:
+                variable.load(value, self.session)
