@@ -168,8 +168,9 @@ def _carry_state(old: Any, new: Any) -> None:
 
 
 def _key(variable: Any) -> int:
+    """The same for a Keras variable and for the tf.Variable within it; other backends change what is within."""
     inner = getattr(variable, "value", None)
-    return id(variable if inner is None or callable(inner) else inner)
+    return id(inner if hasattr(inner, "assign") else variable)
 
 
 def _checked_groups(groups: Any) -> Any:

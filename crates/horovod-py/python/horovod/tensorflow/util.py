@@ -43,7 +43,7 @@ def refs_to_vars(refs: Any) -> Any:
 def native_variable(variable: Any) -> Any:
     """The tf.Variable within a Keras 3 variable; others as they are."""
     inner = getattr(variable, "value", None)
-    return variable if inner is None or callable(inner) else inner
+    return inner if hasattr(inner, "assign") else variable
 
 
 def key(variable: Any) -> int:
