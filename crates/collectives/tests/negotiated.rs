@@ -2,6 +2,8 @@
 
 mod ranks;
 
+use std::time::Duration;
+
 use corro_collectives::coordinator::SetId;
 use corro_collectives::engine::calls::Reduce;
 use corro_collectives::settings::Settings;
@@ -361,6 +363,55 @@ fn the_end_of_one_rank_is_the_end_of_all() {
         engine.allreduce("lonely", &mut [1u8], Reduce::SUM).expect_err("one has left").to_string()
     });
     assert!(ends.iter().all(|text| text.starts_with("Horovod has been shut down.")), "{ends:?}");
+}
+
+#[test]
+fn a_wait_may_be_given_up_and_taken_up_again() {
+    each(2, &[], |engine| {
+        if rank(engine) == 0 {
+            let barrier = engine.begin_barrier(ALL);
+            assert!(!engine.wait_for(&barrier, Duration::from_millis(20)), "the other comes after the sum only");
+            engine.allreduce("here", &mut [1u8], Reduce::SUM).expect("a sum");
+            while !engine.wait_for(&barrier, Duration::from_millis(20)) {}
+            barrier.outcome().expect("both were there");
+        } else {
+            engine.allreduce("here", &mut [1u8], Reduce::SUM).expect("a sum");
+            engine.barrier(ALL).expect("both were there");
+        }
+    });
+}
+
+#[test]
+fn a_name_in_flight_is_refused_before_anybody_is_asked() {
+    each(2, &[], |engine| {
+        if rank(engine) == 0 {
+            let first = engine.allreduce_async("x", vec![1u8], Reduce::SUM);
+            let second = engine.allreduce_async("x", vec![1u8], Reduce::SUM);
+            assert!(second.poll() && !first.poll(), "the other rank has asked for nothing yet");
+            assert!(engine.finish(second).is_err_and(|error| error.is_argument()));
+            engine.barrier(ALL).expect("both come");
+            assert_eq!(engine.finish(first).expect("a sum"), [2]);
+        } else {
+            engine.barrier(ALL).expect("both come");
+            engine.allreduce("x", &mut [1u8], Reduce::SUM).expect("a sum");
+        }
+    });
+}
+
+#[test]
+fn shutting_down_frees_a_thread_that_waits() {
+    on_ranks(2, &Options::PLAIN, |world| {
+        let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
+        let lonely = engine.allreduce_async(&format!("of {}", rank(&engine)), vec![1u8], Reduce::SUM);
+        engine.barrier(ALL).expect("all are there");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| engine.finish(lonely));
+            engine.shut_down();
+            engine.shut_down();
+            let told = waiting.join().expect("no panic").expect_err("it has ended").to_string();
+            assert!(told.starts_with("Horovod has been shut down."), "{told}");
+        });
+    });
 }
 
 #[test]

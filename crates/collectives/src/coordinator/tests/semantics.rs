@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::world::{End, World, config, of_kind, request};
+use crate::coordinator::text::shut_down_by;
 use crate::coordinator::*;
 use crate::{Dtype, ReduceOp};
 
@@ -249,7 +250,7 @@ fn the_end_asked_for_by_one_reaches_all() {
     ));
     for rank in 0..3 {
         let refused = world.members[rank].submit_one(request("y"), world.now).unwrap_err();
-        assert_eq!(refused, SubmitError::Ended(SHUT_DOWN.into()));
+        assert_eq!(refused, SubmitError::Ended(shut_down_by(2).into()));
         assert!(matches!(
             world.done[rank].last(),
             Some(Action::ShutDown { reason: ShutdownReason::Asked { rank: 2 }, .. })
