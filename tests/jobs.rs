@@ -10,6 +10,8 @@ mod files;
 mod limits;
 #[path = "jobs/preparation.rs"]
 mod preparation;
+#[path = "jobs/python.rs"]
+mod python;
 #[path = "jobs/queue.rs"]
 mod queue;
 #[path = "jobs/ranks.rs"]

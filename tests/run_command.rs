@@ -181,3 +181,35 @@ fn the_readmes_script_leaves_its_model() {
     assert_eq!(sorted(&ended.stdout), expected);
     assert!(dir.path().join("out/saved_models/model.h5").is_file());
 }
+
+/// Old scripts: a layer that is asked for comes first and leaves the user's own start-up file its turn; one that would have
+/// helped is named.
+#[test]
+fn old_scripts_are_helped() {
+    let Some(python) = harness::host::python() else { return };
+    let python = python.to_str().expect("UTF-8");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let show = "import sys; print('corro_keras_2018' in sys.modules, sys.path.count(sys.argv[1]))";
+    std::fs::create_dir(dir.path().join("own")).expect("a directory");
+    std::fs::write(dir.path().join("own/sitecustomize.py"), "print('mine too')\n").expect("written");
+    let own = dir.path().join("own");
+    let own = own.to_str().expect("UTF-8");
+    let with = |args: &[&str]| {
+        let mut command = corro(dir.path(), args);
+        Ended::from(command.env("PYTHONPATH", own).env("TMPDIR", dir.path()).output().expect("it runs"))
+    };
+    let ended = with(&["-np", "2", "--no-prefix", "--compat", "keras-2018", python, "-c", show, own]).ok();
+    assert_eq!(sorted(&ended.stdout), ["True 1", "True 1", "mine too", "mine too"]);
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("readable").flatten().collect();
+    assert_eq!(left.len(), 1, "the layer goes with the run: {left:?}");
+    let ended = with(&["-np", "1", "--no-prefix", python, "-c", show, own]).ok();
+    assert_eq!(sorted(&ended.stdout), ["False 1", "mine too"]);
+
+    let known = "there is no compatibility layer 'keras-1998': known is keras-2018";
+    run(dir.path(), &["-np", "1", "--compat", "keras-1998", "true"]).fails(2, &[known]);
+    let old = "class tf: pass\nraise AttributeError(\"module 'tensorflow' has no attribute 'ConfigProto'\")";
+    let hint = "\nhint: tf.ConfigProto is gone: use tf.config.set_visible_devices. To run the script as it is: corro run --compat keras-2018";
+    run(dir.path(), &["-np", "2", python, "-c", old]).fails(1, &[hint]);
+    let ended = run(dir.path(), &["-np", "1", "--compat", "keras-2018", python, "-c", old]);
+    assert!(ended.code == 1 && !ended.stderr.contains("hint:"), "{}", ended.stderr);
+}

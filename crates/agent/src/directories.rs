@@ -147,6 +147,11 @@ impl Directories {
         self.root.join(MOUNTS)
     }
 
+    /// Where the wheels lie that this node has fetched. They stay for the next job.
+    pub fn wheels(&self) -> io::Result<(OwnedFd, PathBuf)> {
+        Ok((tree::make_beneath(&self.handle, WHEELS)?, self.root.join(WHEELS)))
+    }
+
     /// Removes everything a job or a mount can have left on this node.
     pub fn clean(&self) -> io::Result<()> {
         self.empty(&[MOUNTS, JOBS, HOME])?;
@@ -155,7 +160,7 @@ impl Directories {
 
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
-        [MOUNTS, JOBS, HOME, LOGIN, SPARE].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
+        [MOUNTS, JOBS, HOME, LOGIN, WHEELS, SPARE].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
     }
 
     fn empty(&self, names: &[&str]) -> io::Result<()> {
@@ -241,6 +246,7 @@ const MOUNTS: &str = "mounts";
 const JOBS: &str = "jobs";
 const HOME: &str = "home";
 const LOGIN: &str = "login";
+const WHEELS: &str = "wheels";
 const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";
 

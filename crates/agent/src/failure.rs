@@ -55,6 +55,11 @@ pub fn container(image: &str, node: &NodeId) -> TaskFailure {
     failed(error.with("imageName", image).with("Info", info))
 }
 
+pub fn compatibility(node: &NodeId, why: &dyn Error) -> TaskFailure {
+    let error = BatchAiError::new("CompatibilityFailed", "Unable to give the job the compatibility layer it asks for");
+    failed(error.with("Node", node.as_str()).with("Variable", "CORRO_COMPAT").with("Info", chain(why)))
+}
+
 pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("JobDirectoryFailed", "Unable to create a directory of the job")
         .with("Node", node.as_str())

@@ -115,13 +115,17 @@ pub fn forget(root: &Path) -> Result<(), IdentityError> {
 pub(crate) const LOCK: &str = "lock";
 const CREDENTIAL: &str = "credential.json";
 
-async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
-    // As the WebSocket: straight to the server.
+/// For requests to the server. As the WebSocket: straight to it.
+pub fn client(config: &AgentConfig, within: Duration) -> Result<reqwest::Client, IdentityError> {
     let https = config.present_server().starts_with("https://");
     let trust = if https { config.trust.clone() } else { Trust::nobody() };
     let tls = trust.client_config()?;
-    let client = reqwest::Client::builder().no_proxy().timeout(ANSWER_WITHIN).tls_backend_preconfigured(tls).build();
-    let client = client.map_err(|source| IdentityError::Client { source })?;
+    let client = reqwest::Client::builder().no_proxy().timeout(within).tls_backend_preconfigured(tls).build();
+    client.map_err(|source| IdentityError::Client { source })
+}
+
+async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
+    let client = client(config, ANSWER_WITHIN)?;
     let request = JoinRequest { token: config.join_token.clone() };
     let body = serde_json::to_vec(&request).map_err(|source| IdentityError::Answer { source })?;
     let mut said = None;

@@ -4,7 +4,7 @@
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
 //! job); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
-//! stands on: `directories`, `tree`, `spare`, `mounts`, `variables`, `expand`, `shell`; what it leaves: `logs`, `execution_log`,
+//! stands on: `directories`, `tree`, `spare`, `mounts`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
 //! `failure`; what survives a crash: `memory`, `durable`.
 
 mod config;
@@ -26,6 +26,7 @@ mod memory;
 mod mounts;
 mod news;
 mod prepare;
+mod python;
 mod ranks;
 pub mod reconcile;
 mod setup;
@@ -36,6 +37,7 @@ mod task;
 mod testing;
 mod tree;
 mod variables;
+mod wheels;
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -163,5 +165,6 @@ async fn take_over(
     let _ = config.guard.warm_up().await;
     let (directories, (memory, begun)) = prepared.await?.context("cannot use the node's directory")?;
     let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
-    Ok((task::Context { config, node: credential.node.clone(), directories, memory }, begun))
+    let credential = Arc::new(credential.clone());
+    Ok((task::Context { config, node: credential.node.clone(), credential, directories, memory }, begun))
 }

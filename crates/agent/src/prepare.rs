@@ -4,6 +4,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
+use corro_launch::compat;
 use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
 use corro_launch::process::ProcessSpec;
@@ -73,6 +74,16 @@ pub fn check_container(context: &Context, order: &TaskOrder, log: &ExecutionLog)
         return Err(failure::container(image, &context.node));
     }
     log.line(format_args!("Running on the host without the container image {image}, as the operator allowed"));
+    Ok(())
+}
+
+/// What old scripts expect, where the job's variables ask for it.
+pub fn add_compatibility(context: &Context, ground: &mut Ground, log: &ExecutionLog) -> Result<(), TaskFailure> {
+    let variables = &mut ground.environment.variables;
+    let Some(name) = variables.get(compat::VARIABLE).filter(|name| !name.is_empty()).cloned() else { return Ok(()) };
+    let directory = ground.directories.layout.job_temp.join(".compat");
+    compat::enter(&name, &directory, variables).map_err(|error| failure::compatibility(&context.node, &error))?;
+    log.line(format_args!("Python finds the compatibility layer {name} in {}", directory.display()));
     Ok(())
 }
 

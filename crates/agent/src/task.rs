@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use corro_launch::sweep::{processes_with_tag, sweep};
 use corro_model::NodeId;
-use corro_model::node::{GangAddress, TaskFailure, TaskOrder, TaskPhase};
+use corro_model::node::{GangAddress, NodeCredential, TaskFailure, TaskOrder, TaskPhase};
 
 use crate::config::AgentConfig;
 use crate::directories::Directories;
@@ -19,13 +19,15 @@ use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::meeting::Meeting;
 use crate::memory::Memory;
-use crate::{failure, prepare, ranks};
+use crate::{failure, prepare, python, ranks, wheels};
 
 /// What every task of a node shares.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub config: Arc<AgentConfig>,
     pub node: NodeId,
+    /// For what is asked of the server beside the connection.
+    pub credential: Arc<NodeCredential>,
     pub directories: Arc<Directories>,
     pub memory: Arc<Memory>,
 }
@@ -111,12 +113,15 @@ impl Task {
     async fn live(&mut self) -> Result<(), Cut> {
         let (context, order, log) = self.parts();
         let ground = spawn_blocking(move || prepare::lay_ground(&context, &order, &log)).await;
-        let ground = ground.map_err(|_| failure::agent_panicked(&self.context.node))??;
+        let mut ground = ground.map_err(|_| failure::agent_panicked(&self.context.node))??;
         prepare::check_container(&self.context, &self.order, &self.log)?;
+        prepare::add_compatibility(&self.context, &mut ground, &self.log)?;
         if self.control.borrow().stop.is_some() {
             return Err(Cut::Stopped);
         }
         if let Some(line) = self.order.preparation.clone() {
+            wheels::offer(self, &mut ground).await?;
+            python::make_environment(self, &mut ground).await?;
             prepare::run_preparation(self, &ground, &line).await?;
         }
         self.meeting = self.open_meeting().await?;

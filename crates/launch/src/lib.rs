@@ -3,8 +3,9 @@
 //!
 //! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
 //! other), `guard` (the small parent every process gets), `process`, `warden` and `exit` (start, stop, wait), `sweep` (the second
-//! net), `reader`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine).
+//! net), `reader`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
 
+pub mod compat;
 pub mod console;
 pub mod environment;
 pub mod exit;

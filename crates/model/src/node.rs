@@ -19,6 +19,29 @@ pub const JOIN_PATH: &str = "/corro/v1/join";
 /// `GET` with upgrade: the node's one WebSocket.
 pub const CONNECT_PATH: &str = "/corro/v1/connect";
 
+/// `GET`: the Python wheels that the server offers to jobs, as a list of [`Wheel`]; below it, one by its name.
+pub const WHEELS_PATH: &str = "/corro/v1/wheels";
+
+/// A Python wheel that `pip` finds on every node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wheel {
+    pub name: String,
+    pub bytes: u64,
+    /// When it was last changed, in nanoseconds of Unix time: with the size, what tells it from an older one.
+    pub modified: u64,
+}
+
+impl Wheel {
+    pub const MOST: usize = 64;
+    pub const MOST_BYTES: u64 = 512 << 20;
+
+    /// A name that is one file's in one directory, whoever sent it: `horovod-0.29.0-cp39-abi3-manylinux_2_28_x86_64.whl`.
+    pub fn is_name(name: &str) -> bool {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+!".contains(&byte);
+        name.ends_with(".whl") && !name.starts_with('.') && name.len() <= 200 && name.bytes().all(plain)
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub token: Secret,

@@ -56,6 +56,8 @@ pub struct ServerConfig {
     pub known_admin: Option<AdminCredential>,
     /// How much may be made.
     pub quotas: Quotas,
+    /// Where Python wheels lie that every node offers to `pip`; it need not be there.
+    pub wheels: PathBuf,
     /// With this token any machine may become a node that a cluster waits for.
     pub open_join_token: Option<Secret>,
 }
@@ -109,6 +111,7 @@ impl Server {
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
+        let gateway = gateway.offering(&config.wheels);
         let limits = Arc::new(http::limits::Limits::new(config.rates));
         let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();

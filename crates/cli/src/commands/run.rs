@@ -1,6 +1,8 @@
 //! `corro run`: a gang of ranks on this machine without a server, in the manner of `horovodrun`. Entered from the command
 //! table. Turns options into a gang and its outcome into words and an exit code; the running itself is `launch`'s.
 
+mod vanished;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -9,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use corro_launch::compat;
 use corro_launch::exit::Exit;
 use corro_launch::gang::{self, Failure, GangSpec, Outcome};
 use corro_launch::place::{Host, take_slots};
@@ -37,6 +40,10 @@ pub struct RunArgs {
     /// Show the ranks' output without "[<rank>]<stdout>:" before each line
     #[arg(long)]
     no_prefix: bool,
+
+    /// Give the ranks' Python what old scripts expect and today's packages no longer have: keras-2018
+    #[arg(long, value_name = "NAME", value_parser = compat_name)]
+    compat: Option<String>,
 
     /// Accepted for scripts written for horovodrun: there is no other way here
     #[arg(long, alias = "use-gloo", hide = true)]
@@ -67,9 +74,11 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     let hosts = choose_hosts(listed, args.num_proc)?;
     ensure_local(&hosts, &hostname())?;
     let size: usize = hosts.iter().map(|host| host.slots).sum();
+    let mut env = whole_environment();
+    let layer = args.compat.as_deref().map(|name| add_layer(name, &mut env)).transpose()?;
     let spec = GangSpec {
         argv: args.command,
-        env: whole_environment(),
+        env,
         cwd: std::env::current_dir().context("cannot tell the current directory, perhaps it was deleted")?,
         hosts,
         prefix: !args.no_prefix,
@@ -80,12 +89,29 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     let outcome = gang::run(&Launcher::this_executable(), &spec, stops, io::stdout(), io::stderr()).await?;
     match &outcome {
         Outcome::Succeeded => {}
-        Outcome::Failed(failure) => say(describe(failure, size).trim_end()),
+        Outcome::Failed(failure) => {
+            say(describe(failure, size).trim_end());
+            if let Some(advice) = vanished::advice(&failure.stderr_tail).filter(|_| layer.is_none()) {
+                say(format_args!("\nhint: {advice}"));
+            }
+        }
         Outcome::Stopped(signal) => {
             say(format_args!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)));
         }
     }
     Ok(ExitCode::from(exit_byte(outcome.exit_code())))
+}
+
+fn compat_name(text: &str) -> Result<String, String> {
+    compat::check(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Lies in a directory of this run's own, which goes with the handle.
+fn add_layer(name: &str, env: &mut BTreeMap<String, String>) -> Result<tempfile::TempDir> {
+    let directory = tempfile::Builder::new().prefix("corro-compat-").tempdir();
+    let directory = directory.context("cannot make a temporary directory for the compatibility layer")?;
+    compat::enter(name, directory.path(), env)?;
+    Ok(directory)
 }
 
 fn rank_count(text: &str) -> Result<usize, String> {

@@ -35,6 +35,10 @@ pub struct HostingArgs {
     #[command(flatten)]
     address: AddressArgs,
 
+    /// A directory of Python wheels that `pip` finds on every node, in job preparation [default: wheels/ in the data directory]
+    #[arg(long, value_name = "DIR")]
+    wheels: Option<PathBuf>,
+
     /// Run jobs that ask for a container directly on this machine instead
     #[arg(long)]
     no_containers: bool,
@@ -125,6 +129,19 @@ pub fn data_path(args: &HostingArgs) -> Result<PathBuf, Failure> {
     }
 }
 
+/// Where the wheels for nodes lie. One that was named must be there.
+fn wheels_path(args: &HostingArgs, data: &Path) -> Result<PathBuf, Failure> {
+    let Some(named) = &args.wheels else { return Ok(data.join("wheels")) };
+    let directory = named.canonicalize().and_then(|path| match path.is_dir() {
+        true => Ok(path),
+        false => Err(std::io::ErrorKind::NotADirectory.into()),
+    });
+    directory.map_err(|error| {
+        Failure::usage(format!("--wheels {}: {error}", named.display()))
+            .hint("name the directory that scripts/wheel wrote, or leave it out")
+    })
+}
+
 /// Refuses what cannot work before anything is made.
 pub fn check(args: &HostingArgs) -> Result<(), Failure> {
     listen_address(&args.address)?;
@@ -152,6 +169,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         containers_on_host: args.no_containers,
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,
+        wheels: wheels_path(args, data.path())?,
         quotas: Quotas { clusters: args.max_clusters, cores: args.max_cores, ..Quotas::default() },
     };
     let nodes_dir = data.path().join("nodes");

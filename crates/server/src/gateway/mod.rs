@@ -4,8 +4,10 @@
 
 mod connection;
 mod join;
+mod wheels;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,8 @@ pub struct Gateway {
     pub news: Arc<Notify>,
     /// Connections end when it turns true.
     stop: watch::Receiver<bool>,
+    /// Where the wheels lie that nodes may fetch.
+    wheels: Option<Arc<Path>>,
 }
 
 struct Links {
@@ -100,7 +104,12 @@ impl Gateway {
         let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));
         let (nodes, news, tokens) = (HashMap::new(), News::default(), HashMap::new());
         let links = Links { started: Instant::now(), nodes, news, tokens, open_token };
-        Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()), stop }
+        Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()), stop, wheels: None }
+    }
+
+    /// The same door, with the wheels in `directory` for every node.
+    pub fn offering(self, directory: &Path) -> Self {
+        Self { wheels: Some(Arc::from(directory)), ..self }
     }
 
     /// Brings what was seen up to date, and says where something is new since the last time. How long nodes have been

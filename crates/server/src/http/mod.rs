@@ -20,11 +20,15 @@ use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use corro_model::arm::{TOKEN_PATH, TokenError};
 use corro_model::names::{NameOf, check_name};
-use corro_model::node::{CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, parse_bearer};
+use corro_model::node::{
+    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, WHEELS_PATH, parse_bearer,
+};
 use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation};
 use corro_model::storage::query_pairs;
 use corro_model::{ApiError, Secret};
 use http::{HeaderValue, Method, StatusCode, header};
+use tokio::io::AsyncReadExt;
+use tokio_util::io::ReaderStream;
 
 use self::answer::{error_response, json_response};
 use self::files::{AddressStyle, FileService};
@@ -39,6 +43,8 @@ pub use listener::serve;
 
 /// The largest body of a resource-manager request.
 const MAX_BODY: usize = 1024 * 1024;
+/// What is read of a wheel at a time.
+const WHEEL_PIECE: usize = 256 * 1024;
 
 #[derive(Clone)]
 pub struct Api {
@@ -87,6 +93,10 @@ impl Api {
             (&Method::POST, JOIN_PATH) => self.as_stranger(&address, self.join(request)).await,
             // Nodes that come back after a restart come all at once, so only those without a good credential are counted.
             (&Method::GET, CONNECT_PATH) => match self.connect(request).await {
+                Ok(response) => Ok(response),
+                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+            },
+            (&Method::GET, path) if is_at_or_below(path, WHEELS_PATH) => match self.wheels(request).await {
                 Ok(response) => Ok(response),
                 Err(error) => self.as_stranger(&address, async { Err(error) }).await,
             },
@@ -230,13 +240,33 @@ impl Api {
         })
     }
 
-    /// A node's WebSocket.
-    async fn connect(&self, request: Request) -> Result<Response, ApiError> {
+    /// The wheels that nodes offer to jobs: their list, or one of them.
+    async fn wheels(&self, request: Request) -> Result<Response, ApiError> {
+        self.node(&request)?;
+        let below = request.uri().path()[WHEELS_PATH.len()..].trim_start_matches('/');
+        if below.is_empty() {
+            return Ok(json_response(StatusCode::OK, &self.gateway.wheels().await?));
+        }
+        let (file, wheel) = self.gateway.wheel(below.to_owned()).await?;
+        let pieces = ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(wheel.bytes), WHEEL_PIECE);
+        let mut response = Response::new(Body::from_stream(pieces));
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(wheel.bytes));
+        Ok(response)
+    }
+
+    /// Which living node asks.
+    fn node(&self, request: &Request) -> Result<NodeCredential, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let credential = authorization
             .and_then(parse_bearer)
             .ok_or_else(|| ApiError::unauthorized("Authentication failed. A node's credential is needed."))?;
         self.gateway.check_credential(&credential)?;
+        Ok(credential)
+    }
+
+    /// A node's WebSocket.
+    async fn connect(&self, request: Request) -> Result<Response, ApiError> {
+        let credential = self.node(&request)?;
         let (mut parts, _) = request.into_parts();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
             .await
@@ -246,6 +276,10 @@ impl Api {
         let upgrade = upgrade.max_message_size(MAX_MESSAGE).read_buffer_size(4096).write_buffer_size(4096);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
+}
+
+fn is_at_or_below(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn anonymous(error: ApiError) -> Refused {

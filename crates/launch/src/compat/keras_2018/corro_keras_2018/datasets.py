@@ -1,0 +1,25 @@
+"""CIFAR-10 from a file, for machines without a network: CIFAR10_DATA names it. Entered by the finder."""
+import functools
+import os
+from typing import Any
+
+
+def complete_cifar10(cifar10: Any) -> None:
+    download = cifar10.load_data
+    if getattr(download, "from_file", False):
+        return
+
+    @functools.wraps(download)
+    def load_data() -> Any:
+        path = os.environ.get("CIFAR10_DATA")
+        if not path:
+            return download()
+        from . import cifar10_data
+
+        try:
+            return cifar10_data.load(cifar10_data.find(path))
+        except cifar10_data.DataError as error:
+            raise SystemExit("CIFAR10_DATA: %s" % error)
+
+    load_data.from_file = True
+    cifar10.load_data = load_data
