@@ -81,7 +81,9 @@ impl Way for Negotiated {
             unsafe { self.0.submit(vec![sum(format!("t{at}"), tensor.len())], vec![place], false, None) }
         };
         let handles: Vec<_> = tensors.iter_mut().enumerate().map(ask).collect();
-        let outcomes: Vec<_> = handles.iter().map(|handle| self.0.synchronize(handle)).collect();
+        let wait = |handle: Result<_, _>| handle.and_then(|handle| self.0.synchronize(&handle));
+        // All of them, also after one that failed.
+        let outcomes: Vec<_> = handles.into_iter().map(wait).collect();
         outcomes.into_iter().try_for_each(|outcome| Ok(outcome.map(drop)?))
     }
 }
