@@ -3,7 +3,8 @@
 //!
 //! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
-//! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for both), `swarm` and `http` (simulated agents),
+//! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for all),
+//! `steps` (of `optimizer` and `keras`, in Python), `swarm` and `http` (simulated agents),
 //! `stats`, `memory`, `machine`.
 
 mod allreduce;
@@ -21,6 +22,7 @@ mod peers;
 mod rank;
 mod site;
 mod stats;
+mod steps;
 mod swarm;
 mod trainer;
 mod words;

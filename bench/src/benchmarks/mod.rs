@@ -5,7 +5,9 @@ mod allreduce;
 mod binary;
 mod idle;
 mod jobs;
+mod keras;
 mod lists;
+mod optimizer;
 mod plan;
 mod start;
 mod submit;
@@ -13,6 +15,7 @@ mod submits;
 mod trainer;
 mod transfer;
 mod up;
+mod wheel;
 
 use anyhow::Result;
 
@@ -61,7 +64,9 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
     Benchmark { name: "idle", promise: idle::PROMISE, run: Plain(idle::run) },
     Benchmark { name: "jobs", promise: jobs::PROMISE, run: Plain(jobs::run) },
+    Benchmark { name: "keras", promise: keras::PROMISE, run: Options(keras::run) },
     Benchmark { name: "lists", promise: lists::PROMISE, run: Plain(lists::run) },
+    Benchmark { name: "optimizer", promise: optimizer::PROMISE, run: Options(optimizer::run) },
     Benchmark { name: "plan", promise: plan::PROMISE, run: Plain(plan::run) },
     Benchmark { name: "start", promise: start::PROMISE, run: Plain(start::run) },
     Benchmark { name: "submit", promise: submit::PROMISE, run: Plain(submit::run) },
@@ -69,6 +74,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "trainer", promise: trainer::PROMISE, run: Options(trainer::run) },
     Benchmark { name: "transfer", promise: transfer::PROMISE, run: Plain(transfer::run) },
     Benchmark { name: "up", promise: up::PROMISE, run: Plain(up::run) },
+    Benchmark { name: "wheel", promise: wheel::PROMISE, run: Options(wheel::run) },
 ];
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
-//! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce` and `trainer`. A peer that cannot be set
-//! up says why; its figures are never guessed.
+//! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer` and
+//! `keras`. A peer that cannot be set up says why; its figures are never guessed.
 
 pub mod hyperqueue;
 pub mod mpi;
 pub mod slurm;
 pub mod tensorflow;
 pub mod torch;
+pub mod upstream;
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -125,4 +126,11 @@ pub fn find(program: &str) -> Option<PathBuf> {
 /// How many files are in a directory.
 pub fn count_files(directory: &std::path::Path) -> Result<usize> {
     Ok(std::fs::read_dir(directory)?.count())
+}
+
+/// Where this user keeps what can be made again.
+pub fn cache() -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    Ok(cache.context("there is no HOME to keep peers in")?.join("corro-bench"))
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{find, output_of};
+use super::{cache, find, output_of};
 use crate::trainer::gang::Program;
 
 const PROGRAM: &str = include_str!("training_tf.py");
@@ -16,14 +16,30 @@ const WHOLE: &str = "installed";
 
 /// What starts a rank; installs it when it is not there.
 pub fn training(directory: &Path) -> Result<Program> {
-    let home = cache()?.join(format!("tensorflow-{VERSION}"));
-    if !home.join(WHOLE).is_file() {
-        install(&home)?;
-    }
+    let python = interpreter()?;
     let script = directory.join("training_tf.py");
     fs::write(&script, PROGRAM)?;
     let arguments = vec![script.display().to_string()];
-    Ok(Program { program: home.join("bin/python"), arguments, variables: Vec::new(), ports: true })
+    Ok(Program { program: python, arguments, variables: Vec::new(), ports: true })
+}
+
+/// A Python with TensorFlow and Keras; installed when it is not there.
+pub fn interpreter() -> Result<PathBuf> {
+    let home = home()?;
+    if !home.join(WHOLE).is_file() {
+        install(&home)?;
+    }
+    Ok(home.join("bin/python"))
+}
+
+/// The same, when an earlier run has installed it.
+pub fn installed() -> Option<PathBuf> {
+    let home = home().ok().filter(|home| home.join(WHOLE).is_file())?;
+    Some(home.join("bin/python"))
+}
+
+fn home() -> Result<PathBuf> {
+    Ok(cache()?.join(format!("tensorflow-{VERSION}")))
 }
 
 fn install(home: &Path) -> Result<()> {
@@ -35,11 +51,4 @@ fn install(home: &Path) -> Result<()> {
     output_of(Command::new(home.join("bin/pip")).args(["install", "--quiet", &package]))
         .with_context(|| format!("cannot install {package} from PyPI"))?;
     Ok(fs::write(home.join(WHOLE), "")?)
-}
-
-/// Where this user keeps what can be made again.
-fn cache() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    Ok(cache.context("there is no HOME to keep TensorFlow in")?.join("corro-bench"))
 }

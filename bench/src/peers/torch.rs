@@ -67,14 +67,20 @@ impl Torch {
 
 /// What starts a rank that trains, and the version of torch.
 pub fn training(directory: &Path) -> Result<(Program, String)> {
-    let (python, version) = interpreter()?;
-    if ask(&python, PLAIN_BLAS)? == "True" {
-        install(FAST_BLAS)?;
-    }
+    let (python, version) = computing()?;
     let script = directory.join("training_torch.py");
     fs::write(&script, TRAINING)?;
     let arguments = vec![script.display().to_string()];
     Ok((Program { program: python, arguments, variables: Vec::new(), ports: false }, version))
+}
+
+/// A Python with a torch whose products of matrices are not the slow ones, and its version.
+pub fn computing() -> Result<(PathBuf, String)> {
+    let (python, version) = interpreter()?;
+    if ask(&python, PLAIN_BLAS)? == "True" {
+        install(FAST_BLAS)?;
+    }
+    Ok((python, version))
 }
 
 /// One that can import torch with Gloo, and its version.
@@ -91,6 +97,6 @@ fn interpreter() -> Result<(PathBuf, String)> {
     Ok((system, version))
 }
 
-fn ask(python: &Path, question: &str) -> Result<String> {
+pub fn ask(python: &Path, question: &str) -> Result<String> {
     Ok(output_of(Command::new(python).args(["-c", question]))?.trim().to_owned())
 }

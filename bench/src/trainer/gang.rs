@@ -1,5 +1,5 @@
-//! Ranks of one engine that wait for their turns: started once, bound to their processors, asked a line at a time. Entered by `contest`.
-//! They end when the gang is dropped, and when the benchmark dies.
+//! Ranks of one engine that wait for their turns: started once, bound to their processors, asked a line at a time. Entered by `contest`,
+//! and by `steps::contest` for ranks in Python. They end when the gang is dropped, and when the benchmark dies.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
@@ -59,25 +59,11 @@ impl Gang {
         Ok(gang)
     }
 
-    /// Images a second of all ranks together. Each answers for itself; ranks that train together answer alike. After an error the gang
-    /// is of no use.
+    /// Images a second of all ranks together. Each answers for itself; ranks that train together answer alike.
     pub fn take(&mut self, turn: &Turn, limit: Duration) -> Result<Answer> {
-        for (index, rank) in self.ranks.iter_mut().enumerate() {
-            if rank.turns.write_all(turn.line().as_bytes()).is_err() {
-                return self.gone(index);
-            }
-        }
-        let deadline = Instant::now() + limit;
         let mut together = Answer::Rate(0.0);
-        for (index, rank) in self.ranks.iter().enumerate() {
-            let answer = match rank.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(answer) => turn.read(&answer)?,
-                Err(RecvTimeoutError::Timeout) => {
-                    bail!("rank {index} has not answered '{}' within {} s", turn.line().trim(), limit.as_secs())
-                }
-                Err(RecvTimeoutError::Disconnected) => return self.gone(index),
-            };
-            together = match (together, answer) {
+        for answer in self.ask(&turn.line(), limit)? {
+            together = match (together, turn.read(&answer)?) {
                 (Answer::Rate(together), Answer::Rate(rate)) => Answer::Rate(together + rate),
                 (Answer::Cannot(why), _) | (_, Answer::Cannot(why)) => Answer::Cannot(why),
             };
@@ -85,9 +71,30 @@ impl Gang {
         Ok(together)
     }
 
-    fn gone(&self, index: usize) -> Result<Answer> {
+    /// The answers of all ranks to one line, in their order. After an error the gang is of no use.
+    pub fn ask(&mut self, line: &str, limit: Duration) -> Result<Vec<String>> {
+        for (index, rank) in self.ranks.iter_mut().enumerate() {
+            if rank.turns.write_all(line.as_bytes()).is_err() {
+                return Err(self.gone(index));
+            }
+        }
+        let deadline = Instant::now() + limit;
+        let mut answers = Vec::new();
+        for (index, rank) in self.ranks.iter().enumerate() {
+            match rank.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(answer) => answers.push(answer),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("rank {index} has not answered '{}' within {} s", line.trim(), limit.as_secs())
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone(index)),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn gone(&self, index: usize) -> anyhow::Error {
         let said = fs::read_to_string(self.errors.path().join(index.to_string())).unwrap_or_default();
-        bail!("rank {index} has ended: {}", last_words(&said))
+        anyhow!("rank {index} has ended: {}", last_words(&said))
     }
 }
 

@@ -84,13 +84,18 @@ impl Turn {
 
     /// What one rank has answered.
     pub fn read(&self, answer: &str) -> Result<Answer> {
-        if let Some(why) = answer.strip_prefix(CANNOT) {
-            return Ok(Answer::Cannot(why.to_owned()));
-        }
-        let seconds = answer.strip_prefix(TOOK).and_then(|seconds| seconds.trim().parse::<f64>().ok());
-        let seconds = seconds.filter(|seconds| *seconds > 0.0).with_context(|| format!("no answer: {answer}"))?;
-        Ok(Answer::Rate((self.case.batch * self.steps) as f64 / seconds))
+        read(answer, self.case.batch * self.steps)
     }
+}
+
+/// What a rank has answered that was to train so many images.
+pub fn read(answer: &str, images: usize) -> Result<Answer> {
+    if let Some(why) = answer.strip_prefix(CANNOT) {
+        return Ok(Answer::Cannot(why.to_owned()));
+    }
+    let seconds = answer.strip_prefix(TOOK).and_then(|seconds| seconds.trim().parse::<f64>().ok());
+    let seconds = seconds.filter(|seconds| *seconds > 0.0).with_context(|| format!("no answer: {answer}"))?;
+    Ok(Answer::Rate(images as f64 / seconds))
 }
 
 #[derive(Clone, Debug, PartialEq)]

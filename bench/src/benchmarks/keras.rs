@@ -1,0 +1,102 @@
+//! Images a second of the tutorial's network with `horovod.keras`, 1, 2 and 4 ranks, beside plain Keras.
+//!
+//! Keras on TensorFlow, `model.fit` with the lines of the tutorial's script (`peers/keras_fit.py`), a thread a rank, bound to a processor.
+//! Everybody is started once and takes turns; what is held against a promise is the median of the ratios of the same round. Plain Keras also
+//! runs twice side by side, without any exchange: that is what the second processor of this machine gives.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Scale, Verdict};
+use crate::goal::{Goal, worst};
+use crate::peers::tensorflow;
+use crate::steps::contest::{Case, Contestant, Length, hold};
+use crate::steps::options::{self, Known};
+use crate::steps::rounds::{At, Results, print_ratio};
+use crate::steps::{goals, package};
+use crate::trainer::gang::Program;
+use crate::trainer::place::{self, Place};
+
+pub const PROMISE: &str =
+    "at 1 rank under 2 % of a step; from 1 rank to 2 on as many cores at least 80 % of twice the images";
+
+const PROGRAM: &str = include_str!("../peers/keras_fit.py");
+const OURS: &str = "horovod.keras";
+const PLAIN: &str = "plain keras";
+const BATCH: usize = 32;
+/// Of twice the images of one rank on one core, so much with two on two.
+const SCALING: f64 = 0.8;
+
+const KNOWN: Known = Known {
+    usage: "options of keras: --ranks 1,2,4  --batch N  --rounds N  --budget MS (a turn)  --wheel FILE",
+    ranks: &[1, 2, 4],
+    peers: &[],
+    models: &[],
+};
+
+pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
+    let options = options::parse(words, &KNOWN)?;
+    let directory = tempfile::Builder::new().prefix("corro-bench-peers-").tempdir()?;
+    let script = directory.path().join("keras_fit.py");
+    std::fs::write(&script, PROGRAM)?;
+    let python = tensorflow::interpreter()?;
+    println!("tensorflow: {}", tensorflow::VERSION);
+    let package = package::unpacked(&package::wheel(options.wheel.as_deref())?, directory.path())?;
+    let program = |engine: &str, variables| Program {
+        program: PathBuf::clone(&python),
+        arguments: vec![script.display().to_string(), engine.to_owned()],
+        variables,
+        ports: false,
+    };
+    let ours = program("horovod", vec![("PYTHONPATH", package.display().to_string())]);
+    let plain = program("plain", Vec::new());
+
+    let cores = place::allowed()?.len();
+    let at = |ranks: usize| Place { ranks, cores: ranks.min(cores) };
+    let contestant =
+        |engine, program: &Program, ranks| Contestant { engine, program: program.clone(), place: at(ranks) };
+    let mut contestants: Vec<Contestant> = Vec::new();
+    contestants.push(contestant(PLAIN, &plain, 1));
+    contestants.extend(options.ranks.iter().map(|ranks| contestant(OURS, &ours, *ranks)));
+    if options.ranks.contains(&2) {
+        contestants.push(contestant(PLAIN, &plain, 2));
+    }
+
+    let batch = options.batch.unwrap_or(BATCH);
+    let case = Case { name: format!("batch {batch}"), words: batch.to_string(), batch };
+    let budget = Duration::from_millis(options.budget_ms.unwrap_or(scale.pick(500, 1500)));
+    let length = Length { rounds: options.rounds.unwrap_or(scale.pick(7, 25)), budget };
+    let mut results = Results::default();
+    let broken = hold(&contestants, std::slice::from_ref(&case), length, &mut results);
+    results.print();
+    Ok(goals::verdict(&goals(&results, &case, at), &broken))
+}
+
+fn goals(results: &Results, case: &Case, at: impl Fn(usize) -> Place) -> Vec<Goal> {
+    println!();
+    let by = |one: (&'static str, usize), other: (&'static str, usize)| {
+        let at = |(engine, ranks): (&'static str, usize)| At { place: at(ranks), case: &case.name, engine };
+        results.ratios(at(one), at(other))
+    };
+    let plain = by((OURS, 1), (PLAIN, 1));
+    let scaled = by((OURS, 2), (OURS, 1));
+    let lines = [
+        ("1 rank: ours by plain", &plain),
+        ("2 ranks: ours by ours at 1", &scaled),
+        ("2 ranks: plain, no exchange, by plain at 1", &by((PLAIN, 2), (PLAIN, 1))),
+        ("2 ranks: ours by plain, no exchange", &by((OURS, 2), (PLAIN, 2))),
+        ("4 ranks: ours by ours at 1", &by((OURS, 4), (OURS, 1))),
+    ];
+    for (name, ratios) in lines {
+        if let Some(ratios) = ratios {
+            print_ratio(name, ratios);
+        }
+    }
+    let part = scaled.map(|ratios| (ratios.p50() / 2.0, case.name.clone()));
+    vec![
+        goals::overhead(plain.as_ref(), PLAIN),
+        worst(part.into_iter(), SCALING, "of twice one rank with two on two cores"),
+    ]
+}

@@ -1,0 +1,155 @@
+//! Training steps of ResNet-50 with `horovod.torch`, 1, 2 and 4 ranks, beside DistributedDataParallel and plain PyTorch.
+//!
+//! Every engine trains the same model (`peers/optimizer.py`) with ranks that are processes, bound to the same processors. At each place all
+//! engines are started once and take turns; what is held against a promise is the median of the ratios of the same round.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Scale, Verdict};
+use crate::goal::worst;
+use crate::peers::{torch, upstream};
+use crate::steps::contest::{Case, Contestant, Length, hold};
+use crate::steps::options::{self, Known, Options};
+use crate::steps::rounds::{At, Results, print_ratio};
+use crate::steps::{goals, package};
+use crate::trainer::gang::Program;
+use crate::trainer::place::{self, Place};
+
+pub const PROMISE: &str =
+    "at least 1.0 times the throughput of DistributedDataParallel over Gloo; at 1 rank under 2 % of a step";
+
+const PROGRAM: &str = include_str!("../peers/optimizer.py");
+const OURS: &str = "ours";
+const PLAIN: &str = "plain torch";
+const DDP: &str = "ddp";
+const VIEWS: &str = "ddp-views";
+const UPSTREAM: &str = "upstream";
+/// The real one: what our layer costs is measured with it.
+const RESNET: &str = "resnet50";
+
+const KNOWN: Known = Known {
+    usage:
+        "options of optimizer: --ranks 1,2,4  --models resnet50,shapes  --batch N  --peers ddp,ddp-views,upstream|none
+    --rounds N  --budget MS (a turn)  --wheel FILE",
+    ranks: &[1, 2, 4],
+    peers: &[DDP, VIEWS, UPSTREAM],
+    models: &[RESNET, "shapes"],
+};
+
+pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
+    let options = options::parse(words, &KNOWN)?;
+    let directory = tempfile::Builder::new().prefix("corro-bench-peers-").tempdir()?;
+    let (programs, missing) = programs(scale, &options, directory.path())?;
+    let bench = Bench { scale, options, programs, cores: place::allowed()?.len() };
+    Ok(bench.run(missing))
+}
+
+/// A name, and what starts a rank.
+type Engine = (&'static str, Program);
+
+/// Ours, plain torch and those peers that are wanted and there; and what is missing.
+fn programs(scale: Scale, options: &Options, directory: &Path) -> Result<(Vec<Engine>, Vec<String>)> {
+    let (python, version) = torch::computing()?;
+    println!("torch: {version}");
+    let script = directory.join("optimizer.py");
+    std::fs::write(&script, PROGRAM)?;
+    let program = |python: PathBuf, engine: &str, variables| {
+        let arguments = vec![script.display().to_string(), engine.to_owned()];
+        Program { program: python, arguments, variables, ports: false }
+    };
+    let package = package::unpacked(&package::wheel(options.wheel.as_deref())?, directory)?;
+    let ours = vec![("PYTHONPATH", package.display().to_string())];
+    let mut programs =
+        vec![(OURS, program(python.clone(), "horovod", ours)), (PLAIN, program(python.clone(), "plain", Vec::new()))];
+    let mut missing = Vec::new();
+    let wanted = |peer: &str| match &options.peers {
+        Some(peers) => peers.iter().any(|known| known == peer),
+        // A quick run has no time for what decides nothing.
+        None => peer == DDP || (scale == Scale::Full && (peer == VIEWS || upstream::installed().is_some())),
+    };
+    for peer in KNOWN.peers.iter().copied().filter(|peer| wanted(peer)) {
+        if peer != UPSTREAM {
+            programs.push((peer, program(python.clone(), peer, Vec::new())));
+            continue;
+        }
+        match upstream::interpreter() {
+            Ok(python) => {
+                println!("peer: {peer} horovod {}", upstream::VERSION);
+                programs.push((peer, program(python, "horovod", Vec::new())));
+            }
+            Err(error) => {
+                println!("peer: no {peer}: {error:#}");
+                missing.push(format!("no {peer}"));
+            }
+        }
+    }
+    Ok((programs, missing))
+}
+
+struct Bench {
+    scale: Scale,
+    options: Options,
+    programs: Vec<Engine>,
+    cores: usize,
+}
+
+impl Bench {
+    /// `broken` is what could not be measured; any of it makes the verdict `missed`.
+    fn run(&self, mut broken: Vec<String>) -> Verdict {
+        let (mut against, mut goals) = (Vec::new(), Vec::new());
+        for ranks in self.options.ranks.iter().copied() {
+            let place = Place { ranks, cores: self.cores };
+            let mut results = Results::default();
+            let contestants: Vec<Contestant> = self.contestants(place);
+            let cases: Vec<Case> = self.cases(ranks);
+            broken.extend(hold(&contestants, &cases, self.length(ranks), &mut results));
+            results.print();
+            for case in &cases {
+                let ratios = |peer: &str| {
+                    let at = |engine| At { place, case: &case.name, engine };
+                    let ratios = results.ratios(at(OURS), at(peer))?;
+                    print_ratio(&format!("{}: ours by {peer}", case.name), &ratios);
+                    Some(ratios)
+                };
+                if ranks == 1 {
+                    goals.push(goals::overhead(ratios(PLAIN).as_ref(), PLAIN));
+                }
+                let ddp = ratios(DDP).map(|ratios| (ratios.p50(), format!("{}, {}", case.name, place.name())));
+                against.extend(ddp.filter(|_| ranks > 1));
+                [VIEWS, UPSTREAM].into_iter().for_each(|peer| drop(ratios(peer)));
+            }
+        }
+        goals.insert(0, worst(against.into_iter(), 1.0, "times DistributedDataParallel"));
+        goals::verdict(&goals, &broken)
+    }
+
+    /// Alone a rank is held against torch without any layer; with others against those that exchange too.
+    fn contestants(&self, place: Place) -> Vec<Contestant> {
+        let takes_part = |engine: &str| engine == OURS || (engine == PLAIN) == (place.ranks == 1);
+        let programs = self.programs.iter().filter(|(engine, _)| takes_part(engine));
+        programs.map(|(engine, program)| Contestant { engine, program: program.clone(), place }).collect()
+    }
+
+    /// A model without computing says nothing about what a layer costs beside computing.
+    fn cases(&self, ranks: usize) -> Vec<Case> {
+        let batch = self.options.batch.unwrap_or(16);
+        let models = self.options.models.iter().filter(|model| ranks > 1 || *model == RESNET);
+        let case =
+            |model: &String| Case { name: format!("{model}, batch {batch}"), words: format!("{model} {batch}"), batch };
+        models.map(case).collect()
+    }
+
+    /// An overhead of percents is seen only in many short rounds; with more ranks than cores a step is long.
+    fn length(&self, ranks: usize) -> Length {
+        let rounds = match ranks {
+            1 => self.scale.pick(12, 60),
+            2 => self.scale.pick(5, 25),
+            _ => self.scale.pick(3, 15),
+        };
+        let budget = self.options.budget_ms.unwrap_or(self.scale.pick(400, 800));
+        Length { rounds: self.options.rounds.unwrap_or(rounds), budget: Duration::from_millis(budget) }
+    }
+}

@@ -1,0 +1,104 @@
+//! Our wheel: its size, how long `pip install` of it takes without network, and what importing it adds to importing PyTorch.
+//!
+//! Each installation goes into an environment made for it. Each import is a process of its own, which imports the framework first, so
+//! that what is counted for us is only ours.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::{Scale, Verdict};
+use crate::peers::{find, output_of, tensorflow, torch};
+use crate::stats::{Samples, heading};
+use crate::steps::package;
+
+pub const PROMISE: &str =
+    "the wheel is smaller than 10 MB, installs in under 5 s and adds under 50 ms to importing PyTorch";
+const LIMIT_MB: f64 = 10.0;
+const LIMIT_INSTALL_S: f64 = 5.0;
+const LIMIT_IMPORT_MS: f64 = 50.0;
+/// Says how many milliseconds the framework took, and how many we did.
+const IMPORT: &str = "import sys, time, importlib
+began = time.perf_counter()
+importlib.import_module(sys.argv[1])
+between = time.perf_counter()
+importlib.import_module(sys.argv[2])
+print(1e3 * (between - began), 1e3 * (time.perf_counter() - between))";
+
+pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
+    let given = match words {
+        [] => None,
+        [option, file] if option == "--wheel" => Some(Path::new(file)),
+        _ => bail!("options of wheel: --wheel FILE"),
+    };
+    let directory = tempfile::Builder::new().prefix("corro-bench-wheel-").tempdir()?;
+    let wheel = package::wheel(given)?;
+    let (python, version) = torch::computing()?;
+    println!("torch: {version}");
+    let package = package::unpacked(&wheel, directory.path())?;
+    println!();
+    heading();
+
+    let size = wheel.metadata()?.len() as f64 / 1e6;
+    Samples::of("size of the wheel", "MB", vec![size]).row();
+    let mut install = Samples::new("pip install of it, no network", "s");
+    for round in 0..scale.pick(3, 10) {
+        install.add(install_into(&directory.path().join(round.to_string()), &wheel)?);
+    }
+    install.row();
+    let torch = imports(&python, &package, ["torch", "horovod.torch"], scale.pick(5, 20))?;
+    match tensorflow::installed() {
+        Some(python) => {
+            imports(&python, &package, ["tensorflow", "horovod.tensorflow"], scale.pick(2, 10))?;
+            // Keras brings TensorFlow with it, which takes its time again.
+            if scale == Scale::Full {
+                imports(&python, &package, ["keras", "horovod.keras"], 10)?;
+            }
+        }
+        None => println!("no import beside TensorFlow: bench/run keras sets it up"),
+    }
+
+    let (install, torch) = (install.p50(), torch.p50());
+    Ok(Verdict {
+        met: size < LIMIT_MB && install < LIMIT_INSTALL_S && torch < LIMIT_IMPORT_MS,
+        figures: format!(
+            "{size:.1} MB (promised: under {LIMIT_MB:.0}); installed in {install:.1} s (under {LIMIT_INSTALL_S:.0}); \
+             horovod.torch adds {torch:.0} ms to importing torch (under {LIMIT_IMPORT_MS:.0})"
+        ),
+    })
+}
+
+/// Seconds of pip alone: the environment is there before.
+fn install_into(environment: &Path, wheel: &Path) -> Result<f64> {
+    let python = find("python3").context("no python3")?;
+    output_of(Command::new(python).args(["-m", "venv"]).arg(environment))?;
+    let mut command = Command::new(environment.join("bin/pip"));
+    command.args(["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]).arg(wheel);
+    let began = Instant::now();
+    output_of(&mut command)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Milliseconds that importing the second module takes after the first.
+fn imports(python: &Path, package: &Path, modules: [&str; 2], count: usize) -> Result<Samples> {
+    let [framework, ours] = modules;
+    let mut of_framework = Samples::new(format!("import of {framework}"), "ms");
+    let mut of_ours = Samples::new(format!("import of {ours} after it"), "ms");
+    // The first one reads files that the others find in memory.
+    for round in 0..=count {
+        let mut command = Command::new(python);
+        command.args(["-c", IMPORT, framework, ours]).env("PYTHONPATH", package).env("TF_CPP_MIN_LOG_LEVEL", "2");
+        let said = output_of(&mut command).with_context(|| format!("cannot import {ours}"))?;
+        let times: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        ensure!(times.len() == 2, "no times of importing {ours}: {said}");
+        if round > 0 {
+            of_framework.add(times[0]);
+            of_ours.add(times[1]);
+        }
+    }
+    of_framework.row();
+    of_ours.row();
+    Ok(of_ours)
+}
