@@ -11,7 +11,7 @@ use corro_collectives::settings::TimelineSetting;
 use corro_collectives::{Engine, EngineError, Launch, Place, SetId, Settings, StartError};
 use pyo3::prelude::*;
 
-use crate::{calls, errors, waiting};
+use crate::{calls, errors, tensorflow, waiting};
 
 static RUNNING: Mutex<State> = Mutex::new(State { running: None, starting: false, parent: None });
 
@@ -46,6 +46,7 @@ pub fn init(py: Python<'_>, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
         state.running.insert(started?).engine.clone()
     };
     calls::on_started();
+    tensorflow::on_started(&engine);
     // Not left half done, so that the next attempt is a first one.
     register(py, &engine, process_sets).inspect_err(|_| shutdown(py))
 }

@@ -3,6 +3,7 @@
 //!
 //! Reading order: `engine` is the one engine of the process and its process sets, `calls` the operations on tensors, `outputs` what they
 //! yield, `waiting` the one place where the GIL is released, `errors` the one that knows Python's exceptions.
+//! `tensorflow` offers the operations to TensorFlow's graphs.
 //!
 //! What is shared between threads lies in statics behind locks that are taken with the GIL and never held while it is released. So a
 //! fork, which needs the GIL too, never finds one of them taken.
@@ -11,6 +12,7 @@ mod calls;
 mod engine;
 mod errors;
 mod outputs;
+mod tensorflow;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -29,6 +31,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::outputs::Output;
+    #[pymodule_export]
+    use super::tensorflow::{register_tensorflow, tensorflow_symbols};
 
     #[pymodule_export]
     const ALLREDUCE: u8 = Kind::Allreduce as u8;

@@ -138,3 +138,8 @@ def synchronize(handle: int) -> Optional[list[Optional[Output]]]:
 
 def join() -> int: ...
 def barrier(process_set: int = 0) -> None: ...
+def tensorflow_symbols() -> list[str]:
+    """Functions of TensorFlow's C API that registration needs."""
+
+def register_tensorflow(symbols: dict[str, int]) -> None:
+    """Registers Horovod's operations with the TensorFlow that has these functions at these addresses. ValueError when one is missing."""

@@ -1,0 +1,116 @@
+//! Horovod's operations as TensorFlow's own, registered through its C API while it runs: nothing is compiled against TensorFlow. Entered by
+//! `python/horovod/tensorflow/native.py`, which finds the functions in the library that is loaded and hands over their addresses.
+//!
+//! `api` is the C API as far as it is used, `kernel` what runs in a graph. One operation carries all requests of its kind of one step: they
+//! are under way together, and one thread of TensorFlow waits. Asynchronous kernels would need no thread, but the C API hands them
+//! a callback that lives on the stack (seen in 2.21): it is gone when there is something to call it for.
+//!
+//! None of this takes the GIL, and none of it is for a forked child, where TensorFlow does not work either.
+
+mod api;
+mod kernel;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use corro_collectives::Engine;
+use pyo3::prelude::*;
+
+use crate::errors;
+use api::{Api, Status};
+
+/// Of this process's TensorFlow. A second one in the same process has no place here.
+static API: OnceLock<Api> = OnceLock::new();
+/// As `engine` has it, but behind a lock that is taken without the GIL.
+static CURRENT: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+
+/// One operation for each of Horovod's names: they show in messages and graphs.
+const NAMES: [&CStr; 8] = [
+    c"HorovodAllreduce",
+    c"HorovodGroupedAllreduce",
+    c"HorovodAllgather",
+    c"HorovodGroupedAllgather",
+    c"HorovodBroadcast",
+    c"HorovodAlltoall",
+    c"HorovodReducescatter",
+    c"HorovodGroupedReducescatter",
+];
+
+const ATTRIBUTES: [&CStr; 9] = [
+    c"T: list(type) >= 1",
+    // Of each request a line: how many tensors, a blank, the name.
+    c"requests: string",
+    c"kind: int",
+    c"grouped: bool",
+    c"reduce_op: int",
+    // Factors are doubles, and attributes have floats only: the bits.
+    c"prescale_bits: int",
+    c"postscale_bits: int",
+    c"root_rank: int",
+    c"process_set_id: int",
+];
+
+/// Registers the operations with the TensorFlow whose functions are at these addresses. Does nothing the second time.
+#[pyfunction]
+pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
+    if API.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: native.py gives the addresses of the functions of these names in TensorFlow's library, which is never unloaded.
+    let api =
+        unsafe { Api::at(&symbols) }.map_err(|name| errors::argument(format!("this TensorFlow has no {name}")))?;
+    let api = API.get_or_init(|| api);
+    for name in NAMES {
+        define(api, name)
+            .map_err(|text| errors::argument(format!("{} cannot be registered: {text}", name.to_string_lossy())))?;
+    }
+    Ok(())
+}
+
+/// The names of TensorFlow's functions that registration needs.
+#[pyfunction]
+pub fn tensorflow_symbols() -> Vec<&'static str> {
+    api::SYMBOLS.to_vec()
+}
+
+/// Whatever runs from here on is this engine's.
+pub fn on_started(engine: &Arc<Engine>) {
+    *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(engine);
+}
+
+fn current() -> Option<Arc<Engine>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+}
+
+fn api() -> &'static Api {
+    API.get().expect("TensorFlow calls only what was registered")
+}
+
+fn define(api: &Api, name: &CStr) -> Result<(), String> {
+    let is_alltoall = name == c"HorovodAlltoall";
+    let keeps_shapes = name.to_bytes().ends_with(b"llreduce") || name == c"HorovodBroadcast";
+    let kernel_name = CString::new([name.to_bytes(), b"Cpu"].concat()).map_err(|error| error.to_string())?;
+    let status = Status::new(api);
+    // SAFETY: builders are handed over to the registration; strings are copied by TensorFlow; the functions have the types it wants.
+    unsafe {
+        let definition = (api.new_op_definition)(name.as_ptr());
+        for attribute in ATTRIBUTES {
+            (api.add_attribute)(definition, attribute.as_ptr());
+        }
+        (api.add_input)(definition, c"tensors: T".as_ptr());
+        (api.add_output)(definition, c"outputs: T".as_ptr());
+        if is_alltoall {
+            (api.add_input)(definition, c"splits: int32".as_ptr());
+            (api.add_output)(definition, c"received_splits: int32".as_ptr());
+        }
+        // Runs in the order of the program, and is not computed once and for all when a graph with constants is optimized.
+        (api.set_stateful)(definition, true);
+        (api.set_shape_function)(definition, if keeps_shapes { kernel::same_shapes } else { kernel::unknown_shapes });
+        (api.register_op)(definition, status.raw());
+        status.check()?;
+        let builder = (api.new_kernel)(name.as_ptr(), c"CPU".as_ptr(), kernel::create, kernel::compute, kernel::delete);
+        (api.register_kernel)(kernel_name.as_ptr(), builder, status.raw());
+        status.check()
+    }
+}
