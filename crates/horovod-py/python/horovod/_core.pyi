@@ -30,6 +30,7 @@ __all__ = [
     "process_set_ranks",
     "process_sets",
     "rank",
+    "register_tensorflow",
     "remove_process_set",
     "shutdown",
     "size",
@@ -37,6 +38,7 @@ __all__ = [
     "stop_timeline",
     "submit",
     "synchronize",
+    "tensorflow_symbols",
 ]
 
 # Kinds of operations.
