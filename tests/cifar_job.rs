@@ -128,6 +128,10 @@ fn python(backend: &str) -> Option<PathBuf> {
 fn cifar10() -> Option<PathBuf> {
     let usual = checkout().join("../shared/data/cifar10");
     let data = std::env::var_os("CORRO_CIFAR10").map_or(usual, PathBuf::from);
+    let packed = data.join("test_batch.bin.zst").exists();
+    if packed && Command::new("zstd").arg("--version").output().is_err() {
+        return missing("the program zstd, to read CIFAR-10");
+    }
     if data.exists() { data.canonicalize().ok() } else { missing("CIFAR-10; CORRO_CIFAR10 names it") }
 }
 
