@@ -65,14 +65,15 @@ impl ResolvesServerCert for Issued {
     }
 }
 
-/// Every name also covers the host-style addresses of accounts below it.
+/// Every name also covers the host-style addresses of accounts below it, `ACCOUNT.file.NAME` and `ACCOUNT.blob.NAME`. An
+/// address has none below it.
 fn params(names: &[String]) -> Result<CertificateParams, TlsError> {
     let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST).to_string(), IpAddr::from(Ipv6Addr::LOCALHOST).to_string()];
     let mut all: Vec<String> = names.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
     all.push("localhost".to_owned());
     all.extend(loopback);
-    let accounts = all.iter().filter(|name| name.parse::<IpAddr>().is_err()).map(|name| format!("*.file.{name}"));
-    let accounts: Vec<String> = accounts.collect();
+    let hosts = all.iter().filter(|name| name.parse::<IpAddr>().is_err());
+    let accounts: Vec<String> = hosts.flat_map(|name| [format!("*.file.{name}"), format!("*.blob.{name}")]).collect();
     all.extend(accounts);
     all.sort();
     all.dedup();

@@ -40,11 +40,15 @@ async fn the_authoritys_clients_reach_the_server_by_every_name() {
         "gpu-box.example.org",
         "acc.file.gpu-box.example.org",
         "acc.file.localhost",
+        "acc.blob.gpu-box.example.org",
+        "acc.blob.localhost",
         "10.1.2.3",
     ] {
         assert_eq!(handshake(&tls, &tls.trusted, name).await, Ok(()), "{name}");
     }
-    assert!(handshake(&tls, &tls.trusted, "elsewhere.example.org").await.is_err());
+    for name in ["elsewhere.example.org", "acc.queue.localhost", "deep.acc.file.localhost"] {
+        assert!(handshake(&tls, &tls.trusted, name).await.is_err(), "{name}");
+    }
     assert!(handshake(&tls, &other.trusted, "localhost").await.is_err());
     // A later start is believed by those who trust the first.
     let again = own(dir.path().join("a"));
