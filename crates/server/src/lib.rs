@@ -1,10 +1,12 @@
 //! The server: `http` translates, `app` applies rules, `reconcile` makes wishes true, `gateway` talks to agents.
 //! Embedded by `corro up` and `corro server` through [`Server::start`]; who makes nodes is handed in as a [`Provider`].
+//! [`FileServer::start`] serves the files alone, for `corro files`.
 //!
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`].
 
 pub mod app;
 mod ending;
+mod file_server;
 pub mod gateway;
 pub mod http;
 pub mod kept;
@@ -31,6 +33,7 @@ pub use app::instance::AdminCredential;
 pub use app::usages::Quotas;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
+pub use file_server::{FileServer, FileServerConfig, new_account_key};
 pub use provider::Provider;
 
 use app::audit::Audit;

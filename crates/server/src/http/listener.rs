@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::ConnectInfo;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
 use corro_model::ApiError;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,7 +21,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
-use super::Api;
 use super::files::OverTls;
 use crate::tls::Tls;
 
@@ -32,8 +32,13 @@ const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
+/// Who answers what arrives. Clones share everything.
+pub trait Door: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
 /// Serves until `stop` turns true.
-pub async fn serve(listener: TcpListener, tls: Option<Tls>, api: Api, mut stop: watch::Receiver<bool>) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut stop: watch::Receiver<bool>) {
     let crowd = Crowd::default();
     let (slots, connections) = (Arc::new(Semaphore::new(connection_limit())), TaskTracker::new());
     loop {
@@ -56,16 +61,16 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, api: Api, mut stop: 
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (api, tls, mut stop) = (api.clone(), tls.clone(), stop.clone());
+        let (door, tls, mut stop) = (door.clone(), tls.clone(), stop.clone());
         connections.spawn(async move {
             let _held = (slot, place);
-            let Some(tls) = tls else { return converse(stream, peer, None, api, stop).await };
+            let Some(tls) = tls else { return converse(stream, peer, None, door, stop).await };
             let secured = tokio::select! {
                 secured = tokio::time::timeout(HANDSHAKE_DEADLINE, secure(stream, &tls)) => secured,
                 () = stopped(&mut stop) => return,
             };
             if let Ok(Some(stream)) = secured {
-                converse(stream, peer, Some(OverTls), api, stop).await;
+                converse(stream, peer, Some(OverTls), door, stop).await;
             }
         });
     }
@@ -74,19 +79,24 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, api: Api, mut stop: 
 }
 
 /// Requests and answers on one connection, until either side ends it.
-async fn converse<S>(stream: S, peer: SocketAddr, over_tls: Option<OverTls>, api: Api, mut stop: watch::Receiver<bool>)
-where
+async fn converse<S, D: Door>(
+    stream: S,
+    peer: SocketAddr,
+    over_tls: Option<OverTls>,
+    door: D,
+    mut stop: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let api = api.clone();
+        let door = door.clone();
         let mut request = request.map(Body::new);
         // Links that are limited to addresses, or to TLS, are checked against these.
         request.extensions_mut().insert(ConnectInfo(peer));
         if let Some(over_tls) = over_tls {
             request.extensions_mut().insert(over_tls);
         }
-        async move { Ok::<_, Infallible>(api.answer(request).await) }
+        async move { Ok::<_, Infallible>(door.answer(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -39,7 +39,7 @@ use crate::app::audit::{Asked, Audit};
 use crate::app::principals::Caller;
 use crate::gateway::{Gateway, MAX_MESSAGE};
 
-pub use listener::serve;
+pub use listener::{Door, serve};
 
 /// The largest body of a resource-manager request.
 const MAX_BODY: usize = 1024 * 1024;
@@ -69,6 +69,25 @@ struct Managed {
     response: Response,
 }
 
+impl Door for Api {
+    async fn answer(&self, request: Request) -> Response {
+        Api::answer(self, request).await
+    }
+}
+
+/// A door behind which there are files and nothing else: whatever a request is for, it needs the key of an account or a
+/// link. For [`crate::FileServer`].
+#[derive(Clone)]
+pub struct FilesOnly(pub FileService);
+
+impl Door for FilesOnly {
+    async fn answer(&self, request: Request) -> Response {
+        // No account has no name, so nobody gets further than to being refused.
+        let (account, style) = account_of(&request).unwrap_or((String::new(), AddressStyle::Path));
+        self.0.handle(&account, style, request).await
+    }
+}
+
 impl Api {
     pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<Limits>, audit: Audit) -> Self {
         Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit }
@@ -76,14 +95,8 @@ impl Api {
 
     /// Answers any request there is.
     pub async fn answer(&self, request: Request) -> Response {
-        if let Some((account, style)) = account_in_host(&request) {
+        if let Some((account, style)) = account_of(&request) {
             return self.files.handle(&account, style, request).await;
-        }
-        let first = request.uri().path().split('/').nth(1).unwrap_or_default();
-        // Words of the resource manager cannot be names of accounts.
-        if check_name(NameOf::StorageAccount, first).is_ok() {
-            let account = first.to_owned();
-            return self.files.handle(&account, AddressStyle::Path, request).await;
         }
         let head = request.method() == Method::HEAD;
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -298,6 +311,16 @@ fn too_many(who: &str, flag: &str, wait: Duration) -> ApiError {
 fn remote_address(request: &Request) -> String {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map_or_else(|| "unknown".to_owned(), |peer| peer.0.ip().to_canonical().to_string())
+}
+
+/// The storage account that a request is for: the host says it, or the first word of the path. Words of the resource
+/// manager cannot be names of accounts.
+fn account_of(request: &Request) -> Option<(String, AddressStyle)> {
+    let in_path = || {
+        let first = request.uri().path().split('/').nth(1).unwrap_or_default();
+        check_name(NameOf::StorageAccount, first).is_ok().then(|| (first.to_owned(), AddressStyle::Path))
+    };
+    account_in_host(request).or_else(in_path)
 }
 
 /// `mystorageaccount` of `Host: mystorageaccount.file.some.suffix`, or of `.blob.` for its containers.

@@ -1,0 +1,125 @@
+//! The file service on a port of its own, and nothing else: no resource manager, no nodes, no database. For
+//! `corro files`. Accounts and keys are handed in; shares lie where a whole server has them, in `DATA/shares`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use corro_model::Secret;
+use corro_store::seal::random;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::http::files::{AccountKeys, FileService, Ledger, Line};
+use crate::http::limits::{Limits, Rates};
+use crate::http::{FilesOnly, serve};
+use crate::tls::Tls;
+use crate::{open_shares, tell_about_files, unix_now};
+
+pub struct FileServerConfig {
+    /// Shares lie in `shares/ACCOUNT/SHARE` of it. The caller holds its lock.
+    pub data: PathBuf,
+    pub listen: SocketAddr,
+    /// Without it only this machine may reach the server.
+    pub tls: Option<Tls>,
+    pub rates: Rates,
+    /// The keys of each account, in base64.
+    pub accounts: BTreeMap<String, Vec<Secret>>,
+}
+
+/// A running file server.
+pub struct FileServer {
+    pub address: SocketAddr,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl FileServer {
+    pub async fn start(config: FileServerConfig) -> anyhow::Result<FileServer> {
+        let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
+        ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
+        let keys = Keys::decode(&config.accounts)?;
+        let listener =
+            TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+        let address = listener.local_addr()?;
+        let shares = Arc::new(open_shares(&config.data).await?);
+        let limits = Arc::new(Limits::new(config.rates));
+        let files = FileService::new(shares, Arc::new(keys), limits, unix_now).telling(Arc::new(Log));
+        let (stop, stopping) = watch::channel(false);
+        let tasks = vec![
+            tokio::spawn(serve(listener, config.tls, FilesOnly(files.clone()), stopping.clone())),
+            tokio::spawn(tell_about_files(files, stopping)),
+        ];
+        Ok(FileServer { address, stop, tasks })
+    }
+
+    /// Takes no more requests, and gives those in flight a moment.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for task in self.tasks {
+            let _ = task.await;
+        }
+    }
+}
+
+/// A key nobody can guess, as the service made them: 64 bytes in base64.
+pub fn new_account_key() -> Secret {
+    Secret::new(STANDARD.encode(random::<64>()))
+}
+
+struct Keys(BTreeMap<String, Vec<Vec<u8>>>);
+
+impl Keys {
+    fn decode(accounts: &BTreeMap<String, Vec<Secret>>) -> anyhow::Result<Keys> {
+        let decode = |(name, keys): (&String, &Vec<Secret>)| {
+            let keys: Result<Vec<_>, _> = keys.iter().map(|key| STANDARD.decode(key.expose())).collect();
+            let keys = keys.ok().filter(|keys| keys.iter().all(|key| !key.is_empty()));
+            keys.map(|keys| (name.clone(), keys)).with_context(|| format!("a key of '{name}' is not base64"))
+        };
+        accounts.iter().map(decode).collect::<anyhow::Result<_>>().map(Keys)
+    }
+}
+
+impl AccountKeys for Keys {
+    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
+        self.0.get(account).filter(|keys| !keys.is_empty()).cloned()
+    }
+}
+
+/// There is no history to keep; whoever wants to know reads the log.
+struct Log;
+
+impl Ledger for Log {
+    fn tell(&self, line: Line) {
+        let Line { actor, address, account, share, what, detail } = line;
+        tracing::info!(%actor, %address, %account, %share, %detail, "{what}");
+    }
+
+    fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
+        tracing::info!(actor, %address, %method, %path, status, %code, "refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_base64_and_an_account_has_at_least_one() {
+        let with = |keys: &[&str]| {
+            let keys = keys.iter().map(|key| Secret::new(*key)).collect();
+            Keys::decode(&BTreeMap::from([("acc".to_owned(), keys)]))
+        };
+        let fresh = new_account_key();
+        let keys = with(&[fresh.expose(), "a2V5"]).expect("keys");
+        assert_eq!(keys.keys("acc").map(|keys| (keys[0].len(), keys[1].clone())), Some((64, b"key".to_vec())));
+        assert_eq!((keys.keys("other"), keys.keys("")), (None, None));
+        assert_eq!(with(&[]).expect("an account").keys("acc"), None, "without a key nobody gets in");
+        assert!(with(&["not base64"]).is_err() && with(&[""]).is_err());
+    }
+}
