@@ -88,10 +88,13 @@ impl Session {
         Ok(self.client.get_or_init(|| client))
     }
 
-    /// Whose certificates are believed: as the profile says, if there is one.
-    pub fn trust(&self) -> Trust {
+    /// Whose certificates are believed: as the profile says, if there is one, and `CORRO_CA` in any case.
+    pub fn trust(&self) -> Result<Trust, Failure> {
+        if let Some(file) = env("CORRO_CA") {
+            return Trust::from_file(Path::new(&file)).map_err(|error| Failure::of(&error));
+        }
         let profile = profile::config_dir().and_then(|dir| Profile::load(&dir));
-        profile.map(|profile| profile.trust()).unwrap_or_default()
+        Ok(profile.map(|profile| profile.trust()).unwrap_or_default())
     }
 
     /// Prints a resource, or a list of them, as `az` shows it.

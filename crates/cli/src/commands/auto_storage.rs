@@ -53,7 +53,7 @@ pub async fn ensure(session: &Session, target: &Target) -> Result<AutoAccount, F
     let name = ensure_account(client, &workspace.location).await?;
     let key = find_account_key(client, &name).await?;
     let endpoint = format!("{}/{name}", client.server());
-    let files = FileService::new(&endpoint, &name, Credential::Key(key.clone()))?.trusting(&session.trust())?;
+    let files = FileService::new(&endpoint, &name, Credential::Key(key.clone()))?.trusting(&session.trust()?)?;
     files.create_share(SHARE, None, &Default::default()).await?;
     files.create_container(CONTAINER).await?;
     Ok(AutoAccount { name, key })

@@ -102,7 +102,7 @@ impl Follower<'_> {
         if self.offset == 0 {
             say(format_args!("File found with URL \"{url}\". Start streaming"));
         }
-        Ok(Some(FileLink::new(&url)?.trusting(&self.session.trust())?))
+        Ok(Some(FileLink::new(&url)?.trusting(&self.session.trust()?)?))
     }
 
     async fn job(&mut self) -> Result<Job, Failure> {

@@ -74,7 +74,7 @@ async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Re
         (None, Some(server)) => format!("{}/{account}", server.trim_end_matches('/')),
         (None, None) => format!("{}/{account}", session.client()?.server()),
     };
-    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust())?.with_timeout(timeout))
+    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust()?)?.with_timeout(timeout))
 }
 
 /// Says the rule for names of shares, as making one does, where the service would only say that it is broken.

@@ -48,7 +48,7 @@ pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), F
     let Some(directory) = locate(&cluster, &args.path)? else { return print(session, Vec::new()) };
     let key = find_account_key(client, &directory.account).await?;
     let endpoint = format!("{}/{}", client.server(), directory.account);
-    let files = FileService::new(&endpoint, &directory.account, Credential::Key(key))?.trusting(&session.trust())?;
+    let files = FileService::new(&endpoint, &directory.account, Credential::Key(key))?.trusting(&session.trust()?)?;
     let entries = match files.list(&directory.share, &directory.path).await {
         Ok(entries) => entries,
         // The setup task has not begun yet.
