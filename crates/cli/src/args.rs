@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, completion, doctor, group, job_why, login, run, server, storage, train, tutorial, up, upkeep,
+    ad, agent, batchai, cloud, completion, doctor, group, job_why, login, run, server, storage, train, tutorial,
+    up, upkeep,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -34,6 +35,8 @@ pub enum TopCommand {
     Logout,
     /// The subscription in use, and who uses it
     Account(login::AccountArgs),
+    /// Let the real az talk to this server, and undo it
+    Cloud(cloud::CloudArgs),
     /// Start a server and its nodes on this machine: all you need to begin
     Up(up::UpArgs),
     /// Start a server whose nodes are machines that join it
@@ -60,8 +63,11 @@ pub enum TopCommand {
 }
 
 const SECTIONS: [(&str, &[&str]); 2] = [
-    ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account"]),
-    ("Running Corro", &["up", "server", "agent", "run", "train", "job", "admin", "tutorial", "doctor", "completion"]),
+    ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account", "cloud"]),
+    (
+        "Running Corro",
+        &["up", "server", "agent", "run", "train", "job", "admin", "tutorial", "doctor", "completion"],
+    ),
 ];
 
 const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";

@@ -19,7 +19,7 @@ use crate::logging;
 use crate::output::{self, Format, Query, Shape, TableKind};
 use crate::talk::say;
 
-pub use settings::setting;
+pub use settings::{Ini, az_config_dir, setting};
 
 /// The arguments every command of the Azure-compatible groups takes.
 #[derive(Args, Clone, Debug, Default)]

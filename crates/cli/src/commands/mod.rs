@@ -9,6 +9,7 @@ mod admin;
 pub mod agent;
 mod auto_storage;
 pub mod batchai;
+pub mod cloud;
 pub mod cluster;
 mod cluster_spec;
 pub mod completion;

@@ -107,7 +107,7 @@ pub async fn find_account_key(client: &Client, name: &str) -> Result<Secret, Fai
     keys.keys.into_iter().next().map(|key| key.value).ok_or_else(not_found)
 }
 
-fn group_of(id: &str) -> Option<&str> {
+pub fn group_of(id: &str) -> Option<&str> {
     let mut parts = id.split('/');
     parts.find(|part| part.eq_ignore_ascii_case("resourceGroups")).and_then(|_| parts.next())
 }

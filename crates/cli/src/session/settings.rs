@@ -1,6 +1,7 @@
 //! Values the user keeps outside the command line: `AZURE_{SECTION}_{OPTION}` in the environment, then `[section]` and
 //! `option = value` in the configuration file of `az`. Entered wherever an argument has such a default. Never writes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fs, io};
@@ -38,16 +39,19 @@ fn read_file() -> Ini {
     }
 }
 
-/// `$AZURE_CONFIG_DIR/config`, or `~/.azure/config`.
 fn file_path() -> Option<PathBuf> {
+    Some(az_config_dir()?.join("config"))
+}
+
+/// Where `az` keeps its own configuration: `$AZURE_CONFIG_DIR`, or `~/.azure`.
+pub fn az_config_dir() -> Option<PathBuf> {
     let dir = env("AZURE_CONFIG_DIR").map(PathBuf::from);
-    let dir = dir.or_else(|| env("HOME").map(|home| Path::new(&home).join(".azure")))?;
-    Some(dir.join("config"))
+    dir.or_else(|| env("HOME").map(|home| Path::new(&home).join(".azure")))
 }
 
 /// An ini file as Python's `configparser` reads it, as far as `az` uses that: no references, no lines that go on.
 #[derive(Debug, Default)]
-struct Ini {
+pub struct Ini {
     /// Section, option, value; the first two in lower case.
     values: Vec<(String, String, String)>,
     /// Lines that say nothing: their numbers, and why.
@@ -55,7 +59,7 @@ struct Ini {
 }
 
 impl Ini {
-    fn parse(text: &str) -> Ini {
+    pub fn parse(text: &str) -> Ini {
         let mut ini = Ini::default();
         let mut section = String::new();
         for (line_idx, line) in text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate() {
@@ -75,9 +79,23 @@ impl Ini {
         ini
     }
 
-    fn get(&self, section: &str, option: &str) -> Option<String> {
+    pub fn get(&self, section: &str, option: &str) -> Option<String> {
         let found = self.values.iter().rfind(|(in_section, name, _)| in_section == section && name == option);
         found.map(|(_, _, value)| value.clone()).filter(|value| !value.is_empty())
+    }
+
+    /// Is there anything in this section?
+    pub fn has_section(&self, section: &str) -> bool {
+        self.values.iter().any(|(of, _, _)| of.eq_ignore_ascii_case(section))
+    }
+
+    /// Whether both say the same, however it is written.
+    pub fn says_what(&self, other: &Ini) -> bool {
+        let meaning = |ini: &Ini| -> BTreeMap<(String, String), String> {
+            let values = ini.values.iter().cloned();
+            values.map(|(section, option, value)| ((section, option), value)).collect()
+        };
+        meaning(self) == meaning(other)
     }
 }
 
