@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, doctor, group, job_why, login, run, server, storage, train, tutorial,
+    ad, agent, batchai, cloud, completion, doctor, files, group, job_why, login, run, server, storage, train, tutorial,
     up, upkeep,
 };
 
@@ -41,6 +41,8 @@ pub enum TopCommand {
     Up(up::UpArgs),
     /// Start a server whose nodes are machines that join it
     Server(server::ServerArgs),
+    /// Serve Azure Files from a directory, and nothing else
+    Files(files::FilesArgs),
     /// Serve this machine, or a part of it, as a node of a cluster
     Agent(agent::AgentArgs),
     /// Run a command as several ranks on this machine, without a server
@@ -66,7 +68,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
     ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account", "cloud"]),
     (
         "Running Corro",
-        &["up", "server", "agent", "run", "train", "job", "admin", "tutorial", "doctor", "completion"],
+        &["up", "server", "files", "agent", "run", "train", "job", "admin", "tutorial", "doctor", "completion"],
     ),
 ];
 

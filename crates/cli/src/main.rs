@@ -71,6 +71,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Cloud(args) => commands::cloud::run(args).await.map(done),
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(args).await.map(done),
+        TopCommand::Files(args) => commands::files::run(args).await.map(done),
         TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
         TopCommand::Admin(args) => commands::upkeep::run(args).await.map(done),
         TopCommand::Train(args) => commands::train::run(args).map(done),

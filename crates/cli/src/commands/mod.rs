@@ -17,6 +17,7 @@ mod config_file;
 pub mod doctor;
 pub mod experiment;
 pub mod file_server;
+pub mod files;
 pub mod group;
 pub mod job;
 mod job_advice;

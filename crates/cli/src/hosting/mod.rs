@@ -1,11 +1,12 @@
 //! Running the server inside this program: what `corro up` and `corro server` share. Takes the data directory, starts the
 //! server, tells clients on this machine how to find it, waits for the end.
 
-mod address;
+pub mod address;
 pub mod data_dir;
 mod local_nodes;
 pub mod way_back;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,6 +87,12 @@ pub struct Vouched {
     pub fingerprint: String,
 }
 
+impl fmt::Display for Vouched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  trust    {} (SHA-256 {})", self.file.display(), self.fingerprint)
+    }
+}
+
 /// How commands on this machine get to the server.
 pub enum Access {
     /// By themselves, through this profile.
@@ -98,9 +105,7 @@ impl Hosted {
     /// The lines that every start shows.
     pub fn describe(&self) -> String {
         let data = self.data.path().display();
-        let vouched = self.vouched.as_ref().map_or_else(String::new, |vouched| {
-            format!("\n  trust    {} (SHA-256 {})", vouched.file.display(), vouched.fingerprint)
-        });
+        let vouched = self.vouched.as_ref().map_or_else(String::new, |vouched| format!("\n{vouched}"));
         match &self.access {
             Access::Default { profile } => {
                 format!(
@@ -223,7 +228,7 @@ fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<
     Ok(access)
 }
 
-fn vouched(tls: Tls) -> Vouched {
+pub fn vouched(tls: Tls) -> Vouched {
     Vouched { file: tls.trusted_file, fingerprint: tls.fingerprint }
 }
 
@@ -247,7 +252,7 @@ fn known_admin(places: &[&Path]) -> Option<AdminCredential> {
     Some(AdminCredential { client_id: profile.client_id, client_secret: profile.client_secret })
 }
 
-fn start_failure(listen: SocketAddr, error: &anyhow::Error) -> Failure {
+pub fn start_failure(listen: SocketAddr, error: &anyhow::Error) -> Failure {
     let failure = Failure::of(error.as_ref());
     let in_use = error
         .chain()

@@ -1,0 +1,127 @@
+//! `corro files`: the Azure Files service alone, from a directory. No resource manager, no nodes, no profile: whoever has a
+//! connection string uses it. Starts, says where it listens, ends on Ctrl-C.
+
+mod accounts;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use corro_server::http::limits::Rates;
+use corro_server::tls::Tls;
+use corro_server::{FileServer, FileServerConfig, backup};
+
+use self::accounts::Accounts;
+use crate::failure::Failure;
+use crate::hosting::address::{AddressArgs, listen_address, open_tls, public_url};
+use crate::hosting::data_dir::DataDir;
+use crate::hosting::{self, vouched};
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  corro files --account myaccount\n  corro files --account alice --account bob --data /srv/files \\\n      --tls --listen 0.0.0.0:8470 --name files.example.org\n\nPrograms get in with a connection string, which lies in a file beside the keys:\n  export AZURE_STORAGE_CONNECTION_STRING=\\\n      \"$(cat ~/.corro/files/accounts/myaccount.connection)\"\n  corro storage share create --name myshare\n\nA share is a plain directory: DATA/shares/ACCOUNT/SHARE."
+)]
+pub struct FilesArgs {
+    /// Where shares and keys are kept; made on the first start [default: files/ in the configuration directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// Serve this storage account; may be repeated. Those of earlier starts are served too
+    #[arg(long = "account", value_name = "NAME")]
+    accounts: Vec<String>,
+
+    /// A file with the account's key in base64, or two in two lines; made when it is missing [default: in the data directory]
+    #[arg(long, value_name = "FILE", requires = "accounts")]
+    key_file: Option<PathBuf>,
+
+    /// Print the connection strings, keys included, when the server is ready
+    #[arg(long)]
+    show_connection_strings: bool,
+
+    #[command(flatten)]
+    address: AddressArgs,
+}
+
+pub async fn run(args: FilesArgs) -> Result<(), Failure> {
+    let began = Instant::now();
+    crate::logging::init();
+    let listen = listen_address(&args.address)?;
+    if args.key_file.is_some() && args.accounts.len() != 1 {
+        return Err(Failure::usage("--key-file belongs to one account")
+            .hint("name one --account, or write the keys of each to accounts/NAME.key in the data directory"));
+    }
+    let path = match &args.data {
+        Some(path) => path.clone(),
+        None => corro_client::profile::config_dir()?.join("files"),
+    };
+    refuse_whole_server(&path)?;
+    let data = DataDir::hold(&path)?;
+    let accounts = Accounts::open(data.path(), &args.accounts, args.key_file.as_deref())?;
+    let tls = open_tls(&args.address, data.path())?;
+    let config = FileServerConfig {
+        data: data.path().to_owned(),
+        listen,
+        tls: tls.clone(),
+        rates: Rates::USUAL,
+        accounts: accounts.keys.clone(),
+    };
+    let stop = hosting::stop_asked();
+    tokio::pin!(stop);
+    let server = tokio::select! {
+        started = FileServer::start(config) => started.map_err(|error| hosting::start_failure(listen, &error))?,
+        asked = &mut stop => return asked,
+    };
+    let url = public_url(&args.address, server.address, tls.is_some());
+    let _ = data.announce(&url);
+    greet(&accounts, &url, &data, tls, args.show_connection_strings, began)?;
+    stop.await?;
+    server.stop().await;
+    let _ = writeln!(io::stderr(), "\nStopped.");
+    Ok(())
+}
+
+/// Accounts of a whole server are in its database, and their keys too.
+fn refuse_whole_server(data: &Path) -> Result<(), Failure> {
+    match data.join(backup::DATABASE).exists() {
+        true => Err(Failure::new(format!("{} is the data directory of a whole server", data.display())).hint(
+            "start that with 'corro up', which serves its files too, or choose another directory with --data DIR",
+        )),
+        false => Ok(()),
+    }
+}
+
+fn greet(
+    accounts: &Accounts,
+    url: &str,
+    data: &DataDir,
+    tls: Option<Tls>,
+    show: bool,
+    began: Instant,
+) -> Result<(), Failure> {
+    let files = accounts.announce(url)?;
+    let mut out = io::stdout().lock();
+    let (version, took) = (env!("CARGO_PKG_VERSION"), began.elapsed().as_millis());
+    // Whoever reads this may have gone away; the server stays.
+    let _ = writeln!(out, "Corro {version} serves files on {url} (ready in {took} ms)");
+    let _ = writeln!(out, "  data     {}", data.path().display());
+    if let Some(tls) = tls {
+        let _ = writeln!(out, "{}", vouched(tls));
+    }
+    for (name, file) in &files {
+        let _ = writeln!(out, "  account  {name} (connection string in {})", file.display());
+    }
+    if show {
+        let _ = writeln!(out);
+        for name in files.keys() {
+            let _ = writeln!(out, "{}", accounts.connection_string(name, url).expose());
+        }
+    }
+    if let Some(file) = files.values().next() {
+        let file = file.display();
+        let _ = writeln!(out, "\nTry 'corro storage share create --name demo' in another terminal, after");
+        let _ = writeln!(out, "  export AZURE_STORAGE_CONNECTION_STRING=\"$(cat {file})\"\nCtrl-C stops.");
+    }
+    let _ = out.flush();
+    Ok(())
+}
