@@ -10,7 +10,7 @@ use corro_model::batchai::{ClusterCreateParameters, FileServerCreateParameters, 
 use corro_model::node::{FromNode, JoinRequest, ToNode, bearer, parse_bearer};
 use corro_model::ops::{ALL, match_path};
 use corro_model::rights::Scope;
-use corro_model::storage::sas::Sas;
+use corro_model::storage::sas::{AccountSas, Sas};
 use corro_model::storage::shared_key::{self, Credential};
 use corro_model::{job_file, validate};
 use corro_server::http::files::{AccountKeys, AddressStyle, FileService};
@@ -19,8 +19,13 @@ use corro_shares::{SharePath, Shares};
 
 pub type Target = fn(&[u8]);
 
-pub const TARGETS: &[(&str, Target)] =
-    &[("path", path), ("job_json", job_json), ("headers", headers), ("node_message", node_message)];
+pub const TARGETS: &[(&str, Target)] = &[
+    ("path", path),
+    ("job_json", job_json),
+    ("headers", headers),
+    ("documents", documents),
+    ("node_message", node_message),
+];
 
 /// Paths on shares and of requests: what is accepted cannot climb, and reads back as itself.
 pub fn path(data: &[u8]) {
@@ -94,28 +99,42 @@ pub fn headers(data: &[u8]) {
     let given: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(':')).map(|(n, v)| (n, v.trim())).collect();
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let _ = Sas::from_query(query);
+    let _ = AccountSas::from_query(query);
     for (_, value) in &given {
         let _ = Credential::parse(value);
     }
     BENCH.with_borrow_mut(|bench| {
         let bench = bench.get_or_insert_with(Bench::new);
-        if let Some(status) = bench.ask(method, target, &given) {
+        if let Some(status) = bench.ask(method, target, &given, &[]) {
             assert!((400..500).contains(&status), "{method} {target} without a key answers {status}");
         }
         // Never a method that leaves something behind for the next input.
         if matches!(method, "GET" | "HEAD") {
-            let (path, query) = target.split_once('?').unwrap_or((target, ""));
-            let mut signed: Vec<(&str, &str)> = given.clone();
-            signed.retain(|(name, _)| {
+            let mut given = given.clone();
+            given.retain(|(name, _)| {
                 !["authorization", "x-ms-date", "date"].contains(&name.to_ascii_lowercase().as_str())
             });
-            signed.push(("x-ms-date", "Thu, 01 Jan 1970 00:00:00 GMT"));
-            let request = shared_key::Request { method, path, query, account: "acc" };
-            let authorization = shared_key::authorization(request, signed.iter().copied(), &KEY);
-            signed.push(("authorization", &authorization));
-            if let Some(status) = bench.ask(method, target, &signed) {
+            if let Some(status) = bench.ask_signed(method, target, &given, &[]) {
                 assert!(status < 500, "{method} {target} with a key answers {status}");
             }
+        }
+    });
+}
+
+/// Bodies that the file service reads: access policies, settings, permissions. What is taken can be told again.
+pub fn documents(data: &[u8]) {
+    let length = data.len().to_string();
+    BENCH.with_borrow_mut(|bench| {
+        let bench = bench.get_or_insert_with(Bench::new);
+        for target in [
+            "/acc/share?restype=share&comp=acl",
+            "/acc/?restype=service&comp=properties",
+            "/acc/share?restype=share&comp=filepermission",
+        ] {
+            let put = bench.ask_signed("PUT", target, &[("content-length", length.as_str())], data);
+            assert!(put.is_some_and(|status| status < 500), "{target} answers {put:?}");
+            let key = [("x-ms-file-permission-key", "0*0")];
+            assert_eq!(bench.ask_signed("GET", target, &key, &[]), Some(200), "{target} afterwards");
         }
     });
 }
@@ -155,14 +174,25 @@ impl Bench {
     }
 
     /// The status; `None` when it cannot even be a request.
-    fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Option<u16> {
+    fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
         let mut request = axum::http::Request::builder().method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request: Request = request.body(Body::empty()).ok()?;
+        let request: Request = request.body(Body::from(body.to_vec())).ok()?;
         request.uri().path().starts_with('/').then_some(())?;
         Some(self.runtime.block_on(self.service.handle("acc", AddressStyle::Path, request)).status().as_u16())
+    }
+
+    /// The same with the account's key.
+    fn ask_signed(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let date = ("x-ms-date", "Thu, 01 Jan 1970 00:00:00 GMT");
+        let request = shared_key::Request { method, path, query, account: "acc" };
+        let signed = headers.iter().copied().chain([date]);
+        let authorization = shared_key::authorization(request, signed.clone(), &KEY);
+        let headers: Vec<_> = signed.chain([("authorization", authorization.as_str())]).collect();
+        self.ask(method, target, &headers, body)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Properties of things in a share: read and set through the same door as their content. Setting
-//! them is a modification like any other: time and ETag move on.
+//! them is a modification like any other: time and ETag move on. Noting one is not.
 
 use std::{fs::File, time::SystemTime};
 
@@ -25,14 +25,39 @@ impl Share {
         path: &SharePath,
         change: impl FnOnce(&mut Properties),
     ) -> Result<Stat, ShareError> {
+        self.change_properties_at(path, |kept, _, _| change(kept))
+    }
+
+    /// As [`Share::change_properties`]. The change is told what the thing was before, and the time of modification that
+    /// it will have.
+    pub fn change_properties_at(
+        &self,
+        path: &SharePath,
+        change: impl FnOnce(&mut Properties, &Stat, SystemTime),
+    ) -> Result<Stat, ShareError> {
         let thing = self.open_any(path)?;
-        let mut properties = self.properties_of(&thing);
-        change(&mut properties);
+        let _turn = self.common.turns.take(&thing);
+        let (mut properties, at) = (self.properties_of(&thing), SystemTime::now());
+        change(&mut properties, &Stat::of_handle(&thing, path)?, at);
         self.keep(&thing, path, &properties)?;
         // For a thing that is someone else's and only writable to us this is not allowed; then its
         // ETag stays, which is the lesser harm.
-        let _ = thing.set_modified(SystemTime::now());
+        let _ = thing.set_modified(at);
         Stat::of_handle(&thing, path)
+    }
+
+    /// Changes what is kept, if `change` agrees; times and ETag stay.
+    pub fn note_properties<T, E: From<ShareError>>(
+        &self,
+        path: &SharePath,
+        change: impl FnOnce(&mut Properties, &Stat) -> Result<T, E>,
+    ) -> Result<(Stat, T), E> {
+        let thing = self.open_any(path)?;
+        let _turn = self.common.turns.take(&thing);
+        let (mut properties, stat) = (self.properties_of(&thing), Stat::of_handle(&thing, path)?);
+        let changed = change(&mut properties, &stat)?;
+        self.keep(&thing, path, &properties)?;
+        Ok((stat, changed))
     }
 
     /// Replaces what is kept; the thing's times stay.

@@ -8,12 +8,14 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, root::names_in};
+use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath, root::names_in};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
     pub stat: Stat,
+    /// Only if they were asked for.
+    pub properties: Properties,
 }
 
 impl Entry {
@@ -43,6 +45,8 @@ pub struct PageRequest<'a> {
     pub from: &'a str,
     /// At most so many names.
     pub limit: usize,
+    /// With what is kept with each, which costs an opening of each.
+    pub described: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +87,7 @@ impl Share {
 
     /// All entries, in byte order of their names.
     pub fn list(&self, path: &SharePath) -> Result<Vec<Entry>, ShareError> {
-        let all = PageRequest { prefix: "", from: "", limit: usize::MAX };
+        let all = PageRequest { prefix: "", from: "", limit: usize::MAX, described: false };
         Ok(self.list_page(path, all)?.entries)
     }
 
@@ -95,8 +99,12 @@ impl Share {
         names.sort_unstable();
         let mut shown = names.into_iter().filter_map(|name| {
             // Through the share's root, not through `directory`: a link may lead to a sibling.
-            let stat = self.stat(&path.child(&name).ok()?).ok()?;
-            Some(Entry { name, stat })
+            let child = path.child(&name).ok()?;
+            let stat = self.stat(&child).ok()?;
+            // One that may not be read is listed without them.
+            let properties = page.described.then(|| self.describe(&child).ok()).flatten();
+            let properties = properties.map(|(_, properties)| properties).unwrap_or_default();
+            Some(Entry { name, stat, properties })
         });
         // A page is as long as wanted though some names are not shown, and the next begins with one that is.
         let entries = shown.by_ref().take(page.limit).collect();

@@ -41,6 +41,8 @@ pub enum ShareError {
     WrongKind(SharePath),
     #[error("{0} leads out of the share through a symbolic link")]
     LeavesShare(SharePath),
+    #[error("a directory cannot be moved into itself, to {0}")]
+    IntoItself(SharePath),
     #[error("the root of a share can be neither made nor removed as a directory or file")]
     Root,
     #[error("bytes {start} to {end} do not lie within {path}, which has {len}")]
@@ -60,7 +62,7 @@ impl ShareError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::AccountName(_) | Self::ShareName(_) => "InvalidResourceName",
-            Self::Path(_) | Self::Root => "InvalidFileOrDirectoryPathName",
+            Self::Path(_) | Self::Root | Self::IntoItself(_) => "InvalidFileOrDirectoryPathName",
             Self::ShareNotFound(_) => "ShareNotFound",
             Self::ShareAlreadyExists(_) => "ShareAlreadyExists",
             Self::ContainerNotFound(_) => "ContainerNotFound",

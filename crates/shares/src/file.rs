@@ -24,14 +24,29 @@ impl Share {
 
     /// As [`Share::create_file`], keeping `properties` with it and nothing else.
     pub fn create_file_with(&self, path: &SharePath, len: u64, properties: &Properties) -> Result<Stat, ShareError> {
-        let (file, old) =
-            beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE).map_err(|error| error.making(path))?;
+        self.create_file_as(path, len, true, |_, _| properties.clone())
+    }
+
+    /// As [`Share::create_file`], and one that is there is left alone unless `replace` allows it. `describe` is given
+    /// what was kept with the file before and what the file is now, and says what is kept from now on.
+    pub fn create_file_as(
+        &self,
+        path: &SharePath,
+        len: u64,
+        replace: bool,
+        describe: impl FnOnce(&Properties, &Stat) -> Properties,
+    ) -> Result<Stat, ShareError> {
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let flags = if replace { flags } else { flags | OFlags::EXCL };
+        let (file, old) = beneath::open_file(&self.root, path, flags).map_err(|error| error.making(path))?;
+        let _turn = self.common.turns.take(&file);
         if old.len > 0 {
             set_len(&file, path, 0)?;
         }
         set_len(&file, path, len)?;
-        self.keep(&file, path, properties)?;
-        Stat::of_handle(&file, path)
+        let stat = Stat::of_handle(&file, path)?;
+        self.keep(&file, path, &describe(&self.properties_of(&file), &stat))?;
+        Ok(stat)
     }
 
     /// Writes within the file's length; the file does not grow.

@@ -7,34 +7,40 @@
 //! path or a symbolic link that leads out of a share is refused and not followed.
 //!
 //! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
-//! inside one: `directory`, `file`, `append`, `copy`; what is kept beside the content: `properties`,
-//! `keeping`, `described`; `walk` with `usage` and `snapshots`; last `removal`.
+//! inside one: `directory`, `file`, `append`, `copy`, `rename`; what is kept beside the content: `properties`,
+//! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`.
 
 mod append;
 mod beneath;
 mod copy;
 mod described;
+mod difference;
 mod directory;
 mod error;
 mod file;
 mod keeping;
 mod names;
 mod path;
+mod permissions;
 mod properties;
 mod removal;
+mod rename;
 mod root;
 mod snapshots;
 mod stat;
 mod trees;
+mod turns;
 mod usage;
 mod walk;
 
 pub use append::Appender;
+pub use difference::Difference;
 pub use directory::{Entry, Page, PageRequest};
 pub use error::ShareError;
 pub use keeping::Keeping;
 pub use names::{is_account_name, is_share_name};
 pub use path::{PathError, SharePath};
+pub use permissions::MAX_PERMISSION;
 pub use properties::{MAX_PROPERTIES, Properties};
 pub use root::{Removed, Share, Shares};
 pub use snapshots::SnapshotId;

@@ -16,7 +16,8 @@ use rustix::{
 
 use crate::{
     Keeping, Kind, ShareError, SharePath, Stat, is_account_name, removal,
-    trees::{CONTAINERS, SNAPSHOTS},
+    trees::{CONTAINERS, PERMISSIONS, SNAPSHOTS},
+    turns::Turns,
     usage::Measured,
 };
 
@@ -42,6 +43,7 @@ pub(crate) struct Common {
     pub root: File,
     pub keeping: Keeping,
     pub measured: Measured,
+    pub turns: Turns,
 }
 
 /// A share or account that is gone for every caller.
@@ -66,7 +68,7 @@ impl Shares {
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed("make"))?;
         let path = root.canonicalize().map_err(failed("find"))?;
         let handle = File::open(&path).map_err(failed("open"))?;
-        let common = Arc::new(Common { root: handle, keeping, measured: Measured::default() });
+        let common = Arc::new(Common { root: handle, keeping, measured: Measured::default(), turns: Turns::default() });
         let mut shares = Shares { common, path, unswept: Vec::new() };
         shares.unswept = shares.sweep()?;
         Ok(shares)
@@ -98,10 +100,11 @@ impl Shares {
                 if let Ok(containers) = open_child(&account, CONTAINERS) {
                     unswept.extend(removal::sweep(&containers).map_err(failed)?);
                 }
-                if let Ok(snapshots) = open_child(&account, SNAPSHOTS) {
-                    unswept.extend(removal::sweep(&snapshots).map_err(failed)?);
-                    for share in names_in(&snapshots).map_err(failed)? {
-                        if let Ok(of_share) = open_child(&snapshots, &share) {
+                for shelf in [SNAPSHOTS, PERMISSIONS] {
+                    let Ok(shelf) = open_child(&account, shelf) else { continue };
+                    unswept.extend(removal::sweep(&shelf).map_err(failed)?);
+                    for share in names_in(&shelf).map_err(failed)? {
+                        if let Ok(of_share) = open_child(&shelf, &share) {
                             unswept.extend(removal::sweep(&of_share).map_err(failed)?);
                         }
                     }

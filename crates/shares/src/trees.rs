@@ -19,6 +19,8 @@ use crate::{
 pub(crate) const CONTAINERS: &str = ".containers";
 /// Where it keeps the snapshots of its shares.
 pub(crate) const SNAPSHOTS: &str = ".snapshots";
+/// And the security descriptors that files of a share name.
+pub(crate) const PERMISSIONS: &str = ".permissions";
 
 /// A share or container in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +62,13 @@ impl Shares {
 
     /// The share is gone as soon as it is renamed; then its tree is removed.
     pub fn delete_share(&self, account: &str, share: &str) -> Result<Removed, ShareError> {
-        self.delete_tree(Shelf::Shares, account, share)
+        let share_tree = self.delete_tree(Shelf::Shares, account, share)?;
+        match self.delete_permissions(account, share) {
+            Ok(left) if share_tree.left_behind.is_none() => Ok(removed(share, left)),
+            // The share is gone, and that is what was asked for.
+            Ok(_) => Ok(share_tree),
+            Err(errno) => Ok(removed(share, Some(errno))),
+        }
     }
 
     pub fn create_container(&self, account: &str, container: &str) -> Result<Share, ShareError> {

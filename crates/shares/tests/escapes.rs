@@ -10,12 +10,13 @@ use std::{
 };
 
 use common::{Bench, code, p};
-use corro_shares::{ShareError, SharePath};
+use corro_shares::{Kind, ShareError, SharePath};
 use proptest::prelude::*;
 
 /// Every operation on a path that leads out; none may succeed, and none may touch the secret.
 fn check_refused(bench: &Bench, path: &str) {
     let share = &bench.share;
+    share.create_file(&p("kept"), 1).expect("made");
     let path = &p(path);
     let below = &path.child("below").expect("a good name");
     for (operation, result) in [
@@ -33,6 +34,11 @@ fn check_refused(bench: &Bench, path: &str) {
         ("mkdirs below", code(share.make_dirs(below))),
         ("create below", code(share.create_file(below, 1))),
         ("append below", code(share.append(below, b"x"))),
+        ("rename", code(share.rename(path, &p("taken"), Kind::File, true))),
+        ("rename below", code(share.rename(below, &p("taken"), Kind::File, true))),
+        ("rename to below", code(share.rename(&p("kept"), below, Kind::File, true))),
+        ("note", code(share.note_properties(path, |_, _| Ok::<_, ShareError>(())))),
+        ("compare", code(share.changes_since(path, share))),
     ] {
         assert!(matches!(result, "ResourceNotFound" | "ParentNotFound"), "{operation}: {result}");
     }
@@ -69,7 +75,7 @@ fn links_out_of_the_share_are_refused() {
             check_refused(&bench, &link);
         }
         let listed = bench.share.list(&p("")).expect("listed");
-        assert!(listed.iter().all(|entry| entry.name == "d"), "{target} is listed");
+        assert!(listed.iter().all(|entry| ["d", "kept"].contains(&entry.name.as_str())), "{target} is listed");
         // The link itself can be removed, which is how a user gets rid of it.
         bench.share.delete_file(&p(&format!("link{n}"))).expect("deleted");
     }

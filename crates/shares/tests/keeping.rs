@@ -26,6 +26,48 @@ fn read(share: &Share, path: &str) -> Vec<u8> {
 }
 
 #[test]
+fn changes_at_the_same_time_are_all_kept() {
+    let bench = Bench::new();
+    bench.share.create_file(&p("f"), 1).expect("made");
+    let before = bench.share.stat(&p("f")).expect("there");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let share = &bench.share;
+            scope.spawn(move || {
+                for number in 0..25 {
+                    let name = format!("x-{thread}-{number}");
+                    let noted = share.note_properties(&p("f"), |kept, _| {
+                        assert!(kept.set(&name, "1"));
+                        Ok::<_, corro_shares::ShareError>(())
+                    });
+                    noted.expect("noted");
+                }
+            });
+        }
+    });
+    let (after, properties) = bench.share.describe(&p("f")).expect("there");
+    assert_eq!((properties.iter().count(), after.etag), (100, before.etag));
+}
+
+#[test]
+fn what_an_account_and_a_share_keep_lies_beside_the_trees() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let shares = Shares::open(dir.path()).expect("a root");
+    assert_eq!(shares.account_properties("acc").expect("none").iter().count(), 0);
+    shares.change_account_properties("acc", |kept| assert!(kept.set("a", "1"))).expect("kept");
+    assert_eq!(shares.account_properties("acc").expect("kept").get("a"), Some("1"));
+    assert_eq!(code(shares.keep_permission("acc", "myshare", "1*1", "D:")), "ShareNotFound");
+    shares.create_share("acc", "myshare").expect("a share");
+    shares.keep_permission("acc", "myshare", "1*1", "D:").expect("kept");
+    let found = |key: &str| shares.permission("acc", "myshare", key).expect("looked for");
+    assert_eq!((found("1*1").as_deref(), found("2*1"), found("../x")), (Some("D:"), None, None));
+    assert_eq!(code(shares.keep_permission("acc", "myshare", "../x", "D:")), "InternalError");
+    assert!(shares.delete_share("acc", "myshare").expect("deleted").left_behind.is_none());
+    shares.create_share("acc", "myshare").expect("a share");
+    assert_eq!(found("1*1"), None, "gone with its share");
+}
+
+#[test]
 fn properties_stay_with_their_file_wherever_they_lie() {
     for keeping in [Keeping::Attributes, Keeping::SidecarsOnly] {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -107,7 +107,7 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
     }
 
     let page = |prefix, from, limit| {
-        let page = share.list_page(&p(""), PageRequest { prefix, from, limit }).expect("listed");
+        let page = share.list_page(&p(""), PageRequest { prefix, from, limit, described: false }).expect("listed");
         (names(&page.entries), page.next)
     };
     let some = |name: &str| Some(name.to_owned());

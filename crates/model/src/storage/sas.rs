@@ -2,13 +2,21 @@
 //! for download links of job output; checked by the file service, also for links that the SDKs
 //! made. The signature is judged before anything else is said about a link, so that a forger
 //! learns nothing. Never reads a clock: `now` is an argument.
+//!
+//! Here are links to one file or share, whose terms may lie in a policy that the share keeps; `account`
+//! has those of a whole account, `terms` what both have in common.
 
-use std::net::IpAddr;
+mod account;
+mod terms;
 
-use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{hmac_base64, hmac_matches, query_pairs};
+
+pub use self::account::{AccountSas, ResourceType};
+use self::terms::Terms;
+pub use self::terms::{Bearer, is_time};
 
 /// The version the service wrote into its own download links.
 const MADE_VERSION: &str = "2016-05-31";
@@ -125,12 +133,12 @@ pub struct Overrides {
     pub content_type: String,
 }
 
-/// Who holds the link out, as far as the connection tells.
-#[derive(Debug, Clone, Copy)]
-pub struct Bearer {
-    /// None when unknown; a link limited to addresses is then refused.
-    pub address: Option<IpAddr>,
-    pub over_tls: bool,
+/// What a share keeps under a name, for links that leave it out. Empty means that the link says it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    pub start: String,
+    pub expiry: String,
+    pub permissions: String,
 }
 
 /// Why a link does not open the door. Only `Signature` is ever said to someone whose signature
@@ -141,8 +149,8 @@ pub enum Refused {
     Malformed,
     #[error("the signature does not match this resource and these parameters")]
     Signature,
-    #[error("stored access policies are not supported")]
-    StoredPolicy,
+    #[error("the share keeps no policy of this name, or the link repeats what the policy says")]
+    Policy,
     #[error("the shared access signature is not valid yet")]
     NotYet,
     #[error("the shared access signature has expired")]
@@ -197,39 +205,40 @@ impl Sas {
         Some(Ok(sas))
     }
 
-    /// Whether this link was made with one of `keys` for this path (decoded, no leading slash)
-    /// and is good at `now`. What it permits is asked with [`Sas::permits`].
-    pub fn check<K: AsRef<[u8]>>(
+    /// Whether this link was made with one of `keys` for this path (decoded, no leading slash). Nothing else may be said
+    /// about one that was not.
+    pub fn check_signature<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         account: &str,
         share: &str,
         path: &str,
-        bearer: Bearer,
-        now: i64,
     ) -> Result<(), Refused> {
-        let text = self.string_to_sign(account, share, path);
-        if !hmac_matches(keys, &text, &self.signature) {
-            return Err(Refused::Signature);
+        match hmac_matches(keys, &self.string_to_sign(account, share, path), &self.signature) {
+            true => Ok(()),
+            false => Err(Refused::Signature),
         }
+    }
+
+    /// Whether the link is good at `now`. `policy` is what the share keeps under the link's identifier; a link without
+    /// one needs none. Gives the link with all its terms; what it permits is asked with [`Sas::permits`].
+    pub fn check_terms(mut self, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Self, Refused> {
         if !self.identifier.is_empty() {
-            return Err(Refused::StoredPolicy);
+            let Policy { start, expiry, permissions } = policy.ok_or(Refused::Policy)?;
+            for (own, kept) in
+                [(&mut self.start, start), (&mut self.expiry, expiry), (&mut self.permissions, permissions)]
+            {
+                match (own.is_empty(), kept.is_empty()) {
+                    (true, _) => own.clone_from(kept),
+                    (false, true) => {}
+                    // Which of the two should count cannot be known.
+                    (false, false) => return Err(Refused::Policy),
+                }
+            }
         }
-        if !self.start.is_empty() && now < seconds(&self.start).ok_or(Refused::Malformed)? {
-            return Err(Refused::NotYet);
-        }
-        if now >= seconds(&self.expiry).ok_or(Refused::Malformed)? {
-            return Err(Refused::Expired);
-        }
-        if !self.addresses.is_empty() && !address_allowed(&self.addresses, bearer.address)? {
-            return Err(Refused::Address);
-        }
-        match self.protocols.as_str() {
-            "" | "https,http" | "http,https" => Ok(()),
-            "https" if bearer.over_tls => Ok(()),
-            "https" => Err(Refused::Protocol),
-            _ => Err(Refused::Malformed),
-        }
+        let Sas { start, expiry, addresses, protocols, .. } = &self;
+        Terms { start, expiry, addresses, protocols }.check(bearer, now)?;
+        Ok(self)
     }
 
     /// The query of a link with these parameters, in the order the SDKs write it. `path` is decoded, without a leading
@@ -253,20 +262,11 @@ impl Sas {
             ("rsct", &self.overrides.content_type),
             ("sig", &signature),
         ];
-        // Those of the SDKs: letters, digits and these stay as they are.
-        const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
-        let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-        given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &KEPT))).collect::<Vec<_>>().join("&")
+        encode_parameters(&parameters, &KEPT)
     }
 
     pub fn permits(&self, permission: Permission) -> bool {
-        self.permissions.contains(match permission {
-            Permission::Read => 'r',
-            Permission::Create => 'c',
-            Permission::Write => 'w',
-            Permission::Delete => 'd',
-            Permission::List => 'l',
-        })
+        self.permissions.contains(letter_of(permission))
     }
 
     fn string_to_sign(&self, account: &str, share: &str, path: &str) -> String {
@@ -294,32 +294,23 @@ impl Sas {
     }
 }
 
-/// Whether a time is written in one of the forms that a link takes.
-pub fn is_time(text: &str) -> bool {
-    seconds(text).is_some()
+/// What the SDKs leave as it is in a link, besides letters and digits.
+const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// Those that are not empty, as a query.
+fn encode_parameters(parameters: &[(&str, &str)], kept: &'static AsciiSet) -> String {
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, kept))).collect::<Vec<_>>().join("&")
 }
 
-/// The three forms that Azure documents: a date, a minute, a second, all in UTC.
-fn seconds(text: &str) -> Option<i64> {
-    if let Ok(timestamp) = text.parse::<Timestamp>() {
-        return Some(timestamp.as_second());
+fn letter_of(permission: Permission) -> char {
+    match permission {
+        Permission::Read => 'r',
+        Permission::Create => 'c',
+        Permission::Write => 'w',
+        Permission::Delete => 'd',
+        Permission::List => 'l',
     }
-    if let Some(minute) = text.strip_suffix('Z') {
-        return format!("{minute}:00Z").parse::<Timestamp>().ok().map(Timestamp::as_second);
-    }
-    let midnight = text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?;
-    Some(midnight.timestamp().as_second())
-}
-
-/// `sip` is one address or `first-last`.
-fn address_allowed(allowed: &str, address: Option<IpAddr>) -> Result<bool, Refused> {
-    let (first, last) = allowed.split_once('-').unwrap_or((allowed, allowed));
-    let parse = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| Refused::Malformed);
-    let range = parse(first)?..=parse(last)?;
-    Ok(address.is_some_and(|address| {
-        let address = address.to_canonical();
-        address.is_ipv4() == range.start().is_ipv4() && range.contains(&address)
-    }))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Shared Key: an HMAC over the request line and headers, as every storage client sends it.
-//! Entered by the file service with the request exactly as it arrived, and by the client that
+//! Shared Key: an HMAC over the request line and headers, as every storage client sends it; and its
+//! older form, Shared Key Lite, which covers less of the headers and of the query. Entered by the file service with the request exactly as it arrived, and by the client that
 //! makes one. Must never normalise the path: what is signed is what stood on the request line.
 
 use std::collections::BTreeMap;
@@ -18,19 +18,32 @@ pub struct Request<'a> {
     pub account: &'a str,
 }
 
+/// Which of the two texts is signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    Full,
+    Lite,
+}
+
 /// `SharedKey {account}:{signature}`, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credential<'a> {
+    pub scheme: Scheme,
     pub account: &'a str,
     pub signature: &'a str,
 }
 
 impl<'a> Credential<'a> {
-    /// None when the header holds another scheme (a bearer token, SharedKeyLite).
+    /// None when the header holds another scheme (a bearer token).
     pub fn parse(authorization: &'a str) -> Option<Self> {
         let (scheme, rest) = authorization.trim().split_once(' ')?;
         let (account, signature) = rest.trim().split_once(':')?;
-        scheme.eq_ignore_ascii_case("SharedKey").then_some(Credential { account, signature })
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "sharedkey" => Scheme::Full,
+            "sharedkeylite" => Scheme::Lite,
+            _ => return None,
+        };
+        Some(Credential { scheme, account, signature })
     }
 }
 
@@ -44,14 +57,18 @@ pub fn authorization<'h>(
     format!("SharedKey {}:{signature}", request.account)
 }
 
-/// Whether `signature` covers this request under one of `keys`, in constant time.
+/// Whether the credential's signature covers this request under one of `keys`, in constant time.
 pub fn verify<'h, K: AsRef<[u8]>>(
     request: Request<'_>,
     headers: impl IntoIterator<Item = (&'h str, &'h str)>,
     keys: &[K],
-    signature: &str,
+    credential: Credential<'_>,
 ) -> bool {
-    hmac_matches(keys, &string_to_sign(request, headers), signature)
+    let text = match credential.scheme {
+        Scheme::Full => string_to_sign(request, headers),
+        Scheme::Lite => lite_string_to_sign(request, headers),
+    };
+    hmac_matches(keys, &text, credential.signature)
 }
 
 /// The standard headers of the string to sign, in its order.
@@ -72,44 +89,88 @@ const SIGNED_HEADERS: [&str; 11] = [
 /// The text that is signed. Header names may come in any case and order; a header that comes
 /// more than once is joined with commas.
 pub fn string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> String {
-    let mut standard: [String; SIGNED_HEADERS.len()] = Default::default();
-    let mut service: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in headers {
-        let name = name.to_ascii_lowercase();
-        let slot = match SIGNED_HEADERS.iter().position(|signed| *signed == name) {
-            Some(idx) => &mut standard[idx],
-            None if name.starts_with("x-ms-") => service.entry(name).or_default(),
-            None => continue,
-        };
-        if !slot.is_empty() {
-            slot.push(',');
-        }
-        slot.push_str(value.trim());
-    }
-    let slot_of = |name| SIGNED_HEADERS.iter().position(|signed| *signed == name);
-    if let Some(length) = slot_of("content-length").filter(|idx| standard[*idx] == "0") {
-        standard[length].clear(); // since version 2015-02-21 a length of 0 is signed as nothing
-    }
-    if let Some(date) = slot_of("date").filter(|_| service.contains_key("x-ms-date")) {
-        standard[date].clear();
-    }
-
+    let headers = Signed::of(headers);
     let mut text = request.method.to_ascii_uppercase();
-    for value in &standard {
+    for value in &headers.standard {
         text.push('\n');
         text.push_str(value);
     }
-    text.push('\n');
-    for (name, value) in &service {
-        text.push_str(&format!("{name}:{value}\n"));
-    }
-    text.push('/');
-    text.push_str(request.account);
-    text.push_str(request.path);
+    headers.push_service(&mut text);
+    push_resource(&mut text, request);
     for (name, values) in sorted_parameters(request.query) {
         text.push_str(&format!("\n{name}:{}", values.join(",")));
     }
     text
+}
+
+/// The same for Shared Key Lite: three of the standard headers, and of the query only `comp`.
+pub fn lite_string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> String {
+    let headers = Signed::of(headers);
+    let mut text = request.method.to_ascii_uppercase();
+    for name in ["content-md5", "content-type", "date"] {
+        text.push('\n');
+        text.push_str(headers.get(name));
+    }
+    headers.push_service(&mut text);
+    push_resource(&mut text, request);
+    if let Some(comp) = sorted_parameters(request.query).get("comp") {
+        text.push_str(&format!("?comp={}", comp.join(",")));
+    }
+    text
+}
+
+/// The headers of a request that are signed.
+struct Signed {
+    standard: [String; SIGNED_HEADERS.len()],
+    /// Those whose names begin with `x-ms-`.
+    service: BTreeMap<String, String>,
+}
+
+impl Signed {
+    fn of<'h>(headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> Self {
+        let mut standard: [String; SIGNED_HEADERS.len()] = Default::default();
+        let mut service: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in headers {
+            let name = name.to_ascii_lowercase();
+            let slot = match slot_of(&name) {
+                Some(idx) => &mut standard[idx],
+                None if name.starts_with("x-ms-") => service.entry(name).or_default(),
+                None => continue,
+            };
+            if !slot.is_empty() {
+                slot.push(',');
+            }
+            slot.push_str(value.trim());
+        }
+        if let Some(length) = slot_of("content-length").filter(|idx| standard[*idx] == "0") {
+            standard[length].clear(); // since version 2015-02-21 a length of 0 is signed as nothing
+        }
+        if let Some(date) = slot_of("date").filter(|_| service.contains_key("x-ms-date")) {
+            standard[date].clear();
+        }
+        Signed { standard, service }
+    }
+
+    fn get(&self, name: &str) -> &str {
+        slot_of(name).map(|idx| self.standard[idx].as_str()).unwrap_or_default()
+    }
+
+    fn push_service(&self, text: &mut String) {
+        text.push('\n');
+        for (name, value) in &self.service {
+            text.push_str(&format!("{name}:{value}\n"));
+        }
+    }
+}
+
+fn slot_of(name: &str) -> Option<usize> {
+    SIGNED_HEADERS.iter().position(|signed| *signed == name)
+}
+
+fn push_resource(text: &mut String, request: Request<'_>) {
+    text.push('/');
+    text.push_str(request.account);
+    text.push_str(request.path);
 }
 
 fn sorted_parameters(query: &str) -> BTreeMap<String, Vec<String>> {
@@ -139,10 +200,13 @@ mod tests {
             format!("SharedKey {}:{signature}", request.account)
         );
         let keys = [vec![1, 2, 3], key()];
-        assert!(verify(request, headers.iter().copied(), &keys, signature));
-        assert!(!verify(request, headers.iter().copied(), &keys[..1], signature));
+        let full = Credential { scheme: Scheme::Full, account: request.account, signature };
+        assert!(verify(request, headers.iter().copied(), &keys, full));
+        assert!(!verify(request, headers.iter().copied(), &keys[..1], full));
         let other = Request { method: "DELETE", ..request };
-        assert!(!verify(other, headers.iter().copied(), &keys, signature));
+        assert!(!verify(other, headers.iter().copied(), &keys, full));
+        let lite = Credential { scheme: Scheme::Lite, ..full };
+        assert!(!verify(request, headers.iter().copied(), &keys, lite), "a signature is for one of the two texts");
     }
 
     #[test]
@@ -188,6 +252,41 @@ mod tests {
         );
     }
 
+    /// The text of the example in the service's documentation, but for the path and the query.
+    #[test]
+    fn lite_signs_three_headers_and_one_parameter() {
+        let request = Request {
+            method: "PUT",
+            path: "/testaccount1/mycontainer/hello%20w.txt",
+            query: "restype=share&COMP=metadata&timeout=20",
+            account: "testaccount1",
+        };
+        let headers = [
+            ("Content-Type", "text/plain; charset=UTF-8"),
+            ("Content-Length", "11"),
+            ("Date", "not this one"),
+            ("x-ms-meta-m2", "v2"),
+            ("x-ms-date", "Sun, 20 Sep 2009 20:36:40 GMT"),
+            ("x-ms-meta-m1", "v1"),
+            ("If-Match", "*"),
+        ];
+        let text = lite_string_to_sign(request, headers);
+        assert_eq!(
+            text,
+            "PUT\n\ntext/plain; charset=UTF-8\n\nx-ms-date:Sun, 20 Sep 2009 20:36:40 GMT\nx-ms-meta-m1:v1\n\
+             x-ms-meta-m2:v2\n/testaccount1/testaccount1/mycontainer/hello%20w.txt?comp=metadata"
+        );
+        let signature = hmac_base64(&key(), &text);
+        let lite = Credential { scheme: Scheme::Lite, account: "testaccount1", signature: &signature };
+        assert!(verify(request, headers, &[key()], lite));
+        assert!(!verify(request, headers, &[key()], Credential { scheme: Scheme::Full, ..lite }));
+        assert!(!verify(Request { query: "comp=acl", ..request }, headers, &[key()], lite));
+        assert_eq!(
+            lite_string_to_sign(Request { query: "", ..request }, []),
+            format!("PUT\n\n\n\n/testaccount1{}", request.path)
+        );
+    }
+
     #[test]
     fn parameters_are_sorted_decoded_and_repeated_ones_joined() {
         let request = Request {
@@ -201,14 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_shared_key_scheme_is_a_credential() {
-        let check = |header: &str, expected: Option<(&str, &str)>| {
-            let found = Credential::parse(header).map(|c| (c.account, c.signature));
+    fn only_the_shared_key_schemes_are_credentials() {
+        let check = |header: &str, expected: Option<(Scheme, &str, &str)>| {
+            let found = Credential::parse(header).map(|c| (c.scheme, c.account, c.signature));
             assert_eq!(found, expected, "{header}");
         };
-        check("SharedKey acc:c2ln", Some(("acc", "c2ln")));
-        check("sharedkey  acc:a=b:c", Some(("acc", "a=b:c")));
-        check("SharedKeyLite acc:c2ln", None);
+        check("SharedKey acc:c2ln", Some((Scheme::Full, "acc", "c2ln")));
+        check("sharedkey  acc:a=b:c", Some((Scheme::Full, "acc", "a=b:c")));
+        check("SharedKeyLite acc:c2ln", Some((Scheme::Lite, "acc", "c2ln")));
+        check("SharedKeyLight acc:c2ln", None);
         check("Bearer eyJ0", None);
         check("SharedKey acc", None);
         check("", None);

@@ -58,7 +58,7 @@ impl App {
         let directory = SharePath::parse(&text).map_err(|error| {
             ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
         })?;
-        let page = PageRequest { prefix: "", from: &listing.from, limit: listing.max_results };
+        let page = PageRequest { prefix: "", from: &listing.from, limit: listing.max_results, described: false };
         let opened = match tree.is_container {
             true => self.shares.container(account, share_name),
             false => self.shares.share(account, share_name),

@@ -23,7 +23,20 @@ fn parse(query: &str) -> Sas {
 
 fn check(query: &str, share: &str, path: &str, now: i64, bearer: Bearer) -> Result<(), Refused> {
     let keys = [vec![9; 64], key()];
-    parse(query).check(&keys, "acc", share, path, bearer, now)
+    answer(&parse(query), &keys, share, path, bearer, now)
+}
+
+/// Signature first, then the terms; no policy is kept.
+fn answer<K: AsRef<[u8]>>(
+    sas: &Sas,
+    keys: &[K],
+    share: &str,
+    path: &str,
+    bearer: Bearer,
+    now: i64,
+) -> Result<(), Refused> {
+    sas.check_signature(keys, "acc", share, path)?;
+    sas.clone().check_terms(None, bearer, now).map(|_| ())
 }
 
 #[test]
@@ -44,7 +57,7 @@ fn a_made_link_has_the_services_order_and_opens_one_file() {
         assert_eq!(check(LINK, share, path, now, PLAIN), expected, "{share}/{path} at {now}");
     }
     let sas = parse(LINK);
-    assert!(sas.check(&[vec![9; 64]], "acc", "myshare", "out put/stdout.txt", PLAIN, 0).is_err());
+    assert!(sas.check_signature(&[vec![9; 64]], "acc", "myshare", "out put/stdout.txt").is_err());
     assert!(sas.permits(Permission::Read) && sas.permits(Permission::List));
     assert!(!sas.permits(Permission::Write) && !sas.permits(Permission::Delete));
     assert!(!sas.permits(Permission::Create));
@@ -109,12 +122,13 @@ fn times_in_every_documented_form() {
     for (text, expected) in [
         ("2018-06-07T22:21:55Z", Some(EXPIRES)),
         ("2018-06-07T22:21Z", Some(EXPIRES - 55)),
+        ("2018-06-07T22:21:55.0000000Z", Some(EXPIRES)),
         ("2018-06-07", Some(1_528_329_600)),
         ("", None),
         ("Z", None),
         ("soon", None),
     ] {
-        assert_eq!(seconds(text), expected, "{text}");
+        assert_eq!(terms::seconds(text), expected, "{text}");
     }
 }
 
@@ -136,9 +150,42 @@ fn a_link_made_here_opens_the_door() {
         let read = Sas::from_query(&query).expect("signed").expect("well-formed");
         let bearer = Bearer { address: None, over_tls: false };
         let now = 1_528_410_115;
-        assert_eq!(read.check(&[key], "acc", "share", path, bearer, now), Ok(()));
-        assert_eq!(read.check(&[[8; 64]], "acc", "share", path, bearer, now), Err(Refused::Signature));
+        assert_eq!(answer(&read, &[key], "share", path, bearer, now), Ok(()));
+        assert_eq!(answer(&read, &[[8; 64]], "share", path, bearer, now), Err(Refused::Signature));
         assert_eq!(read.overrides, sas.overrides);
     }
     assert!(is_time("2018-06-08") && is_time("2018-06-08T00:00Z") && !is_time("tomorrow"));
+}
+
+#[test]
+fn a_policy_says_what_the_link_leaves_out_and_only_that() {
+    let text = |text: &str| text.to_owned();
+    let policy = |start: &str, expiry: &str, permissions: &str| Policy {
+        start: text(start),
+        expiry: text(expiry),
+        permissions: text(permissions),
+    };
+    let link = |expiry: &str, permissions: &str| Sas {
+        identifier: text("p"),
+        expiry: text(expiry),
+        permissions: text(permissions),
+        ..Sas::default()
+    };
+    let (day, past) = ("2018-06-08", "2018-06-06");
+    let whole = policy("", day, "rl");
+    for (link, policy, expected) in [
+        (link("", ""), Some(&whole), Ok("rl")),
+        (link("", ""), None, Err(Refused::Policy)),
+        (link(day, ""), Some(&whole), Err(Refused::Policy)),
+        (link("", "w"), Some(&whole), Err(Refused::Policy)),
+        (link("", ""), Some(&policy("", past, "rl")), Err(Refused::Expired)),
+        (link("", ""), Some(&policy("2018-06-08", "2018-06-09", "rl")), Err(Refused::NotYet)),
+        (link(day, ""), Some(&policy("", "", "r")), Ok("r")),
+        (link("", "w"), Some(&policy("", day, "")), Ok("w")),
+        // Neither says until when: that is no link.
+        (link("", "w"), Some(&policy("", "", "")), Err(Refused::Malformed)),
+    ] {
+        let found = link.check_terms(policy, PLAIN, EXPIRES).map(|sas| sas.permissions);
+        assert_eq!(found.as_deref().map_err(|refused| *refused), expected);
+    }
 }

@@ -3,14 +3,14 @@
 //! account exists: a request for one that does not is checked against a key that nobody has.
 
 use corro_model::storage::{
-    sas::{Bearer, Overrides, Refused, Resource, Sas},
+    sas::{AccountSas, Bearer, Overrides, Permission, Policy, Refused, Resource, Sas},
     shared_key::{self, Credential},
 };
 
 use sha2::{Digest, Sha256};
 
 use super::{
-    call::Call,
+    call::{Call, Target},
     operation::{Need, Operation},
     refusal::Refusal,
 };
@@ -23,47 +23,138 @@ const MAX_SKEW_SECONDS: i64 = 15 * 60;
 pub(super) enum Access {
     /// Holds this one of the account's keys, counted from 0: everything.
     Owner(usize),
-    /// Holds a link: what the link says.
+    /// Holds a link to a file or share: what the link says.
     Link(Box<Sas>),
+    /// Holds a link to the account: what that says.
+    AccountLink(Box<AccountSas>),
 }
 
-pub(super) fn authenticate(call: &Call, keys: Option<Vec<Vec<u8>>>, now: i64) -> Result<Access, Refusal> {
-    // As much work for an unknown account as for a known one.
-    let known = keys.is_some();
-    let keys = keys.unwrap_or_else(|| vec![vec![0; 64]; 2]);
+/// What a signature has proven.
+#[derive(Debug)]
+pub(super) enum Admission {
+    Access(Access),
+    /// A link that is signed well, whose terms lie in a policy of its share.
+    ByPolicy(Box<Sas>),
+}
+
+pub(super) fn authenticate(call: &Call, keys: Option<Vec<Vec<u8>>>, now: i64) -> Result<Admission, Refusal> {
     if let Some(authorization) = call.headers.get("authorization") {
+        let (keys, known) = keys_or_decoys(keys);
         let authorization = authorization.to_str().map_err(|_| Refusal::authentication())?;
-        return check_shared_key(call, authorization, &keys, known, now).map(Access::Owner);
+        let signer = check_shared_key(call, authorization, &keys, known, now)?;
+        return Ok(Admission::Access(Access::Owner(signer)));
     }
-    match Sas::from_query(&call.raw_query) {
-        None => Err(Refusal::new("NoAuthenticationInformation")),
-        Some(Err(refused)) => Err(link_refusal(refused)),
-        Some(Ok(sas)) => {
-            check_link(call, &sas, &keys, known, now)?;
-            Ok(Access::Link(Box::new(sas)))
+    let target = call.target.as_ref().map_err(|_| Refusal::authentication());
+    let admission = check_link(&call.raw_query, keys, &call.account, target, call.bearer(), now)
+        .unwrap_or_else(|| Err(Refusal::new("NoAuthenticationInformation")))?;
+    // What the host says must be what the link is for.
+    match &admission {
+        Admission::Access(Access::Link(sas)) | Admission::ByPolicy(sas)
+            if call.of_blobs && sas.resource != Resource::Blob =>
+        {
+            Err(Refusal::authentication())
         }
+        _ => Ok(admission),
     }
+}
+
+/// Checks the link in a query of a request or of a URL; None when there is none.
+pub(super) fn check_link(
+    query: &str,
+    keys: Option<Vec<Vec<u8>>>,
+    account: &str,
+    target: Result<&Target, Refusal>,
+    bearer: Bearer,
+    now: i64,
+) -> Option<Result<Admission, Refusal>> {
+    if is_by_user(query) {
+        return Some(Err(Refusal::authentication().saying(
+            "This shared access signature was made with a user delegation key. Use one made with the account's key.",
+        )));
+    }
+    let (keys, known) = keys_or_decoys(keys);
+    let checked = match (AccountSas::from_query(query), Sas::from_query(query)) {
+        (Some(sas), _) => sas.and_then(|sas| {
+            sas.check(&keys, account, bearer, now)?;
+            Ok(Admission::Access(Access::AccountLink(Box::new(sas))))
+        }),
+        (None, Some(sas)) => sas.and_then(|sas| {
+            let target = target.map_err(|_| Refused::Signature)?;
+            sas.check_signature(&keys, account, &target.share, target.path.as_str())?;
+            Ok(match sas.identifier.is_empty() {
+                true => Admission::Access(Access::Link(Box::new(sas.check_terms(None, bearer, now)?))),
+                false => Admission::ByPolicy(Box::new(sas)),
+            })
+        }),
+        (None, None) => return None,
+    };
+    Some(match known {
+        true => checked.map_err(link_refusal),
+        false => Err(Refusal::authentication()),
+    })
+}
+
+/// Signed for a person and not by the account: such links name that person's object.
+fn is_by_user(query: &str) -> bool {
+    corro_model::storage::query_pairs(query).any(|(name, _)| name == "skoid")
+}
+
+/// The end of the check of a link whose terms lie in a policy.
+pub(super) fn under_policy(sas: Sas, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Access, Refusal> {
+    sas.check_terms(policy, bearer, now).map(|sas| Access::Link(Box::new(sas))).map_err(link_refusal)
+}
+
+/// As much work for an unknown account as for a known one.
+fn keys_or_decoys(keys: Option<Vec<Vec<u8>>>) -> (Vec<Vec<u8>>, bool) {
+    let known = keys.is_some();
+    (keys.unwrap_or_else(|| vec![vec![0; 64]; 2]), known)
 }
 
 impl Access {
     pub fn allow(&self, operation: Operation) -> Result<(), Refusal> {
-        let Access::Link(sas) = self else { return Ok(()) };
-        let allowed = match operation.need() {
-            Need::Key => false,
-            Need::OnShare(any) => sas.resource == Resource::Share && any.iter().any(|p| sas.permits(*p)),
-            Need::OnFile(permission) => sas.permits(permission),
+        let need = operation.need();
+        let permits = |any: &[Permission]| match self {
+            Access::Owner(_) => true,
+            Access::Link(sas) => any.iter().any(|permission| sas.permits(*permission)),
+            Access::AccountLink(sas) => any.iter().any(|permission| sas.permits(*permission)),
         };
-        match allowed {
-            true => Ok(()),
-            false => Err(Refusal::new("AuthorizationPermissionMismatch")),
+        let code = match (self, need) {
+            (Access::Owner(_), _) => return Ok(()),
+            (_, Need::Key) => "AuthorizationPermissionMismatch",
+            (Access::AccountLink(sas), _) if !sas.is_for_service(operation.service_letter()) => {
+                "AuthorizationServiceMismatch"
+            }
+            (Access::AccountLink(sas), _) if !need.resource_type().is_some_and(|kind| sas.is_for(kind)) => {
+                "AuthorizationResourceTypeMismatch"
+            }
+            (Access::AccountLink(_), need) if permits(need.permissions()) => return Ok(()),
+            (Access::Link(_), Need::OnFile(any)) if permits(any) => return Ok(()),
+            (Access::Link(sas), Need::InShare(any) | Need::Listing(any))
+                if sas.resource == Resource::Share && permits(any) =>
+            {
+                return Ok(());
+            }
+            _ => "AuthorizationPermissionMismatch",
+        };
+        Err(Refusal::new(code))
+    }
+
+    /// Whether what is there may be replaced: with the right to create alone it may not.
+    pub fn may_replace(&self) -> bool {
+        match self {
+            Access::Owner(_) => true,
+            Access::Link(sas) => sas.permits(Permission::Write),
+            Access::AccountLink(sas) => sas.permits(Permission::Write),
         }
     }
 
     /// Who this is in the history: a key by its name, a link by a part of a digest, which opens nothing.
     pub fn actor(&self, account: &str) -> String {
+        let link = |signature: &str| format!("link:{}", &hex(&Sha256::digest(signature))[..8]);
         match self {
             Access::Owner(key) => format!("key:{account}/key{}", key + 1),
-            Access::Link(sas) => format!("link:{}", &hex(&Sha256::digest(&sas.signature))[..8]),
+            Access::Link(sas) => link(&sas.signature),
+            Access::AccountLink(sas) => link(&sas.signature),
         }
     }
 
@@ -75,7 +166,7 @@ impl Access {
     /// Response headers chosen by the maker of a link.
     pub fn overrides(&self) -> Option<&Overrides> {
         match self {
-            Access::Owner(_) => None,
+            Access::Owner(_) | Access::AccountLink(_) => None,
             Access::Link(sas) => Some(&sas.overrides),
         }
     }
@@ -98,7 +189,7 @@ fn check_shared_key(
     };
     let headers: Vec<_> = call.signed_headers().collect();
     let headers = headers.iter().map(|(name, value)| (*name, value.as_ref()));
-    let signed = |key: &Vec<u8>| shared_key::verify(request, headers.clone(), &[key], credential.signature);
+    let signed = |key: &Vec<u8>| shared_key::verify(request, headers.clone(), &[key], credential);
     let signer = keys.iter().position(signed).filter(|_| known && credential.account == call.account);
     let signer = signer.ok_or_else(Refusal::authentication)?;
     // Only now: the date is part of what was signed, and a forger need not know our clock.
@@ -113,28 +204,16 @@ fn check_shared_key(
     }
 }
 
-fn check_link(call: &Call, sas: &Sas, keys: &[Vec<u8>], known: bool, now: i64) -> Result<(), Refusal> {
-    let target = call.target.as_ref().map_err(|_| Refusal::authentication())?;
-    // What the host says must be what the link is for.
-    if call.of_blobs && sas.resource != Resource::Blob {
-        return Err(Refusal::authentication());
-    }
-    let bearer = Bearer { address: call.address, over_tls: call.over_tls };
-    let checked = sas.check(keys, &call.account, &target.share, target.path.as_str(), bearer, now);
-    match known {
-        true => checked.map_err(link_refusal),
-        false => Err(Refusal::authentication()),
-    }
-}
-
 pub(super) fn link_refusal(refused: Refused) -> Refusal {
     let refusal = Refusal::authentication();
     match refused {
         Refused::Signature | Refused::Malformed => refusal,
         Refused::Expired => refusal.saying("The shared access signature has expired. Ask for a new link."),
         Refused::NotYet => refusal.saying("The shared access signature is not valid yet."),
-        Refused::StoredPolicy => refusal.saying("Stored access policies (si) are not supported."),
-        Refused::Address => refusal.saying("The shared access signature is limited to other addresses."),
-        Refused::Protocol => refusal.saying("The shared access signature is limited to https."),
+        Refused::Policy => refusal.saying(
+            "The share keeps no access policy of the name that the shared access signature gives (si), or both say the same thing.",
+        ),
+        Refused::Address => Refusal::new("AuthorizationSourceIPMismatch"),
+        Refused::Protocol => Refusal::new("AuthorizationProtocolMismatch"),
     }
 }

@@ -5,7 +5,7 @@
 use std::{borrow::Cow, net::SocketAddr};
 
 use axum::extract::ConnectInfo;
-use corro_model::storage::query_pairs;
+use corro_model::storage::{query_pairs, sas::Bearer};
 use corro_shares::{SharePath, SnapshotId, is_share_name};
 use http::{HeaderMap, Method, request::Parts};
 use percent_encoding::percent_decode_str;
@@ -41,13 +41,17 @@ pub(super) struct Target {
 
 /// The snapshot that a query names, if it names one.
 pub(super) fn snapshot_in(query: &str) -> Result<Option<SnapshotId>, Refusal> {
-    let named =
-        query_pairs(query).find(|(name, value)| name.eq_ignore_ascii_case("sharesnapshot") && !value.is_empty());
+    snapshot_named(query, "sharesnapshot")
+}
+
+/// The same in another parameter.
+pub(super) fn snapshot_named(query: &str, parameter: &str) -> Result<Option<SnapshotId>, Refusal> {
+    let named = query_pairs(query).find(|(name, value)| name.eq_ignore_ascii_case(parameter) && !value.is_empty());
     match named {
         None => Ok(None),
         Some((_, text)) => SnapshotId::parse(&text).map(Some).ok_or_else(|| {
             Refusal::new("InvalidQueryParameterValue")
-                .saying("The parameter sharesnapshot is not a time as 2018-06-07T22:21:55.0000000Z.")
+                .saying(format!("The parameter {parameter} is not a time as 2018-06-07T22:21:55.0000000Z."))
         }),
     }
 }
@@ -75,9 +79,13 @@ impl Call {
             AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
             AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
         };
+        // Names are as they are given; only who asks for it gets the old way, in which "a." is "a".
+        let trims = text_of(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
+        let target = Target::parse(&raw_path, style, account);
+        let target = if trims { target.and_then(Target::without_trailing_dots) } else { target };
         Call {
             account: account.to_owned(),
-            target: Target::parse(&raw_path, style, account),
+            target,
             version: version.unwrap_or(DEFAULT_VERSION).to_owned(),
             request_id: uuid::Uuid::new_v4().to_string(),
             parameters: query_pairs(&raw_query).collect(),
@@ -125,6 +133,10 @@ impl Call {
         })
     }
 
+    pub fn bearer(&self) -> Bearer {
+        Bearer { address: self.address, over_tls: self.over_tls }
+    }
+
     pub fn speaks_smb(&self) -> bool {
         // Versions are dates: their text sorts as they do.
         self.version.as_str() >= SMB_VERSION
@@ -150,6 +162,16 @@ impl Target {
         let path = SharePath::parse(path.strip_suffix('/').unwrap_or(path))
             .map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
         Ok(Target { share: share.to_owned(), path })
+    }
+
+    pub fn without_trailing_dots(self) -> Result<Self, Refusal> {
+        let names: Vec<&str> = self.path.as_str().split('/').map(|name| name.trim_end_matches('.')).collect();
+        let path =
+            SharePath::parse(&names.join("/")).map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
+        match path.is_root() == self.path.is_root() {
+            true => Ok(Target { path, ..self }),
+            false => Err(Refusal::new("InvalidFileOrDirectoryPathName")),
+        }
     }
 }
 

@@ -2,11 +2,21 @@
 //! deleting. Bytes in: `upload`. Bytes out: `download`.
 
 use axum::response::Response;
-use corro_shares::{Properties, Stat};
+use corro_shares::{Kind, Properties, ShareError, SharePath, Stat};
 use http::HeaderMap;
 
 use super::{
-    Context, about, call::Call, conditions, directories::parent_id, refusal::Refusal, reply, shares::reserve, xml,
+    Context, about,
+    call::{self, Call},
+    directories::parent_id,
+    guard::Guard,
+    lease::Lease,
+    leases, permissions,
+    refusal::Refusal,
+    reply,
+    shares::reserve,
+    smb::Smb,
+    xml,
 };
 
 /// The service's largest file: 4 TiB.
@@ -20,20 +30,43 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
         Some(_) => {}
     }
     let len = wanted_length(call)?.ok_or(Refusal::missing_header("x-ms-content-length"))?;
-    let properties = about::of(call)?;
-    let (stat, parent) = context
-        .on_disk(move |shares, place| {
+    let mut properties = about::of(call)?;
+    let mut smb = Smb::of(call, Kind::File)?;
+    let guard = Guard::of(call, (context.service.now)())?;
+    let may_replace = context.may_replace;
+    let described = context
+        .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
+            guard.check_write(&share, &place.path)?;
+            permissions::resolve(&mut smb, shares, place)?;
             reserve(&share, &place.path, len)?;
-            let stat = share.create_file_with(&place.path, len, &properties)?;
-            Ok((stat, parent_id(&share, &place.path)))
+            let made = share.create_file_as(&place.path, len, may_replace, |before, stat| {
+                Lease::carry(before, &mut properties);
+                smb.describe_new(&mut properties, stat);
+                properties.clone()
+            });
+            let stat = made.map_err(|error| replaced(error, may_replace))?;
+            Ok(Described { stat, properties, parent: parent_id(&share, &place.path) })
         })
         .await?;
-    let mut response = reply::empty(201);
-    reply::set_stat(response.headers_mut(), &stat);
-    reply::set_smb(response.headers_mut(), call, &stat, parent);
+    Ok(changed(201, call, &described))
+}
+
+/// Who may only make new files is not to know more of those that are there.
+pub(super) fn replaced(error: ShareError, may_replace: bool) -> Refusal {
+    match error {
+        ShareError::AlreadyExists(_) if !may_replace => Refusal::new("AuthorizationPermissionMismatch"),
+        error => error.into(),
+    }
+}
+
+/// The answer to a change of a file.
+fn changed(status: u16, call: &Call, Described { stat, properties, parent }: &Described) -> Response {
+    let mut response = reply::empty(status);
+    reply::set_stat(response.headers_mut(), stat);
+    reply::set_smb(response.headers_mut(), call, (stat, properties), *parent);
     reply::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
-    Ok(response)
+    response
 }
 
 pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
@@ -46,19 +79,20 @@ pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal
         })
         .await;
     let mut described = found.map_err(Refusal::kind_as_missing)?;
-    conditions::check(context.call, &described.stat)?;
+    let now = (context.service.now)();
+    Guard::of(context.call, now)?.check_read(&described.stat, &described.properties)?;
     context.service.copies.settle(&mut described.properties);
     let stat = &described.stat;
     let mut response = reply::empty(200);
-    set_file(response.headers_mut(), context.call, &described);
+    set_file(response.headers_mut(), context.call, &described, now);
     if context.call.method == http::Method::HEAD {
         reply::set(response.headers_mut(), "content-length", &stat.len.to_string());
     }
     Ok(response)
 }
 
-/// `comp=metadata` replaces the metadata. `comp=properties` resizes if a length is given, and replaces all content
-/// settings unless the length is all it says.
+/// `comp=metadata` replaces the metadata. `comp=properties` resizes if a length is given, says what SMB knows of the
+/// file, and replaces all content settings unless the length is all it says.
 pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
     let call = context.call;
     let only_metadata = call.parameter("comp").eq_ignore_ascii_case("metadata");
@@ -68,56 +102,94 @@ pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
     };
     let said = about::of(call)?;
     let only_length = len.is_some() && !about::says_content(call);
-    let (stat, parent) = context
-        .on_disk(move |shares, place| {
+    let mut smb = if only_metadata { Smb::default() } else { Smb::of(call, Kind::File)? };
+    // Who takes the read-only attribute away may not be kept from it by it.
+    let guard = Guard::of(call, (context.service.now)())?.ignoring_read_only(len.is_none());
+    let described = context
+        .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let mut stat = share.stat_file(&place.path)?;
+            share.stat_file(&place.path)?;
+            guard.check_write(&share, &place.path)?;
+            permissions::resolve(&mut smb, shares, place)?;
             if let Some(len) = len {
                 reserve(&share, &place.path, len)?;
-                stat = share.resize(&place.path, len)?;
+                share.resize(&place.path, len)?;
             }
-            if !only_length {
-                stat = share.change_properties(&place.path, |kept| match only_metadata {
-                    true => about::replace_metadata(kept, &said),
-                    false => about::replace_content(kept, &said),
+            if !only_length || smb != Smb::default() {
+                share.change_properties_at(&place.path, |kept, before, at| {
+                    match (only_metadata, only_length) {
+                        (true, _) => about::replace_metadata(kept, &said),
+                        (false, false) => about::replace_content(kept, &said),
+                        (false, true) => {}
+                    }
+                    smb.change(kept, before, at);
                 })?;
             }
-            Ok((stat, parent_id(&share, &place.path)))
+            let (stat, properties) = share.describe(&place.path)?;
+            Ok(Described { stat, properties, parent: parent_id(&share, &place.path) })
         })
         .await
         .map_err(Refusal::kind_as_missing)?;
-    let mut response = reply::empty(200);
-    reply::set_stat(response.headers_mut(), &stat);
-    reply::set_smb(response.headers_mut(), call, &stat, parent);
-    reply::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
-    Ok(response)
+    Ok(changed(200, call, &described))
 }
 
+/// Where the file has data; with `prevsharesnapshot`, what is different from that snapshot.
 pub(super) async fn ranges(context: Context<'_>) -> Result<Response, Refusal> {
     let asked = super::range::of_read(context.call)?;
-    let (mut ranges, stat) = context
-        .on_disk(|shares, place| place.open(shares)?.data_ranges(&place.path))
+    let since = call::snapshot_named(&context.call.raw_query, "prevsharesnapshot")?;
+    let guard = Guard::of(context.call, (context.service.now)())?;
+    let (mut difference, stat) = context
+        .decide_on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            let (stat, properties) = share.describe(&place.path)?;
+            guard.check_read(&stat, &properties)?;
+            Ok(match since {
+                None => {
+                    let (written, stat) = share.data_ranges(&place.path)?;
+                    (corro_shares::Difference { written, cleared: Vec::new() }, stat)
+                }
+                Some(id) => {
+                    let earlier = shares.snapshot(&place.account, &place.share, &id)?;
+                    share.changes_since(&place.path, &earlier)?
+                }
+            })
+        })
         .await
         .map_err(Refusal::kind_as_missing)?;
     if let Some(asked) = asked {
         let part = asked.within(stat.len).ok_or(Refusal::range_beyond(stat.len))?;
-        ranges.retain(|(first, last)| *first < part.end && *last >= part.start);
-        for (first, last) in &mut ranges {
-            (*first, *last) = ((*first).max(part.start), (*last).min(part.end - 1));
+        for ranges in [&mut difference.written, &mut difference.cleared] {
+            ranges.retain(|(first, last)| *first < part.end && *last >= part.start);
+            for (first, last) in ranges {
+                (*first, *last) = ((*first).max(part.start), (*last).min(part.end - 1));
+            }
         }
     }
-    let mut response = reply::document(xml::ranges(&ranges));
+    let mut response = reply::document(xml::ranges(&difference));
     reply::set_stat(response.headers_mut(), &stat);
     reply::set(response.headers_mut(), "x-ms-content-length", &stat.len.to_string());
     Ok(response)
 }
 
 pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
+    let guard = Guard::of(context.call, (context.service.now)())?;
     context
-        .on_disk(|shares, place| place.open(shares)?.delete_file(&place.path))
+        .decide_on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            check_deletion(&guard, &share, &place.path)?;
+            Ok(share.delete_file(&place.path)?)
+        })
         .await
         .map_err(Refusal::kind_as_missing)?;
     Ok(reply::empty(202))
+}
+
+/// A link that leads nowhere has neither lease nor attributes, and can be removed.
+fn check_deletion(guard: &Guard, share: &corro_shares::Share, path: &SharePath) -> Result<(), Refusal> {
+    match guard.check_write(share, path) {
+        Err(refusal) if refusal.code == "ResourceNotFound" => Ok(()),
+        checked => checked,
+    }
 }
 
 /// What an answer says about a file.
@@ -128,10 +200,13 @@ pub(super) struct Described {
 }
 
 /// The headers that describe a file, for HEAD and GET.
-pub(super) fn set_file(headers: &mut HeaderMap, call: &Call, described: &Described) {
+pub(super) fn set_file(headers: &mut HeaderMap, call: &Call, described: &Described, now: i64) {
     let Described { stat, properties, parent } = described;
     reply::set_stat(headers, stat);
-    reply::set_smb(headers, call, stat, *parent);
+    reply::set_smb(headers, call, (stat, properties), *parent);
+    if leases::are_told_of_files(call) {
+        leases::describe(headers, &Lease::of(properties, now));
+    }
     reply::set(headers, "content-type", "application/octet-stream");
     about::set(headers, properties);
     reply::set(headers, "accept-ranges", "bytes");

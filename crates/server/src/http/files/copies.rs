@@ -1,6 +1,4 @@
-//! Copying a file on this server: `x-ms-copy-source` on a PUT. The source is a URL of this server (its own address, or
-//! `{account}.file.…`); nothing is ever fetched from elsewhere. A caller with the account's key may copy within the
-//! account; any other source must carry a shared access signature that lets it be read.
+//! Copying a file on this server: `x-ms-copy-source` on a PUT. What may be a source is said in `sources`.
 //!
 //! A copy that takes long goes on after the answer: its state is `pending` until it has ended. What is under way is in
 //! memory only, so a copy that a crash cut off is told apart from one that is still running, and is `failed`.
@@ -15,16 +13,21 @@ use std::{
 };
 
 use axum::response::Response;
-use corro_model::storage::sas::{Bearer, Permission, Resource, Sas};
-use corro_shares::{Properties, ShareError, Shares, SnapshotId, Stat};
+use corro_model::storage::sas::Permission;
+use corro_shares::{Kind, Properties, ShareError, Shares, Stat};
 use tokio::time::timeout;
 
 use super::{
-    AddressStyle, Context, Inner, Place, about,
-    access::{Access, link_refusal},
-    call::{Call, Target, snapshot_in},
+    Context, Place, about,
+    access::Access,
+    guard::Guard,
+    lease::Lease,
+    permissions,
     refusal::Refusal,
+    renames::flag,
     reply,
+    smb::{self, Smb},
+    sources::{self, Source},
 };
 
 /// How long an answer waits for the end of its copy.
@@ -59,24 +62,31 @@ impl Copies {
     }
 }
 
-/// Where a copy comes from.
-#[derive(Debug)]
-struct Source {
-    account: String,
-    target: Target,
-    snapshot: Option<SnapshotId>,
-    /// The URL without its query: a signature is not to be kept.
-    shown: String,
-}
-
 pub(super) async fn start(context: Context<'_>, access: &Access) -> Result<Response, Refusal> {
     let call = context.call;
-    let source = source_of(context.service, call, access)?;
+    let source = sources::find(&context, access, "x-ms-copy-source", Permission::Read).await?;
     let metadata = about::metadata(call)?;
+    let mut smb = Smb::of(call, Kind::File)?;
+    let sets_archive = flag(call, "x-ms-file-copy-set-archive")?;
+    let ignores_read_only = flag(call, "x-ms-file-copy-ignore-readonly")?;
+    let guard = Guard::of(call, (context.service.now)())?.ignoring_read_only(ignores_read_only);
+    let may_replace = context.may_replace;
+    // Before anything is begun: what stands against the copy is said at once.
+    smb = context
+        .decide_on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            guard.check_write(&share, &place.path)?;
+            if !may_replace && share.stat(&place.path).is_ok() {
+                return Err(Refusal::new("AuthorizationPermissionMismatch"));
+            }
+            permissions::resolve(&mut smb, shares, place)?;
+            Ok(smb)
+        })
+        .await?;
     let id = uuid::Uuid::new_v4().to_string();
     let go_on = context.service.copies.begin(&id);
     let (service, place) = (context.service_handle(), context.place());
-    let job = Job { id: id.clone(), source, metadata, go_on, now: (context.service.now)() };
+    let job = Job { id: id.clone(), source, metadata, smb, sets_archive, go_on, now: (context.service.now)() };
     let mut copying = tokio::task::spawn_blocking(move || {
         let ended = job.run(&service.shares, &place);
         service.copies.running().remove(&job.id);
@@ -84,7 +94,7 @@ pub(super) async fn start(context: Context<'_>, access: &Access) -> Result<Respo
     });
     let (status, stat) = match timeout(WAIT, &mut copying).await {
         Ok(Ok(Ok(stat))) => ("success", Some(stat)),
-        Ok(Ok(Err(error))) => return Err(missing_source(Refusal::from(error))),
+        Ok(Ok(Err(refusal))) => return Err(missing_source(refusal)),
         Ok(Err(_)) => return Err(Refusal::internal()), // it panicked, and the panic was reported
         Err(_) => ("pending", None),
     };
@@ -102,8 +112,13 @@ pub(super) async fn abort(context: Context<'_>) -> Result<Response, Refusal> {
     if !context.call.header("x-ms-copy-action").is_some_and(|action| action.eq_ignore_ascii_case("abort")) {
         return Err(Refusal::header("x-ms-copy-action"));
     }
+    let guard = Guard::of(context.call, (context.service.now)())?;
     let (_, properties) = context
-        .on_disk(|shares, place| place.open(shares)?.describe(&place.path))
+        .decide_on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            guard.check_write(&share, &place.path)?;
+            Ok(share.describe(&place.path)?)
+        })
         .await
         .map_err(Refusal::kind_as_missing)?;
     let id = context.call.parameter("copyid");
@@ -116,12 +131,14 @@ struct Job {
     id: String,
     source: Source,
     metadata: Properties,
+    smb: Smb,
+    sets_archive: bool,
     go_on: Arc<AtomicBool>,
     now: i64,
 }
 
 impl Job {
-    fn run(&self, shares: &Shares, place: &Place) -> Result<Stat, ShareError> {
+    fn run(&self, shares: &Shares, place: &Place) -> Result<Stat, Refusal> {
         let Source { account, target, snapshot, shown } = &self.source;
         let source = match snapshot {
             None => shares.share(account, &target.share)?,
@@ -131,6 +148,14 @@ impl Job {
         let (stat, mut properties) = source.describe(&target.path)?;
         super::shares::reserve(&destination, &place.path, stat.len)?;
         properties.retain(|name| !name.starts_with("x-ms-copy-"));
+        let before = destination.describe(&place.path).map(|(_, kept)| kept).unwrap_or_default();
+        Lease::carry(&before, &mut properties);
+        if let Some(key) = smb::permission_key(&properties) {
+            permissions::bring(shares, (account, &target.share), place, key)?;
+        }
+        if self.sets_archive {
+            smb::add_archive(&mut properties);
+        }
         if !self.metadata.is_empty() {
             about::replace_metadata(&mut properties, &self.metadata);
         }
@@ -142,63 +167,20 @@ impl Job {
         let status = match &copied {
             Ok(_) => "success",
             Err(ShareError::CopyStopped(_)) => "aborted",
-            Err(_) => return copied, // nothing is there to describe
+            Err(_) => return Ok(copied?), // nothing is there to describe
         };
         let moved = copied.as_ref().map_or(0, |stat| stat.len);
-        let ended = destination.change_properties(&place.path, |kept| {
+        let written = smb::Shown::of(&stat, &source.describe(&target.path)?.1).written;
+        let ended = destination.note_properties(&place.path, |kept, stat| {
+            smb::preserve_written(kept, &written, stat);
+            self.smb.describe_new(kept, stat);
             keep(kept, STATUS, status);
             keep(kept, "x-ms-copy-progress", &format!("{moved}/{}", stat.len));
             keep(kept, "x-ms-copy-completion-time", &reply::http_date_of(self.now));
+            Ok::<_, Refusal>(())
         });
-        copied.and(ended)
-    }
-}
-
-/// Finds the source in the header, and whether the caller may read it.
-fn source_of(service: &Inner, call: &Call, access: &Access) -> Result<Source, Refusal> {
-    let url = call.header("x-ms-copy-source").ok_or(Refusal::header("x-ms-copy-source"))?;
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    let (account, style, raw_path) = locate(call, address).ok_or_else(|| {
-        Refusal::new("CannotVerifyCopySource")
-            .saying("The copy source is not a file of this server. Files can only be copied within it.")
-    })?;
-    let target = Target::parse(raw_path, style, &account).map_err(|_| Refusal::header("x-ms-copy-source"))?;
-    if target.path.is_root() {
-        return Err(Refusal::header("x-ms-copy-source"));
-    }
-    let within_account = matches!(access, Access::Owner(_)) && account == call.account;
-    if !within_account {
-        check_link(service, call, &account, &target, query)?;
-    }
-    let snapshot = snapshot_in(query)?;
-    Ok(Source { account, target, snapshot, shown: address.to_owned() })
-}
-
-/// Account, style and raw path of a URL of this server.
-fn locate<'u>(call: &Call, address: &'u str) -> Option<(String, AddressStyle, &'u str)> {
-    let rest = address.strip_prefix("http://").or(address.strip_prefix("https://"))?;
-    let at = rest.find('/')?;
-    let (host, path) = rest.split_at(at);
-    if let Some((account, domain)) = host.split_once('.')
-        && domain.starts_with("file.")
-        && corro_shares::is_account_name(account)
-    {
-        return Some((account.to_owned(), AddressStyle::Host, path));
-    }
-    let account = path.split('/').nth(1).filter(|name| corro_shares::is_account_name(name))?;
-    (call.header("host") == Some(host)).then(|| (account.to_owned(), AddressStyle::Path, path))
-}
-
-fn check_link(service: &Inner, call: &Call, account: &str, target: &Target, query: &str) -> Result<(), Refusal> {
-    let refused = || Refusal::new("CannotVerifyCopySource");
-    let sas = Sas::from_query(query).ok_or_else(refused)?.map_err(link_refusal)?;
-    let keys = service.keys.keys(account).ok_or_else(refused)?;
-    let bearer = Bearer { address: call.address, over_tls: call.over_tls };
-    sas.check(&keys, account, &target.share, target.path.as_str(), bearer, (service.now)()).map_err(|_| refused())?;
-    // A link to something in a container opens no share of the same name.
-    match sas.permits(Permission::Read) && sas.resource != Resource::Blob {
-        true => Ok(()),
-        false => Err(refused()),
+        copied?;
+        Ok(ended?.0)
     }
 }
 

@@ -1,23 +1,29 @@
 //! Requests about directories.
 
 use axum::response::Response;
-use corro_shares::{PageRequest, Share, ShareError, SharePath, Stat};
+use corro_shares::{Kind, PageRequest, Properties, Share, ShareError, SharePath, Stat};
 
-use super::{Context, about, call::Call, refusal::Refusal, reply, xml};
+use super::{Context, about, call::Call, permissions, refusal::Refusal, renames::flag, reply, smb::Smb, xml};
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
-    let metadata = about::metadata(context.call)?;
-    let (stat, parent) = context
-        .on_disk(move |shares, place| {
+    let mut properties = about::metadata(context.call)?;
+    let mut smb = Smb::of(context.call, Kind::Directory)?;
+    let (stat, properties, parent) = context
+        .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let mut stat = share.create_dir(&place.path)?;
-            if !metadata.is_empty() {
-                stat = share.change_properties(&place.path, |kept| *kept = metadata)?;
+            permissions::resolve(&mut smb, shares, place)?;
+            let stat = share.create_dir(&place.path)?;
+            smb.describe_new(&mut properties, &stat);
+            if !properties.is_empty() {
+                share.note_properties(&place.path, |kept, _| {
+                    kept.clone_from(&properties);
+                    Ok::<_, ShareError>(())
+                })?;
             }
-            Ok((stat, parent_id(&share, &place.path)))
+            Ok((stat, properties, parent_id(&share, &place.path)))
         })
         .await?;
-    Ok(described(context.call, 201, &stat, parent))
+    Ok(described(context.call, 201, (&stat, &properties), parent))
 }
 
 pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
@@ -30,27 +36,33 @@ pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal
         })
         .await;
     let (stat, properties, parent) = found.map_err(Refusal::kind_as_missing)?;
-    let mut response = described(context.call, 200, &stat, parent);
+    let mut response = described(context.call, 200, (&stat, &properties), parent);
     about::set(response.headers_mut(), &properties);
     Ok(response)
 }
 
-/// Replaces the metadata. `comp=properties` sets what SMB knows of a directory, which is not kept.
+/// `comp=metadata` replaces the metadata, `comp=properties` what SMB knows of the directory.
 pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
     let metadata = about::metadata(context.call)?;
     let only_metadata = context.call.parameter("comp").eq_ignore_ascii_case("metadata");
+    let mut smb = if only_metadata { Smb::default() } else { Smb::of(context.call, Kind::Directory)? };
     let changed = context
-        .on_disk(move |shares, place| {
+        .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let mut stat = share.stat_dir(&place.path)?;
-            if only_metadata {
-                stat = share.change_properties(&place.path, |kept| about::replace_metadata(kept, &metadata))?;
-            }
-            Ok((stat, parent_id(&share, &place.path)))
+            share.stat_dir(&place.path)?;
+            permissions::resolve(&mut smb, shares, place)?;
+            share.change_properties_at(&place.path, |kept, before, at| {
+                if only_metadata {
+                    about::replace_metadata(kept, &metadata);
+                }
+                smb.change(kept, before, at);
+            })?;
+            let (stat, properties) = share.describe(&place.path)?;
+            Ok((stat, properties, parent_id(&share, &place.path)))
         })
         .await;
-    let (stat, parent) = changed.map_err(Refusal::kind_as_missing)?;
-    Ok(described(context.call, 200, &stat, parent))
+    let (stat, properties, parent) = changed.map_err(Refusal::kind_as_missing)?;
+    Ok(described(context.call, 200, (&stat, &properties), parent))
 }
 
 pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
@@ -59,19 +71,20 @@ pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
     let (prefix, marker) = (call.parameter("prefix").to_owned(), call.parameter("marker").to_owned());
     let asked_prefix = prefix.clone();
     let asked_marker = marker.clone();
+    let details = xml::Details::of(call.parameter("include"), flag(call, "x-ms-file-extended-info")?);
+    let described = details.is_kept_beside();
     let (page, stat) = context
         .on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let request = PageRequest { prefix: &prefix, from: &marker, limit: limit.effective };
+            let request = PageRequest { prefix: &prefix, from: &marker, limit: limit.effective, described };
             let page = share.list_page(&place.path, request)?;
             Ok((page, share.stat_dir(&place.path)?))
         })
         .await?;
     let asked =
         xml::Asked { endpoint: &call.endpoint, prefix: &asked_prefix, marker: &asked_marker, limit: limit.asked };
-    // Which details were asked for is not told apart: a reader skips elements it did not want.
-    let details = !call.parameter("include").is_empty();
-    let xml = xml::directory(&asked, &context.share, context.path.as_str(), &page, details);
+    let place = xml::Directory { share: &context.share, path: context.path.as_str(), stat: &stat };
+    let xml = xml::directory(&asked, place, &page, details);
     let mut response = reply::document(xml);
     reply::set_stat(response.headers_mut(), &stat);
     Ok(response)
@@ -110,10 +123,10 @@ pub(super) fn parent_id(share: &Share, path: &SharePath) -> u64 {
     parent.and_then(Result::<Stat, ShareError>::ok).map(|stat| stat.id).unwrap_or_default()
 }
 
-fn described(call: &Call, status: u16, stat: &Stat, parent: u64) -> Response {
+fn described(call: &Call, status: u16, about: (&Stat, &Properties), parent: u64) -> Response {
     let mut response = reply::empty(status);
-    reply::set_stat(response.headers_mut(), stat);
-    reply::set_smb(response.headers_mut(), call, stat, parent);
+    reply::set_stat(response.headers_mut(), about.0);
+    reply::set_smb(response.headers_mut(), call, about, parent);
     reply::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
     response
 }

@@ -14,9 +14,10 @@ use rustix::{buffer::spare_capacity, io::Errno, io::pread};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
-    Context, conditions,
+    Context,
     content::{Described, set_file},
     directories::parent_id,
+    guard::Guard,
     range::{self, Part},
     refusal::Refusal,
     reply,
@@ -40,7 +41,8 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
         })
         .await
         .map_err(Refusal::kind_as_missing)?;
-    conditions::check(call, &described.stat)?;
+    let now = (context.service.now)();
+    Guard::of(call, now)?.check_read(&described.stat, &described.properties)?;
     context.service.copies.settle(&mut described.properties);
     if asked.is_some()
         && let Some(whole) = described.properties.get("content-md5").map(str::to_owned)
@@ -64,7 +66,7 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
         false => Response::new(body(file, part)),
     };
     let headers = response.headers_mut();
-    set_file(headers, call, &described);
+    set_file(headers, call, &described, now);
     if let Some(md5) = whole_md5 {
         reply::set(headers, "x-ms-content-md5", &md5);
     }
@@ -119,7 +121,7 @@ impl Ahead {
     }
 }
 
-fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
+pub(super) fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
     let mut piece = Vec::with_capacity(len);
     while piece.len() < len {
         let at = offset + piece.len() as u64;

@@ -8,8 +8,10 @@
 //! are decoded once, here, and from then on are [`corro_shares::SharePath`]s.
 //!
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
-//! (who may), then the rooms that answer: `shares`, `containers`, `directories`, `content`,
-//! `copies`, `upload` (with `rooms`), `download`; `about` and `conditions` read and write headers; `refusal` and `reply` write every answer.
+//! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `directories`,
+//! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download`, `leases`, `permissions`,
+//! `handles`. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
+//! write what is kept beside content; `refusal` and `reply` write every answer.
 
 mod about;
 mod access;
@@ -18,30 +20,46 @@ mod conditions;
 mod containers;
 mod content;
 mod copies;
+mod crc64;
 mod directories;
 mod download;
+mod from_url;
+mod guard;
+mod handles;
+mod lease;
+mod leases;
 mod ledger;
 mod operation;
+mod permissions;
+mod policies;
 mod range;
 mod refusal;
+mod renames;
 mod reply;
 mod rooms;
+mod service;
 mod shares;
+mod smb;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod writing;
 mod xml;
+mod xml_read;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::{body::Body, extract::Request, response::Response};
-use corro_shares::{ShareError, Shares, SnapshotId};
+use corro_model::storage::sas;
+use corro_shares::{Kind, ShareError, SharePath, Shares, SnapshotId};
 use tokio::task::spawn_blocking;
 
 use self::ledger::{Sums, Telling, Who, telling};
 use self::{
-    access::Access, call::Call, call::Target, copies::Copies, operation::Operation, refusal::Refusal, rooms::Rooms,
+    access::Access, access::Admission, call::Call, call::Target, copies::Copies, leases::Of, operation::Operation,
+    refusal::Refusal, rooms::Rooms,
 };
 use super::limits::{Asker, Limits, Verdict};
 
@@ -156,12 +174,33 @@ impl FileService {
 
     /// Who may come in at all. Whoever shows no valid signature is counted at its address, so that strangers cannot use
     /// up what an account may be asked.
-    fn admit(&self, call: &Call) -> Result<Access, Refusal> {
-        let access = access::authenticate(call, self.0.keys.keys(&call.account), (self.0.now)());
+    async fn admit(&self, call: &Call) -> Result<Access, Refusal> {
+        let now = (self.0.now)();
+        let admitted = access::authenticate(call, self.0.keys.keys(&call.account), now);
+        let access = match admitted {
+            Ok(Admission::Access(access)) => Ok(access),
+            Ok(Admission::ByPolicy(sas)) => {
+                let policy = self.policy(call, &sas.identifier).await?;
+                access::under_policy(*sas, policy.as_ref(), call.bearer(), now)
+            }
+            Err(refusal) => Err(refusal),
+        };
         if access.is_err() {
             self.count(Asker::Stranger(call.from()), "without a valid signature from this address")?;
         }
         access
+    }
+
+    /// What the share of a link keeps under a name. A share that is not there keeps nothing.
+    async fn policy(&self, call: &Call, id: &str) -> Result<Option<sas::Policy>, Refusal> {
+        let (shares, account) = (self.0.shares.clone(), call.account.clone());
+        let share = call.target.clone()?.share;
+        let read = spawn_blocking(move || shares.share(&account, &share)?.describe(&SharePath::ROOT));
+        match read.await.map_err(|_| Refusal::internal())? {
+            Ok((_, properties)) => Ok(policies::find(&properties, id)),
+            Err(ShareError::ShareNotFound(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn count(&self, asker: Asker, who: &str) -> Result<(), Refusal> {
@@ -173,7 +212,7 @@ impl FileService {
 
     /// `known` becomes the name of a caller who has shown who it is.
     async fn answer(&self, call: &Call, body: Body, known: &mut Option<String>) -> Result<Response, Refusal> {
-        let access = self.admit(call)?;
+        let access = self.admit(call).await?;
         let actor = known.insert(access.actor(&call.account)).clone();
         if let Err(refusal) = self.count(Asker::Account(call.account.clone()), "for this account") {
             upload::drain(body).await;
@@ -191,10 +230,19 @@ impl FileService {
         if access.is_for_blob() && !reads {
             return Err(Refusal::new("AuthorizationPermissionMismatch"));
         }
-        let (of_snapshot, place) = (snapshot.is_some(), target.clone());
-        let context =
-            Context { service: &self.0, call, share: target.share, path: target.path, snapshot, in_container };
+        let (of_snapshot, place, may_replace) = (snapshot.is_some(), target.clone(), access.may_replace());
+        let context = Context {
+            service: &self.0,
+            call,
+            share: target.share,
+            path: target.path,
+            snapshot,
+            in_container,
+            may_replace,
+        };
         let answer = match operation {
+            Operation::ServiceProperties => service::get(context).await,
+            Operation::SetServiceProperties => service::set(context, body).await,
             Operation::ListShares => shares::list(context).await,
             Operation::CreateShare => shares::create(context).await,
             Operation::ShareProperties => shares::properties(context).await,
@@ -202,6 +250,12 @@ impl FileService {
             Operation::ShareStats => shares::stats(context).await,
             Operation::CreateSnapshot => shares::snapshot(context).await,
             Operation::DeleteShare => shares::delete(context).await,
+            Operation::UndeleteShare => shares::undelete(context).await,
+            Operation::ShareAcl => policies::get(context).await,
+            Operation::SetShareAcl => policies::set(context, body).await,
+            Operation::LeaseShare => leases::change(context, Of::Share).await,
+            Operation::Permission => permissions::get(context).await,
+            Operation::CreatePermission => permissions::create(context, body).await,
             Operation::ListContainers => containers::list(context).await,
             Operation::CreateContainer => containers::create(context).await,
             Operation::SetContainer => containers::set(context).await,
@@ -211,6 +265,7 @@ impl FileService {
             Operation::DirectoryProperties => directories::properties(context).await,
             Operation::SetDirectory => directories::set(context).await,
             Operation::ListDirectory => directories::list(context).await,
+            Operation::RenameDirectory => renames::rename(context, &access, Kind::Directory).await,
             Operation::DeleteDirectory => directories::delete(context).await,
             Operation::CreateFile => content::create(context).await,
             Operation::CopyFile => copies::start(context, &access).await,
@@ -218,8 +273,13 @@ impl FileService {
             Operation::FileProperties => content::properties(context).await,
             Operation::SetFile => content::set(context).await,
             Operation::ListRanges => content::ranges(context).await,
+            Operation::LeaseFile => leases::change(context, Of::File).await,
+            Operation::RenameFile => renames::rename(context, &access, Kind::File).await,
             Operation::DeleteFile => content::delete(context).await,
             Operation::WriteRange => upload::write(context, body).await,
+            Operation::WriteRangeFromUrl => from_url::write(context, &access).await,
+            Operation::ListHandles => handles::list(context).await,
+            Operation::CloseHandles => handles::close(context).await,
             Operation::ReadFile => download::read(context, access.overrides()).await,
         }?;
         if answer.status().is_success() {
@@ -237,6 +297,8 @@ struct Context<'a> {
     path: corro_shares::SharePath,
     snapshot: Option<SnapshotId>,
     in_container: bool,
+    /// Whether the caller may replace what is there.
+    may_replace: bool,
 }
 
 impl Context<'_> {
@@ -260,10 +322,18 @@ impl Context<'_> {
         &self,
         work: impl FnOnce(&Shares, &Place) -> Result<T, ShareError> + Send + 'static,
     ) -> Result<T, Refusal> {
+        self.decide_on_disk(|shares, place| work(shares, place).map_err(Refusal::from)).await
+    }
+
+    /// The same for work that may refuse what was asked after it has looked.
+    async fn decide_on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shares, &Place) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         let shares = self.service.shares.clone();
         let place = self.place();
         match spawn_blocking(move || work(&shares, &place)).await {
-            Ok(result) => result.map_err(Refusal::from),
+            Ok(result) => result,
             Err(_) => Err(Refusal::internal()), // the work panicked, and the panic was reported
         }
     }

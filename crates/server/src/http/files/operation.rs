@@ -2,7 +2,7 @@
 //! What is not in the table is refused. Pure; also says what a shared access signature must
 //! permit for each.
 
-use corro_model::storage::sas::Permission;
+use corro_model::storage::sas::{Permission, ResourceType};
 use http::Method;
 
 use super::{
@@ -12,12 +12,20 @@ use super::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
+    ServiceProperties,
+    SetServiceProperties,
     ListShares,
     CreateShare,
     ShareProperties,
     SetShare,
     DeleteShare,
+    UndeleteShare,
     ShareStats,
+    ShareAcl,
+    SetShareAcl,
+    LeaseShare,
+    Permission,
+    CreatePermission,
     CreateSnapshot,
     ListContainers,
     CreateContainer,
@@ -28,27 +36,60 @@ pub(super) enum Operation {
     DirectoryProperties,
     SetDirectory,
     ListDirectory,
+    RenameDirectory,
     DeleteDirectory,
     CreateFile,
     CopyFile,
     AbortCopy,
     FileProperties,
     SetFile,
+    LeaseFile,
     ListRanges,
+    RenameFile,
     DeleteFile,
     WriteRange,
+    WriteRangeFromUrl,
     ReadFile,
+    ListHandles,
+    CloseHandles,
 }
 
-/// What a shared access signature needs for an operation.
+/// What a shared access signature needs for an operation: one of these permissions, for the right kind of thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// Only the account's key will do.
     Key,
-    /// A signature for the whole share with one of these permissions.
+    /// On the account itself: only a link to the account opens it.
+    OnService(&'static [Permission]),
+    /// On the share or container itself: likewise.
     OnShare(&'static [Permission]),
-    /// A signature for this file or its share, with this permission.
-    OnFile(Permission),
+    /// A list of what is in the share: a link to the share will do too.
+    Listing(&'static [Permission]),
+    /// On a directory: likewise.
+    InShare(&'static [Permission]),
+    /// On a file: a link to that file will do too.
+    OnFile(&'static [Permission]),
+}
+
+impl Need {
+    pub fn permissions(self) -> &'static [Permission] {
+        match self {
+            Need::Key => &[],
+            Need::OnService(any) | Need::OnShare(any) | Need::Listing(any) | Need::InShare(any) | Need::OnFile(any) => {
+                any
+            }
+        }
+    }
+
+    /// What a link to the account must be for.
+    pub fn resource_type(self) -> Option<ResourceType> {
+        match self {
+            Need::Key => None,
+            Need::OnService(_) => Some(ResourceType::Service),
+            Need::OnShare(_) | Need::Listing(_) => Some(ResourceType::Container),
+            Need::InShare(_) | Need::OnFile(_) => Some(ResourceType::Object),
+        }
+    }
 }
 
 impl Operation {
@@ -56,6 +97,7 @@ impl Operation {
         let restype = call.parameter("restype").to_ascii_lowercase();
         let comp = call.parameter("comp").to_ascii_lowercase();
         let row = (&call.method, place(target), restype.as_str(), comp.as_str());
+        let from_url = call.headers.contains_key("x-ms-copy-source");
         const GET: Method = Method::GET;
         const HEAD: Method = Method::HEAD;
         const PUT: Method = Method::PUT;
@@ -78,28 +120,43 @@ impl Operation {
             }
 
             (&GET, Account, "", "list") => O::ListShares,
+            (&GET, Account, "service", "properties") => O::ServiceProperties,
+            (&PUT, Account, "service", "properties") => O::SetServiceProperties,
 
             (&PUT, ShareRoot, "share", "") => O::CreateShare,
             (&GET | &HEAD, ShareRoot, "share", "" | "metadata") => O::ShareProperties,
             (&PUT, ShareRoot, "share", "metadata" | "properties") => O::SetShare,
             (&DELETE, ShareRoot, "share", "") => O::DeleteShare,
+            (&PUT, ShareRoot, "share", "undelete") => O::UndeleteShare,
             (&GET, ShareRoot, "share", "stats") => O::ShareStats,
+            (&GET | &HEAD, ShareRoot, "share", "acl") => O::ShareAcl,
+            (&PUT, ShareRoot, "share", "acl") => O::SetShareAcl,
+            (&PUT, ShareRoot, "share", "lease") => O::LeaseShare,
+            (&GET, ShareRoot, "share", "filepermission") => O::Permission,
+            (&PUT, ShareRoot, "share", "filepermission") => O::CreatePermission,
             (&PUT, ShareRoot, "share", "snapshot") => O::CreateSnapshot,
 
             (&PUT, ShareRoot | Path, "directory", "") => O::CreateDirectory,
             (&GET | &HEAD, ShareRoot | Path, "directory", "" | "metadata") => O::DirectoryProperties,
             (&PUT, ShareRoot | Path, "directory", "metadata" | "properties") => O::SetDirectory,
             (&GET, ShareRoot | Path, "directory", "list") => O::ListDirectory,
+            (&PUT, Path, "directory", "rename") => O::RenameDirectory,
             (&DELETE, ShareRoot | Path, "directory", "") => O::DeleteDirectory,
 
-            (&PUT, Path, "", "") if call.headers.contains_key("x-ms-copy-source") => O::CopyFile,
+            (&GET, ShareRoot | Path, "", "listhandles") => O::ListHandles,
+            (&PUT, ShareRoot | Path, "", "forceclosehandles") => O::CloseHandles,
+
+            (&PUT, Path, "", "") if from_url => O::CopyFile,
             (&PUT, Path, "", "copy") => O::AbortCopy,
             (&PUT, Path, "", "") => O::CreateFile,
+            (&PUT, Path, "", "range") if from_url => O::WriteRangeFromUrl,
             (&PUT, Path, "", "range") => O::WriteRange,
             (&GET, Path, "", "") => O::ReadFile,
             (&HEAD, Path, "", "" | "metadata") | (&GET, Path, "", "metadata") => O::FileProperties,
             (&PUT, Path, "", "properties" | "metadata") => O::SetFile,
+            (&PUT, Path, "", "lease") => O::LeaseFile,
             (&GET, Path, "", "rangelist") => O::ListRanges,
+            (&PUT, Path, "", "rename") => O::RenameFile,
             (&DELETE, Path, "", "") => O::DeleteFile,
 
             (&GET | &HEAD | &PUT | &DELETE, ..) => return Err(Refusal::new("InvalidQueryParameterValue")),
@@ -110,39 +167,56 @@ impl Operation {
     pub fn need(self) -> Need {
         use Permission as P;
         match self {
-            Self::ListShares | Self::CreateShare | Self::ShareProperties | Self::SetShare | Self::DeleteShare => {
-                Need::Key
-            }
-            Self::ShareStats | Self::CreateSnapshot | Self::ListContainers | Self::CreateContainer => Need::Key,
-            Self::ContainerProperties | Self::SetContainer | Self::DeleteContainer => Need::Key,
-            // Making a directory never replaces one; making a file may, and so is a write.
-            Self::CreateDirectory => Need::OnShare(&[P::Create, P::Write]),
-            Self::DirectoryProperties => Need::OnShare(&[P::Read]),
-            Self::SetDirectory => Need::OnShare(&[P::Write]),
-            Self::ListDirectory => Need::OnShare(&[P::List]),
-            Self::DeleteDirectory => Need::OnShare(&[P::Delete]),
-            Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::WriteRange => {
-                Need::OnFile(P::Write)
-            }
-            Self::FileProperties | Self::ListRanges | Self::ReadFile => Need::OnFile(P::Read),
-            Self::DeleteFile => Need::OnFile(P::Delete),
+            // Who may change policies may give rights away.
+            Self::ShareAcl | Self::SetShareAcl => Need::Key,
+            Self::ServiceProperties => Need::OnService(&[P::Read]),
+            Self::SetServiceProperties => Need::OnService(&[P::Write]),
+            Self::ListShares | Self::ListContainers => Need::OnService(&[P::List]),
+            Self::CreateShare | Self::CreateSnapshot | Self::CreateContainer => Need::OnShare(&[P::Create, P::Write]),
+            Self::ShareProperties | Self::ContainerProperties | Self::Permission => Need::OnShare(&[P::Read]),
+            Self::ShareStats => Need::OnShare(&[P::List, P::Read]),
+            Self::SetShare | Self::SetContainer | Self::UndeleteShare | Self::LeaseShare => Need::OnShare(&[P::Write]),
+            Self::CreatePermission => Need::OnShare(&[P::Create, P::Write]),
+            Self::DeleteShare | Self::DeleteContainer => Need::OnShare(&[P::Delete]),
+            // Making a directory never replaces one. Making a file with the right to create alone does not either.
+            Self::CreateDirectory => Need::InShare(&[P::Create, P::Write]),
+            Self::DirectoryProperties => Need::InShare(&[P::Read]),
+            Self::SetDirectory | Self::RenameDirectory => Need::InShare(&[P::Write]),
+            Self::ListDirectory => Need::Listing(&[P::List]),
+            Self::ListHandles => Need::InShare(&[P::List, P::Read]),
+            Self::CloseHandles => Need::InShare(&[P::Write]),
+            Self::DeleteDirectory => Need::InShare(&[P::Delete]),
+            Self::CreateFile | Self::CopyFile => Need::OnFile(&[P::Create, P::Write]),
+            Self::AbortCopy | Self::SetFile | Self::WriteRange | Self::WriteRangeFromUrl => Need::OnFile(&[P::Write]),
+            Self::LeaseFile | Self::RenameFile => Need::OnFile(&[P::Write]),
+            Self::FileProperties | Self::ListRanges | Self::ReadFile => Need::OnFile(&[P::Read]),
+            Self::DeleteFile => Need::OnFile(&[P::Delete]),
         }
     }
-}
 
-impl Operation {
+    /// The service that a link to the account must be for.
+    pub fn service_letter(self) -> char {
+        match self {
+            Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => 'b',
+            Self::SetContainer | Self::DeleteContainer => 'b',
+            _ => 'f',
+        }
+    }
+
     /// A snapshot can be read, and deleted whole.
     pub fn is_for_snapshots(self) -> bool {
         match self {
             Self::ShareProperties | Self::ShareStats | Self::DeleteShare => true,
-            Self::DirectoryProperties | Self::ListDirectory => true,
+            Self::DirectoryProperties | Self::ListDirectory | Self::ListHandles | Self::CloseHandles => true,
             Self::FileProperties | Self::ListRanges | Self::ReadFile => true,
-            Self::ListShares | Self::CreateShare | Self::SetShare | Self::CreateSnapshot => false,
+            Self::ServiceProperties | Self::SetServiceProperties | Self::ListShares | Self::CreateShare => false,
+            Self::SetShare | Self::UndeleteShare | Self::ShareAcl | Self::SetShareAcl | Self::LeaseShare => false,
+            Self::Permission | Self::CreatePermission | Self::CreateSnapshot => false,
             Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => false,
             Self::SetContainer | Self::DeleteContainer => false,
-            Self::CreateDirectory | Self::SetDirectory | Self::DeleteDirectory => false,
-            Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile => false,
-            Self::WriteRange | Self::DeleteFile => false,
+            Self::CreateDirectory | Self::SetDirectory | Self::RenameDirectory | Self::DeleteDirectory => false,
+            Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
+            Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
         }
     }
 }

@@ -40,6 +40,15 @@ pub(super) fn of_write(call: &Call) -> Result<(u64, u64), Refusal> {
     }
 }
 
+/// The range of the source of a write.
+pub(super) fn of_source(call: &Call) -> Result<(u64, u64), Refusal> {
+    const HEADER: &str = "x-ms-source-range";
+    match parse(call.header(HEADER).ok_or(Refusal::missing_header(HEADER))?) {
+        Some(Asked::Closed { first, last }) if last < u64::MAX => Ok((first, last - first + 1)),
+        _ => Err(Refusal::header(HEADER)),
+    }
+}
+
 pub(super) fn parse(text: &str) -> Option<Asked> {
     let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| {

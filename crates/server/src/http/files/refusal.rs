@@ -152,6 +152,18 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "AuthorizationPermissionMismatch" => {
             (403, "This request is not authorized to perform this operation using this permission.")
         }
+        "AuthorizationServiceMismatch" => {
+            (403, "This request is not authorized to perform this operation using this service.")
+        }
+        "AuthorizationResourceTypeMismatch" => {
+            (403, "This request is not authorized to perform this operation using this resource type.")
+        }
+        "AuthorizationSourceIPMismatch" => {
+            (403, "This request is not authorized to perform this operation using this source IP.")
+        }
+        "AuthorizationProtocolMismatch" => {
+            (403, "This request is not authorized to perform this operation using this protocol. Use https.")
+        }
         "InsufficientAccountPermissions" => (403, "The server may not access this resource."),
         "ShareNotFound" => (404, "The specified share does not exist."),
         "ContainerNotFound" => (404, "The specified container does not exist."),
@@ -173,6 +185,28 @@ fn row(code: &str) -> (StatusCode, &'static str) {
             "The share has snapshots. Delete them with it (x-ms-delete-snapshots: include), or each by itself first.",
         ),
         "ShareSnapshotOperationNotSupported" => (409, "A snapshot of a share can only be read."),
+        "ReadOnlyAttribute" => (409, "The specified resource is read-only and cannot be modified at this time."),
+        "LeaseAlreadyPresent" => (409, "There is already a lease present."),
+        "LeaseIdMismatchWithLeaseOperation" => {
+            (409, "The lease ID specified did not match the lease ID for the resource.")
+        }
+        "LeaseNotPresentWithLeaseOperation" => (409, "There is currently no lease on the resource."),
+        "LeaseIsBreakingAndCannotBeAcquired" => {
+            (409, "The lease is being broken and cannot be acquired until it is broken.")
+        }
+        "LeaseIsBreakingAndCannotBeChanged" => (409, "The lease is being broken and cannot be changed."),
+        "LeaseIsBrokenAndCannotBeRenewed" => (409, "The lease was broken explicitly and cannot be renewed."),
+        "LeaseIdMissing" => {
+            (412, "There is currently a lease on the resource and no lease ID was specified in the request.")
+        }
+        "LeaseIdMismatchWithFileOperation" => (412, "The lease ID specified did not match the lease ID for the file."),
+        "LeaseIdMismatchWithContainerOperation" => {
+            (412, "The lease ID specified did not match the lease ID for the share.")
+        }
+        "LeaseNotPresentWithFileOperation" => (412, "There is currently no lease on the file."),
+        "LeaseNotPresentWithContainerOperation" => (412, "There is currently no lease on the share."),
+        "LeaseLost" => (412, "A lease ID was specified, but the lease for the file has been broken or has expired."),
+        "SourceConditionNotMet" => (412, "The source condition specified using HTTP conditional header(s) is not met."),
         "NoPendingCopyOperation" => (409, "There is currently no pending copy operation."),
         "CopyAborted" => (409, "The copy was stopped."),
         "DirectoryNotEmpty" => (409, "The specified directory is not empty."),
@@ -198,6 +232,13 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "Md5Mismatch" => {
             (400, "The MD5 value specified in the request did not match the MD5 value calculated by the server.")
         }
+        "Crc64Mismatch" => {
+            (400, "The CRC64 value specified in the request did not match the CRC64 value calculated by the server.")
+        }
+        "InvalidXmlDocument" => (400, "The specified XML is not syntactically or otherwise valid."),
+        "InvalidXmlNodeValue" => (400, "The value provided for one of the XML nodes was not in the correct format."),
+        "UnsupportedXmlNode" => (400, "One of the XML nodes specified in the request body is not supported."),
+        "MissingRequiredXmlNode" => (400, "A required XML node was not specified in the request body."),
         "MissingRequiredHeader" => (400, "An HTTP header that is mandatory for this request is not specified."),
         "OutOfRangeQueryParameterValue" => {
             (400, "A query parameter specified in the request is outside the permissible range.")

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use axum::{body::Body, response::Response};
 use corro_model::Timestamp;
-use corro_shares::{Kind, Stat};
+use corro_shares::{Properties, Stat};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::call::Call;
+use super::{call::Call, smb::Shown};
 
 /// An answer without a body.
 pub(super) fn empty(status: u16) -> Response {
@@ -48,23 +48,18 @@ pub(super) fn set_stat(headers: &mut HeaderMap, stat: &Stat) {
 }
 
 /// The SMB properties, for callers that know them. `parent` is the id of the directory above.
-pub(super) fn set_smb(headers: &mut HeaderMap, call: &Call, stat: &Stat, parent: u64) {
+pub(super) fn set_smb(headers: &mut HeaderMap, call: &Call, (stat, properties): (&Stat, &Properties), parent: u64) {
     if !call.speaks_smb() {
         return;
     }
-    let attributes = match stat.kind {
-        Kind::File => "Archive",
-        Kind::Directory => "Directory",
-    };
-    let modified = smb_time(stat.modified);
-    set(headers, "x-ms-file-attributes", attributes);
-    set(headers, "x-ms-file-creation-time", &smb_time(stat.created));
-    set(headers, "x-ms-file-last-write-time", &modified);
-    set(headers, "x-ms-file-change-time", &modified);
+    let shown = Shown::of(stat, properties);
+    set(headers, "x-ms-file-attributes", &shown.attributes);
+    set(headers, "x-ms-file-creation-time", &shown.created);
+    set(headers, "x-ms-file-last-write-time", &shown.written);
+    set(headers, "x-ms-file-change-time", &shown.changed);
     set(headers, "x-ms-file-id", &stat.id.to_string());
     set(headers, "x-ms-file-parent-id", &parent.to_string());
-    // Permissions are those of the share; the key of the one descriptor there is.
-    set(headers, "x-ms-file-permission-key", "0*0");
+    set(headers, "x-ms-file-permission-key", &shown.permission_key);
 }
 
 pub(super) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {

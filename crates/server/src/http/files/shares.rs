@@ -3,7 +3,10 @@
 use axum::response::Response;
 use corro_shares::{Properties, Removed, Share, ShareError, SharePath, SnapshotId, Stat, TreeEntry};
 
-use super::{Context, about, call::Call, directories::page_limit, refusal::Refusal, reply, xml};
+use super::{
+    Context, about, call::Call, directories::page_limit, guard::Guard, lease::Lease, leases, policies,
+    refusal::Refusal, reply, xml,
+};
 
 /// The quota of a share that was given none, in GiB. It is only told; the disk is the real limit.
 const DEFAULT_QUOTA_GIB: u64 = 5120;
@@ -11,6 +14,10 @@ const DEFAULT_QUOTA_GIB: u64 = 5120;
 const MAX_QUOTA_GIB: u64 = 102_400;
 /// The request's header, the answer's, and the name it is kept under.
 const QUOTA: &str = "x-ms-share-quota";
+/// Kept and told; all shares lie on the same disk.
+const TIER: &str = "x-ms-access-tier";
+const TIERS: [&str; 4] = ["TransactionOptimized", "Hot", "Cool", "Premium"];
+const TIER_CHANGED: &str = "x-ms-access-tier-change-time";
 
 pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
     let include = context.call.parameter("include").to_ascii_lowercase();
@@ -36,7 +43,29 @@ pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
         })
         .await?;
     let TreePage { asked, trees, next } = page(context.call, listed, |listed| &listed.share.name)?;
-    Ok(reply::document(xml::shares(&asked, &trees, quota_of, wants("metadata"), next.as_deref())))
+    let (now, leased) = ((context.service.now)(), leases::are_told_of_shares(context.call));
+    let describe = |properties: &Properties| xml_properties(properties, leased.then_some(now));
+    Ok(reply::document(xml::shares(&asked, &trees, describe, wants("metadata"), next.as_deref())))
+}
+
+/// What a listing says of a share besides its time and ETag; of its lease only if there is a time to look at it.
+fn xml_properties(properties: &Properties, now: Option<i64>) -> String {
+    let mut text = format!("<Quota>{}</Quota>", quota_of(properties));
+    if let Some(tier) = properties.get(TIER) {
+        text.push_str(&format!("<AccessTier>{tier}</AccessTier>"));
+    }
+    if let Some(changed) = properties.get(TIER_CHANGED) {
+        text.push_str(&format!("<AccessTierChangeTime>{changed}</AccessTierChangeTime>"));
+    }
+    if let Some(now) = now {
+        let lease = Lease::of(properties, now);
+        let (status, state) = (lease.status(), lease.state());
+        text.push_str(&format!("<LeaseStatus>{status}</LeaseStatus><LeaseState>{state}</LeaseState>"));
+        if let Some(duration) = lease.duration() {
+            text.push_str(&format!("<LeaseDuration>{duration}</LeaseDuration>"));
+        }
+    }
+    text
 }
 
 /// A share in a listing, or one of its snapshots.
@@ -72,7 +101,7 @@ pub(super) fn page<T>(
 }
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
-    let properties = properties_in(context.call)?;
+    let properties = properties_in(context.call, (context.service.now)())?;
     let stat = context
         .on_disk(move |shares, place| {
             let share = shares.create_share(&place.account, &place.share)?;
@@ -94,24 +123,45 @@ pub(super) fn describe_new(share: &Share, properties: Properties) -> Result<Stat
 
 pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
     let (stat, properties) = context.on_disk(|shares, place| place.open(shares)?.describe(&SharePath::ROOT)).await?;
+    let now = (context.service.now)();
+    Guard::of(context.call, now)?.check_share(&properties, false)?;
     let mut response = reply::empty(200);
-    reply::set_stat(response.headers_mut(), &stat);
-    about::set(response.headers_mut(), &properties);
-    reply::set(response.headers_mut(), QUOTA, &quota_of(&properties).to_string());
+    let headers = response.headers_mut();
+    reply::set_stat(headers, &stat);
+    about::set(headers, &properties);
+    reply::set(headers, QUOTA, &quota_of(&properties).to_string());
+    for name in [TIER, TIER_CHANGED] {
+        if let Some(value) = properties.get(name) {
+            reply::set(headers, name, value);
+        }
+    }
+    if leases::are_told_of_shares(context.call) {
+        leases::describe(headers, &Lease::of(&properties, now));
+        reply::set(headers, "x-ms-enabled-protocols", "SMB");
+    }
     Ok(response)
 }
 
-/// `comp=metadata` replaces the metadata, `comp=properties` the quota.
+/// `comp=metadata` replaces the metadata, `comp=properties` quota and tier as far as it says them.
 pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
-    let said = properties_in(context.call)?;
+    let now = (context.service.now)();
+    let (said, guard) = (properties_in(context.call, now)?, Guard::of(context.call, now)?);
+    let metadata = about::metadata(context.call)?;
     let only_metadata = context.call.parameter("comp").eq_ignore_ascii_case("metadata");
     let stat = context
-        .on_disk(move |shares, place| {
-            place.open(shares)?.change_properties(&SharePath::ROOT, |kept| match said.get(QUOTA) {
-                _ if only_metadata => about::replace_metadata(kept, &said),
-                Some(quota) => assert!(kept.set(QUOTA, quota), "a number can be kept"),
-                None => {}
-            })
+        .decide_on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            guard.check_share(&share.describe(&SharePath::ROOT)?.1, false)?;
+            Ok(share.change_properties(&SharePath::ROOT, |kept| {
+                if only_metadata {
+                    return about::replace_metadata(kept, &metadata);
+                }
+                for name in [QUOTA, TIER, TIER_CHANGED] {
+                    if let Some(value) = said.get(name) {
+                        assert!(kept.set(name, value), "it was kept before");
+                    }
+                }
+            })?)
         })
         .await?;
     let mut response = reply::empty(200);
@@ -138,6 +188,8 @@ pub(super) async fn snapshot(context: Context<'_>) -> Result<Response, Refusal> 
     let (id, stat) = context
         .on_disk(move |shares, place| {
             let (_, mut properties) = place.open(shares)?.describe(&SharePath::ROOT)?;
+            policies::forget(&mut properties);
+            Lease::Available.keep(&mut properties);
             if !metadata.is_empty() {
                 about::replace_metadata(&mut properties, &metadata);
             }
@@ -157,14 +209,18 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
     let include = match context.call.header("x-ms-delete-snapshots") {
         None => false,
         Some(value) if value.eq_ignore_ascii_case("include") => true,
+        // Snapshots cannot be leased here.
+        Some(value) if value.eq_ignore_ascii_case("include-leased") => true,
         Some(_) => return Err(Refusal::header("x-ms-delete-snapshots")),
     };
+    let guard = Guard::of(context.call, (context.service.now)())?;
     let removed = context
-        .on_disk(move |shares, place| {
+        .decide_on_disk(move |shares, place| {
             if let Some(id) = &place.snapshot {
-                return shares.delete_snapshot(&place.account, &place.share, id).map(|removed| Some(vec![removed]));
+                return Ok(Some(vec![shares.delete_snapshot(&place.account, &place.share, id)?]));
             }
-            shares.share(&place.account, &place.share)?;
+            let share = shares.share(&place.account, &place.share)?;
+            guard.check_share(&share.describe(&SharePath::ROOT)?.1, true)?;
             if !include && !shares.list_snapshots(&place.account, &place.share)?.is_empty() {
                 return Ok(None);
             }
@@ -175,6 +231,12 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
     let removed = removed.ok_or(Refusal::new("ShareHasSnapshots"))?;
     removed.into_iter().for_each(|removed| report(&context, removed));
     Ok(reply::empty(202))
+}
+
+/// Brings a deleted share back, which nobody can: they are not kept.
+pub(super) async fn undelete(context: Context<'_>) -> Result<Response, Refusal> {
+    context.call.header("x-ms-deleted-share-name").ok_or(Refusal::missing_header("x-ms-deleted-share-name"))?;
+    Err(Refusal::new("ShareNotFound").saying("There is no such deleted share: shares are gone when they are deleted."))
 }
 
 /// A tree is gone for its users as soon as it is renamed; that its bytes are not is the operator's to know.
@@ -193,9 +255,21 @@ pub(super) fn reserve(share: &Share, path: &SharePath, len: u64) -> Result<(), S
     share.reserve(path, len.saturating_sub(old), quota.saturating_mul(1 << 30))
 }
 
-/// Metadata and quota, as the request says them.
-fn properties_in(call: &Call) -> Result<Properties, Refusal> {
+/// Metadata, quota and tier, as the request says them. What only NFS has is refused.
+fn properties_in(call: &Call, now: i64) -> Result<Properties, Refusal> {
     let mut properties = about::metadata(call)?;
+    if call.headers.contains_key(TIER) {
+        let said = call.header(TIER).map(str::trim);
+        let tier = TIERS.iter().find(|tier| said.is_some_and(|said| said.eq_ignore_ascii_case(tier)));
+        assert!(properties.set(TIER, tier.ok_or(Refusal::header(TIER))?), "a word can be kept");
+        assert!(properties.set(TIER_CHANGED, &reply::http_date_of(now)), "a date can be kept");
+    }
+    if call.header("x-ms-enabled-protocols").is_some_and(|protocols| !protocols.trim().eq_ignore_ascii_case("smb")) {
+        return Err(Refusal::header("x-ms-enabled-protocols").saying("Shares are not served over NFS here."));
+    }
+    if call.headers.contains_key("x-ms-root-squash") {
+        return Err(Refusal::header("x-ms-root-squash").saying("Only shares served over NFS have a root squash."));
+    }
     match call.number(QUOTA)? {
         None => {}
         Some(quota @ 1..=MAX_QUOTA_GIB) => assert!(properties.set(QUOTA, &quota.to_string()), "a number can be kept"),

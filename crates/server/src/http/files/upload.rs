@@ -9,18 +9,19 @@ use std::{
 use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
+use corro_shares::Share;
 use futures_util::StreamExt;
 use md5::{Digest, Md5};
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Context, call::Call, range, refusal::Refusal, reply};
+use super::{Context, Place, call::Call, range, refusal::Refusal, reply, writing::Writing};
 
 /// The service's limit for one range.
 pub(super) const MAX_RANGE: u64 = 4 << 20;
 /// The longest pause between two pieces of a body.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// How long a range waits until there is room for it.
-const MAX_UPLOAD: Duration = Duration::from_secs(120);
+pub(super) const MAX_UPLOAD: Duration = Duration::from_secs(120);
 /// A body that trickles must not keep its room: after a while it has come at so many bytes a second at least.
 const MIN_RATE: u64 = 32 << 10;
 const GRACE: Duration = Duration::from_secs(10);
@@ -34,17 +35,22 @@ enum Change {
 }
 
 pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let change = match change_of(context.call) {
-        Ok(change) => change,
+    let asked = change_of(context.call).and_then(|change| {
+        let writing = Writing::of(context.call, (context.service.now)())?;
+        Ok((change, writing))
+    });
+    let (change, writing) = match asked {
+        Ok(asked) => asked,
         Err(refusal) => {
             drain(body).await;
             return Err(refusal);
         }
     };
     let mut md5_header = None;
-    let stat = match change {
+    let written = match change {
         Change::Clear { offset, len } => {
-            context.on_disk(move |shares, place| place.open(shares)?.clear_range(&place.path, offset, len)).await
+            let clear = move |share: &Share, place: &Place| Ok(share.clear_range(&place.path, offset, len)?);
+            context.decide_on_disk(move |shares, place| writing.perform(&place.open(shares)?, place, clear)).await
         }
         Change::Update { offset, len, md5 } => {
             let room = timeout(MAX_UPLOAD, context.service.uploads.take(&context.call.account)).await;
@@ -57,24 +63,32 @@ pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, 
                     check_md5(pieces, md5).await?
                 }
             };
-            context
-                .on_disk(move |shares, place| {
-                    let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-                    place.open(shares)?.write_range_vectored(&place.path, offset, &mut slices)
-                })
-                .await
+            let update = move |share: &Share, place: &Place| {
+                let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+                Ok(share.write_range_vectored(&place.path, offset, &mut slices)?)
+            };
+            context.decide_on_disk(move |shares, place| writing.perform(&place.open(shares)?, place, update)).await
         }
     }
     .map_err(Refusal::kind_as_missing)?;
-    let mut response = reply::empty(201);
-    reply::set_stat(response.headers_mut(), &stat);
-    reply::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
+    let mut response = written.answer(context.call);
     if let Some(md5) = md5_header {
         // Only when the client sent one: hashing every byte of every upload would cost half the
         // throughput, for a value that clients which sent none do not look at.
         reply::set(response.headers_mut(), "content-md5", &md5);
     }
     Ok(response)
+}
+
+/// A small body, whole; at most `max` bytes.
+pub(super) async fn read_whole(call: &Call, body: Body, max: u64) -> Result<Vec<u8>, Refusal> {
+    let len = call.number("content-length")?.unwrap_or(0);
+    if len > max {
+        drain(body).await;
+        return Err(Refusal::new("RequestBodyTooLarge").saying(format!("The body has more than {max} bytes.")));
+    }
+    let pieces = collect(body, len, MAX_PAUSE).await?;
+    Ok(pieces.concat())
 }
 
 /// What the headers ask for. Pure.

@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 
-use corro_shares::{Entry, Kind, Page, Properties, TreeEntry};
+use corro_shares::{Difference, Entry, Kind, Page, Properties, Stat, TreeEntry};
 
 use super::{
     about::metadata_of,
     reply::{http_date, smb_time},
     shares::Listed,
+    smb::Shown,
 };
 
 pub(super) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
@@ -24,7 +25,7 @@ pub(super) struct Asked<'a> {
 pub(super) fn shares(
     asked: &Asked,
     shares: &[Listed],
-    quota: fn(&Properties) -> u64,
+    describe: impl Fn(&Properties) -> String,
     with_metadata: bool,
     next: Option<&str>,
 ) -> String {
@@ -38,10 +39,10 @@ pub(super) fn shares(
         }
         let _ = write!(
             xml,
-            "<Properties><Last-Modified>{}</Last-Modified><Etag>{}</Etag><Quota>{}</Quota></Properties>",
+            "<Properties><Last-Modified>{}</Last-Modified><Etag>{}</Etag>{}</Properties>",
             http_date(share.modified),
             escape(&share.etag),
-            quota(&share.properties),
+            describe(&share.properties),
         );
         if with_metadata {
             xml.push_str("<Metadata>");
@@ -74,15 +75,54 @@ pub(super) fn containers(asked: &Asked, containers: &[TreeEntry], next: Option<&
     finish(xml, next)
 }
 
-/// `details`: times and ETags too, for versions that ask for them.
-pub(super) fn directory(asked: &Asked, share: &str, path: &str, page: &Page, details: bool) -> String {
+/// What a listing says about each entry besides name and length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Details {
+    timestamps: bool,
+    etag: bool,
+    attributes: bool,
+    permission_key: bool,
+    /// The ids of entries and directory.
+    ids: bool,
+}
+
+impl Details {
+    /// `include` is a list of words; any of them asks for the ids too.
+    pub fn of(include: &str, extended: bool) -> Self {
+        let wants = |what: &str| include.split(',').any(|word| word.trim().eq_ignore_ascii_case(what));
+        Details {
+            timestamps: wants("timestamps"),
+            etag: wants("etag"),
+            attributes: wants("attributes"),
+            permission_key: wants("permissionkey"),
+            ids: extended || !include.is_empty(),
+        }
+    }
+
+    /// Whether some of it must be looked for beside the entries.
+    pub fn is_kept_beside(self) -> bool {
+        self.timestamps || self.attributes || self.permission_key
+    }
+}
+
+/// The directory that is listed.
+pub(super) struct Directory<'a> {
+    pub share: &'a str,
+    pub path: &'a str,
+    pub stat: &'a Stat,
+}
+
+pub(super) fn directory(asked: &Asked, directory: Directory<'_>, page: &Page, details: Details) -> String {
     let mut xml = format!(
         "{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\" ShareName=\"{}\" DirectoryPath=\"{}\">",
         escape(asked.endpoint),
-        escape(share),
-        escape(path)
+        escape(directory.share),
+        escape(directory.path)
     );
     echo(&mut xml, asked);
+    if details.ids {
+        let _ = write!(xml, "<DirectoryId>{}</DirectoryId>", directory.stat.id);
+    }
     xml.push_str("<Entries>");
     for entry in &page.entries {
         entry_xml(&mut xml, entry, details);
@@ -99,41 +139,53 @@ pub(super) fn share_stats(bytes: u64) -> String {
     )
 }
 
-pub(super) fn ranges(ranges: &[(u64, u64)]) -> String {
+pub(super) fn ranges(difference: &Difference) -> String {
+    let written = difference.written.iter().map(|range| ("Range", range));
+    let mut all: Vec<_> = written.chain(difference.cleared.iter().map(|range| ("ClearRange", range))).collect();
+    all.sort_by_key(|(_, range)| **range);
     let mut xml = format!("{DECLARATION}<Ranges>");
-    for (start, end) in ranges {
-        let _ = write!(xml, "<Range><Start>{start}</Start><End>{end}</End></Range>");
+    for (element, (start, end)) in all {
+        let _ = write!(xml, "<{element}><Start>{start}</Start><End>{end}</End></{element}>");
     }
     xml.push_str("</Ranges>");
     xml
 }
 
-fn entry_xml(xml: &mut String, entry: &Entry, details: bool) {
+fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
     let element = match entry.kind() {
         Kind::File => "File",
         Kind::Directory => "Directory",
     };
     let _ = write!(xml, "<{element}>");
-    if details {
+    if details.ids {
         let _ = write!(xml, "<FileId>{}</FileId>", entry.stat.id);
     }
     let _ = write!(xml, "<Name>{}</Name><Properties>", escape(&entry.name));
     if entry.kind() == Kind::File {
         let _ = write!(xml, "<Content-Length>{}</Content-Length>", entry.len());
     }
-    if details {
-        let modified = smb_time(entry.modified());
+    let shown = details.is_kept_beside().then(|| Shown::of(&entry.stat, &entry.properties));
+    if let Some(Shown { created, written, changed, .. }) = shown.as_ref().filter(|_| details.timestamps) {
         let _ = write!(
             xml,
-            "<CreationTime>{}</CreationTime><LastAccessTime>{modified}</LastAccessTime>\
-             <LastWriteTime>{modified}</LastWriteTime><ChangeTime>{modified}</ChangeTime>\
-             <Last-Modified>{}</Last-Modified><Etag>{}</Etag>",
-            smb_time(entry.stat.created),
+            "<CreationTime>{created}</CreationTime><LastAccessTime>{}</LastAccessTime>\
+             <LastWriteTime>{written}</LastWriteTime><ChangeTime>{changed}</ChangeTime>\
+             <Last-Modified>{}</Last-Modified>",
+            smb_time(entry.modified()),
             http_date(entry.modified()),
-            escape(&entry.stat.etag),
         );
     }
-    let _ = write!(xml, "</Properties></{element}>");
+    if details.etag {
+        let _ = write!(xml, "<Etag>{}</Etag>", escape(&entry.stat.etag));
+    }
+    xml.push_str("</Properties>");
+    if let Some(Shown { attributes, .. }) = shown.as_ref().filter(|_| details.attributes) {
+        let _ = write!(xml, "<Attributes>{}</Attributes>", escape(attributes));
+    }
+    if let Some(Shown { permission_key, .. }) = shown.as_ref().filter(|_| details.permission_key) {
+        let _ = write!(xml, "<PermissionKey>{}</PermissionKey>", escape(permission_key));
+    }
+    let _ = write!(xml, "</{element}>");
 }
 
 fn echo(xml: &mut String, asked: &Asked) {

@@ -7,6 +7,10 @@ mod content;
 mod described;
 mod directories;
 mod escapes;
+mod leases;
+mod links;
+mod moves;
+mod smb;
 mod snapshots;
 mod stream;
 

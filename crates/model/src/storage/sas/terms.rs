@@ -1,0 +1,73 @@
+//! What links of every kind have in common: from when, until when, from where and how they may be
+//! used. Pure: `now` is an argument.
+
+use std::net::IpAddr;
+
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
+
+use super::Refused;
+
+/// Who holds the link out, as far as the connection tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Bearer {
+    /// None when unknown; a link limited to addresses is then refused.
+    pub address: Option<IpAddr>,
+    pub over_tls: bool,
+}
+
+/// The limits of a link as they stood in its query; empty ones are none, but for `expiry`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub start: &'a str,
+    pub expiry: &'a str,
+    pub addresses: &'a str,
+    pub protocols: &'a str,
+}
+
+impl Terms<'_> {
+    pub fn check(self, bearer: Bearer, now: i64) -> Result<(), Refused> {
+        if !self.start.is_empty() && now < seconds(self.start).ok_or(Refused::Malformed)? {
+            return Err(Refused::NotYet);
+        }
+        if now >= seconds(self.expiry).ok_or(Refused::Malformed)? {
+            return Err(Refused::Expired);
+        }
+        if !self.addresses.is_empty() && !address_allowed(self.addresses, bearer.address)? {
+            return Err(Refused::Address);
+        }
+        match self.protocols {
+            "" | "https,http" | "http,https" => Ok(()),
+            "https" if bearer.over_tls => Ok(()),
+            "https" => Err(Refused::Protocol),
+            _ => Err(Refused::Malformed),
+        }
+    }
+}
+
+/// Whether a time is written in one of the forms that a link takes.
+pub fn is_time(text: &str) -> bool {
+    seconds(text).is_some()
+}
+
+/// The three forms that Azure documents: a date, a minute, a second (also with a fraction), all in UTC.
+pub(super) fn seconds(text: &str) -> Option<i64> {
+    if let Ok(timestamp) = text.parse::<Timestamp>() {
+        return Some(timestamp.as_second());
+    }
+    if let Some(minute) = text.strip_suffix('Z') {
+        return format!("{minute}:00Z").parse::<Timestamp>().ok().map(Timestamp::as_second);
+    }
+    let midnight = text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?;
+    Some(midnight.timestamp().as_second())
+}
+
+/// `sip` is one address or `first-last`.
+fn address_allowed(allowed: &str, address: Option<IpAddr>) -> Result<bool, Refused> {
+    let (first, last) = allowed.split_once('-').unwrap_or((allowed, allowed));
+    let parse = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| Refused::Malformed);
+    let range = parse(first)?..=parse(last)?;
+    Ok(address.is_some_and(|address| {
+        let address = address.to_canonical();
+        address.is_ipv4() == range.start().is_ipv4() && range.contains(&address)
+    }))
+}

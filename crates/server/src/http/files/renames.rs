@@ -1,0 +1,80 @@
+//! Renaming files and directories within a share (`comp=rename`). The request is for the new name; a header has the
+//! URL of what is to be renamed.
+
+use axum::response::Response;
+use corro_model::storage::sas;
+use corro_shares::Kind;
+
+use super::{
+    Context, about,
+    access::Access,
+    call::Call,
+    directories::parent_id,
+    guard::Guard,
+    permissions,
+    refusal::Refusal,
+    reply,
+    smb::Smb,
+    sources::{self, Source},
+};
+
+const SOURCE: &str = "x-ms-file-rename-source";
+
+pub(super) async fn rename(context: Context<'_>, access: &Access, kind: Kind) -> Result<Response, Refusal> {
+    let call = context.call;
+    let source = sources::find(&context, access, SOURCE, sas::Permission::Write).await?;
+    let Source { account, target: from, snapshot, .. } = source;
+    if (account.as_str(), from.share.as_str(), snapshot) != (call.account.as_str(), context.share.as_str(), None) {
+        return Err(Refusal::header(SOURCE).saying("A file or directory can only be renamed within its share."));
+    }
+    let replace = flag(call, "x-ms-file-rename-replace-if-exists")?;
+    let ignore_read_only = flag(call, "x-ms-file-rename-ignore-readonly")?;
+    if replace && !access.may_replace() {
+        return Err(Refusal::new("AuthorizationPermissionMismatch"));
+    }
+    let now = (context.service.now)();
+    let of_source = Guard::with_lease(call, "x-ms-source-lease-id", now)?.unconditional();
+    let of_source = of_source.ignoring_read_only(ignore_read_only);
+    let of_target = Guard::with_lease(call, "x-ms-destination-lease-id", now)?.ignoring_read_only(ignore_read_only);
+    let (metadata, content) = (about::metadata(call)?, about::of(call)?);
+    let mut smb = Smb::of(call, kind)?;
+    let (stat, properties, parent) = context
+        .decide_on_disk(move |shares, place| {
+            permissions::resolve(&mut smb, shares, place)?;
+            let share = place.open(shares)?;
+            if kind == Kind::File {
+                share.stat_file(&from.path)?;
+                of_source.check_write(&share, &from.path)?;
+                of_target.check_write(&share, &place.path)?;
+            }
+            share.rename(&from.path, &place.path, kind, replace)?;
+            let stat = share.change_properties_at(&place.path, |kept, before, at| {
+                if !metadata.is_empty() {
+                    about::replace_metadata(kept, &metadata);
+                }
+                if let Some(content_type) = content.get("content-type") {
+                    let kept = kept.set("content-type", content_type);
+                    debug_assert!(kept, "it was kept before");
+                }
+                smb.change(kept, before, at);
+            })?;
+            let (_, properties) = share.describe(&place.path)?;
+            Ok((stat, properties, parent_id(&share, &place.path)))
+        })
+        .await?;
+    let mut response = reply::empty(200);
+    reply::set_stat(response.headers_mut(), &stat);
+    reply::set_smb(response.headers_mut(), call, (&stat, &properties), parent);
+    reply::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
+    Ok(response)
+}
+
+/// A header that is true or false, and false when it is not there.
+pub(super) fn flag(call: &Call, header: &'static str) -> Result<bool, Refusal> {
+    match call.headers.contains_key(header).then(|| call.header(header)) {
+        None => Ok(false),
+        Some(Some(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(Some(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(_) => Err(Refusal::header(header)),
+    }
+}

@@ -1,0 +1,120 @@
+//! What is different between a file now and the same file in a snapshot, block by block. Entered by
+//! the file service for lists of ranges. Reads only where one of the two has data.
+
+use std::{fs::File, os::unix::fs::FileExt};
+
+use crate::{Share, ShareError, SharePath, Stat};
+
+/// Smaller differences are rounded up to this.
+const BLOCK: u64 = 4 << 10;
+/// How much is compared in one step.
+const PIECE: usize = 1 << 20;
+
+/// Ranges as first and last byte.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// What was written since.
+    pub written: Vec<(u64, u64)>,
+    /// What was data and is a hole now.
+    pub cleared: Vec<(u64, u64)>,
+}
+
+impl Share {
+    /// How `path` differs here from what it is in `earlier`; one that is not there was all written since.
+    pub fn changes_since(&self, path: &SharePath, earlier: &Share) -> Result<(Difference, Stat), ShareError> {
+        let (now, stat) = self.data_ranges(path)?;
+        let before = match earlier.data_ranges(path) {
+            Ok((before, _)) => before,
+            Err(ShareError::NotFound(_) | ShareError::WrongKind(_)) => {
+                return Ok((Difference { written: now, cleared: Vec::new() }, stat));
+            }
+            Err(error) => return Err(error),
+        };
+        let (file, _) = self.open_file(path)?;
+        let (old, _) = earlier.open_file(path)?;
+        let failed = |source| ShareError::Io { attempt: "compare", path: path.clone(), source };
+        let mut difference = Difference::default();
+        for (first, last) in merged(&now, &before) {
+            let mut start = first;
+            while start <= last && start < stat.len {
+                let end = (start + PIECE as u64).min(last + 1).min(stat.len);
+                compare(&file, &old, (start, end), &now, &mut difference).map_err(failed)?;
+                start = end;
+            }
+        }
+        Ok((difference, stat))
+    }
+}
+
+fn compare(
+    file: &File,
+    old: &File,
+    (start, end): (u64, u64),
+    data: &[(u64, u64)],
+    difference: &mut Difference,
+) -> std::io::Result<()> {
+    let (mut ours, mut theirs) = (vec![0; (end - start) as usize], vec![0; (end - start) as usize]);
+    fill(file, &mut ours, start)?;
+    fill(old, &mut theirs, start)?;
+    let mut block = start;
+    while block < end {
+        let next = (block + BLOCK).min(end);
+        let at = (block - start) as usize..(next - start) as usize;
+        if ours[at.clone()] != theirs[at] {
+            let is_data = data.iter().any(|(first, last)| *first < next && *last >= block);
+            let list = if is_data { &mut difference.written } else { &mut difference.cleared };
+            push(list, block, next - 1);
+        }
+        block = next;
+    }
+    Ok(())
+}
+
+/// What lies beyond the end reads as zero.
+fn fill(file: &File, buffer: &mut [u8], start: u64) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], start + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn push(list: &mut Vec<(u64, u64)>, first: u64, last: u64) {
+    match list.last_mut() {
+        Some((_, end)) if *end + 1 == first => *end = last,
+        _ => list.push((first, last)),
+    }
+}
+
+/// All that is in one of two sorted lists, in whole blocks, in order and without overlaps.
+fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut all: Vec<_> = a.iter().chain(b).map(|(first, last)| (first / BLOCK * BLOCK, last | (BLOCK - 1))).collect();
+    all.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (first, last) in all {
+        match merged.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = (*end).max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_merged_in_whole_blocks() {
+        let check = |a: &[(u64, u64)], b: &[(u64, u64)], expected: &[(u64, u64)]| assert_eq!(merged(a, b), expected);
+        check(&[], &[], &[]);
+        check(&[(0, 10)], &[(5, 4095)], &[(0, 4095)]);
+        check(&[(0, 10), (8192, 8192)], &[(4096, 4096)], &[(0, 12287)]);
+        check(&[(20_000, 20_001)], &[(0, 0)], &[(0, 4095), (16_384, 20_479)]);
+    }
+}

@@ -1,0 +1,121 @@
+//! What an account and its shares keep that belongs to no file: settings of the account, and the
+//! security descriptors that files of a share name by a key. The descriptors lie in
+//! `ROOT/{account}/.permissions/{share}/` and go with their share. Nobody is refused anything by them.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::AsFd,
+};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat2, renameat},
+    io::Errno,
+};
+
+use crate::{
+    Properties, ShareError, Shares, keeping, removal,
+    root::{check_account, open_child, share_io},
+    trees::{PERMISSIONS, check_names, ensure_dir},
+};
+
+/// The longest descriptor, as the service has it for a body.
+pub const MAX_PERMISSION: usize = 64 << 10;
+
+impl Shares {
+    /// What is kept with the account itself.
+    pub fn account_properties(&self, account: &str) -> Result<Properties, ShareError> {
+        check_account(account)?;
+        match open_child(&self.common.root, account) {
+            Ok(directory) => Ok(keeping::read(&self.common.root, &directory, self.common.keeping)),
+            Err(Errno::NOENT) => Ok(Properties::default()),
+            Err(errno) => Err(share_io("open the account", account, errno)),
+        }
+    }
+
+    pub fn change_account_properties(
+        &self,
+        account: &str,
+        change: impl FnOnce(&mut Properties),
+    ) -> Result<(), ShareError> {
+        check_account(account)?;
+        let failed = |errno| share_io("open the account", account, errno);
+        ensure_dir(&self.common.root, account).map_err(failed)?;
+        let directory = open_child(&self.common.root, account).map_err(failed)?;
+        let _turn = self.common.turns.take(&directory);
+        let mut properties = keeping::read(&self.common.root, &directory, self.common.keeping);
+        change(&mut properties);
+        keeping::write(&self.common.root, &directory, &properties, self.common.keeping).map_err(|source| {
+            ShareError::ShareIo { attempt: "keep the settings of the account", name: account.to_owned(), source }
+        })
+    }
+
+    /// Keeps a descriptor of a share under `key`, which is digits and `*`.
+    pub fn keep_permission(&self, account: &str, share: &str, key: &str, text: &str) -> Result<(), ShareError> {
+        self.share(account, share)?;
+        let failed = |errno| share_io("keep a permission of", share, errno);
+        let shelf = self.make_permissions(account, share).map_err(failed)?;
+        if !is_key(key) {
+            return Err(failed(Errno::INVAL));
+        }
+        let draft = removal::fresh_name();
+        let written = open_in(&shelf, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).and_then(|mut file| {
+            file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        });
+        written.and_then(|()| renameat(&shelf, &draft, &shelf, key)).map_err(failed)
+    }
+
+    /// The descriptor of that key, if the share has one.
+    pub fn permission(&self, account: &str, share: &str, key: &str) -> Result<Option<String>, ShareError> {
+        self.share(account, share)?;
+        let opened = match is_key(key) {
+            true => open_child(&self.common.root, account)
+                .and_then(|account| open_child(account, PERMISSIONS))
+                .and_then(|shelves| open_child(shelves, share))
+                .and_then(|shelf| open_in(&shelf, key, OFlags::RDONLY)),
+            false => Err(Errno::NOENT),
+        };
+        match opened {
+            Ok(file) => {
+                let mut text = String::new();
+                let read = file.take(MAX_PERMISSION as u64).read_to_string(&mut text);
+                read.map_err(|source| ShareError::ShareIo {
+                    attempt: "read a permission of",
+                    name: share.to_owned(),
+                    source,
+                })?;
+                Ok(Some(text))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(share_io("read a permission of", share, errno)),
+        }
+    }
+
+    /// Those of a share that is gone; none is no error.
+    pub(crate) fn delete_permissions(&self, account: &str, share: &str) -> Result<Option<Errno>, Errno> {
+        let shelves = open_child(&self.common.root, account).and_then(|account| open_child(account, PERMISSIONS));
+        match shelves.and_then(|shelves| removal::rename_and_remove(&shelves, share)) {
+            Err(Errno::NOENT) => Ok(None),
+            other => other,
+        }
+    }
+
+    fn make_permissions(&self, account: &str, share: &str) -> Result<File, Errno> {
+        check_names(account, share).map_err(|_| Errno::INVAL)?;
+        let account = open_child(&self.common.root, account)?;
+        ensure_dir(&account, PERMISSIONS)?;
+        let shelves = open_child(account, PERMISSIONS)?;
+        ensure_dir(&shelves, share)?;
+        open_child(shelves, share)
+    }
+}
+
+fn is_key(key: &str) -> bool {
+    (1..64).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_digit() || b == b'*')
+}
+
+fn open_in(directory: &File, name: &str, flags: OFlags) -> Result<File, Errno> {
+    let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o600) } else { Mode::empty() };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat2(directory.as_fd(), name, flags | OFlags::CLOEXEC, mode, resolve).map(File::from)
+}
