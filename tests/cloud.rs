@@ -1,12 +1,14 @@
 //! `corro cloud setup-az` with real servers and scratch files: what is shown, what is written, and that all of it is taken
-//! back to the byte. The real `az` follows what is written in `tests/azure`.
+//! back to the byte. Where the real `az` is installed, it lives with what was written.
 
 mod harness;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+use harness::host::azure_client;
 use harness::{Ended, Site};
 
 const CLOUDS: &str = "# clouds of ours\n[stack]\nEndpoint_Management: https://stack.example.org\n\n[DEFAULT]\n";
@@ -142,6 +144,57 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     let plain = Site::start();
     setup(&plain, "").fails(1, &["az logs in over https only", "'corro up --tls'", "show-connection-string"]);
     assert!(setup(&plain, "--undo").ok().stdout.contains("nothing to take back"));
+}
+
+#[test]
+fn the_real_az_lives_with_what_was_written_and_forgets_it() {
+    let Some(az) = azure_client("az") else { return };
+    let names = ["-m", "-rm"].into_iter().find(|flags| {
+        let probe = Command::new("unshare").args([flags, "mount", "--bind", "/etc/hosts", "/etc/hosts"]).output();
+        probe.is_ok_and(|output| output.status.success())
+    });
+    let Some(names) = names else {
+        eprintln!("SKIPPED: this user may not make a mount name space, so az cannot have a hosts file of its own");
+        return;
+    };
+    let site = site();
+    fs::create_dir(site.path().join("azure")).expect("made");
+    site.write("hosts", HOSTS);
+    site.write("azure/config", "; mine\n[core]\noutput = json\n");
+    // Somebody who is logged in elsewhere: that subscription is in use.
+    let login = r#"{"id": "11111111-2222-3333-4444-555555555555", "name": "theirs", "state": "Enabled",
+        "user": {"name": "me@example.org", "type": "user"}, "isDefault": true,
+        "tenantId": "66666666-7777-8888-9999-000000000000", "environmentName": "AzureCloud"}"#;
+    site.write("azure/azureProfile.json", format!("\u{feff}{{\"subscriptions\": [{login}]}}"));
+    let before = files(&site);
+    setup(&site, "--write").ok();
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("mount --bind hosts /etc/hosts; source config/az/corro-az.sh\n{script}");
+        command.args([names, "bash", "-ec", &script]).current_dir(site.path()).stdin(Stdio::null()).env_clear();
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{}/bin:{path}", site.path().display(), az.display()));
+        command.env("HOME", site.home()).env("CORRO_CONFIG_DIR", site.path().join("config"));
+        command.env("AZURE_CONFIG_DIR", site.path().join("azure"));
+        command.env("AZURE_CORE_COLLECT_TELEMETRY", "no").env("PYTHONWARNINGS", "ignore");
+        Ended::from(command.output().expect("it runs"))
+    };
+    // As the command itself says it.
+    let steps = setup(&site, "").ok().stdout;
+    let login: Vec<&str> = steps.lines().skip_while(|line| !line.starts_with("4. ")).skip(2).take(3).collect();
+    run(&login.join("\n")).ok();
+    assert!(!site.path().join("az-password").exists());
+    assert_eq!(run("az group list --query [].name -o tsv").ok().stdout, "demo\n");
+    run("az storage share create --name myshare --account-name firstaccount").ok();
+    let shares = run("az storage share list --account-name firstaccount --query [].name -o tsv").ok().stdout;
+    assert_eq!(shares, "myshare\n");
+    run("az storage container list --account-name firstaccount").ok();
+
+    setup(&site, "--undo").ok();
+    let mut after = files(&site);
+    // Files that az makes for itself wherever it runs.
+    after.retain(|path, _| !path.ends_with("az.json") && !path.ends_with("az.sess"));
+    assert_eq!(after, before);
 }
 
 fn account_key(site: &Site) -> String {

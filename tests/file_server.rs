@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use harness::host::azure_client;
 use harness::{Ended, http};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -173,4 +174,20 @@ fn over_tls_with_the_users_own_key_and_wrong_starts() {
     fs::create_dir(files.path("whole")).expect("made");
     fs::write(files.path("whole/corro.db"), "").expect("written");
     run("files --data whole --account abc").fails(1, &["the data directory of a whole server", "'corro up'"]);
+}
+
+#[test]
+fn todays_sdk_needs_the_connection_string_only() {
+    let Some(sdk) = azure_client("sdk12") else { return };
+    for args in ["", "--tls"] {
+        let mut files = Files::new();
+        files.start(&format!("--account one {args}"));
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/azure/python/alone.py");
+        let mut command = Command::new(sdk.join("bin/python"));
+        command.arg("-B").arg(program).env("CONNECTION_STRING_FILE", files.path("data/accounts/one.connection"));
+        if !args.is_empty() {
+            command.env("CA_FILE", files.path("data/tls/ca.pem"));
+        }
+        Ended::from(command.output().expect("Python runs")).ok();
+    }
 }

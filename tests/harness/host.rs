@@ -88,6 +88,18 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
+/// The folder of one of the service's own clients (`az`, `sdk12`), as `scripts/azure-clients` installs them; those of
+/// `CORRO_TEST_AZURE` instead where that is set. `None`, loudly, where it is not there.
+pub fn azure_client(environment: &str) -> Option<PathBuf> {
+    let own = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("../azure-clients");
+    let folder = std::env::var_os("CORRO_TEST_AZURE").map_or_else(own, PathBuf::from).join(environment);
+    if !folder.join("bin/python").is_file() {
+        eprintln!("SKIPPED: no `{environment}` at {}", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
 /// The Python interpreter itself: what `python3` names may be a wrapper that wants the caller's home. `None`, loudly,
 /// where there is none.
 pub fn python() -> Option<&'static Path> {
