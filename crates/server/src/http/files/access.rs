@@ -111,8 +111,10 @@ fn keys_or_decoys(keys: Option<Vec<Vec<u8>>>) -> (Vec<Vec<u8>>, bool) {
 }
 
 impl Access {
-    pub fn allow(&self, operation: Operation) -> Result<(), Refusal> {
+    /// `of_blobs`: the request is one to the blob service, whatever it asks for.
+    pub fn allow(&self, operation: Operation, of_blobs: bool) -> Result<(), Refusal> {
         let need = operation.need();
+        let service = if of_blobs { 'b' } else { operation.service_letter() };
         let permits = |any: &[Permission]| match self {
             Access::Owner(_) => true,
             Access::Link(sas) => any.iter().any(|permission| sas.permits(*permission)),
@@ -121,9 +123,7 @@ impl Access {
         let code = match (self, need) {
             (Access::Owner(_), _) => return Ok(()),
             (_, Need::Key) => "AuthorizationPermissionMismatch",
-            (Access::AccountLink(sas), _) if !sas.is_for_service(operation.service_letter()) => {
-                "AuthorizationServiceMismatch"
-            }
+            (Access::AccountLink(sas), _) if !sas.is_for_service(service) => "AuthorizationServiceMismatch",
             (Access::AccountLink(sas), _) if !need.resource_type().is_some_and(|kind| sas.is_for(kind)) => {
                 "AuthorizationResourceTypeMismatch"
             }

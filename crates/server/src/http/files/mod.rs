@@ -220,7 +220,7 @@ impl FileService {
         }
         let target = call.target.clone()?;
         let operation = Operation::of(call, &target)?;
-        access.allow(operation)?;
+        access.allow(operation, call.of_blobs)?;
         let snapshot = call::snapshot_in(&call.raw_query)?;
         if snapshot.is_some() && !operation.is_for_snapshots() {
             return Err(Refusal::new("ShareSnapshotOperationNotSupported"));

@@ -92,6 +92,6 @@ async fn check_link(
     // A link to something in a container opens no share of the same name.
     match access.is_for_blob() {
         true => Err(refused()),
-        false => access.allow(operation).map_err(|_| refused()),
+        false => access.allow(operation, false).map_err(|_| refused()),
     }
 }

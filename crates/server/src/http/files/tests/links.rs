@@ -71,6 +71,15 @@ async fn an_account_link_opens_what_it_is_for() {
         let answer = send(&bench, method, &with(uri, &query), headers).await;
         assert_eq!(answer.outcome().1, expected, "{link:?} {method} {uri}");
     }
+    // At the host of the blob service it must be for that one.
+    bench.send("PUT", "/boxes?restype=container", &[], "").await;
+    let host = bench.service.0.shares.container_host_path("acc", "boxes").expect("a path");
+    std::fs::write(host.join("blob"), "x").expect("written");
+    for (services, expected) in [("f", service), ("b", ok)] {
+        let query = account_link(services, "o", "r").signed_query(&KEY1, "acc");
+        let builder = Request::builder().uri(format!("/boxes/blob?{query}"));
+        assert_eq!(bench.send_raw(builder, AddressStyle::BlobHost, "").await.outcome().1, expected, "{services}");
+    }
     let query = account_link("f", "o", "r").signed_query(&KEY1, "acc");
     let refused = (403, "AuthenticationFailed");
     for forged in [query.replace("sp=r", "sp=rw"), query.replace("ss=f", "ss=bf"), query.replace("srt=o", "srt=so")] {
