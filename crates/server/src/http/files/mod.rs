@@ -10,7 +10,7 @@
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
 //! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `directories`,
 //! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download`, `leases`, `permissions`,
-//! `handles`. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
+//! `handles`; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
 //! write what is kept beside content; `refusal` and `reply` write every answer.
 
 mod about;
@@ -20,6 +20,7 @@ mod conditions;
 mod containers;
 mod content;
 mod copies;
+mod cors;
 mod crc64;
 mod directories;
 mod download;
@@ -133,7 +134,11 @@ impl FileService {
         let (parts, body) = request.into_parts();
         let call = Call::new(account, style, parts);
         let mut known = None;
-        let response = match self.answer(&call, body, &mut known).await {
+        let answer = match cors::is_preflight(&call) {
+            true => self.preflight(&call).await,
+            false => self.answer(&call, body, &mut known).await,
+        };
+        let response = match answer {
             Ok(response) => response,
             Err(refusal) => {
                 let code = refusal.code;
@@ -142,7 +147,29 @@ impl FileService {
                 response
             }
         };
-        reply::stamp(&call, response)
+        let mut response = reply::stamp(&call, response);
+        if call.headers.contains_key("origin") && call.method != http::Method::OPTIONS {
+            let cors = self.cors(&call).await.ok().flatten();
+            cors::describe(response.headers_mut(), &call, cors.as_ref());
+        }
+        response
+    }
+
+    /// A browser's question, which nobody has signed.
+    async fn preflight(&self, call: &Call) -> Result<Response, Refusal> {
+        self.count(Asker::Stranger(call.from()), "without a valid signature from this address")?;
+        cors::preflight(call, self.cors(call).await?.as_ref())
+    }
+
+    /// The account's rules for browsers; of one that does not exist there are none.
+    async fn cors(&self, call: &Call) -> Result<Option<xml_read::Element>, Refusal> {
+        if self.0.keys.keys(&call.account).is_none() {
+            return Ok(None);
+        }
+        let (shares, account) = (self.0.shares.clone(), call.account.clone());
+        let read = spawn_blocking(move || shares.account_properties(&account));
+        let properties = read.await.map_err(|_| Refusal::internal())??;
+        Ok(service::cors_in(&properties))
     }
 
     /// Who was turned away. That something is missing or in the way is not news.

@@ -164,6 +164,9 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "AuthorizationProtocolMismatch" => {
             (403, "This request is not authorized to perform this operation using this protocol. Use https.")
         }
+        "CorsPreflightFailure" => {
+            (403, "CORS not enabled or no matching rule found for this request. Set rules in the service's properties.")
+        }
         "InsufficientAccountPermissions" => (403, "The server may not access this resource."),
         "ShareNotFound" => (404, "The specified share does not exist."),
         "ContainerNotFound" => (404, "The specified container does not exist."),

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use axum::{body::Body, response::Response};
+use corro_shares::Properties;
 
 use super::{
     Context,
@@ -33,7 +34,7 @@ const PARTS: [(&str, &str); 4] = [
     ("Cors", "<Cors></Cors>"),
     (
         "ProtocolSettings",
-        "<ProtocolSettings><Smb><Multichannel><Enabled>false</Enabled></Multichannel></Smb></ProtocolSettings>",
+        "<ProtocolSettings><SMB><Multichannel><Enabled>false</Enabled></Multichannel></SMB></ProtocolSettings>",
     ),
 ];
 /// Since this version there are settings of the protocol.
@@ -78,6 +79,12 @@ pub(super) async fn set(context: Context<'_>, body: Body) -> Result<Response, Re
         true => Ok(reply::empty(202)),
         false => Err(Refusal::new("InvalidXmlDocument").saying("The settings are longer than 12 KiB.")),
     }
+}
+
+/// The rules for browsers among what is kept with an account.
+pub(super) fn cors_in(properties: &Properties) -> Option<Element> {
+    let kept = properties.get(KEPT).and_then(xml_read::parse)?;
+    kept.children.into_iter().find(|part| part.name == "Cors")
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Element>, Refusal> {
@@ -142,12 +149,13 @@ fn cors(element: &Element) -> Result<Element, Refusal> {
 }
 
 fn protocol(element: &Element) -> Result<Element, Refusal> {
-    let smb = element.child("Smb").ok_or_else(|| missing("Smb"))?;
+    // The documentation writes it in one way, the clients in the other.
+    let smb = element.child("SMB").or(element.child("Smb")).ok_or_else(|| missing("SMB"))?;
     let mut children = Vec::new();
     if let Some(multichannel) = smb.child("Multichannel") {
         children.push(branch("Multichannel", vec![flag(multichannel, "Enabled")?]));
     }
-    Ok(branch("ProtocolSettings", vec![branch("Smb", children)]))
+    Ok(branch("ProtocolSettings", vec![branch("SMB", children)]))
 }
 
 fn needed<'e>(element: &'e Element, name: &'static str) -> Result<&'e str, Refusal> {

@@ -154,7 +154,7 @@ async fn the_service_keeps_its_settings() {
     let uri = "/?restype=service&comp=properties";
     let get = async || bench.get(uri, &[NEW]).await.text().to_owned();
     assert!(get().await.contains("<HourMetrics><Version>1.0</Version><Enabled>false</Enabled>"));
-    assert!(get().await.contains("<Cors></Cors><ProtocolSettings><Smb>"));
+    assert!(get().await.contains("<Cors></Cors><ProtocolSettings><SMB>"));
     let old = bench.get(uri, &[("x-ms-version", "2018-03-28")]).await;
     assert!(!old.text().contains("ProtocolSettings"), "{old:?}");
     let set = async |body: &str| {
@@ -174,7 +174,7 @@ async fn the_service_keeps_its_settings() {
         kept.contains("<Days>5</Days>") && kept.contains("<AllowedOrigins>http://&#233;.example,*</AllowedOrigins>")
     );
     let protocol =
-        "<ProtocolSettings><Smb><Multichannel><Enabled>true</Enabled></Multichannel></Smb></ProtocolSettings>";
+        "<ProtocolSettings><SMB><Multichannel><Enabled>true</Enabled></Multichannel></SMB></ProtocolSettings>";
     assert_eq!(set(protocol).await.outcome(), (202, "ok"));
     let kept = get().await;
     assert!(kept.contains(protocol) && kept.contains("<Days>5</Days>"), "what is left out stays: {kept}");
@@ -191,6 +191,47 @@ async fn the_service_keeps_its_settings() {
         assert_eq!(set(body).await.outcome(), (400, code), "{body}");
     }
     assert_eq!(get().await, kept, "nothing is half-done");
+}
+
+#[tokio::test]
+async fn browsers_may_do_what_a_rule_lets_them() {
+    let bench = Bench::new();
+    bench.upload("/share/f", b"abc").await;
+    let page = ("origin", "http://page.example");
+    let ask = async |headers: &[(&str, &str)]| {
+        let builder = Request::builder().method("OPTIONS").uri("/acc/share/f");
+        let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
+        bench.send_raw(builder, AddressStyle::Path, "").await
+    };
+    let (method, names) = (("access-control-request-method", "PUT"), "access-control-request-headers");
+    assert_eq!(ask(&[page, method]).await.outcome(), (403, "CorsPreflightFailure"), "there is no rule yet");
+    let rule = "<CorsRule><AllowedOrigins>http://page.example</AllowedOrigins><AllowedMethods>GET,PUT</AllowedMethods>\
+                <MaxAgeInSeconds>60</MaxAgeInSeconds><ExposedHeaders>x-ms-v*,etag</ExposedHeaders>\
+                <AllowedHeaders>x-ms-*,Range</AllowedHeaders></CorsRule>";
+    let body = format!("<StorageServiceProperties><Cors>{rule}</Cors></StorageServiceProperties>");
+    assert_eq!(bench.send("PUT", "/?restype=service&comp=properties", &[], body).await.status, 202);
+    let allowed = ask(&[page, method, (names, "X-MS-Date, range")]).await;
+    assert_eq!(allowed.outcome(), (200, "ok"));
+    assert_eq!(allowed.header("access-control-allow-origin"), "http://page.example");
+    assert_eq!(
+        (allowed.header("access-control-max-age"), allowed.header("access-control-allow-methods")),
+        ("60", "PUT")
+    );
+    for headers in [
+        &[("origin", "http://other.example"), method][..],
+        &[page, ("access-control-request-method", "DELETE")],
+        &[page, method, (names, "x-other")],
+    ] {
+        assert_eq!(ask(headers).await.outcome(), (403, "CorsPreflightFailure"), "{headers:?}");
+    }
+    assert_eq!(ask(&[page]).await.outcome(), (400, "MissingRequiredHeader"));
+    assert_eq!(ask(&[method]).await.outcome(), (401, "NoAuthenticationInformation"), "not from a page");
+    let read = bench.get("/share/f", &[page]).await;
+    assert_eq!((read.text(), read.header("access-control-allow-origin")), ("abc", "http://page.example"));
+    assert!(read.header("access-control-expose-headers").contains("x-ms-version"), "{read:?}");
+    assert!(read.header("access-control-expose-headers").contains("etag"), "{read:?}");
+    let other = bench.get("/share/f", &[("origin", "http://other.example")]).await;
+    assert!(!other.headers.contains_key("access-control-allow-origin"), "{other:?}");
 }
 
 #[tokio::test]
