@@ -9,7 +9,16 @@ use super::harness::{Ended, GROUP, IN_WORKSPACE, Site};
 /// What each operation needs: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner somewhere,
 /// `h` Owner of more than a workspace.
 const NEEDS: &[(&str, char)] = &[
+    ("Tenants_List", '-'),
     ("Subscriptions_List", '-'),
+    ("Subscriptions_Get", '-'),
+    ("Subscriptions_ListLocations", '-'),
+    ("Providers_List", '-'),
+    ("Providers_Get", '-'),
+    ("Providers_Register", 'l'),
+    ("Providers_Unregister", 'w'),
+    ("Resources_List", 'l'),
+    ("Resources_ListByResourceGroup", 'l'),
     ("ResourceGroups_CreateOrUpdate", 'w'),
     ("ResourceGroups_Get", 'r'),
     ("ResourceGroups_CheckExistence", 'r'),
@@ -61,8 +70,8 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Principals_Get", 'o'),
     ("Corro_Principals_Delete", 'o'),
     ("Corro_Principals_ResetCredentials", 'o'),
+    ("Corro_Principals_RevokeTokens", 'o'),
     ("Corro_History", 'h'),
-    ("Providers_Register", 'l'),
 ];
 
 const ROLES: [&str; 3] = ["Reader", "Contributor", "Owner"];
@@ -182,7 +191,7 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
     let scope = format!("{}/resourceGroups/{GROUP}", site.subscription());
     let made = site.corro(&format!("ad sp create-for-rbac -n alice --role reader --scopes {scope}")).json();
     let keys: Vec<&String> = made.as_object().expect("an object").keys().collect();
-    assert_eq!(keys, ["appId", "displayName", "password", "tenant"]);
+    assert_eq!(keys, ["appId", "displayName", "name", "password", "tenant"]);
     let password = made["password"].as_str().expect("text").to_owned();
     site.corro("ad sp create-for-rbac -n alice").fails(1, &["There is a principal named 'alice' already"]);
     site.corro("ad sp create-for-rbac -n bob --role king").fails(1, &["'king' is not a role: use Reader"]);

@@ -80,7 +80,9 @@ impl Login {
 
 fn parse(server: &str, answer: Answer) -> Result<Token, ClientError> {
     if let Ok(error) = serde_json::from_slice::<TokenError>(&answer.body) {
-        return Err(ClientError::LoginRefused { server: server.to_owned(), reason: error.error_description });
+        // What follows the first line is for the server's operator.
+        let reason = error.error_description.lines().next().unwrap_or_default().to_owned();
+        return Err(ClientError::LoginRefused { server: server.to_owned(), reason });
     }
     // Anything else that is wrong has nothing to do with who logs in.
     let answer = accept(answer)?;

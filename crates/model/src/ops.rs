@@ -142,7 +142,18 @@ macro_rules! sto {
 }
 
 operations! {
+    TenantsList "Tenants_List" Get "/tenants", SUBSCRIPTIONS_VERSION, NoBody => Page<Tenant>;
     SubscriptionsList "Subscriptions_List" Get "/subscriptions", SUBSCRIPTIONS_VERSION, NoBody => Page<Subscription>;
+    SubscriptionsGet "Subscriptions_Get" Get sub!(""), SUBSCRIPTIONS_VERSION, NoBody => Subscription;
+    LocationsList "Subscriptions_ListLocations" Get sub!("/locations"), SUBSCRIPTIONS_VERSION, NoBody => Page<Location>;
+    ProvidersList "Providers_List" Get sub!("/providers"), GROUPS_VERSION, NoBody => Page<Provider>;
+    ProvidersGet "Providers_Get" Get sub!("/providers/{provider}"), GROUPS_VERSION, NoBody => Provider;
+    /// Clients register a provider before they use it; ours always are.
+    ProvidersRegister "Providers_Register" Post sub!("/providers/{provider}/register"), GROUPS_VERSION, NoBody => Provider;
+    ProvidersUnregister "Providers_Unregister" Post sub!("/providers/{provider}/unregister"), GROUPS_VERSION, NoBody => Provider;
+    /// Query: `$filter`.
+    ResourcesList "Resources_List" Get sub!("/resources"), GROUPS_VERSION, NoBody => Page<GenericResource>;
+    ResourcesListByGroup "Resources_ListByResourceGroup" Get group!("/resources"), GROUPS_VERSION, NoBody => Page<GenericResource>;
 
     GroupsCreate "ResourceGroups_CreateOrUpdate" Put group!(""), GROUPS_VERSION, GroupCreateParameters => Group;
     GroupsGet "ResourceGroups_Get" Get group!(""), GROUPS_VERSION, NoBody => Group;
@@ -197,8 +208,6 @@ operations! {
     /// Nodes that run the job now and whose door is known.
     JobsListRemoteLogin "Jobs_ListRemoteLoginInformation" Post ws!("/experiments/{experiment}/jobs/{job}/listRemoteLoginInformation"), BATCHAI_VERSION, NoBody => Page<RemoteLoginInformation>;
 
-    /// Clients register a provider before they use it; ours always is.
-    ProvidersRegister "Providers_Register" Post sub!("/providers/{provider}/register"), GROUPS_VERSION, NoBody => Provider;
     OperationsList "Operations_List" Get "/providers/Microsoft.BatchAI/operations", BATCHAI_VERSION, NoBody => Page<ProviderOperation>;
     UsagesList "Usages_List" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/usages"), BATCHAI_VERSION, NoBody => Page<Usage>;
 
@@ -212,7 +221,10 @@ operations! {
     PrincipalsList "Corro_Principals_List" Get sub!("/providers/Corro/principals"), BATCHAI_VERSION, NoBody => Page<Principal>;
     PrincipalsGet "Corro_Principals_Get" Get sub!("/providers/Corro/principals/{principal}"), BATCHAI_VERSION, NoBody => Principal;
     PrincipalsDelete "Corro_Principals_Delete" Delete sub!("/providers/Corro/principals/{principal}"), BATCHAI_VERSION, NoBody => NoBody;
+    /// Query: `years`.
     PrincipalsReset "Corro_Principals_ResetCredentials" Post sub!("/providers/Corro/principals/{principal}/resetCredentials"), BATCHAI_VERSION, NoBody => PrincipalCredential;
+    /// Whatever is logged in or open in its name ends; its password stays.
+    PrincipalsRevokeTokens "Corro_Principals_RevokeTokens" Post sub!("/providers/Corro/principals/{principal}/revokeTokens"), BATCHAI_VERSION, NoBody => NoBody;
 
     /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;

@@ -162,8 +162,12 @@ impl Scope {
 /// not needs the most.
 pub fn right_of(id: &str, method: Method) -> Right {
     match id {
-        "Subscriptions_List" | "Operations_List" => Right::Anyone,
+        // What every client reads after its login; the server has one of each.
+        "Tenants_List" | "Subscriptions_List" | "Subscriptions_Get" | "Subscriptions_ListLocations" => Right::Anyone,
+        "Providers_List" | "Providers_Get" | "Operations_List" => Right::Anyone,
         "ResourceGroups_List"
+        | "Resources_List"
+        | "Resources_ListByResourceGroup"
         | "StorageAccounts_List"
         | "StorageAccounts_ListByResourceGroup"
         | "StorageAccounts_CheckNameAvailability"
@@ -173,7 +177,9 @@ pub fn right_of(id: &str, method: Method) -> Right {
         "Jobs_ListOutputFiles" | "Clusters_ListRemoteLoginInformation" | "Jobs_ListRemoteLoginInformation" => {
             Right::Read
         }
-        "Jobs_Terminate" | "StorageAccounts_ListKeys" | "StorageAccounts_RegenerateKey" => Right::Write,
+        "Jobs_Terminate" | "StorageAccounts_ListKeys" | "StorageAccounts_RegenerateKey" | "Providers_Unregister" => {
+            Right::Write
+        }
         "Providers_Register" => Right::List,
         _ if id.starts_with("Corro_") && id != "Corro_Why" => Right::Govern,
         _ => match method {

@@ -40,7 +40,9 @@ use app::audit::Audit;
 use app::file_lines::FileLines;
 use app::{App, instance};
 use gateway::Gateway;
+use http::Door;
 use http::files::{AccountKeys, FileService};
+use http::standing::{Judge, key_mark};
 use reconcile::{ReconcileConfig, Reconciler};
 
 pub struct ServerConfig {
@@ -127,7 +129,10 @@ impl Server {
             shared_temp: shared_temp.clone(),
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
+        let standing = api.standing();
+        let judge = Arc::new(KeysOf(app.clone()));
         let tasks = vec![
+            tokio::spawn(standing.watch(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
             tokio::spawn(reconciler.run(stopping.clone())),
             tokio::spawn(tell_about_files(files, stopping)),
@@ -189,6 +194,20 @@ struct KeysOf(App);
 impl AccountKeys for KeysOf {
     fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
         self.0.raw_account_keys(account)
+    }
+
+    fn stands(&self, by: &str) -> bool {
+        self.0.stands(by)
+    }
+}
+
+impl Judge for KeysOf {
+    fn stands(&self, by: &str) -> bool {
+        self.0.stands(by)
+    }
+
+    fn has_key(&self, account: &str, mark: u64) -> bool {
+        self.0.raw_account_keys(account).is_some_and(|keys| keys.iter().any(|key| key_mark(key) == mark))
     }
 }
 

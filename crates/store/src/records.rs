@@ -107,6 +107,12 @@ pub struct PrincipalRecord {
     /// What it may do, and where.
     #[serde(default)]
     pub assignments: Vec<Assignment>,
+    /// From then on its secret opens nothing; `None` for one that does not end.
+    #[serde(default)]
+    pub expires: Option<Timestamp>,
+    /// How often everything that was open in its name was ended.
+    #[serde(default)]
+    pub revocations: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

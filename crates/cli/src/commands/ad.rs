@@ -1,10 +1,15 @@
 //! `corro ad sp`: other people and programs that may use the server, with a role at a scope. For owners. A password is
 //! shown once, when it is made.
 
+use std::time::SystemTime;
+
 use clap::{Args, Subcommand};
 use corro_client::Client;
-use corro_model::arm::{Principal, PrincipalCreateParameters};
-use corro_model::ops::{NoBody, PrincipalsCreate, PrincipalsDelete, PrincipalsGet, PrincipalsList, PrincipalsReset};
+use corro_model::Timestamp;
+use corro_model::arm::{MAX_YEARS, Principal, PrincipalCreateParameters};
+use corro_model::ops::{
+    NoBody, PrincipalsCreate, PrincipalsDelete, PrincipalsGet, PrincipalsList, PrincipalsReset, PrincipalsRevokeTokens,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,22 +44,39 @@ enum SpCommand {
     /// Show a service principal and its roles
     Show(WhichArgs),
     /// Give a service principal a new password; what was logged in with the old one is not any more
-    ResetCredentials(NameArgs),
+    ResetCredentials(ResetArgs),
+    /// End whatever is logged in as a service principal, and every link it was given; its password stays
+    RevokeTokens(WhichArgs),
     /// Delete a service principal; what was logged in as it is not any more
     Delete(WhichArgs),
 }
 
 #[derive(Args, Debug)]
 struct CreateArgs {
-    /// Name of the service principal
+    /// Name of the service principal [default: corro-cli- and the time]
     #[arg(long, short = 'n', value_name = "NAME")]
-    name: String,
+    name: Option<String>,
     /// What it may do: Reader, Contributor or Owner
     #[arg(long, value_name = "ROLE", default_value = "Contributor")]
     role: String,
     /// Resource ids of the subscription, groups or workspaces it may do that in [default: the subscription]
     #[arg(long, value_name = "ID", num_args = 1..)]
     scopes: Vec<String>,
+    /// Give it no role: it can log in and see that there is a subscription
+    #[arg(long, conflicts_with_all = ["scopes", "role"])]
+    skip_assignment: bool,
+    /// How many years the password is good [default: for ever]
+    #[arg(long, value_name = "YEARS", value_parser = clap::value_parser!(i64).range(1..=MAX_YEARS))]
+    years: Option<i64>,
+}
+
+#[derive(Args, Debug)]
+struct ResetArgs {
+    #[command(flatten)]
+    which: NameArgs,
+    /// How many years the new password is good [default: for ever]
+    #[arg(long, value_name = "YEARS", value_parser = clap::value_parser!(i64).range(1..=MAX_YEARS))]
+    years: Option<i64>,
 }
 
 #[derive(Args, Debug)]
@@ -77,7 +99,9 @@ pub async fn run(args: AdArgs) -> Result<(), Failure> {
     let AdCommand::Sp(command) = args.command;
     match command {
         SpCommand::CreateForRbac(args) => {
-            let request = PrincipalCreateParameters { display_name: args.name, role: args.role, scopes: args.scopes };
+            let CreateArgs { name, role, scopes, skip_assignment, years } = args;
+            let display_name = name.unwrap_or_else(unnamed);
+            let request = PrincipalCreateParameters { display_name, role, scopes, skip_assignment, years };
             let made = client.call::<PrincipalsCreate>(&[], &[], &request).await?;
             say(format_args!("The password is shown this once only: keep it safe."));
             print(&session, &made)
@@ -90,7 +114,11 @@ pub async fn run(args: AdArgs) -> Result<(), Failure> {
             let found = client.get::<PrincipalsGet>(&[("principal", &args.id)]).await.map_err(Failure::of_show)?;
             print(&session, &found)
         }
-        SpCommand::ResetCredentials(args) => reset(client, &session, &args.name).await,
+        SpCommand::ResetCredentials(args) => reset(client, &session, &args).await,
+        SpCommand::RevokeTokens(args) => {
+            client.call::<PrincipalsRevokeTokens>(&[("principal", &args.id)], &[], &NoBody {}).await?;
+            Ok(())
+        }
         SpCommand::Delete(args) => {
             // A name that is mistyped would look deleted.
             client.get::<PrincipalsGet>(&[("principal", &args.id)]).await?;
@@ -100,8 +128,17 @@ pub async fn run(args: AdArgs) -> Result<(), Failure> {
     }
 }
 
-async fn reset(client: &Client, session: &Session, name: &str) -> Result<(), Failure> {
-    let made = client.call::<PrincipalsReset>(&[("principal", name)], &[], &NoBody {}).await?;
+/// As az names one that was given no name.
+fn unnamed() -> String {
+    let now = Timestamp::from(SystemTime::now()).to_string();
+    let seconds = now.split(['.', 'Z']).next().unwrap_or_default();
+    format!("corro-cli-{}", seconds.replace(['T', ':'], "-"))
+}
+
+async fn reset(client: &Client, session: &Session, args: &ResetArgs) -> Result<(), Failure> {
+    let years = args.years.map(|years| years.to_string());
+    let query: Vec<(&str, &str)> = years.iter().map(|years| ("years", years.as_str())).collect();
+    let made = client.call::<PrincipalsReset>(&[("principal", &args.which.name)], &query, &NoBody {}).await?;
     say(format_args!("The password is shown this once only: keep it safe."));
     print(session, &made)
 }

@@ -1,4 +1,4 @@
-//! Resource groups and subscriptions.
+//! Resource groups.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,27 +26,4 @@ pub struct Group {
 pub struct GroupProperties {
     /// `Succeeded` or `Deleting`.
     pub provisioning_state: String,
-}
-
-/// What the one subscription of a server is called.
-pub const SUBSCRIPTION_NAME: &str = "Corro";
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Subscription {
-    pub id: String,
-    pub subscription_id: String,
-    pub display_name: String,
-    pub state: String,
-}
-
-/// What stands behind the paths of one namespace.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Provider {
-    pub id: String,
-    pub namespace: String,
-    pub registration_state: String,
-    #[serde(default)]
-    pub resource_types: Vec<serde_json::Value>,
 }

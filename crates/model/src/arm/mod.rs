@@ -3,9 +3,11 @@
 pub mod group;
 pub mod principal;
 pub mod storage_account;
+pub mod subscription;
 pub mod token;
 
 pub use group::*;
 pub use principal::*;
 pub use storage_account::*;
+pub use subscription::*;
 pub use token::*;

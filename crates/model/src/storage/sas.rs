@@ -30,27 +30,16 @@ pub fn read_link_query(
     path: &str,
     expires: i64,
 ) -> Result<String, ExpiryOutOfRange> {
-    link_query(Resource::File, key, account, share, path, expires)
+    link_query(Resource::File, key, (account, share, path), expires, "")
 }
 
-/// The same for a file in a blob container.
-pub fn read_blob_query(
-    key: &[u8],
-    account: &str,
-    container: &str,
-    path: &str,
-    expires: i64,
-) -> Result<String, ExpiryOutOfRange> {
-    link_query(Resource::Blob, key, account, container, path, expires)
-}
-
-fn link_query(
+/// A link to a file of a share or a container, which ends with what stands behind `by` as well; nothing when it is empty.
+pub fn link_query(
     resource: Resource,
     key: &[u8],
-    account: &str,
-    share: &str,
-    path: &str,
+    (account, share, path): (&str, &str, &str),
     expires: i64,
+    by: &str,
 ) -> Result<String, ExpiryOutOfRange> {
     let expires = Timestamp::from_second(expires).map_err(|_| ExpiryOutOfRange { expires })?;
     let sas = Sas {
@@ -58,12 +47,14 @@ fn link_query(
         resource,
         permissions: "rl".to_owned(),
         expiry: expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        by: by.to_owned(),
         ..Sas::default()
     };
     let signature = hmac_base64(key, &sas.string_to_sign(account, share, path));
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+    let by = if by.is_empty() { String::new() } else { format!("&by={}", encode(by)) };
     Ok(format!(
-        "sv={MADE_VERSION}&sr={}&sig={}&se={}&sp=rl",
+        "sv={MADE_VERSION}&sr={}&sig={}&se={}&sp=rl{by}",
         resource.letter(),
         encode(&signature),
         // Dashes stay as the service wrote them.
@@ -119,6 +110,8 @@ pub struct Sas {
     pub addresses: String,
     pub protocols: String,
     pub overrides: Overrides,
+    /// Ours: for whom the server made the link, and until which revocation. Empty in links that clients made.
+    pub by: String,
     /// Empty in one that is yet to be signed.
     pub signature: String,
 }
@@ -178,6 +171,7 @@ impl Sas {
                 "sip" => &mut sas.addresses,
                 "spr" => &mut sas.protocols,
                 "sig" => &mut sas.signature,
+                "by" => &mut sas.by,
                 "rscc" => &mut sas.overrides.cache_control,
                 "rscd" => &mut sas.overrides.content_disposition,
                 "rsce" => &mut sas.overrides.content_encoding,
@@ -275,7 +269,7 @@ impl Sas {
             Resource::Share => format!("/file/{account}/{share}"),
             Resource::Blob => format!("/blob/{account}/{share}/{path}"),
         };
-        [
+        let text = [
             self.permissions.as_str(),
             &self.start,
             &self.expiry,
@@ -290,7 +284,9 @@ impl Sas {
             &self.overrides.content_language,
             &self.overrides.content_type,
         ]
-        .join("\n")
+        .join("\n");
+        // A line of its own, which no link of a client has: it can be neither added nor left out.
+        if self.by.is_empty() { text } else { format!("{text}\nby:{}", self.by) }
     }
 }
 

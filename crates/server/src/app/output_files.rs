@@ -85,8 +85,9 @@ impl App {
                 true => entry.name.clone(),
                 false => format!("{}/{}", directory.as_str(), entry.name),
             };
-            let link = if tree.is_container { sas::read_blob_query } else { sas::read_link_query };
-            let query = link(&key, account, share_name, &path, expires)
+            let resource = if tree.is_container { sas::Resource::Blob } else { sas::Resource::File };
+            // Whoever asked stands behind the link: it ends with what they logged in with.
+            let query = sas::link_query(resource, &key, (account, share_name, &path), expires, &self.caller.by)
                 .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
             let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &KEPT));
             let modified = Timestamp::from(entry.modified()).seconds() * 1000;

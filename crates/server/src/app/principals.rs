@@ -1,10 +1,12 @@
 //! Principals: who may call the API, and with which roles. Made, listed, given new passwords and deleted by owners only.
 //! A password is drawn here, shown once in the answer, and kept as a digest.
 
-use corro_model::arm::{Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
+use std::time::Duration;
+
+use corro_model::arm::{MAX_YEARS, Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
 use corro_model::ids::arm::{self, InWorkspace};
 use corro_model::rights::{self, Assignment, Right, Role, Scope};
-use corro_model::{ApiError, GroupKey, Secret};
+use corro_model::{ApiError, GroupKey, Secret, Timestamp};
 use corro_store::seal::{digest, random};
 use corro_store::{OperationGoal, OperationRecord, PrincipalRecord, State, Txn};
 use serde_json::json;
@@ -19,13 +21,18 @@ const MAX_SCOPES: usize = 100;
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub id: String,
+    /// The credential behind it, as [`tokens`](super::tokens) marks it; empty for the server.
+    pub by: String,
+    /// Unix seconds at which its token ends.
+    pub until: i64,
     pub assignments: Vec<Assignment>,
 }
 
 impl Caller {
     /// The server itself.
     pub fn server() -> Caller {
-        Caller { id: corro_store::SERVER.to_owned(), assignments: vec![everything()] }
+        let (id, by) = (corro_store::SERVER.to_owned(), String::new());
+        Caller { id, by, until: i64::MAX, assignments: vec![everything()] }
     }
 
     pub fn may(&self, right: Right, scope: &Scope) -> bool {
@@ -75,6 +82,11 @@ impl App {
         let scopes: Result<Vec<Scope>, _> =
             body.scopes.iter().map(|scope| Scope::parse(scope, &self.subscription)).collect();
         let scopes = scopes?;
+        if body.skip_assignment && !scopes.is_empty() {
+            let message = "scopes are given together with skipAssignment, which gives no role anywhere: leave one out";
+            return Err(ApiError::invalid("scopes", message));
+        }
+        // Whoever has no role is governed by the owners of the subscription.
         let scopes = if scopes.is_empty() { vec![Scope::Subscription] } else { scopes };
         if let Some(scope) = scopes.iter().find(|scope| !self.caller.may(Right::Admin, scope)) {
             let id = &self.caller.id;
@@ -85,11 +97,17 @@ impl App {
             return Err(ApiError::new(403, "AuthorizationFailed", message).about("scopes"));
         }
         let (app_id, password, created) = (guid(), new_password(), self.now());
+        let expires = body.years.map(|years| after_years(created, years)).transpose()?;
         let record = PrincipalRecord {
             name: name.clone(),
             secret_digest: digest(password.expose()),
             created,
-            assignments: scopes.into_iter().map(|scope| Assignment { role, scope }).collect(),
+            expires,
+            revocations: 0,
+            assignments: match body.skip_assignment {
+                true => Vec::new(),
+                false => scopes.into_iter().map(|scope| Assignment { role, scope }).collect(),
+            },
         };
         let id = app_id.clone();
         let commit = self.store.commit(move |txn| {
@@ -110,7 +128,7 @@ impl App {
             Ok(())
         });
         commit.await?;
-        Ok(PrincipalCredential { app_id, display_name: name, password, tenant: self.tenant.to_string() })
+        Ok(self.credential(app_id, name, password))
     }
 
     /// By app id or by name.
@@ -127,17 +145,38 @@ impl App {
     }
 
     /// A new password; tokens that were got with the old one end.
-    pub async fn reset_principal(&self, which: String) -> Result<PrincipalCredential, ApiError> {
-        let (password, tenant, caller) = (new_password(), self.tenant.to_string(), self.caller.clone());
+    pub async fn reset_principal(&self, which: String, years: Option<i64>) -> Result<PrincipalCredential, ApiError> {
+        let (password, caller) = (new_password(), self.caller.clone());
+        let expires = years.map(|years| after_years(self.now(), years)).transpose()?;
         let secret_digest = digest(password.expose());
         let commit = self.store.commit(move |txn| {
             let (app_id, record) = find(txn.state(), &caller, &which)?;
             refuse_administrator(&record)?;
-            txn.update::<PrincipalRecord>(&app_id, |record| record.secret_digest = secret_digest);
+            txn.update::<PrincipalRecord>(&app_id, |record| {
+                record.secret_digest = secret_digest;
+                record.expires = expires;
+            });
             Ok::<_, ApiError>((app_id, record.name))
         });
         let (app_id, display_name) = commit.await?;
-        Ok(PrincipalCredential { app_id, display_name, password, tenant })
+        Ok(self.credential(app_id, display_name, password))
+    }
+
+    fn credential(&self, app_id: String, display_name: String, password: Secret) -> PrincipalCredential {
+        let (name, tenant) = (format!("http://{display_name}"), self.tenant.to_string());
+        PrincipalCredential { app_id, display_name, name, password, tenant }
+    }
+
+    /// Ends everything that is logged in or open in its name, links that it was given included. Its password stays.
+    pub async fn revoke_tokens(&self, which: String) -> Result<(), ApiError> {
+        let caller = self.caller.clone();
+        let commit = self.store.commit(move |txn| {
+            let (app_id, _) = find(txn.state(), &caller, &which)?;
+            txn.update::<PrincipalRecord>(&app_id, |record| record.revocations += 1);
+            txn.note("principal.revoked", &app_id, json!({}));
+            Ok::<_, ApiError>(())
+        });
+        commit.await
     }
 
     /// `false` when there is none.
@@ -159,9 +198,12 @@ impl App {
         };
         Principal {
             app_id: id.to_owned(),
+            object_id: id.to_owned(),
             display_name: record.name.clone(),
+            service_principal_names: vec![id.to_owned(), format!("http://{}", record.name)],
             tenant: self.tenant.to_string(),
             created: record.created,
+            expires: record.expires,
             role_assignments: record.assignments.iter().map(assignment).collect(),
         }
     }
@@ -235,6 +277,14 @@ fn check_display_name(name: &str) -> Result<String, ApiError> {
         return Err(ApiError::invalid("displayName", message));
     }
     Ok(name.to_owned())
+}
+
+fn after_years(now: Timestamp, years: i64) -> Result<Timestamp, ApiError> {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600 + 6 * 3600);
+    match u32::try_from(years) {
+        Ok(years) if (1..=MAX_YEARS).contains(&i64::from(years)) => Ok(now.plus(YEAR * years)),
+        _ => Err(ApiError::invalid("years", format!("'{years}' is not a number of years from 1 to {MAX_YEARS}"))),
+    }
 }
 
 fn new_password() -> Secret {

@@ -24,25 +24,41 @@ struct Claims {
     /// The client id.
     appid: String,
     tid: String,
-    /// Which of the principal's passwords it was got with: a new password ends the tokens of the old one.
+    /// Which of the principal's passwords it was got with, and after which revocation: see [`mark`].
     #[serde(default)]
     cred: String,
     iat: i64,
     exp: i64,
 }
 
+/// Why there is no token.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoToken {
+    /// Id or secret.
+    Wrong,
+    /// The secret is right, and over.
+    Expired,
+}
+
 impl App {
-    /// A token for the principal, or `None` when id and secret do not fit.
-    pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Option<TokenResponse> {
+    /// A token for the principal with this id, or with this name behind `http://`.
+    pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Result<TokenResponse, NoToken> {
         let snapshot = self.snapshot();
+        let named = |record: &PrincipalRecord| client_id.strip_prefix("http://") == Some(record.name.as_str());
+        let by_name = || snapshot.principals.iter().find(|(_, record)| named(record)).map(|(id, _)| id.as_str());
+        let client_id = if client_id.starts_with("http://") { by_name().unwrap_or_default() } else { client_id };
         if !instance::verify(&snapshot, client_id, secret) {
-            return None;
+            return Err(NoToken::Wrong);
         }
-        let cred = password_mark(snapshot.principals.get(client_id)?);
+        let record = snapshot.principals.get(client_id).ok_or(NoToken::Wrong)?;
+        if !is_usable(record, self.now()) {
+            return Err(NoToken::Expired);
+        }
+        let cred = mark(record);
         let now = self.now().seconds();
         let claims =
             Claims { appid: client_id.to_owned(), tid: self.tenant.to_string(), cred, iat: now, exp: now + LIFETIME_S };
-        Some(TokenResponse {
+        Ok(TokenResponse {
             token_type: "Bearer".to_owned(),
             expires_in: LIFETIME_S.to_string(),
             expires_on: claims.exp.to_string(),
@@ -52,19 +68,32 @@ impl App {
         })
     }
 
-    /// Whom a token stands for; `None` when it is forged or expired, or its principal is gone or has a new password.
+    /// Whom a token stands for; `None` when it is forged or expired, or what it was got with is no longer good.
     pub fn caller_of(&self, token: &str) -> Option<Caller> {
         let claims = decode(&self.token_key, token, self.now())?;
         let snapshot = self.snapshot();
         let record = snapshot.principals.get(&claims.appid)?;
-        let current = password_mark(record) == claims.cred;
-        current.then(|| Caller { id: claims.appid, assignments: record.assignments.clone() })
+        let current = is_usable(record, self.now()) && mark(record) == claims.cred;
+        let by = format!("{}.{}", claims.appid, claims.cred);
+        current.then(|| Caller { id: claims.appid, by, until: claims.exp, assignments: record.assignments.clone() })
+    }
+
+    /// Is what was once marked so still good? Asked for links and for whatever is open.
+    pub fn stands(&self, by: &str) -> bool {
+        let Some((id, marked)) = by.rsplit_once('.') else { return false };
+        let snapshot = self.snapshot();
+        snapshot.principals.get(id).is_some_and(|record| is_usable(record, self.now()) && mark(record) == marked)
     }
 }
 
-/// Tells one password of a principal from the next, and nothing about either.
-fn password_mark(record: &PrincipalRecord) -> String {
-    digest(&record.secret_digest)[..16].to_owned()
+/// Tells one password of a principal from the next, and what was got before a revocation from what came after. Says
+/// nothing about either.
+fn mark(record: &PrincipalRecord) -> String {
+    digest(&format!("{} {}", record.secret_digest, record.revocations))[..16].to_owned()
+}
+
+fn is_usable(record: &PrincipalRecord, now: Timestamp) -> bool {
+    record.expires.is_none_or(|end| now < end)
 }
 
 fn encode(key: &[u8], claims: &Claims) -> String {

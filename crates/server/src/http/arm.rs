@@ -4,6 +4,7 @@
 mod governance;
 mod groups;
 mod storage;
+mod subscription;
 
 use std::time::Duration;
 
@@ -27,7 +28,16 @@ type Result<T> = std::result::Result<Answer<T>, ApiError>;
 
 pub fn routes() -> Router {
     Router::default()
-        .on(SubscriptionsList, groups::subscriptions)
+        .on(TenantsList, subscription::tenants)
+        .on(SubscriptionsList, subscription::list)
+        .on(SubscriptionsGet, subscription::get)
+        .on(LocationsList, subscription::locations)
+        .on(ProvidersList, subscription::providers)
+        .on(ProvidersGet, subscription::provider)
+        .on(ProvidersRegister, subscription::provider)
+        .on(ProvidersUnregister, subscription::unregister_provider)
+        .on(ResourcesList, subscription::resources)
+        .on(ResourcesListByGroup, subscription::resources)
         .on(GroupsCreate, groups::create_group)
         .on(GroupsGet, groups::get_group)
         .on(GroupsCheck, groups::check_group)
@@ -69,7 +79,6 @@ pub fn routes() -> Router {
         .on(JobsTerminate, terminate_job)
         .on(JobsListOutputFiles, list_output_files)
         .on(JobsListRemoteLogin, job_logins)
-        .on(ProvidersRegister, register_provider)
         .on(OperationsList, provider_actions)
         .on(UsagesList, list_usages)
         .on(OperationResult, operation_result)
@@ -79,6 +88,7 @@ pub fn routes() -> Router {
         .on(PrincipalsGet, governance::get_principal)
         .on(PrincipalsDelete, governance::delete_principal)
         .on(PrincipalsReset, governance::reset_principal)
+        .on(PrincipalsRevokeTokens, governance::revoke_tokens)
         .on(HistoryList, governance::history)
 }
 
@@ -251,21 +261,6 @@ async fn job_logins(app: App, call: Call<NoBody>) -> Result<Page<RemoteLoginInfo
 }
 
 // The provider itself
-
-async fn register_provider(app: App, call: Call<NoBody>) -> Result<Provider> {
-    const KNOWN: [&str; 3] = ["Microsoft.BatchAI", "Microsoft.Batch", "Microsoft.Storage"];
-    let given = call.param("provider");
-    let Some(namespace) = KNOWN.into_iter().find(|known| known.eq_ignore_ascii_case(&given)) else {
-        let message = format!("The resource namespace '{given}' is invalid: this server has {}", KNOWN.join(", "));
-        return Err(ApiError::new(404, "InvalidResourceNamespace", message));
-    };
-    Ok(Answer::Ok(Provider {
-        id: format!("/subscriptions/{}/providers/{namespace}", app.subscription),
-        namespace: namespace.to_owned(),
-        registration_state: "Registered".to_owned(),
-        resource_types: Vec::new(),
-    }))
-}
 
 async fn provider_actions(_app: App, _call: Call<NoBody>) -> Result<Page<ProviderOperation>> {
     Ok(Answer::Ok(Page::whole(provider_operations())))

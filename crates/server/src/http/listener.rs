@@ -3,8 +3,11 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,13 +18,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
 use super::files::OverTls;
+use super::standing::{Behalf, Seat, Standing};
 use crate::tls::Tls;
 
 const MAX_CONNECTIONS: usize = 4096;
@@ -35,6 +39,11 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Who answers what arrives. Clones share everything.
 pub trait Door: Clone + Send + Sync + 'static {
     fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+
+    /// Where it is known who uses which connection; where nothing can be revoked, nobody looks.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
 }
 
 /// Serves until `stop` turns true.
@@ -63,14 +72,16 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut
         let _ = stream.set_nodelay(true);
         let (door, tls, mut stop) = (door.clone(), tls.clone(), stop.clone());
         connections.spawn(async move {
-            let _held = (slot, place);
-            let Some(tls) = tls else { return converse(stream, peer, None, door, stop).await };
+            let seated = door.standing().seat();
+            let (_held, seat) = ((slot, place), seated.seat.clone());
+            let stream = Cuttable { stream, seat: seat.clone() };
+            let Some(tls) = tls else { return converse(stream, peer, None, door, stop, seat).await };
             let secured = tokio::select! {
                 secured = tokio::time::timeout(HANDSHAKE_DEADLINE, secure(stream, &tls)) => secured,
                 () = stopped(&mut stop) => return,
             };
             if let Ok(Some(stream)) = secured {
-                converse(stream, peer, Some(OverTls), door, stop).await;
+                converse(stream, peer, Some(OverTls), door, stop, seat).await;
             }
         });
     }
@@ -85,14 +96,18 @@ async fn converse<S, D: Door>(
     over_tls: Option<OverTls>,
     door: D,
     mut stop: watch::Receiver<bool>,
+    seat: Arc<Seat>,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let behalf = Behalf(seat.clone());
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let door = door.clone();
         let mut request = request.map(Body::new);
         // Links that are limited to addresses, or to TLS, are checked against these.
         request.extensions_mut().insert(ConnectInfo(peer));
+        behalf.0.clear();
+        request.extensions_mut().insert(behalf.clone());
         if let Some(over_tls) = over_tls {
             request.extensions_mut().insert(over_tls);
         }
@@ -108,6 +123,8 @@ async fn converse<S, D: Door>(
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => log_end(ended),
+        // What is in flight is dropped with the connection.
+        () = seat.cut() => tracing::info!(%peer, "a connection is cut: what its caller showed is no longer good"),
         () = stopped(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(SHUTDOWN_GRACE, connection).await;
@@ -115,10 +132,56 @@ async fn converse<S, D: Door>(
     }
 }
 
+/// A socket that, once cut, forgets what its client has not been sent yet.
+struct Cuttable {
+    stream: TcpStream,
+    seat: Arc<Seat>,
+}
+
+impl Drop for Cuttable {
+    fn drop(&mut self) {
+        if self.seat.is_cut() {
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Cuttable {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Cuttable {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
 /// The stream inside TLS; `None` when there is none to be had. Somebody who speaks plain HTTP is told what to do.
-async fn secure(mut stream: TcpStream, tls: &Tls) -> Option<TlsStream<TcpStream>> {
+async fn secure(mut stream: Cuttable, tls: &Tls) -> Option<TlsStream<Cuttable>> {
     let mut first = [0; 1];
-    let looks_like_http = stream.peek(&mut first).await.ok()? == 1 && first[0].is_ascii_uppercase();
+    let looks_like_http = stream.stream.peek(&mut first).await.ok()? == 1 && first[0].is_ascii_uppercase();
     if looks_like_http {
         let _ = stream.write_all(plain_answer().as_bytes()).await;
         let _ = stream.shutdown().await;

@@ -8,7 +8,9 @@ mod call;
 pub mod files;
 pub mod limits;
 mod listener;
+mod login;
 mod router;
+pub mod standing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,14 +20,12 @@ use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
-use corro_model::arm::{TOKEN_PATH, TokenError};
+use corro_model::ApiError;
 use corro_model::names::{NameOf, check_name};
 use corro_model::node::{
     CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, WHEELS_PATH, parse_bearer,
 };
 use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation};
-use corro_model::storage::query_pairs;
-use corro_model::{ApiError, Secret};
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
@@ -33,7 +33,9 @@ use tokio_util::io::ReaderStream;
 use self::answer::{error_response, json_response};
 use self::files::{AddressStyle, FileService};
 use self::limits::{Asker, Limits, Verdict};
+use self::login::Errand;
 use self::router::Router;
+use self::standing::{Behalf, Standing};
 use crate::app::App;
 use crate::app::audit::{Asked, Audit};
 use crate::app::principals::Caller;
@@ -54,6 +56,7 @@ pub struct Api {
     router: Arc<Router>,
     limits: Arc<Limits>,
     audit: Audit,
+    standing: Standing,
 }
 
 /// Why a request of the resource manager came to nothing, and who asked, as far as that is known.
@@ -73,6 +76,10 @@ impl Door for Api {
     async fn answer(&self, request: Request) -> Response {
         Api::answer(self, request).await
     }
+
+    fn standing(&self) -> Standing {
+        self.standing.clone()
+    }
 }
 
 /// A door behind which there are files and nothing else: whatever a request is for, it needs the key of an account or a
@@ -90,7 +97,7 @@ impl Door for FilesOnly {
 
 impl Api {
     pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<Limits>, audit: Audit) -> Self {
-        Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit }
+        Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit, standing: Standing::default() }
     }
 
     /// Answers any request there is.
@@ -102,7 +109,9 @@ impl Api {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let address = remote_address(&request);
         let answered = match (&method, path.as_str()) {
-            (&Method::POST, TOKEN_PATH) => self.as_stranger(&address, self.token(request, &address)).await,
+            (_, path) if let Some(errand) = Errand::find(path) => {
+                self.as_stranger(&address, self.log_in(errand, request, &address)).await
+            }
             (&Method::POST, JOIN_PATH) => self.as_stranger(&address, self.join(request)).await,
             // Nodes that come back after a restart come all at once, so only those without a good credential are counted.
             (&Method::GET, CONNECT_PATH) => match self.connect(request).await {
@@ -183,6 +192,10 @@ impl Api {
                 });
             }
         };
+        // Who reads is cut off with the token; what is changed stands, so it is also answered.
+        if let (&Method::GET, Some(behalf)) = (request.method(), request.extensions().get::<Behalf>()) {
+            behalf.of_principal(&caller.by, caller.until);
+        }
         let id = caller.id.clone();
         let (asker, header): (Asker, _) = match *request.method() {
             Method::GET | Method::HEAD => (Asker::Reads(id.clone()), "x-ms-ratelimit-remaining-subscription-reads"),
@@ -212,31 +225,6 @@ impl Api {
             let message = "The access token is not valid or has expired: log in again.";
             ApiError::new(401, "ExpiredAuthenticationToken", message)
         })
-    }
-
-    /// OAuth2 client credentials. Public: the secret is in the body.
-    async fn token(&self, request: Request, address: &str) -> Result<Response, ApiError> {
-        let body = call::read_body(request.into_body(), 16 * 1024).await?;
-        let form: Vec<(String, String)> = query_pairs(&String::from_utf8_lossy(&body)).collect();
-        let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
-        let client = field("client_id");
-        let refused = |error: &str, description: &str| {
-            // The id may be anything, also a secret in the wrong field: told only when it is somebody's.
-            let tried = Some(client).filter(|id| self.app.snapshot().principals.contains_key(*id));
-            let (method, path) = ("POST", TOKEN_PATH);
-            let asked = Asked { caller: None, address, method, path, status: 401, code: error, tried };
-            self.audit.note(&self.app.store, &asked);
-            let body = TokenError { error: error.to_owned(), error_description: description.to_owned() };
-            Ok(json_response(StatusCode::UNAUTHORIZED, &body))
-        };
-        if field("grant_type") != "client_credentials" {
-            return refused("unsupported_grant_type", "Only grant_type=client_credentials is supported");
-        }
-        let secret = Secret::new(field("client_secret"));
-        match self.app.issue_token(client, &secret, field("resource")) {
-            Some(token) => Ok(json_response(StatusCode::OK, &token)),
-            None => refused("invalid_client", "The client id or secret is wrong"),
-        }
     }
 
     /// An agent trades its join token for an identity; 204 when no cluster wants a node now.

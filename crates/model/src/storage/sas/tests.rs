@@ -64,6 +64,20 @@ fn a_made_link_has_the_services_order_and_opens_one_file() {
 }
 
 #[test]
+fn a_link_made_for_somebody_says_so_under_its_signature() {
+    let file = ("acc", "myshare", "out put/stdout.txt");
+    let link = link_query(Resource::File, &key(), file, EXPIRES, "some-app.mark").expect("a time");
+    assert_eq!(parse(&link).by, "some-app.mark");
+    let opens = |link: &str| check(link, file.1, file.2, EXPIRES - 1, PLAIN);
+    assert_eq!(opens(&link), Ok(()));
+    let stripped = link.split("&by=").next().expect("a beginning");
+    assert_eq!(opens(stripped), Err(Refused::Signature));
+    assert_eq!(opens(&format!("{stripped}&by=other%2Dapp%2Emark")), Err(Refused::Signature));
+    // Nor can one that is nobody's be given an owner.
+    assert_eq!(opens(&format!("{LINK}&by=some%2Dapp%2Emark")), Err(Refused::Signature));
+}
+
+#[test]
 fn a_share_link_covers_every_path_but_keeps_its_limits() {
     let start = 1_528_329_600; // 2018-06-07T00:00:00Z
     let from = |address: &str, over_tls| Bearer { address: Some(address.parse().expect("an address")), over_tls };

@@ -28,7 +28,13 @@ pub async fn delete_principal(app: App, call: Call<NoBody>) -> Result<NoBody> {
 }
 
 pub async fn reset_principal(app: App, call: Call<NoBody>) -> Result<PrincipalCredential> {
-    Ok(Answer::Ok(app.reset_principal(call.param("principal")).await?))
+    let years = call.query("years").map(|_| call.number("years", 1, 1..=MAX_YEARS)).transpose()?;
+    Ok(Answer::Ok(app.reset_principal(call.param("principal"), years).await?))
+}
+
+pub async fn revoke_tokens(app: App, call: Call<NoBody>) -> Result<NoBody> {
+    app.revoke_tokens(call.param("principal")).await?;
+    Ok(Answer::Done)
 }
 
 // History

@@ -1,4 +1,4 @@
-//! Subscriptions and groups, with the filter of their list. Only the table in `arm` leads here.
+//! Groups, with the filter of their list. Only the table in `arm` leads here.
 
 use corro_model::ApiError;
 use corro_model::arm::*;
@@ -9,16 +9,6 @@ use super::{POLL_PATIENCE, Result, operation_by_location};
 use crate::app::App;
 use crate::http::answer::{Answer, Poll};
 use crate::http::call::Call;
-
-pub async fn subscriptions(app: App, _call: Call<NoBody>) -> Result<Page<Subscription>> {
-    let subscription = Subscription {
-        id: format!("/subscriptions/{}", app.subscription),
-        subscription_id: app.subscription.to_string(),
-        display_name: SUBSCRIPTION_NAME.to_owned(),
-        state: "Enabled".to_owned(),
-    };
-    Ok(Answer::Ok(Page::whole(vec![subscription])))
-}
 
 pub async fn create_group(app: App, call: Call<GroupCreateParameters>) -> Result<Group> {
     let (group, created) = app.create_group(call.param("group"), call.body).await?;
@@ -56,7 +46,7 @@ fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>
 }
 
 /// `NAME eq 'VALUE'` at the beginning of `text`: the value, and what follows it.
-fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
+pub(super) fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
     let text =
         text.trim_start().strip_prefix(name)?.trim_start().strip_prefix("eq")?.trim_start().strip_prefix('\'')?;
     let (mut value, mut rest) = (String::new(), text);

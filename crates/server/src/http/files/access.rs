@@ -15,6 +15,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::app::instance::hex;
+use crate::http::standing::key_mark;
 
 /// How far the date of a signed request may be from our clock, as the service has it.
 const MAX_SKEW_SECONDS: i64 = 15 * 60;
@@ -94,6 +95,35 @@ pub(super) fn check_link(
     })
 }
 
+/// The account's keys as marks, and which of them the request's link is signed with: what is open ends with that key.
+pub(super) struct Signers {
+    marks: Vec<u64>,
+    of_link: usize,
+}
+
+impl Signers {
+    pub fn of(call: &Call, keys: &[Vec<u8>], now: i64) -> Self {
+        let signed = |key: &&Vec<u8>| match (AccountSas::from_query(&call.raw_query), Sas::from_query(&call.raw_query))
+        {
+            (Some(Ok(sas)), _) => sas.check(&[key], &call.account, call.bearer(), now).is_ok(),
+            (None, Some(Ok(sas))) => call.target.as_ref().is_ok_and(|target| {
+                sas.check_signature(&[key], &call.account, &target.share, target.path.as_str()).is_ok()
+            }),
+            _ => false,
+        };
+        let is_link = call.behalf.is_some() && !call.headers.contains_key("authorization");
+        // Without a good signature nobody is let in, and this one is never asked for.
+        let of_link = if is_link { keys.iter().position(|key| signed(&key)).unwrap_or(0) } else { 0 };
+        Signers { marks: keys.iter().map(|key| key_mark(key)).collect(), of_link }
+    }
+
+    /// The key that stands behind what was let in.
+    pub fn mark(&self, access: &Access) -> u64 {
+        let key = if let Access::Owner(key) = access { *key } else { self.of_link };
+        self.marks.get(key).copied().unwrap_or_default()
+    }
+}
+
 /// Signed for a person and not by the account: such links name that person's object.
 fn is_by_user(query: &str) -> bool {
     corro_model::storage::query_pairs(query).any(|(name, _)| name == "skoid")
@@ -155,6 +185,14 @@ impl Access {
             Access::Owner(key) => format!("key:{account}/key{}", key + 1),
             Access::Link(sas) => link(&sas.signature),
             Access::AccountLink(sas) => link(&sas.signature),
+        }
+    }
+
+    /// For whom this server made the link, if it did.
+    pub fn by(&self) -> Option<&str> {
+        match self {
+            Access::Link(sas) if !sas.by.is_empty() => Some(&sas.by),
+            _ => None,
         }
     }
 

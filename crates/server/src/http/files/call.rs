@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, request::Parts};
 use percent_encoding::percent_decode_str;
 
 use super::{AddressStyle, OverTls, refusal::Refusal};
+use crate::http::standing::Behalf;
 
 pub(super) struct Call {
     pub account: String,
@@ -29,6 +30,8 @@ pub(super) struct Call {
     pub over_tls: bool,
     /// The host said that the blob service is meant.
     pub of_blobs: bool,
+    /// Where to say who asks, on a connection that is watched.
+    pub behalf: Option<Behalf>,
     parameters: Vec<(String, String)>,
 }
 
@@ -84,6 +87,7 @@ impl Call {
         let target = Target::parse(&raw_path, style, account);
         let target = if trims { target.and_then(Target::without_trailing_dots) } else { target };
         Call {
+            behalf: parts.extensions.get::<Behalf>().cloned(),
             account: account.to_owned(),
             target,
             version: version.unwrap_or(DEFAULT_VERSION).to_owned(),

@@ -70,6 +70,11 @@ pub use self::ledger::{Ledger, Line};
 pub trait AccountKeys: Send + Sync + 'static {
     /// The decoded keys of an account; None when there is no such account.
     fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>>;
+
+    /// Whether the one a link was made for may still use it. Where nobody makes such links, nobody may.
+    fn stands(&self, _by: &str) -> bool {
+        false
+    }
 }
 
 /// How the account was named in the request.
@@ -203,7 +208,9 @@ impl FileService {
     /// up what an account may be asked.
     async fn admit(&self, call: &Call) -> Result<Access, Refusal> {
         let now = (self.0.now)();
-        let admitted = access::authenticate(call, self.0.keys.keys(&call.account), now);
+        let keys = self.0.keys.keys(&call.account);
+        let signers = access::Signers::of(call, keys.as_deref().unwrap_or_default(), now);
+        let admitted = access::authenticate(call, keys, now);
         let access = match admitted {
             Ok(Admission::Access(access)) => Ok(access),
             Ok(Admission::ByPolicy(sas)) => {
@@ -212,6 +219,13 @@ impl FileService {
             }
             Err(refusal) => Err(refusal),
         };
+        let access = access.and_then(|access| match access.by() {
+            Some(by) if !self.0.keys.stands(by) => Err(Refusal::revoked()),
+            _ => Ok(access),
+        });
+        if let (Ok(access), Some(behalf)) = (&access, &call.behalf) {
+            behalf.of_key(&call.account, signers.mark(access), access.by().unwrap_or_default());
+        }
         if access.is_err() {
             self.count(Asker::Stranger(call.from()), "without a valid signature from this address")?;
         }

@@ -32,6 +32,11 @@ impl Refusal {
         Self::new("AuthenticationFailed")
     }
 
+    /// A link that was made for somebody whose login was ended since.
+    pub fn revoked() -> Self {
+        Self::authentication().saying("The one this link was made for is not logged in any more. Ask for a new link.")
+    }
+
     pub fn internal() -> Self {
         Self::new("InternalError")
     }

@@ -85,6 +85,9 @@ async fn check_link(
             access::under_policy(*sas, policy.as_ref(), call.bearer(), now).map_err(|_| refused())?
         }
     };
+    if access.by().is_some_and(|by| !service.keys.stands(by)) {
+        return Err(refused());
+    }
     let operation = match permission {
         Permission::Read => Operation::ReadFile,
         _ => Operation::SetFile,

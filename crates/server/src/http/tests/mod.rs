@@ -11,6 +11,7 @@ mod references;
 mod refusals;
 mod rights;
 mod shapes;
+mod standing;
 
 use std::sync::Arc;
 

@@ -1,0 +1,198 @@
+//! The login door: tokens for those who show a client id and its secret, on endpoints in the shape of the retired
+//! directory's, and the public documents that its clients read on the way there. Nobody gets a token without a secret: also
+//! the clients' managed identity, which shows none on a virtual machine, has to bring one here.
+
+mod documents;
+mod wanted;
+
+use axum::extract::Request;
+use axum::response::Response;
+use corro_model::arm::{IDENTITY_PATH, LoginDoor, METADATA_PATH, TokenError, TokenResponseV2};
+use corro_model::storage::query_pairs;
+use corro_model::{ApiError, Timestamp};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+
+use self::wanted::{Wanted, Way};
+use super::Api;
+use super::answer::json_response;
+use super::call::{base_url, read_body};
+use crate::app::audit::Asked;
+use crate::app::guid;
+use crate::app::tokens::{LIFETIME_S, NoToken};
+
+/// The authorities that every client has by name; a tenant's id is one, too.
+const AUTHORITIES: [&str; 3] = ["adfs", "common", "organizations"];
+
+/// What a path at this door asks for.
+pub enum Errand {
+    Below { authority: String, door: LoginDoor },
+    Identity,
+    Metadata,
+}
+
+/// Why there is no token: the protocol's word, the directory's number, and what it means.
+#[derive(Debug, PartialEq)]
+pub struct Refusal {
+    status: StatusCode,
+    error: &'static str,
+    code: u32,
+    text: String,
+}
+
+impl Refusal {
+    fn bad(error: &'static str, code: u32, text: impl Into<String>) -> Self {
+        Refusal { status: StatusCode::BAD_REQUEST, error, code, text: text.into() }
+    }
+
+    fn unauthorized(code: u32, text: &str) -> Self {
+        Refusal { status: StatusCode::UNAUTHORIZED, error: "invalid_client", code, text: text.to_owned() }
+    }
+
+    fn body(&self, correlation: String, now: Timestamp) -> TokenError {
+        let (trace, time) = (guid(), now.to_string().replace('T', " "));
+        let time = time.split_once('.').map_or(time.clone(), |(seconds, _)| format!("{seconds}Z"));
+        let ids = format!("Trace ID: {trace}\r\nCorrelation ID: {correlation}\r\nTimestamp: {time}");
+        TokenError {
+            error: self.error.to_owned(),
+            error_description: format!("AADSTS{}: {}\r\n{ids}", self.code, self.text),
+            error_codes: vec![self.code],
+            timestamp: time,
+            trace_id: trace,
+            correlation_id: correlation,
+        }
+    }
+}
+
+impl Errand {
+    pub fn find(path: &str) -> Option<Errand> {
+        match path.trim_end_matches('/') {
+            IDENTITY_PATH => Some(Errand::Identity),
+            METADATA_PATH => Some(Errand::Metadata),
+            path => {
+                let (authority, door) = LoginDoor::parse(path)?;
+                Some(Errand::Below { authority: authority.to_owned(), door })
+            }
+        }
+    }
+}
+
+impl Api {
+    pub(super) async fn log_in(&self, errand: Errand, request: Request, address: &str) -> Result<Response, ApiError> {
+        let (parts, body) = request.into_parts();
+        let method = &parts.method;
+        let way = match &errand {
+            Errand::Metadata if method == Method::GET => return Ok(self.metadata(&parts)),
+            Errand::Identity if matches!(*method, Method::GET | Method::POST) => Way::Identity,
+            Errand::Below { authority, door } => {
+                if !self.is_authority(authority) {
+                    let text = format!("Tenant '{authority}' not found. This server's tenant is shown by its owner.");
+                    return Ok(self.refuse(&parts, address, None, Refusal::bad("invalid_request", 90002, text)));
+                }
+                match (door, method) {
+                    (LoginDoor::Token { v2: false }, &Method::POST) => Way::First,
+                    (LoginDoor::Token { v2: true }, &Method::POST) => Way::Second,
+                    (LoginDoor::DeviceCode, &Method::POST) | (LoginDoor::Authorize, &Method::GET | &Method::POST) => {
+                        let text = "Nobody logs in with a browser or a code here: use a service principal, 'az login --service-principal'";
+                        return Ok(self.refuse(
+                            &parts,
+                            address,
+                            None,
+                            Refusal::bad("unauthorized_client", 700016, text),
+                        ));
+                    }
+                    (LoginDoor::InstanceDiscovery, &Method::GET) => return Ok(self.discovery(&parts, address)),
+                    (LoginDoor::OpenIdConfiguration { v2 }, &Method::GET) => {
+                        let document = documents::open_id(&base_url(&parts), authority, &self.app.tenant, *v2);
+                        return Ok(json_response(StatusCode::OK, &document));
+                    }
+                    // Tokens are signed with a key that the server alone has: nobody else can check them, or need to.
+                    (LoginDoor::Keys, &Method::GET) => {
+                        return Ok(json_response(StatusCode::OK, &serde_json::json!({"keys": []})));
+                    }
+                    _ => return Err(not_possible(&parts)),
+                }
+            }
+            _ => return Err(not_possible(&parts)),
+        };
+        let body = read_body(body, 16 * 1024).await?;
+        let form = String::from_utf8_lossy(&body);
+        Ok(match wanted::read(way, &form, parts.uri.query().unwrap_or_default(), &parts.headers) {
+            Ok(wanted) => self.token(&parts, address, way, wanted),
+            Err(refusal) => self.refuse(&parts, address, None, refusal),
+        })
+    }
+
+    fn token(&self, parts: &Parts, address: &str, way: Way, wanted: Wanted) -> Response {
+        let Wanted { client_id, secret, resource } = wanted;
+        match (self.app.issue_token(&client_id, &secret, &resource), way) {
+            (Ok(token), Way::First | Way::Identity) => json_response(StatusCode::OK, &token),
+            (Ok(token), Way::Second) => {
+                let (token_type, access_token) = (token.token_type, token.access_token);
+                let (expires_in, ext_expires_in) = (LIFETIME_S, LIFETIME_S);
+                let token = TokenResponseV2 { token_type, expires_in, ext_expires_in, access_token };
+                json_response(StatusCode::OK, &token)
+            }
+            // Not told apart for strangers: who there is is nobody's business.
+            (Err(NoToken::Wrong), _) => {
+                let refusal = Refusal::unauthorized(7000215, "The client id or secret is wrong");
+                self.refuse(parts, address, Some(&client_id), refusal)
+            }
+            (Err(NoToken::Expired), _) => {
+                let text = "The secret has expired: an owner makes a new one with 'corro ad sp reset-credentials'";
+                self.refuse(parts, address, Some(&client_id), Refusal::unauthorized(7000222, text))
+            }
+        }
+    }
+
+    /// Says no, and notes it.
+    fn refuse(&self, parts: &Parts, address: &str, client: Option<&str>, refusal: Refusal) -> Response {
+        // The id may be anything, also a secret in the wrong field: told only when it is somebody's.
+        let tried = client.filter(|id| self.app.snapshot().principals.contains_key(*id));
+        let (method, path, status) = (parts.method.as_str(), parts.uri.path(), refusal.status.as_u16());
+        let asked = Asked { caller: None, address, method, path, status, code: refusal.error, tried };
+        self.audit.note(&self.app.store, &asked);
+        json_response(refusal.status, &refusal.body(correlation_of(&parts.headers), self.app.now()))
+    }
+
+    fn is_authority(&self, name: &str) -> bool {
+        let mut known = AUTHORITIES.into_iter().chain([&*self.app.tenant]);
+        known.any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// Which authorities this one vouches for: itself.
+    fn discovery(&self, parts: &Parts, address: &str) -> Response {
+        let query = parts.uri.query().unwrap_or_default();
+        let asked = query_pairs(query).find(|(name, _)| name == "authorization_endpoint").map(|(_, value)| value);
+        let authority = asked.as_deref().and_then(|asked| documents::authority_in(asked, &base_url(parts)));
+        match authority.filter(|authority| self.is_authority(authority)) {
+            Some(authority) => {
+                let v2 = asked.as_deref().is_some_and(|asked| asked.contains("/v2.0/"));
+                json_response(StatusCode::OK, &documents::instance(&base_url(parts), authority, v2))
+            }
+            None => {
+                let text = "Unknown or invalid instance: authorization_endpoint is not an address of this server";
+                self.refuse(parts, address, None, Refusal::bad("invalid_instance", 50049, text))
+            }
+        }
+    }
+
+    fn metadata(&self, parts: &Parts) -> Response {
+        let query = parts.uri.query().unwrap_or_default();
+        let version = query_pairs(query).find(|(name, _)| name.eq_ignore_ascii_case("api-version"));
+        let version = version.map_or(String::new(), |(_, version)| version);
+        let document = documents::metadata(&base_url(parts), &self.app.tenant, &version);
+        json_response(StatusCode::OK, &document)
+    }
+}
+
+fn not_possible(parts: &Parts) -> ApiError {
+    ApiError::new(405, "MethodNotAllowed", format!("{} is not possible on '{}'", parts.method, parts.uri.path()))
+}
+
+/// The client's own id for the request, when it sent one.
+fn correlation_of(headers: &HeaderMap) -> String {
+    let sent = headers.get("client-request-id").and_then(|value| value.to_str().ok());
+    let sent = sent.and_then(|text| uuid::Uuid::parse_str(text).ok());
+    sent.map_or_else(guid, |id| id.to_string())
+}

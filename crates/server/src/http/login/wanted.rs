@@ -1,0 +1,159 @@
+//! Who asks for a token, and with which secret: in the form, as HTTP Basic, or in the headers of a managed identity. Pure.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use corro_model::Secret;
+use corro_model::storage::query_pairs;
+use http::{HeaderMap, header};
+
+use super::Refusal;
+
+/// Which protocol is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// `/oauth2/token` of an authority: names a resource.
+    First,
+    /// `/oauth2/v2.0/token`: names a scope.
+    Second,
+    /// A managed identity's: no grant is named.
+    Identity,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Wanted {
+    pub client_id: String,
+    pub secret: Secret,
+    pub resource: String,
+}
+
+/// Headers in which clients on App Service show what their environment holds; ours is `ID:SECRET`.
+const IDENTITY_HEADERS: [&str; 2] = ["secret", "x-identity-header"];
+
+pub fn read(way: Way, form: &str, query: &str, headers: &HeaderMap) -> Result<Wanted, Refusal> {
+    // A secret in a query would be in every log on the way: there only the resource may be.
+    let form: Vec<(String, String)> = query_pairs(form).collect();
+    let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+    match way {
+        Way::Identity => {
+            let Some((client_id, secret)) = basic(headers).or_else(|| in_headers(headers)) else {
+                let text = "A managed identity needs the id and secret of a service principal here: set MSI_ENDPOINT to http://ID:SECRET@HOST/oauth2/token, or MSI_SECRET to ID:SECRET";
+                return Err(Refusal::unauthorized(7000218, text));
+            };
+            let asked: Vec<(String, String)> = query_pairs(query).collect();
+            let either = |name: &str| {
+                let in_query = asked.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+                if field(name).is_empty() { in_query } else { field(name) }.to_owned()
+            };
+            let others = ["client_id", "object_id", "msi_res_id", "mi_res_id"].map(either);
+            if others.iter().any(|other| !other.is_empty() && !other.eq_ignore_ascii_case(&client_id)) {
+                return Err(Refusal::bad("invalid_request", 700016, "Identity not found"));
+            }
+            Ok(Wanted { client_id, secret, resource: either("resource") })
+        }
+        Way::First | Way::Second => {
+            match field("grant_type") {
+                "client_credentials" => {}
+                "" => return Err(missing("grant_type")),
+                other => {
+                    let text = format!("The grant type '{other}' is not supported: use client_credentials");
+                    return Err(Refusal::bad("unsupported_grant_type", 70003, text));
+                }
+            }
+            let (client_id, secret) = match basic(headers) {
+                Some(shown) => shown,
+                None if field("client_id").is_empty() => return Err(missing("client_id")),
+                None if !field("client_assertion").is_empty() => {
+                    let text = "Certificates are not supported: use a client_secret";
+                    return Err(Refusal::unauthorized(700027, text));
+                }
+                None if field("client_secret").is_empty() => {
+                    let text = "The request's body must contain 'client_secret'";
+                    return Err(Refusal::unauthorized(7000218, text));
+                }
+                None => (field("client_id").to_owned(), Secret::new(field("client_secret"))),
+            };
+            if way == Way::First {
+                return Ok(Wanted { client_id, secret, resource: field("resource").to_owned() });
+            }
+            let scopes = field("scope").split_whitespace();
+            // Libraries add these of their own.
+            let mut scopes = scopes.filter(|scope| !["openid", "profile", "offline_access"].contains(scope));
+            let Some(scope) = scopes.next() else { return Err(missing("scope")) };
+            match (scope.strip_suffix("/.default"), scopes.next()) {
+                (Some(resource), None) => Ok(Wanted { client_id, secret, resource: resource.to_owned() }),
+                _ => {
+                    let text = format!("The scope '{}' is not valid: use RESOURCE/.default", field("scope"));
+                    Err(Refusal::bad("invalid_scope", 1002012, text))
+                }
+            }
+        }
+    }
+}
+
+fn missing(field: &str) -> Refusal {
+    let text = format!("The request body must contain the following parameter: '{field}'");
+    Refusal::bad("invalid_request", 900144, text)
+}
+
+fn basic(headers: &HeaderMap) -> Option<(String, Secret)> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, shown) = value.split_once(' ')?;
+    let shown = STANDARD.decode(shown.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("Basic"))?;
+    pair(&String::from_utf8(shown).ok()?)
+}
+
+fn in_headers(headers: &HeaderMap) -> Option<(String, Secret)> {
+    IDENTITY_HEADERS.into_iter().find_map(|name| pair(headers.get(name)?.to_str().ok()?))
+}
+
+fn pair(text: &str) -> Option<(String, Secret)> {
+    let (id, secret) = text.rsplit_once(':')?;
+    (!id.is_empty() && !secret.is_empty()).then(|| (id.to_owned(), Secret::new(secret)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
+        of.iter().map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value"))).collect()
+    }
+
+    #[test]
+    fn id_and_secret_are_found_where_clients_put_them() {
+        let found = |way, form: &str, query: &str, shown: &[(&'static str, &str)]| match read(
+            way,
+            form,
+            query,
+            &headers(shown),
+        ) {
+            Ok(Wanted { client_id, secret, resource }) => format!("{client_id} {} {resource}", secret.expose()),
+            Err(refusal) => format!("{} {} {}", refusal.status.as_u16(), refusal.error, refusal.code),
+        };
+        let grant = "grant_type=client_credentials";
+        let basic = [("authorization", "Basic aWQ6czNjcmV0")]; // id:s3cret
+        for (way, form, query, shown, expected) in [
+            (Way::First, format!("{grant}&client_id=id&client_secret=s%2B&resource=r"), "", &[][..], "id s+ r"),
+            (Way::First, format!("{grant}&resource=r"), "", &basic, "id s3cret r"),
+            (Way::First, grant.to_owned(), "", &[], "400 invalid_request 900144"),
+            (Way::First, format!("{grant}&client_id=id"), "client_secret=s", &[], "401 invalid_client 7000218"),
+            (Way::First, format!("{grant}&client_id=id&client_assertion=x"), "", &[], "401 invalid_client 700027"),
+            (Way::First, String::new(), "", &basic, "400 invalid_request 900144"),
+            (Way::First, "grant_type=password&client_id=id".to_owned(), "", &[], "400 unsupported_grant_type 70003"),
+            (Way::Second, format!("{grant}&scope=https%3A%2F%2Fh%2F.default"), "", &basic, "id s3cret https://h"),
+            (Way::Second, format!("{grant}&scope=h%2F.default+openid"), "", &basic, "id s3cret h"),
+            (Way::Second, format!("{grant}&scope=h%2Fread"), "", &basic, "400 invalid_scope 1002012"),
+            (Way::Second, grant.to_owned(), "", &basic, "400 invalid_request 900144"),
+            // A managed identity shows its secret, too, and not in the query.
+            (Way::Identity, "resource=r".to_owned(), "", &basic, "id s3cret r"),
+            (Way::Identity, String::new(), "resource=r", &[("secret", "http://name:s")], "http://name s r"),
+            (Way::Identity, String::new(), "resource=r", &[("x-identity-header", "id:s")], "id s r"),
+            (Way::Identity, "resource=r".to_owned(), "", &[("metadata", "true")], "401 invalid_client 7000218"),
+            (Way::Identity, "client_id=id&client_secret=s".to_owned(), "", &[], "401 invalid_client 7000218"),
+            (Way::Identity, "resource=r&client_id=ID".to_owned(), "", &basic, "id s3cret r"),
+            (Way::Identity, "resource=r&msi_res_id=other".to_owned(), "", &basic, "400 invalid_request 700016"),
+        ] {
+            assert_eq!(found(way, &form, query, shown), expected, "{way:?} {form} {query} {shown:?}");
+        }
+    }
+}
