@@ -84,7 +84,7 @@ fn tokens() {
         (format!("grant_type=client_credentials&client_id={id}&client_secret=wrong"), "invalid_client"),
         (format!("grant_type=client_credentials&client_id=nobody&client_secret={secret}"), "invalid_client"),
         (format!("grant_type=password&client_id={id}&client_secret={secret}"), "unsupported_grant_type"),
-        (String::new(), "unsupported_grant_type"),
+        (String::new(), "invalid_request"),
     ] {
         let refused = ask(&form);
         assert!(matches!(refused.status, 400 | 401), "{refused}");

@@ -66,6 +66,11 @@ impl Router {
         self
     }
 
+    #[cfg(test)]
+    pub fn ids(&self) -> Vec<&'static str> {
+        self.routes.iter().map(|route| route.id).collect()
+    }
+
     /// The answer, and the id of the operation that gave it.
     pub async fn dispatch(&self, app: &App, request: Request) -> Result<(&'static str, Response), ApiError> {
         let (parts, body) = request.into_parts();

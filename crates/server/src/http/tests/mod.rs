@@ -5,6 +5,7 @@
 mod accounts;
 mod audit;
 mod file_lines;
+mod login;
 mod outputs;
 mod pages;
 mod references;

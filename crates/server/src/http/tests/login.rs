@@ -1,0 +1,245 @@
+//! The login door, as its clients come to it: endpoints of both kinds, the documents on the way, refusals in the
+//! directory's form, and how logins end.
+
+use axum::body::Body;
+use axum::extract::Request;
+use corro_model::ops::ALL;
+use corro_store::PrincipalRecord;
+use http::header;
+use serde_json::{Value, json};
+
+use super::{Answer, Bench};
+
+struct Client {
+    id: String,
+    secret: String,
+}
+
+impl Client {
+    fn form(&self) -> String {
+        format!("grant_type=client_credentials&client_id={}&client_secret={}", self.id, self.secret)
+    }
+
+    fn basic(&self) -> String {
+        use base64::Engine;
+        let text = format!("{}:{}", self.id, self.secret);
+        format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
+    }
+}
+
+impl Bench {
+    async fn client(&self, body: Value) -> Client {
+        let path = format!("{}/providers/Corro/principals", self.subscription());
+        let made = self.ask("POST", &path, body).await.is(200).body;
+        let text = |name: &str| made[name].as_str().expect("text").to_owned();
+        Client { id: text("appId"), secret: text("password") }
+    }
+
+    async fn knock(&self, method: &str, target: &str, headers: &[(&str, &str)], form: String) -> Answer {
+        let request = Request::builder().method(method).uri(target).header(header::HOST, "box:8470");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        self.send(request.body(Body::from(form)).expect("a request")).await
+    }
+}
+
+#[track_caller]
+fn opens(answer: Answer) -> String {
+    answer.is(200).body["access_token"].as_str().expect("a token").to_owned()
+}
+
+/// It must be refused in the directory's form.
+#[track_caller]
+fn refused(answer: Answer, status: u16, error: &str, code: u32) {
+    let body = &answer.body;
+    assert_eq!((answer.status, body["error"].as_str()), (status, Some(error)), "{answer:?}");
+    let description = body["error_description"].as_str().expect("a description");
+    assert!(description.starts_with(&format!("AADSTS{code}: ")), "{description}");
+    for (name, field) in
+        [("Trace ID: ", "trace_id"), ("Correlation ID: ", "correlation_id"), ("Timestamp: ", "timestamp")]
+    {
+        let told = body[field].as_str().expect("text");
+        assert!(!told.is_empty() && description.contains(&format!("{name}{told}")), "{description}");
+    }
+    assert_eq!(body["error_codes"], json!([code]));
+}
+
+#[tokio::test]
+async fn every_way_in_that_clients_know_asks_for_a_secret() {
+    let bench = &Bench::new().await;
+    let alice = bench.client(json!({"displayName": "alice", "role": "Reader"})).await;
+    let (form, basic, tenant) = (alice.form(), alice.basic(), bench.app.tenant.to_string());
+    let groups = format!("{}/resourceGroups", bench.subscription());
+    for authority in ["adfs", "common", "organizations", &tenant, &tenant.to_uppercase()] {
+        let first = format!("/{authority}/oauth2/token?api-version=1.0");
+        let token = opens(bench.knock("POST", &first, &[], format!("{form}&resource=x")).await);
+        bench.ask_as(&token, "GET", &groups, Value::Null).await.is(200);
+        let second = format!("/{authority}/oauth2/v2.0/token");
+        let scoped = format!("{form}&scope=https%3A%2F%2Fbox%2F.default");
+        let answer = bench.knock("POST", &second, &[], scoped).await;
+        assert_eq!((&answer.body["expires_in"], &answer.body["resource"]), (&json!(3600), &Value::Null));
+        opens(answer);
+    }
+    let grant = "grant_type=client_credentials&resource=x".to_owned();
+    opens(bench.knock("POST", "/adfs/oauth2/token", &[("authorization", &basic)], grant).await);
+    let by_name = Client { id: "http%3A%2F%2Falice".to_owned(), secret: alice.secret.clone() };
+    opens(bench.knock("POST", "/adfs/oauth2/token", &[], by_name.form()).await);
+
+    // The managed identity's.
+    let resource = || "resource=x".to_owned();
+    let metadata = ("metadata", "true");
+    let identity = bench.knock("POST", "/oauth2/token", &[metadata, ("authorization", &basic)], resource()).await;
+    assert_eq!(identity.body["resource"], "x");
+    opens(identity);
+    let header = format!("{}:{}", alice.id, alice.secret);
+    let app_service = "/oauth2/token/?resource=x&api-version=2017-09-01";
+    opens(bench.knock("GET", app_service, &[("secret", &header)], String::new()).await);
+    let none = bench.knock("POST", "/oauth2/token", &[metadata], resource()).await;
+    refused(none, 401, "invalid_client", 7000218);
+    let wrong = format!("{}:wrong", alice.id);
+    refused(
+        bench.knock("GET", app_service, &[("secret", &wrong)], String::new()).await,
+        401,
+        "invalid_client",
+        7000215,
+    );
+}
+
+#[tokio::test]
+async fn refusals_are_the_directorys_and_tell_nothing_of_who_there_is() {
+    let bench = &Bench::new().await;
+    let alice = bench.client(json!({"displayName": "alice", "role": "Reader"})).await;
+    let ask = |target: &'static str, form: String| bench.knock("POST", target, &[], form);
+    let wrong = Client { id: alice.id.clone(), secret: "wrong".to_owned() };
+    refused(ask("/adfs/oauth2/token", wrong.form()).await, 401, "invalid_client", 7000215);
+    let nobody = Client { id: "nobody".to_owned(), secret: "wrong".to_owned() };
+    refused(ask("/adfs/oauth2/token", nobody.form()).await, 401, "invalid_client", 7000215);
+    let nameless = Client { id: "http%3A%2F%2F".to_owned(), secret: "wrong".to_owned() };
+    refused(ask("/adfs/oauth2/token", nameless.form()).await, 401, "invalid_client", 7000215);
+    let password = "grant_type=password&username=a&password=b&client_id=c".to_owned();
+    refused(ask("/adfs/oauth2/token", password).await, 400, "unsupported_grant_type", 70003);
+    refused(ask("/adfs/oauth2/token", String::new()).await, 400, "invalid_request", 900144);
+    refused(ask("/adfs/oauth2/devicecode", String::new()).await, 400, "unauthorized_client", 700016);
+    refused(ask("/some-tenant/oauth2/token", alice.form()).await, 400, "invalid_request", 90002);
+    refused(ask("/adfs/oauth2/v2.0/token", alice.form()).await, 400, "invalid_request", 900144);
+    let authorize = bench.knock("GET", "/adfs/oauth2/authorize?response_type=code", &[], String::new()).await;
+    refused(authorize, 400, "unauthorized_client", 700016);
+    bench.knock("GET", "/adfs/oauth2/token", &[], String::new()).await.is(405);
+    let id = "10546a8d-e7c5-4824-b726-3b6a600a7305";
+    let told = bench.knock("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
+    assert_eq!(told.body["correlation_id"], id);
+}
+
+#[tokio::test]
+async fn documents_on_the_way_to_a_token_are_public_and_lead_to_this_server() {
+    let bench = &Bench::new().await;
+    let get = |target: String| async move { bench.knock("GET", &target, &[], String::new()).await };
+    let tenant = bench.app.tenant.to_string();
+    let document = get(format!("/{tenant}/v2.0/.well-known/openid-configuration")).await.is(200).body;
+    assert_eq!(document["token_endpoint"], format!("http://box:8470/{tenant}/oauth2/v2.0/token"));
+    get("/adfs/.well-known/openid-configuration".to_owned()).await.is(200);
+    assert_eq!(get(format!("/{tenant}/discovery/keys")).await.is(200).body, json!({"keys": []}));
+    let instance =
+        |endpoint: &str| format!("/common/discovery/instance?api-version=1.1&authorization_endpoint={endpoint}");
+    let known = get(instance("https%3A%2F%2Fbox%3A8470%2Fadfs%2Foauth2%2Fauthorize")).await.is(200).body;
+    assert_eq!(known["tenant_discovery_endpoint"], "http://box:8470/adfs/.well-known/openid-configuration");
+    for other in ["https%3A%2F%2Fevil%2Fadfs%2Fx", "https%3A%2F%2Fbox%3A8470%2Fother-tenant%2Fx", ""] {
+        refused(get(instance(other)).await, 400, "invalid_instance", 50049);
+    }
+    let endpoints = get("/metadata/endpoints?api-version=2015-01-01".to_owned()).await.is(200).body;
+    assert_eq!(endpoints["authentication"]["loginEndpoint"], "http://box:8470/adfs");
+}
+
+#[tokio::test]
+async fn a_login_ends_when_it_is_revoked_and_when_its_password_is_over() {
+    let bench = &Bench::new().await;
+    let alice = bench.client(json!({"displayName": "alice", "role": "Reader", "years": 1})).await;
+    let log_in = || bench.knock("POST", "/adfs/oauth2/token", &[], alice.form());
+    let groups = format!("{}/resourceGroups", bench.subscription());
+    let principal = format!("{}/providers/Corro/principals/alice", bench.subscription());
+    let old = opens(log_in().await);
+    bench.ask_as(&old, "GET", &groups, Value::Null).await.is(200);
+    bench.ask("POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(200);
+    bench.ask_as(&old, "GET", &groups, Value::Null).await.is(401);
+    let new = opens(log_in().await);
+    bench.ask_as(&new, "GET", &groups, Value::Null).await.is(200);
+    // Whoever may not see it cannot end it either.
+    bench.ask_as(&new, "POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(403);
+    bench.ask("POST", &principal.replace("alice", "nobody/revokeTokens"), Value::Null).await.is(404);
+    // One's own, too: the answer comes, the next one does not.
+    bench.ask("POST", &principal.replace("alice", "administrator/revokeTokens"), Value::Null).await.is(200);
+    bench.ask("GET", &groups, Value::Null).await.is(401);
+
+    let id = alice.id.clone();
+    let past = bench.app.now();
+    let ended = bench.app.store.commit(move |txn| {
+        txn.update::<PrincipalRecord>(&id, |record| {
+            assert!(record.expires.is_some_and(|end| end > past));
+            record.expires = Some(past);
+        });
+        Ok::<_, corro_model::ApiError>(())
+    });
+    ended.await.expect("committed");
+    bench.ask_as(&new, "GET", &groups, Value::Null).await.is(401);
+    refused(log_in().await, 401, "invalid_client", 7000222);
+}
+
+#[tokio::test]
+async fn principals_without_a_role_see_that_there_is_a_subscription() {
+    let bench = &Bench::new().await;
+    bench.furnish("g", "w").await;
+    let client = bench.client(json!({"displayName": "guest", "role": "Reader", "skipAssignment": true})).await;
+    let token = opens(bench.knock("POST", "/adfs/oauth2/token", &[], client.form()).await);
+    let subscription = bench.subscription();
+    for path in
+        ["/tenants".to_owned(), "/subscriptions".to_owned(), subscription.clone(), format!("{subscription}/locations")]
+    {
+        bench.ask_as(&token, "GET", &path, Value::Null).await.is(200);
+    }
+    for path in [bench.group("g"), format!("{subscription}/resourceGroups"), format!("{subscription}/resources")] {
+        bench.ask_as(&token, "GET", &path, Value::Null).await.refused(403, "AuthorizationFailed");
+    }
+    let principals = format!("{subscription}/providers/Corro/principals");
+    let both = json!({"displayName": "x", "role": "Reader", "skipAssignment": true, "scopes": [bench.group("g")]});
+    bench.ask("POST", &principals, both).await.is(400);
+    let years = json!({"displayName": "x", "role": "Reader", "years": 1000});
+    bench.ask("POST", &principals, years).await.is(400);
+}
+
+#[tokio::test]
+async fn what_surrounds_resources_is_listed() {
+    let bench = &Bench::new().await;
+    bench.furnish("g", "w").await;
+    bench.account("g", "someaccount").await;
+    bench.ask("PUT", &bench.group("h"), json!({"location": "mylab"})).await.is(201);
+    let subscription = bench.subscription();
+    let get = |below: String| {
+        let path = format!("{subscription}{below}");
+        async move { bench.ask("GET", &path, Value::Null).await.is(200).body }
+    };
+    let names = |list: &Value, field: &str| -> Vec<String> {
+        let items = list["value"].as_array().expect("a list");
+        items.iter().map(|item| item[field].as_str().expect("text").to_owned()).collect()
+    };
+    let regions = names(&get("/locations".to_owned()).await, "name");
+    assert!(regions.contains(&"eastus".to_owned()) && regions.contains(&"mylab".to_owned()), "{regions:?}");
+    let providers = names(&get("/providers".to_owned()).await, "namespace");
+    assert!(providers.contains(&"Microsoft.BatchAI".to_owned()), "{providers:?}");
+    let shown = get("/providers/microsoft.batchai".to_owned()).await;
+    assert_eq!(shown["resourceTypes"][0]["apiVersions"], json!(["2018-05-01"]));
+    bench.ask("POST", &format!("{subscription}/providers/microsoft.batchai/unregister"), Value::Null).await.is(409);
+    assert_eq!(names(&get("/resources".to_owned()).await, "name"), ["w", "someaccount"]);
+    assert_eq!(names(&get("/resourceGroups/g/resources".to_owned()).await, "name"), ["w", "someaccount"]);
+    let filter = "/resources?$filter=resourceType%20eq%20'Microsoft.Storage%2FstorageAccounts'";
+    assert_eq!(names(&get(filter.to_owned()).await, "name"), ["someaccount"]);
+    assert_eq!(get("/resources?$filter=resourceGroup%20eq%20'h'".to_owned()).await["value"], json!([]));
+}
+
+/// A path that nobody wrote a right for cannot be reached: operations and routes are the same, and each has one.
+#[test]
+fn every_operation_has_a_route_and_no_route_is_outside_of_the_operations() {
+    let mut routes = crate::http::arm::routes().ids();
+    let mut operations: Vec<&str> = ALL.iter().map(|(id, ..)| *id).collect();
+    routes.sort_unstable();
+    operations.sort_unstable();
+    assert_eq!(routes, operations);
+}
