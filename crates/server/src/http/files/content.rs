@@ -15,7 +15,7 @@ use super::{
     refusal::Refusal,
     reply,
     shares::reserve,
-    smb::Smb,
+    smb::{self, Shown, Smb},
     xml,
 };
 
@@ -103,6 +103,7 @@ pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
     let said = about::of(call)?;
     let only_length = len.is_some() && !about::says_content(call);
     let mut smb = if only_metadata { Smb::default() } else { Smb::of(call, Kind::File)? };
+    let preserves = call.header("x-ms-file-last-write-time").is_some_and(|word| word.eq_ignore_ascii_case("preserve"));
     // Who takes the read-only attribute away may not be kept from it by it.
     let guard = Guard::of(call, (context.service.now)())?.ignoring_read_only(len.is_none());
     let described = context
@@ -113,7 +114,15 @@ pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
             permissions::resolve(&mut smb, shares, place)?;
             if let Some(len) = len {
                 reserve(&share, &place.path, len)?;
+                let (before, kept) = share.describe(&place.path)?;
                 share.resize(&place.path, len)?;
+                if preserves {
+                    let written = Shown::of(&before, &kept).written;
+                    share.note_properties(&place.path, |kept, stat| {
+                        smb::preserve_written(kept, &written, stat);
+                        Ok::<_, Refusal>(())
+                    })?;
+                }
             }
             if !only_length || smb != Smb::default() {
                 share.change_properties_at(&place.path, |kept, before, at| {

@@ -19,13 +19,22 @@ pub(super) struct Refusal {
     length: Option<u64>,
     /// For 503: when to come again.
     wait: Duration,
+    /// The header that is missing or wrong.
+    header: Option<&'static str>,
     /// For the log only.
     cause: Option<String>,
 }
 
 impl Refusal {
     pub fn new(code: &'static str) -> Self {
-        Refusal { code, message: Cow::Borrowed(row(code).1), length: None, wait: Duration::ZERO, cause: None }
+        Refusal {
+            code,
+            message: Cow::Borrowed(row(code).1),
+            length: None,
+            wait: Duration::ZERO,
+            header: None,
+            cause: None,
+        }
     }
 
     pub fn authentication() -> Self {
@@ -43,11 +52,13 @@ impl Refusal {
 
     /// The header has a value that cannot be used.
     pub fn header(name: &'static str) -> Self {
-        Self::new("InvalidHeaderValue").saying(format!("The value of the header {name} is not one that can be used."))
+        let refusal = Refusal { header: Some(name), ..Self::new("InvalidHeaderValue") };
+        refusal.saying(format!("The value of the header {name} is not one that can be used."))
     }
 
     pub fn missing_header(name: &'static str) -> Self {
-        Self::new("MissingRequiredHeader").saying(format!("The request needs the header {name}."))
+        let refusal = Refusal { header: Some(name), ..Self::new("MissingRequiredHeader") };
+        refusal.saying(format!("The request needs the header {name}."))
     }
 
     pub fn range_beyond(length: u64) -> Self {
@@ -105,8 +116,9 @@ impl Refusal {
     }
 
     fn document(&self, call: &Call, now: i64) -> String {
+        let header = self.header.map(|name| format!("<HeaderName>{name}</HeaderName>")).unwrap_or_default();
         format!(
-            "{}<Error><Code>{}</Code><Message>{}\nRequestId:{}\nTime:{}</Message></Error>",
+            "{}<Error><Code>{}</Code><Message>{}\nRequestId:{}\nTime:{}</Message>{header}</Error>",
             xml::DECLARATION,
             self.code,
             xml::escape(&self.message),

@@ -41,6 +41,8 @@ async fn attributes_and_times_are_kept_until_somebody_writes() {
     let range = [NEW, ("x-ms-write", "update"), ("x-ms-range", "bytes=0-2"), ("x-ms-file-last-write-time", "preserve")];
     check(&bench.send("PUT", "/share/f?comp=range", &range, "abc").await, &expected[2..3]);
     check(&head().await, &expected[..3]);
+    let resize = [NEW, ("x-ms-content-length", "5"), ("x-ms-file-last-write-time", "preserve")];
+    check(&bench.send("PUT", "/share/f?comp=properties", &resize, "").await, &expected[..3]);
     // A job that writes has written last.
     fs::write(bench.host().join("f"), "job").expect("written");
     assert_ne!(head().await.header("x-ms-file-last-write-time"), LONG_AGO);
