@@ -63,6 +63,8 @@ pub(super) fn snapshot_named(query: &str, parameter: &str) -> Result<Option<Snap
 const DEFAULT_VERSION: &str = "2018-03-28";
 /// From this version on, answers about files and directories carry their SMB properties.
 const SMB_VERSION: &str = "2019-02-02";
+/// From this version on, names that XML cannot say are written encoded.
+const ENCODED_VERSION: &str = "2021-12-02";
 
 impl Call {
     /// Where the request comes from, in one spelling.
@@ -139,6 +141,11 @@ impl Call {
 
     pub fn bearer(&self) -> Bearer {
         Bearer { address: self.address, over_tls: self.over_tls }
+    }
+
+    /// Whether listings may have names that are written encoded.
+    pub fn encodes_names(&self) -> bool {
+        self.version.as_str() >= ENCODED_VERSION
     }
 
     pub fn speaks_smb(&self) -> bool {

@@ -68,21 +68,27 @@ pub(super) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
 pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
     let call = context.call;
     let limit = page_limit(call)?;
-    let (prefix, marker) = (call.parameter("prefix").to_owned(), call.parameter("marker").to_owned());
+    let marker = call.parameter("marker");
+    let (from, prefix) = xml::marked(marker);
+    let prefix = prefix.unwrap_or_else(|| call.parameter("prefix").to_owned());
     let asked_prefix = prefix.clone();
-    let asked_marker = marker.clone();
     let details = xml::Details::of(call.parameter("include"), flag(call, "x-ms-file-extended-info")?);
     let described = details.is_kept_beside();
     let (page, stat) = context
         .on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let request = PageRequest { prefix: &prefix, from: &marker, limit: limit.effective, described };
+            let request = PageRequest { prefix: &prefix, from: &from, limit: limit.effective, described };
             let page = share.list_page(&place.path, request)?;
             Ok((page, share.stat_dir(&place.path)?))
         })
         .await?;
-    let asked =
-        xml::Asked { endpoint: &call.endpoint, prefix: &asked_prefix, marker: &asked_marker, limit: limit.asked };
+    let asked = xml::Asked {
+        endpoint: &call.endpoint,
+        prefix: &asked_prefix,
+        marker,
+        limit: limit.asked,
+        encodes: call.encodes_names(),
+    };
     let place = xml::Directory { share: &context.share, path: context.path.as_str(), stat: &stat };
     let xml = xml::directory(&asked, place, &page, details);
     let mut response = reply::document(xml);

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use corro_shares::{Difference, Entry, Kind, Page, Properties, Stat, TreeEntry};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::{
     about::metadata_of,
@@ -20,6 +21,8 @@ pub(super) struct Asked<'a> {
     pub prefix: &'a str,
     pub marker: &'a str,
     pub limit: Option<usize>,
+    /// The reader knows names that are written encoded, because XML cannot say them.
+    pub encodes: bool,
 }
 
 pub(super) fn shares(
@@ -124,11 +127,13 @@ pub(super) fn directory(asked: &Asked, directory: Directory<'_>, page: &Page, de
         let _ = write!(xml, "<DirectoryId>{}</DirectoryId>", directory.stat.id);
     }
     xml.push_str("<Entries>");
-    for entry in &page.entries {
+    // To others such a name would be another one.
+    for entry in page.entries.iter().filter(|entry| asked.encodes || can_be_said(&entry.name)) {
         entry_xml(&mut xml, entry, details);
     }
     xml.push_str("</Entries>");
-    finish(xml, page.next.as_deref())
+    let next = page.next.as_deref().map(|name| marker_of(name, asked));
+    finish(xml, next.as_deref())
 }
 
 /// The service counts whole GiB; newer clients read bytes.
@@ -160,7 +165,8 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
     if details.ids {
         let _ = write!(xml, "<FileId>{}</FileId>", entry.stat.id);
     }
-    let _ = write!(xml, "<Name>{}</Name><Properties>", escape(&entry.name));
+    push_name(xml, "Name", &entry.name);
+    xml.push_str("<Properties>");
     if entry.kind() == Kind::File {
         let _ = write!(xml, "<Content-Length>{}</Content-Length>", entry.len());
     }
@@ -190,8 +196,12 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
 
 fn echo(xml: &mut String, asked: &Asked) {
     for (element, value) in [("Prefix", asked.prefix), ("Marker", asked.marker)] {
-        if !value.is_empty() {
-            let _ = write!(xml, "<{element}>{}</{element}>", escape(value));
+        match value.is_empty() {
+            true => {}
+            false if asked.encodes => push_name(xml, element, value),
+            false => {
+                let _ = write!(xml, "<{element}>{}</{element}>", escape(value));
+            }
         }
     }
     if let Some(limit) = asked.limit {
@@ -210,8 +220,44 @@ fn finish(mut xml: String, next: Option<&str>) -> String {
     xml
 }
 
-/// Text for elements and attributes. Characters that XML cannot say at all become U+FFFD; names in
-/// shares have none, but prefixes and messages repeat what was asked.
+/// A name, encoded if it must be.
+fn push_name(xml: &mut String, element: &str, name: &str) {
+    let _ = match can_be_said(name) {
+        true => write!(xml, "<{element}>{}</{element}>", escape(name)),
+        false => {
+            let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
+            write!(xml, "<{element} Encoded=\"true\">{encoded}</{element}>")
+        }
+    };
+}
+
+/// Where the next page begins: a name, or, when that does not do, a slash, which is in no name, before name and prefix.
+/// The SDKs of these versions repeat the prefix wrongly when they ask for the next page, so the marker carries it.
+fn marker_of(name: &str, asked: &Asked) -> String {
+    match can_be_said(name) && (asked.prefix.is_empty() || !asked.encodes) {
+        true => name.to_owned(),
+        false => {
+            let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+            format!("/{}/{}", encode(name), encode(asked.prefix))
+        }
+    }
+}
+
+/// The name that a marker stands for, and the prefix if it carries one.
+pub(super) fn marked(marker: &str) -> (String, Option<String>) {
+    let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    match marker.strip_prefix('/').and_then(|both| both.split_once('/')) {
+        Some((name, prefix)) => (decode(name), Some(decode(prefix))),
+        None => (marker.to_owned(), None),
+    }
+}
+
+fn can_be_said(text: &str) -> bool {
+    !text.contains(|c| matches!(c, '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}'))
+}
+
+/// Text for elements and attributes. Characters that XML cannot say at all become U+FFFD: prefixes and messages repeat
+/// what was asked.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
