@@ -156,6 +156,7 @@ operations! {
     ResourcesListByGroup "Resources_ListByResourceGroup" Get group!("/resources"), GROUPS_VERSION, NoBody => Page<GenericResource>;
 
     GroupsCreate "ResourceGroups_CreateOrUpdate" Put group!(""), GROUPS_VERSION, GroupCreateParameters => Group;
+    GroupsUpdate "ResourceGroups_Update" Patch group!(""), GROUPS_VERSION, GroupUpdateParameters => Group;
     GroupsGet "ResourceGroups_Get" Get group!(""), GROUPS_VERSION, NoBody => Group;
     GroupsCheck "ResourceGroups_CheckExistence" Head group!(""), GROUPS_VERSION, NoBody => NoBody;
     GroupsList "ResourceGroups_List" Get sub!("/resourceGroups"), GROUPS_VERSION, NoBody => Page<Group>;
@@ -163,6 +164,7 @@ operations! {
     GroupOperation "ResourceGroups_OperationResult" Get sub!("/operationresults/{operation}"), GROUPS_VERSION, NoBody => NoBody;
 
     AccountsCreate "StorageAccounts_Create" Put sto!("/{account}"), STORAGE_VERSION, AccountCreateParameters => StorageAccount;
+    AccountsUpdate "StorageAccounts_Update" Patch sto!("/{account}"), STORAGE_VERSION, AccountUpdateParameters => StorageAccount;
     AccountsGet "StorageAccounts_GetProperties" Get sto!("/{account}"), STORAGE_VERSION, NoBody => StorageAccount;
     AccountsListByGroup "StorageAccounts_ListByResourceGroup" Get sto!(""), STORAGE_VERSION, NoBody => Page<StorageAccount>;
     AccountsList "StorageAccounts_List" Get sub!("/providers/Microsoft.Storage/storageAccounts"), STORAGE_VERSION, NoBody => Page<StorageAccount>;
@@ -170,6 +172,9 @@ operations! {
     AccountsRegenerateKey "StorageAccounts_RegenerateKey" Post sto!("/{account}/regenerateKey"), STORAGE_VERSION, RegenerateKeyRequest => AccountKeys;
     AccountsDelete "StorageAccounts_Delete" Delete sto!("/{account}"), STORAGE_VERSION, NoBody => NoBody;
     AccountsCheckName "StorageAccounts_CheckNameAvailability" Post sub!("/providers/Microsoft.Storage/checkNameAvailability"), STORAGE_VERSION, NameAvailabilityRequest => NameAvailability;
+    StorageUsages "Usages_ListByLocation" Get sub!("/providers/Microsoft.Storage/locations/{location}/usages"), STORAGE_VERSION, NoBody => Page<Usage>;
+    /// As clients asked before there was one limit a region.
+    StorageUsagesEverywhere "Usages_ListEverywhere" Get sub!("/providers/Microsoft.Storage/usages"), STORAGE_VERSION, NoBody => Page<Usage>;
 
     WorkspacesCreate "Workspaces_Create" Put ws!(""), BATCHAI_VERSION, WorkspaceCreateParameters => Workspace;
     WorkspacesUpdate "Workspaces_Update" Patch ws!(""), BATCHAI_VERSION, WorkspaceUpdateParameters => Workspace;

@@ -15,6 +15,9 @@ use crate::progress::Spinner;
 use crate::prompt;
 use crate::session::{GlobalArgs, Session, setting};
 
+mod update;
+mod wait;
+
 #[derive(Args, Debug)]
 pub struct GroupArgs {
     #[command(subcommand)]
@@ -28,6 +31,8 @@ enum GroupCommand {
     /// Make a resource group, the box that holds everything of one project
     #[command(after_help = "Example:\n  corro group create --name batchai.horovod --location eastus")]
     Create(CreateArgs),
+    /// Change the labels of a resource group
+    Update(update::UpdateArgs),
     /// Show a resource group
     Show(NameArgs),
     /// List the resource groups
@@ -37,6 +42,9 @@ enum GroupCommand {
     /// Delete a resource group and everything in it, shares included
     #[command(after_help = "Example:\n  corro group delete --name batchai.horovod --yes")]
     Delete(DeleteArgs),
+    /// Wait until a resource group is there, or gone
+    #[command(after_help = "Example:\n  corro group wait --name batchai.horovod --deleted")]
+    Wait(wait::WaitArgs),
 }
 
 #[derive(Args, Debug)]
@@ -91,6 +99,8 @@ pub async fn run(args: GroupArgs) -> Result<(), Failure> {
             session.print_value(&exists.into())
         }
         GroupCommand::Delete(args) => delete(&session, args).await,
+        GroupCommand::Update(args) => update::run(&session, args).await,
+        GroupCommand::Wait(args) => wait::run(&session, args).await,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::prompt;
 use crate::session::{Session, setting};
 
 mod create;
+mod update;
 
 #[derive(Subcommand, Debug)]
 pub enum AccountCommand {
@@ -26,6 +27,10 @@ pub enum AccountCommand {
         after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount \\\n      -l eastus --sku Standard_LRS"
     )]
     Create(Box<create::CreateArgs>),
+    /// Change a storage account
+    Update(Box<update::UpdateArgs>),
+    /// Say how many storage accounts a region has, and may have
+    ShowUsage(update::UsageArgs),
     /// Show a storage account
     Show(Chosen<NameArgs>),
     /// List the storage accounts of a group, or all of them
@@ -62,6 +67,19 @@ pub struct NameArgs {
 impl Names for NameArgs {
     fn names(&self) -> Vec<Name<'_>> {
         vec![("group", GROUP_FLAG, self.resource_group.as_deref()), ("account", NAME_FLAG, self.name.as_deref())]
+    }
+}
+
+impl NameArgs {
+    /// A name alone says enough, since no other account has it: the group is looked up.
+    async fn in_its_group(mut self, session: &Session) -> Result<Self, Failure> {
+        let named = self.resource_group.is_some() || setting("defaults", "group").is_some();
+        let Some(name) = self.name.as_deref().filter(|_| !named) else { return Ok(self) };
+        let accounts: Vec<StorageAccount> = session.client()?.list::<AccountsList, _>(&[], &[]).await?;
+        let found = accounts.iter().find(|account| account.name == name);
+        let found = found.ok_or_else(|| Failure::usage(format!("Storage account '{name}' not found.")))?;
+        self.resource_group = Some(Target::of_id::<AccountsGet>("--name", &found.id)?.name("group").to_owned());
+        Ok(self)
     }
 }
 
@@ -109,6 +127,8 @@ pub struct ConnectionArgs {
 pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failure> {
     match command {
         AccountCommand::Create(args) => create::run(session, *args).await,
+        AccountCommand::Update(args) => update::run(session, *args).await,
+        AccountCommand::ShowUsage(args) => update::show_usage(session, args).await,
         AccountCommand::Show(args) => show(session, args).await,
         AccountCommand::List(args) => list(session, args).await,
         AccountCommand::Delete(args) => delete(session, args).await,
@@ -120,10 +140,11 @@ pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failu
         }
         AccountCommand::ShowConnectionString(args) => show_connection_string(session, args).await,
         AccountCommand::Keys(KeysCommand::List(args)) => {
+            let args = args.in_its_group(session).await?;
             session.print(Shape::StorageAccountKey, None, &keys(session, &args.target()?).await?.keys)
         }
         AccountCommand::Keys(KeysCommand::Renew(args)) => {
-            let target = args.account.target()?;
+            let target = args.account.in_its_group(session).await?.target()?;
             let request = RegenerateKeyRequest { key_name: format!("key{}", key_idx(&args.key) + 1) };
             let keys = session.client()?.call::<AccountsRegenerateKey>(&target.values(), &[], &request).await;
             session.print(Shape::StorageAccountKey, None, &keys.map_err(|error| target.failure(error))?.keys)
@@ -133,7 +154,8 @@ pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failu
 
 async fn show(session: &Session, args: Chosen<NameArgs>) -> Result<(), Failure> {
     let mut found = Vec::new();
-    for target in Target::all::<AccountsGet>(&args.ids, &args.named.names())? {
+    let named = args.named.in_its_group(session).await?;
+    for target in Target::all::<AccountsGet>(&args.ids, &named.names())? {
         let account = session.client()?.get::<AccountsGet>(&target.values()).await;
         found.push(account.map_err(|error| target.failure_of_show(error))?);
     }
@@ -152,7 +174,8 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
 }
 
 async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), Failure> {
-    let targets = Target::all::<AccountsGet>(&args.chosen.ids, &args.chosen.named.names())?;
+    let named = args.chosen.named.in_its_group(session).await?;
+    let targets = Target::all::<AccountsGet>(&args.chosen.ids, &named.names())?;
     let names: Vec<&str> = targets.iter().map(|target| target.name("account")).collect();
     let loss = format!("This deletes every share, container and file of {}.", names.join(", "));
     prompt::confirm_loss(args.yes, Some(&loss))?;
@@ -168,7 +191,7 @@ async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), Failur
 }
 
 async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Result<(), Failure> {
-    let target = args.account.target()?;
+    let target = args.account.in_its_group(session).await?.target()?;
     let account = session.client()?.get::<AccountsGet>(&target.values()).await;
     let account = account.map_err(|error| target.failure_of_show(error))?;
     let keys = keys(session, &target).await?;

@@ -11,6 +11,13 @@ pub struct GroupCreateParameters {
     pub tags: Option<Tags>,
 }
 
+/// What may change on a group that is there. Without tags, nothing does.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GroupUpdateParameters {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Tags>,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Group {
     pub id: String,

@@ -30,6 +30,30 @@ pub struct AccountCreateProperties {
     pub settings: AccountSettings,
 }
 
+/// What is to be changed; the rest stays as it is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AccountUpdateParameters {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sku: Option<AccountSku>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Tags>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<AccountIdentity>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub properties: Option<AccountUpdateProperties>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountUpdateProperties {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supports_https_traffic_only: Option<bool>,
+    #[serde(flatten)]
+    pub settings: AccountSettings,
+}
+
 /// What an account is told and tells again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

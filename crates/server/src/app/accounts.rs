@@ -3,7 +3,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_model::arm::*;
-use corro_model::names::{NameOf, check_location, check_name};
+use corro_model::batchai::{Usage, UsageName};
+use corro_model::names::{NameOf, check_location, check_name, region};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
 use corro_store::seal::random;
 use corro_store::{AccountRecord, OperationGoal, State};
@@ -13,6 +14,8 @@ use super::groups::living_group;
 use super::workspaces::{elsewhere, group_name};
 use super::{App, operations};
 
+/// What the service allowed in a region: told, and not held anybody to.
+const MAX_ACCOUNTS: i64 = 250;
 const KINDS: [&str; 3] = ["Storage", "StorageV2", "BlobStorage"];
 const SKUS: [&str; 5] = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"];
 
@@ -28,18 +31,10 @@ impl App {
         check_name(NameOf::StorageAccount, &name)?;
         let sku = one_of("sku.name", "a storage SKU", &SKUS, &body.sku.name)?;
         let kind = one_of("kind", "a kind of account", &KINDS, &body.kind)?;
-        let https_only = body.properties.as_ref().is_some_and(|properties| properties.supports_https_traffic_only);
-        if https_only && !base_url.starts_with("https://") {
-            let message = "this server speaks plain http: leave supportsHttpsTrafficOnly out, or start it with --tls";
-            return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
-        }
         let properties = body.properties.unwrap_or_default();
+        check_https_only(properties.supports_https_traffic_only, &base_url)?;
         let location = check_location(&body.location)?;
-        let identity = body.identity.map(|identity| AccountIdentity {
-            principal_id: Some(uuid::Uuid::new_v4().to_string()),
-            tenant_id: Some(self.tenant.to_string()),
-            ..identity
-        });
+        let identity = body.identity.map(|identity| self.account_identity(identity));
         let (app, now) = (self.clone(), self.now());
         let keys = [(); 2].map(|()| self.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>())));
         let commit = self.store.commit(move |txn| {
@@ -75,6 +70,60 @@ impl App {
             Ok(answer)
         });
         commit.await
+    }
+
+    /// Changes what the body names and leaves the rest.
+    pub async fn update_account(
+        &self,
+        group: String,
+        name: String,
+        body: AccountUpdateParameters,
+        base_url: String,
+    ) -> Result<StorageAccount, ApiError> {
+        let sku = body.sku.map(|sku| one_of("sku.name", "a storage SKU", &SKUS, &sku.name)).transpose()?;
+        let kind = body.kind.map(|kind| one_of("kind", "a kind of account", &KINDS, &kind)).transpose()?;
+        let properties = body.properties.unwrap_or_default();
+        check_https_only(properties.supports_https_traffic_only == Some(true), &base_url)?;
+        let identity = body.identity.map(|identity| self.account_identity(identity));
+        let app = self.clone();
+        let commit = self.store.commit(move |txn| {
+            let mut record = find_account(txn.state(), &group, &name)?;
+            if record.deleting {
+                return Err(being_deleted(&name));
+            }
+            let (old, new) = (record.settings, properties.settings);
+            record.kind = kind.unwrap_or(record.kind);
+            let settings = AccountSettings {
+                access_tier: new.access_tier.or(old.access_tier),
+                custom_domain: new.custom_domain.or(old.custom_domain),
+                encryption: new.encryption.or(old.encryption),
+                network_rules: new.network_rules.or(old.network_rules),
+            };
+            record.settings = settings_of(&record.kind, settings, record.created)?;
+            record.sku = sku.unwrap_or(record.sku);
+            record.tags = body.tags.unwrap_or(record.tags);
+            record.https_only = properties.supports_https_traffic_only.unwrap_or(record.https_only);
+            record.identity = record.identity.or(identity);
+            let answer = app.account_answer(txn.state(), &name, &record, &base_url);
+            txn.put(name, record);
+            Ok(answer)
+        });
+        commit.await
+    }
+
+    fn account_identity(&self, given: AccountIdentity) -> AccountIdentity {
+        let (principal, tenant) = (uuid::Uuid::new_v4().to_string(), self.tenant.to_string());
+        AccountIdentity { principal_id: Some(principal), tenant_id: Some(tenant), ..given }
+    }
+
+    /// How many accounts a region, or the whole subscription, has.
+    pub fn storage_usages(&self, location: Option<&str>) -> Vec<Usage> {
+        let here = location.map(region);
+        let snapshot = self.snapshot();
+        let counted = snapshot.accounts.values().filter(|account| here.as_ref().is_none_or(|l| account.location == *l));
+        let name = UsageName { value: "StorageAccounts".to_owned(), localized_value: "Storage Accounts".to_owned() };
+        let current_value = counted.count() as i32;
+        vec![Usage { unit: "Count".to_owned(), current_value, limit: MAX_ACCOUNTS, name }]
     }
 
     pub fn account(&self, group: &str, name: &str, base_url: &str) -> Result<StorageAccount, ApiError> {
@@ -202,6 +251,14 @@ impl App {
 fn find_account(state: &State, group: &str, name: &str) -> Result<AccountRecord, ApiError> {
     let record = state.accounts.get(name).filter(|account| account.group == GroupKey::new(group));
     record.map(|record| (**record).clone()).ok_or_else(|| ApiError::account_not_found(group, name))
+}
+
+fn check_https_only(wanted: bool, base_url: &str) -> Result<(), ApiError> {
+    if wanted && !base_url.starts_with("https://") {
+        let message = "this server speaks plain http: leave supportsHttpsTrafficOnly out, or start it with --tls";
+        return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
+    }
+    Ok(())
 }
 
 /// The service's own spelling of a word that may come in any case.

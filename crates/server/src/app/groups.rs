@@ -1,6 +1,6 @@
 //! Resource groups: made, listed, and deleted with everything in them.
 
-use corro_model::arm::{Group, GroupCreateParameters, GroupProperties};
+use corro_model::arm::{Group, GroupCreateParameters, GroupProperties, GroupUpdateParameters};
 use corro_model::names::{NameOf, check_location, check_name, region};
 use corro_model::{ApiError, GroupKey, ids::arm};
 use corro_store::{AccountRecord, GroupRecord, OperationGoal, Txn};
@@ -31,6 +31,19 @@ impl App {
             let group = app.group_answer(&record);
             txn.put(key, record);
             Ok((group, old.is_none()))
+        });
+        commit.await
+    }
+
+    pub async fn update_group(&self, name: String, body: GroupUpdateParameters) -> Result<Group, ApiError> {
+        let app = self.clone();
+        let commit = self.store.commit(move |txn| {
+            let (key, mut record) = living_group(txn, &name)?;
+            if body.tags.is_some() {
+                record.tags = body.tags;
+                txn.put(key, record.clone());
+            }
+            Ok(app.group_answer(&record))
         });
         commit.await
     }

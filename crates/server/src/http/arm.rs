@@ -39,12 +39,14 @@ pub fn routes() -> Router {
         .on(ResourcesList, subscription::resources)
         .on(ResourcesListByGroup, subscription::resources)
         .on(GroupsCreate, groups::create_group)
+        .on(GroupsUpdate, groups::update_group)
         .on(GroupsGet, groups::get_group)
         .on(GroupsCheck, groups::check_group)
         .on(GroupsList, groups::list_groups)
         .on(GroupsDelete, groups::delete_group)
         .on(GroupOperation, groups::group_operation)
         .on(AccountsCreate, storage::create_account)
+        .on(AccountsUpdate, storage::update_account)
         .on(AccountsGet, storage::get_account)
         .on(AccountsListByGroup, storage::list_accounts)
         .on(AccountsList, storage::list_accounts)
@@ -52,6 +54,8 @@ pub fn routes() -> Router {
         .on(AccountsRegenerateKey, storage::regenerate_key)
         .on(AccountsDelete, storage::delete_account)
         .on(AccountsCheckName, storage::check_account_name)
+        .on(StorageUsages, storage::usages)
+        .on(StorageUsagesEverywhere, storage::usages)
         .on(WorkspacesCreate, create_workspace)
         .on(WorkspacesUpdate, update_workspace)
         .on(WorkspacesGet, get_workspace)
@@ -284,11 +288,14 @@ async fn operation_status(app: App, call: Call<NoBody>) -> Result<NoBody> {
     operation_by_location(&app, &call, poll)
 }
 
-/// 202 with the same address while busy, then 200.
+/// 202 with the same address while busy, then 200, or the error that ended it.
 fn operation_by_location(app: &App, call: &Call<NoBody>, region: Option<String>) -> Result<NoBody> {
     let id = call.param("operation");
-    if app.operation(&id, String::new())?.status == AsyncStatus::Succeeded {
-        return Ok(Answer::Done);
+    let operation = app.operation(&id, String::new())?;
+    match (operation.status, operation.error) {
+        (AsyncStatus::Succeeded, _) => return Ok(Answer::Done),
+        (AsyncStatus::Failed, Some(error)) => return Err(ApiError::conflict(&error.code, error.message)),
+        _ => {}
     }
     Ok(Answer::Accepted(match region {
         Some(region) => poll(app, &call.base_url, &id, &region),

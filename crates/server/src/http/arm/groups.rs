@@ -15,6 +15,10 @@ pub async fn create_group(app: App, call: Call<GroupCreateParameters>) -> Result
     Ok(if created { Answer::Created(group) } else { Answer::Ok(group) })
 }
 
+pub async fn update_group(app: App, call: Call<GroupUpdateParameters>) -> Result<Group> {
+    Ok(Answer::Ok(app.update_group(call.param("group"), call.body).await?))
+}
+
 pub async fn get_group(app: App, call: Call<NoBody>) -> Result<Group> {
     Ok(Answer::Ok(app.group(&call.param("group"))?))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use corro_model::arm::*;
-use corro_model::batchai::Page;
+use corro_model::batchai::{Page, Usage};
 use corro_model::ops::*;
 
 use super::Result;
@@ -16,6 +16,11 @@ const ACCOUNT_PATIENCE: Duration = Duration::from_secs(30);
 pub async fn create_account(app: App, call: Call<AccountCreateParameters>) -> Result<StorageAccount> {
     let (group, account) = (call.param("group"), call.param("account"));
     Ok(Answer::Ok(app.create_account(group, account, call.body, call.base_url).await?))
+}
+
+pub async fn update_account(app: App, call: Call<AccountUpdateParameters>) -> Result<StorageAccount> {
+    let (group, account) = (call.param("group"), call.param("account"));
+    Ok(Answer::Ok(app.update_account(group, account, call.body, call.base_url).await?))
 }
 
 pub async fn get_account(app: App, call: Call<NoBody>) -> Result<StorageAccount> {
@@ -51,4 +56,9 @@ pub async fn delete_account(app: App, call: Call<NoBody>) -> Result<NoBody> {
 
 pub async fn check_account_name(app: App, call: Call<NameAvailabilityRequest>) -> Result<NameAvailability> {
     Ok(Answer::Ok(app.account_name_availability(&call.body.name)))
+}
+
+pub async fn usages(app: App, call: Call<NoBody>) -> Result<Page<Usage>> {
+    let location = call.param("location");
+    Ok(Answer::Ok(Page::whole(app.storage_usages((!location.is_empty()).then_some(location.as_str())))))
 }
