@@ -321,6 +321,9 @@ pub struct OperationRecord {
     pub goal: OperationGoal,
     pub started: Timestamp,
     pub ended: Option<Timestamp>,
+    /// It ended without its goal: what was to be made was deleted first.
+    #[serde(default)]
+    pub undone: bool,
     /// Who began it. They may ask after it even when their rights went with what it deleted.
     #[serde(default)]
     pub by: String,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use corro_model::arm::{AsyncOperation, AsyncProperties, AsyncStatus};
-use corro_model::batchai::ProvisioningState;
+use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_model::{ApiError, Timestamp};
 use corro_store::{OperationGoal, OperationRecord, State, Txn};
 
@@ -21,7 +21,7 @@ pub fn begin(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String,
     }
     let id = guid();
     let by = txn.actor().to_owned();
-    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended: None, by });
+    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended: None, undone: false, by });
     id
 }
 
@@ -76,6 +76,16 @@ pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
     }
 }
 
+/// Can the goal never be true? What was to be made was deleted before it was there.
+pub fn is_undone(state: &State, goal: &OperationGoal) -> bool {
+    let leaves = |made: &Provisioning| made.provisioning_state == ProvisioningState::Deleting;
+    match goal {
+        OperationGoal::ClusterCreated(key) => state.clusters.get(key).is_none_or(|c| leaves(&c.provisioning)),
+        OperationGoal::FileServerCreated(key) => state.file_servers.get(key).is_none_or(|f| leaves(&f.provisioning)),
+        _ => false,
+    }
+}
+
 impl App {
     /// Waits until the operation has ended or is not known, for `patience` at most.
     pub async fn operation_ends(&self, id: &str, patience: Duration) {
@@ -112,14 +122,25 @@ impl App {
         let missing = || ApiError::new(404, "OperationNotFound", format!("The operation {id} is not found"));
         let record = snapshot.operations.get(id).ok_or_else(missing)?;
         let ended = record.ended.or_else(|| is_reached(&snapshot, &record.goal).then(|| self.now()));
+        let undone = if record.ended.is_some() { record.undone } else { is_undone(&snapshot, &record.goal) };
+        let status = match ended {
+            _ if undone => AsyncStatus::Failed,
+            Some(_) => AsyncStatus::Succeeded,
+            None => AsyncStatus::InProgress,
+        };
+        let preempted = || {
+            let message = "What this operation was to create was deleted before it was there";
+            ApiError::conflict("OperationPreempted", message).envelope().error
+        };
+        let done = status == AsyncStatus::Succeeded;
         Ok(AsyncOperation {
             id: url,
             name: id.to_owned(),
-            status: if ended.is_some() { AsyncStatus::Succeeded } else { AsyncStatus::InProgress },
+            status,
             start_time: record.started,
             end_time: ended,
-            properties: ended.map(|_| AsyncProperties { resource_id: record.resource_id.clone() }),
-            error: None,
+            properties: done.then(|| AsyncProperties { resource_id: record.resource_id.clone() }),
+            error: undone.then(preempted),
         })
     }
 }

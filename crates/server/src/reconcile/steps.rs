@@ -8,7 +8,7 @@ use corro_sched::Target;
 use corro_store::*;
 
 use super::scaling;
-use crate::app::operations::is_reached;
+use crate::app::operations::{is_reached, is_undone};
 use crate::app::principals::{forget_scope, scope_of_key};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +50,9 @@ pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
 /// In the same commit that makes their goals true: a thing of the same name may be made right afterwards.
 fn end_operations(txn: &mut Txn, now: Timestamp) {
     let reached = txn.state().open_operations().filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
-    let reached: Vec<String> = reached.map(|(id, _)| id.clone()).collect();
-    for id in reached {
-        txn.update::<OperationRecord>(&id, |operation| operation.ended = Some(now));
+    let reached = reached.map(|(id, operation)| (id.clone(), is_undone(txn.state(), &operation.goal)));
+    for (id, undone) in reached.collect::<Vec<_>>() {
+        txn.update::<OperationRecord>(&id, |operation| (operation.ended, operation.undone) = (Some(now), undone));
     }
 }
 

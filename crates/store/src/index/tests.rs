@@ -120,7 +120,8 @@ fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::Refuse
         Change::RemoveNode { node } => txn.remove::<NodeRecord>(&node_id(node)),
         Change::Begin { operation, ended } => {
             let (goal, resource_id) = (OperationGoal::JobCreated(job_key(0)), String::new());
-            let record = OperationRecord { resource_id, goal, started: at(0), ended: ended.map(at), by: String::new() };
+            let (started, ended, by) = (at(0), ended.map(at), String::new());
+            let record = OperationRecord { resource_id, goal, started, ended, undone: false, by };
             txn.put(operation.to_string(), record);
         }
         Change::EndOperation { operation, at: ended } => {
