@@ -178,10 +178,11 @@ pub struct SetupTask {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterUpdateParameters {
+    #[serde(default)]
     pub properties: ClusterUpdateProperties,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpdateProperties {
     #[serde(default, skip_serializing_if = "Option::is_none")]

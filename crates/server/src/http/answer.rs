@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::response::Response;
 use corro_model::{ApiError, Timestamp};
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -142,6 +142,15 @@ pub fn error_response(error: &ApiError) -> Response {
         response.extensions_mut().insert(reason);
     }
     response
+}
+
+/// How the caller itself calls its request.
+pub const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
+
+/// The caller's own id of its request, when it asks to have it back.
+pub fn id_to_return(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asked = headers.get("x-ms-return-client-request-id")?;
+    asked.as_bytes().eq_ignore_ascii_case(b"true").then(|| headers.get(CLIENT_REQUEST_ID).cloned())?
 }
 
 fn empty(status: StatusCode) -> Response {

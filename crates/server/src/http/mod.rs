@@ -108,6 +108,7 @@ impl Api {
         let head = request.method() == Method::HEAD;
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let address = remote_address(&request);
+        let callers_id = answer::id_to_return(request.headers());
         let answered = match (&method, path.as_str()) {
             (_, path) if let Some(errand) = Errand::find(path) => {
                 self.as_stranger(&address, self.log_in(errand, request, &address)).await
@@ -148,6 +149,9 @@ impl Api {
         };
         if head {
             *response.body_mut() = Body::empty();
+        }
+        if let Some(id) = callers_id {
+            response.headers_mut().insert(answer::CLIENT_REQUEST_ID, id);
         }
         response
     }

@@ -15,6 +15,7 @@ use corro_model::rights::{Right, Scope, action_of, right_of};
 use corro_model::storage::query_pairs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::MAX_BODY;
 use super::answer::{Answer, Room};
@@ -150,7 +151,7 @@ fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<()
 /// Operations without a body get none, whatever was sent.
 fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<R, ApiError> {
     let body = if TypeId::of::<R>() == TypeId::of::<NoBody>() { b"{}" } else { body };
-    let read: R = job_file::parse(body).map_err(|problem| {
+    let read: R = job_file::parse(body).or_else(|problem| without_nulls(body).ok_or(problem)).map_err(|problem| {
         let error = ApiError::bad_body(format!("The request's body cannot be used: {problem}"));
         match problem.field {
             Some(field) => error.about(field),
@@ -165,4 +166,23 @@ fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<
         return Err(ApiError::bad_body(message).about(field));
     }
     Ok(read)
+}
+
+/// The same body without its nulls: to the service they were as good as absent. Nothing when there are none, or when it
+/// cannot be read so either.
+fn without_nulls<R: DeserializeOwned>(body: &[u8]) -> Option<R> {
+    fn strip(value: &mut Value) -> bool {
+        match value {
+            Value::Object(members) => {
+                let before = members.len();
+                members.retain(|_, member| !member.is_null());
+                let fewer = members.len() < before;
+                members.values_mut().map(strip).fold(fewer, |any, some| any | some)
+            }
+            Value::Array(items) => items.iter_mut().map(strip).fold(false, |any, some| any | some),
+            _ => false,
+        }
+    }
+    let mut given: Value = serde_json::from_slice(body).ok()?;
+    strip(&mut given).then(|| job_file::parse(given.to_string().as_bytes()).ok())?
 }

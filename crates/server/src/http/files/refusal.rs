@@ -8,6 +8,7 @@ use axum::{body::Body, response::Response};
 use corro_model::Timestamp;
 use corro_shares::ShareError;
 use http::{HeaderValue, Method, StatusCode, header};
+use hyper::ext::ReasonPhrase;
 
 use super::{call::Call, xml};
 
@@ -100,6 +101,11 @@ impl Refusal {
             false => Body::from(self.document(call, now)),
         });
         *response.status_mut() = status;
+        // Of an answer without a body, clients show the reason.
+        let reason = self.message.lines().next().unwrap_or_default().as_bytes().to_vec();
+        if let Ok(reason) = ReasonPhrase::try_from(reason) {
+            response.extensions_mut().insert(reason);
+        }
         let headers = response.headers_mut();
         headers.insert("x-ms-error-code", HeaderValue::from_static(self.code));
         if !bodiless {

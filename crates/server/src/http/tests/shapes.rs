@@ -37,6 +37,60 @@ async fn operations_cannot_be_made_up() {
 }
 
 #[tokio::test]
+async fn a_creation_that_is_undone_has_failed_for_whoever_waits_for_it() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/clusters/undone");
+    let begun = bench.ask("PUT", &path, cluster()).await.is(202);
+    let address = |name: &str| {
+        let url = begun.headers[name].to_str().expect("text").replace("http://localhost", "");
+        url.split('?').next().expect("a path").to_owned()
+    };
+    let (result, status) = (address("azure-asyncoperation"), address("location"));
+    assert_eq!(bench.ask("GET", &result, Value::Null).await.is(200).body["status"], "InProgress");
+    bench.ask("DELETE", &path, Value::Null).await.is(202);
+    let told = bench.ask("GET", &result, Value::Null).await.is(200).body;
+    assert_eq!((&told["status"], &told["error"]["code"]), (&json!("Failed"), &json!("OperationPreempted")));
+    assert!(told["properties"].is_null(), "{told}");
+    bench.ask("GET", &status, Value::Null).await.refused(409, "OperationPreempted");
+}
+
+#[tokio::test]
+async fn nulls_are_as_good_as_absent() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let with_nulls = json!({"location": "eastus", "tags": null});
+    bench.ask("PUT", &bench.workspace("g", "nulls"), with_nulls).await.is(200);
+    bench.ask("PATCH", &format!("{own}/clusters/c"), json!({"properties": null})).await.is(200);
+    bench.ask("PATCH", &format!("{own}/clusters/c"), json!({})).await.is(200);
+    let message = bench.ask("PUT", &own, json!({"location": null})).await.refused(400, "InvalidRequestBody");
+    assert!(message.contains("location"), "{message}");
+}
+
+#[tokio::test]
+async fn groups_and_accounts_change_in_what_is_named_only() {
+    let bench = Bench::new().await;
+    let group = bench.group("g");
+    bench.ask("PUT", &group, json!({"location": "eastus", "tags": {"a": "1"}})).await.is(201);
+    assert_eq!(bench.ask("PATCH", &group, json!({})).await.is(200).body["tags"], json!({"a": "1"}));
+    assert_eq!(bench.ask("PATCH", &group, json!({"tags": {"b": "2"}})).await.is(200).body["tags"], json!({"b": "2"}));
+    bench.ask("PATCH", &bench.group("absent"), json!({})).await.refused(404, "ResourceGroupNotFound");
+
+    let path = bench.account("g", "acc").await;
+    let changed = bench.ask("PATCH", &path, json!({"kind": "StorageV2", "tags": {"x": "y"}})).await.is(200).body;
+    assert_eq!((&changed["kind"], &changed["properties"]["accessTier"]), (&json!("StorageV2"), &json!("Hot")));
+    let changed = bench.ask("PATCH", &path, json!({"properties": {"accessTier": "cool"}})).await.is(200).body;
+    assert_eq!((&changed["tags"], &changed["properties"]["accessTier"]), (&json!({"x": "y"}), &json!("Cool")));
+    let closed = json!({"properties": {"networkAcls": {"defaultAction": "Deny"}}});
+    bench.ask("PATCH", &path, closed).await.refused(400, "InvalidPropertyValue");
+    bench.ask("PATCH", &path, json!({"sku": {"name": "Gold"}})).await.refused(400, "InvalidPropertyValue");
+    let usages = format!("{}/providers/Microsoft.Storage/locations/East%20US/usages", bench.subscription());
+    assert_eq!(bench.ask("GET", &usages, Value::Null).await.is(200).body["value"][0]["currentValue"], 1);
+    let usages = usages.replace("East%20US", "westus");
+    assert_eq!(bench.ask("GET", &usages, Value::Null).await.is(200).body["value"][0]["currentValue"], 0);
+}
+
+#[tokio::test]
 async fn a_cluster_that_was_resized_is_not_the_one_first_asked_for() {
     let bench = Bench::new().await;
     let own = bench.furnish("g", "w").await;
