@@ -66,7 +66,11 @@ async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Re
     let credential = match (given.sas, given.key) {
         (Some(sas), _) => Credential::Sas(Secret::new(sas)),
         (None, Some(key)) => Credential::Key(Secret::new(key)),
-        (None, None) => Credential::Key(find_account_key(session.client()?, &account).await?),
+        (None, None) => {
+            let key = find_account_key(session.client()?, &account).await;
+            // To `az` a name that is nobody's is a wrong argument here, and a failure where volumes are mounted.
+            Credential::Key(key.map_err(|failure| Failure { exit: 2, ..failure })?)
+        }
     };
     let endpoint = match (given.endpoint, env("CORRO_SERVER")) {
         (Some(endpoint), _) => endpoint,

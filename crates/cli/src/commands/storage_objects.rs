@@ -28,10 +28,13 @@ pub fn file(path: &str, about: &FileProperties) -> Value {
     without(Shape::ShareFile.apply(&file_object(path, about, None)), "type")
 }
 
-/// The file object that `az` prints after a download.
+/// The file object that `az` prints after a download. The sum that came with a part is not that of the whole: it is left out.
 pub fn downloaded(path: &str, download: &Download) -> Value {
     let object = file_object(path, &download.properties, download.content_range.as_deref());
-    without(Shape::ShareFile.apply(&object), "type")
+    let mut shown = without(Shape::ShareFile.apply(&object), "type");
+    let settings = shown["properties"]["contentSettings"].take();
+    shown["properties"]["contentSettings"] = without(settings, "contentMd5");
+    shown
 }
 
 /// A line of a listing, which tells directories from files by `type` and has no content.
