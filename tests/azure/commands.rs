@@ -1,0 +1,33 @@
+//! Every command of the real command line that has to do with the service, beside ours: same JSON, same tables, same exit
+//! codes, and refusals of the same meaning. The command lines are in `duets/`, `python/duets.py` runs them.
+
+use super::real::RealSite;
+
+fn play(scripts: &str) {
+    let Some(real) = RealSite::start() else { return };
+    let server = real.url();
+    let vars = [("CORRO_PROGRAM", env!("CARGO_BIN_EXE_corro")), ("CORRO_SERVER", &server), ("SCRIPTS", scripts)];
+    if let Some(ended) = real.python("az", "duets.py", &vars) {
+        assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    }
+}
+
+#[test]
+fn groups_and_accounts() {
+    play("groups accounts");
+}
+
+#[test]
+fn workspaces_and_clusters() {
+    play("workspaces clusters");
+}
+
+#[test]
+fn jobs() {
+    play("jobs");
+}
+
+#[test]
+fn shares_directories_and_files() {
+    play("shares files");
+}
