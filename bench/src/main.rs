@@ -4,7 +4,7 @@
 //! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
 //! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for all),
-//! `steps` (of `optimizer` and `keras`, in Python), `swarm` and `http` (simulated agents),
+//! `steps` (of `optimizer` and `keras`, in Python), `files` (the file service and its SDK), `swarm` and `http` (simulated agents),
 //! `stats`, `memory`, `machine`.
 
 mod allreduce;
@@ -13,6 +13,7 @@ mod benchmarks;
 mod clients;
 mod content;
 mod disk;
+mod files;
 mod fixture;
 mod goal;
 mod http;

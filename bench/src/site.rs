@@ -36,18 +36,23 @@ impl Site {
 
     /// Starts `corro up` and waits for its first line. Gives the moment it was started.
     pub fn up(&mut self) -> Result<Instant> {
-        self.start("up")
+        self.start("up", &[])
     }
 
     /// Starts `corro server`, whose nodes come by themselves.
     pub fn serve(&mut self) -> Result<Instant> {
-        self.start("server")
+        self.start("server", &[])
     }
 
-    fn start(&mut self, word: &str) -> Result<Instant> {
+    /// As `serve`, with more options.
+    pub fn serve_with(&mut self, options: &[&str]) -> Result<Instant> {
+        self.start("server", options)
+    }
+
+    fn start(&mut self, word: &str, options: &[&str]) -> Result<Instant> {
         let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
         let mut command = self.command();
-        command.args([word, "--listen", "127.0.0.1:0", "--data"]).arg(self.data());
+        command.args([word, "--listen", "127.0.0.1:0", "--data"]).arg(self.data()).args(options);
         command.stdout(Stdio::piped()).stderr(log);
         // SAFETY: runs between fork and exec and makes one system call.
         unsafe {

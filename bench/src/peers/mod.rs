@@ -1,9 +1,10 @@
 //! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
-//! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer` and
-//! `keras`. A peer that cannot be set up says why; its figures are never guessed.
+//! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer`,
+//! `keras` and `files`. A peer that cannot be set up says why; its figures are never guessed.
 
 pub mod hyperqueue;
 pub mod mpi;
+pub mod nginx;
 pub mod slurm;
 pub mod tensorflow;
 pub mod torch;
@@ -33,6 +34,10 @@ impl Daemon {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
         }
         Ok(Self(command.spawn().with_context(|| format!("cannot start {name}"))?))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.0.id()
     }
 }
 

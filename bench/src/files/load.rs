@@ -1,0 +1,99 @@
+//! Connections that stay and ask for small files, each as soon as it has its answer. Requests are bytes that were made before, and of an answer
+//! only its status and its length are looked at: the generator shares the machine with the server, and is to take little of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::try_join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A server that takes longer is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came of asking for a while.
+pub struct Load {
+    pub seconds: f64,
+    /// Milliseconds of each request.
+    pub latencies: Vec<f64>,
+}
+
+impl Load {
+    pub fn per_second(&self) -> f64 {
+        self.latencies.len() as f64 / self.seconds
+    }
+}
+
+/// Asks for everything in `requests`, over and over, on so many connections, for `span`. Every answer must be a 200 with `length` bytes.
+pub fn run(address: &str, requests: &[Vec<u8>], connections: usize, length: usize, span: Duration) -> Result<Load> {
+    // One thread: with one for each connection most of the time would go to the scheduler.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ask = async {
+        let streams = try_join_all((0..connections).map(|_| TcpStream::connect(address))).await?;
+        let began = Instant::now();
+        let clients = streams.into_iter().enumerate().map(|(idx, stream)| {
+            // Not all at the same file.
+            let first = idx * requests.len() / connections;
+            client(stream, requests.iter().cycle().skip(first), length, began + span)
+        });
+        let latencies = try_join_all(clients).await?.concat();
+        anyhow::Ok(Load { seconds: began.elapsed().as_secs_f64(), latencies })
+    };
+    let limited = async { tokio::time::timeout(span + PATIENCE, ask).await };
+    runtime.block_on(limited).with_context(|| format!("no answer within {} s", PATIENCE.as_secs()))?
+}
+
+async fn client<'r>(
+    mut stream: TcpStream,
+    requests: impl Iterator<Item = &'r Vec<u8>>,
+    length: usize,
+    until: Instant,
+) -> Result<Vec<f64>> {
+    stream.set_nodelay(true)?;
+    let mut answer = vec![0; 1 << 16];
+    let mut latencies = Vec::new();
+    let mut now = Instant::now();
+    for request in requests {
+        stream.write_all(request).await?;
+        let mut filled = 0;
+        while whole(&answer[..filled], length)?.is_none_or(|whole| filled < whole) {
+            let read = stream.read(&mut answer[filled..]).await?;
+            ensure!(read > 0, "the connection was closed in the middle of an answer");
+            filled += read;
+        }
+        let began = std::mem::replace(&mut now, Instant::now());
+        latencies.push((now - began).as_secs_f64() * 1e3);
+        if now > until {
+            break;
+        }
+    }
+    Ok(latencies)
+}
+
+/// How long the answer is that begins so; `None` while its head is not there.
+fn whole(answer: &[u8], length: usize) -> Result<Option<usize>> {
+    let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+    let text = std::str::from_utf8(&answer[..head])?;
+    let told = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    if !text.starts_with("HTTP/1.1 200") || told != Some(length) {
+        bail!("answered with {:?} and a length of {told:?}", text.lines().next().unwrap_or_default());
+    }
+    Ok(Some(head + 4 + length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_with_its_last_byte() {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nx: y\r\n\r\nabc";
+        assert_eq!(whole(answer, 3).expect("good"), Some(answer.len()));
+        assert_eq!(whole(&answer[..30], 3).expect("good"), None);
+        assert!(whole(answer, 4).is_err());
+        assert!(whole(b"HTTP/1.1 503 Busy\r\ncontent-length: 3\r\n\r\nabc", 3).is_err());
+    }
+}

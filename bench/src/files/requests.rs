@@ -1,0 +1,31 @@
+//! Requests for small files as bytes, signed as clients sign them. Pure: the date is an argument.
+
+use anyhow::Result;
+use corro_model::storage::{sas, shared_key};
+
+use crate::fixture::{ACCOUNT, SHARE};
+
+/// The version that the newest SDK of its time speaks: with it answers carry the most.
+const VERSION: &str = "2023-11-03";
+const LINK_SECONDS: i64 = 3600;
+
+/// With the account's key, as an SDK does.
+pub fn with_key(address: &str, path: &str, key: &[u8], date: &str) -> Vec<u8> {
+    let raw = format!("/{ACCOUNT}/{SHARE}/{path}");
+    let headers = [("x-ms-date", date), ("x-ms-version", VERSION)];
+    let request = shared_key::Request { method: "GET", path: &raw, query: "", account: ACCOUNT };
+    let signed = shared_key::authorization(request, headers, key);
+    let headers = headers.map(|(name, value)| format!("{name}: {value}\r\n")).concat();
+    format!("GET {raw} HTTP/1.1\r\nHost: {address}\r\n{headers}Authorization: {signed}\r\n\r\n").into_bytes()
+}
+
+/// With a link, as `job file stream` and browsers do.
+pub fn with_link(address: &str, path: &str, key: &[u8], now: i64) -> Result<Vec<u8>> {
+    let query = sas::read_link_query(key, ACCOUNT, SHARE, path, now + LINK_SECONDS)?;
+    Ok(plain(address, &format!("/{ACCOUNT}/{SHARE}/{path}?{query}")))
+}
+
+/// Of a server that asks for nothing.
+pub fn plain(address: &str, target: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes()
+}

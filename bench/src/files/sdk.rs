@@ -1,0 +1,92 @@
+//! Microsoft's own client, in the environment that `scripts/azure-clients` makes, and what it is told to do (`sdk.py`). Its processes get the
+//! account's key in their environment, and time themselves: starting Python is no part of any figure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::fixture::{ACCOUNT, SHARE};
+use crate::peers::output_of;
+
+const SCRIPT: &str = include_str!("sdk.py");
+/// Names a folder with the environments, instead of the one below `target/`.
+const ELSEWHERE: &str = "CORRO_TEST_AZURE";
+const ENVIRONMENT: &str = "sdk12";
+const VERSION: &str = "from importlib.metadata import version as v; print(v('azure-storage-file-share'), v('requests'))";
+
+pub struct Sdk {
+    python: PathBuf,
+    script: PathBuf,
+    variables: Vec<(&'static str, String)>,
+    /// Of `azure-storage-file-share` and of `requests`.
+    pub version: String,
+}
+
+/// Seconds of one piece of work.
+pub struct Timed {
+    pub work: String,
+    pub player: String,
+    pub seconds: f64,
+}
+
+impl Sdk {
+    /// `corro` and `nginx` are URLs.
+    pub fn new(directory: &Path, corro: &str, nginx: &str, key: &str) -> Result<Self> {
+        let python = python()?;
+        let version = output_of(Command::new(&python).args(["-c", VERSION]))?.trim().replace(' ', ", requests ");
+        let script = directory.join("sdk.py");
+        std::fs::write(&script, SCRIPT)?;
+        let variables = vec![
+            ("BENCH_CORRO", corro.to_owned()),
+            ("BENCH_NGINX", nginx.to_owned()),
+            ("BENCH_ACCOUNT", ACCOUNT.to_owned()),
+            ("BENCH_SHARE", SHARE.to_owned()),
+            ("BENCH_KEY", key.to_owned()),
+        ];
+        Ok(Self { python, script, variables, version })
+    }
+
+    pub fn run(&self, part: &str, numbers: [usize; 2]) -> Result<Vec<Timed>> {
+        let mut command = Command::new(&self.python);
+        command.arg(&self.script).arg(part).args(numbers.map(|number| number.to_string()));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value))).env("PYTHONDONTWRITEBYTECODE", "1");
+        output_of(&mut command)?.lines().map(parse).collect()
+    }
+}
+
+fn parse(line: &str) -> Result<Timed> {
+    let read = || {
+        let (name, seconds) = line.split_once(' ')?;
+        let (work, player) = name.split_once('/')?;
+        Some(Timed { work: work.to_owned(), player: player.to_owned(), seconds: seconds.parse().ok()? })
+    };
+    read().with_context(|| format!("not a time: {line}"))
+}
+
+fn python() -> Result<PathBuf> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize()?;
+    let clients = std::env::var_os(ELSEWHERE).map_or_else(|| root.join("target/azure-clients"), PathBuf::from);
+    let python = clients.join(ENVIRONMENT).join("bin/python");
+    if !python.exists() {
+        println!("installing the SDK");
+        let made = output_of(Command::new(root.join("scripts/azure-clients")).arg(ENVIRONMENT).current_dir(&root));
+        made.context("cannot install the SDK with scripts/azure-clients")?;
+    }
+    match python.exists() {
+        true => Ok(python),
+        false => bail!("there is no {ENVIRONMENT}/bin/python in {}", clients.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_work_player_and_seconds() {
+        let timed = parse("upload/nginx-whole 0.25").expect("good");
+        assert_eq!((&*timed.work, &*timed.player, timed.seconds), ("upload", "nginx-whole", 0.25));
+        assert!(parse("upload 1").is_err() && parse("upload/sdk soon").is_err());
+    }
+}

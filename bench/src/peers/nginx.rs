@@ -1,0 +1,74 @@
+//! nginx from Debian's package, on loopback, in the foreground, with a configuration and a directory of this run: what a plain web server does
+//! with the same files. Its settings are those of Debian's own configuration, without a log of requests; connections stay for as long as
+//! they are used, and bodies of uploads are written to the disk they stay on.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Daemon, find, install};
+use crate::machine::processor_seconds;
+use crate::site::wait_for;
+
+const PACKAGE: &str = "nginx-light";
+const LOOK: Duration = Duration::from_millis(10);
+
+pub struct Nginx {
+    daemon: Daemon,
+    pub version: String,
+    /// `127.0.0.1:PORT`
+    pub address: String,
+}
+
+impl Nginx {
+    /// Serves `files` under `/files/`, as lists under `/list/`, and takes what is put under `/uploads/` in `directory`.
+    pub fn start(directory: &Path, files: &Path) -> Result<Self> {
+        if find("nginx").is_none() {
+            install(PACKAGE)?;
+        }
+        let nginx = find("nginx").context("there is no nginx after its installation")?;
+        let shown = Command::new(&nginx).arg("-v").output()?;
+        let version = String::from_utf8_lossy(&shown.stderr).trim().rsplit('/').next().unwrap_or("?").to_owned();
+        let directory = directory.join("nginx");
+        fs::create_dir_all(directory.join("uploads"))?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let configuration = directory.join("nginx.conf");
+        fs::write(&configuration, text(&directory, files, &address))?;
+        let daemon = Daemon::start(Command::new(&nginx).arg("-c").arg(&configuration))?;
+        let up = wait_for("nginx", LOOK, || Ok(TcpStream::connect(&address).ok()));
+        let log = || fs::read_to_string(directory.join("error.log")).unwrap_or_default();
+        up.with_context(|| format!("nginx does not answer; its log: {}", log()))?;
+        Ok(Self { daemon, version, address })
+    }
+
+    /// Of its processes, so far.
+    pub fn processor_seconds(&self) -> Result<f64> {
+        let main = self.daemon.id();
+        let workers = fs::read_to_string(format!("/proc/{main}/task/{main}/children"))?;
+        let workers = workers.split_whitespace().filter_map(|word| word.parse().ok());
+        workers.chain([main]).map(processor_seconds).sum()
+    }
+}
+
+fn text(directory: &Path, files: &Path, address: &str) -> String {
+    // Who may read what only root may, when that is who we are.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let (directory, files) = (directory.display(), files.display());
+    let temporary: String = ["client_body", "proxy", "fastcgi", "scgi", "uwsgi"]
+        .map(|name| format!("    {name}_temp_path {directory}/{name};\n"))
+        .concat();
+    format!(
+        "daemon off;\n{user}\nworker_processes auto;\npid {directory}/pid;\nerror_log {directory}/error.log;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n    access_log off;\n    sendfile on;\n    tcp_nopush on;\n    keepalive_requests 1000000000;\n\
+         client_max_body_size 0;\n    client_body_buffer_size 128k;\n{temporary}\
+         server {{\n    listen {address};\n\
+         location /files/ {{ alias {files}/; }}\n\
+         location /list/ {{ alias {files}/; autoindex on; autoindex_format json; }}\n\
+         location /uploads/ {{ alias {directory}/uploads/; dav_methods PUT DELETE; }}\n}}\n}}\n"
+    )
+}
