@@ -38,11 +38,11 @@ pub use provider::Provider;
 
 use app::audit::Audit;
 use app::file_lines::FileLines;
+use app::keyring::Keyring;
 use app::{App, instance};
 use gateway::Gateway;
 use http::Door;
-use http::files::{AccountKeys, FileService};
-use http::standing::{Judge, key_mark};
+use http::files::FileService;
 use reconcile::{ReconcileConfig, Reconciler};
 
 pub struct ServerConfig {
@@ -118,7 +118,7 @@ impl Server {
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let gateway = gateway.offering(&config.wheels);
         let limits = Arc::new(http::limits::Limits::new(config.rates));
-        let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
+        let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let provider = provider(address);
@@ -130,7 +130,7 @@ impl Server {
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let standing = api.standing();
-        let judge = Arc::new(KeysOf(app.clone()));
+        let judge = Arc::new(Keyring::new(app.clone()));
         let tasks = vec![
             tokio::spawn(standing.watch(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
@@ -187,28 +187,6 @@ pub struct Stopped {
 /// A token nobody can guess, for machines that join by themselves.
 pub fn new_join_token() -> Secret {
     Secret::new(instance::hex(&corro_store::seal::random::<32>()))
-}
-
-struct KeysOf(App);
-
-impl AccountKeys for KeysOf {
-    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
-        self.0.raw_account_keys(account)
-    }
-
-    fn stands(&self, by: &str) -> bool {
-        self.0.stands(by)
-    }
-}
-
-impl Judge for KeysOf {
-    fn stands(&self, by: &str) -> bool {
-        self.0.stands(by)
-    }
-
-    fn has_key(&self, account: &str, mark: u64) -> bool {
-        self.0.raw_account_keys(account).is_some_and(|keys| keys.iter().any(|key| key_mark(key) == mark))
-    }
 }
 
 /// What was done to files is told a minute at a time, and the rest when the server stops.

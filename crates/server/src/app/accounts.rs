@@ -181,10 +181,14 @@ impl App {
 
     /// The decoded keys of an account that exists; for checking and making signatures.
     pub fn raw_account_keys(&self, name: &str) -> Option<Vec<Vec<u8>>> {
-        let snapshot = self.snapshot();
-        let record = snapshot.accounts.get(name).filter(|account| !account.deleting)?;
+        self.keys_of(name, self.snapshot().accounts.get(name)?)
+    }
+
+    /// The same of a record that was looked up already.
+    pub fn keys_of(&self, name: &str, record: &AccountRecord) -> Option<Vec<Vec<u8>>> {
         let open = |sealed| self.unseal(&purpose(name), sealed).ok();
-        record.keys.iter().map(|sealed| STANDARD.decode(open(sealed)?.expose()).ok()).collect()
+        let decoded = record.keys.iter().map(|sealed| STANDARD.decode(open(sealed)?.expose()).ok());
+        (!record.deleting).then(|| decoded.collect())?
     }
 
     /// Does this base64 key belong to the account?

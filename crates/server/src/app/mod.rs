@@ -12,6 +12,7 @@ pub mod groups;
 mod history;
 pub mod instance;
 pub mod jobs;
+pub mod keyring;
 pub mod operations;
 pub mod output_files;
 pub mod principals;

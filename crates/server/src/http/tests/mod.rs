@@ -31,10 +31,11 @@ use super::files::FileService;
 use super::limits::{Limits, Rates};
 use crate::app::audit::Audit;
 use crate::app::file_lines::FileLines;
+use crate::app::keyring::Keyring;
 use crate::app::principals::Caller;
 use crate::app::{App, instance};
 use crate::gateway::Gateway;
-use crate::{KeysOf, unix_now};
+use crate::unix_now;
 
 pub struct Bench {
     pub app: App,
@@ -92,7 +93,7 @@ impl Bench {
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);
         let limits = Arc::new(Limits::new(Rates::USUAL));
-        let files = FileService::new(app.shares.clone(), Arc::new(KeysOf(app.clone())), limits.clone(), unix_now);
+        let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);

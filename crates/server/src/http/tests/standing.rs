@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use super::Bench;
 use crate::http::{Door, serve};
-use crate::{KeysOf, unix_now};
+use crate::app::keyring::Keyring;
+use crate::unix_now;
 
 /// A file that is longer than everything that can be under way on a loopback connection.
 const LENGTH: u64 = 4 << 30;
@@ -38,7 +39,7 @@ impl Open {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopping) = watch::channel(false);
-        let judge = Arc::new(KeysOf(bench.app.clone()));
+        let judge = Arc::new(Keyring::new(bench.app.clone()));
         let standing = bench.api.standing();
         tokio::spawn(standing.watch(bench.app.store.clone(), judge, unix_now, stopping.clone()));
         tokio::spawn(serve(listener, None, bench.api.clone(), stopping));

@@ -1,0 +1,62 @@
+//! The keys of storage accounts, opened: what the file service checks every signature with. Sealed keys are opened once for each
+//! record and not for each request, for opening them takes longer than checking a signature. What was opened is good
+//! only as long as the account's record is the very one it came from, so a new key or a deletion counts at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use corro_store::AccountRecord;
+
+use super::App;
+use crate::http::files::AccountKeys;
+use crate::http::standing::{Judge, key_mark};
+
+/// Accounts that are remembered before all are forgotten.
+const REMEMBERED: usize = 1000;
+
+pub struct Keyring {
+    app: App,
+    opened: Mutex<HashMap<String, Opened>>,
+}
+
+struct Opened {
+    record: Arc<AccountRecord>,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Keyring {
+    pub fn new(app: App) -> Self {
+        Self { app, opened: Mutex::default() }
+    }
+}
+
+impl AccountKeys for Keyring {
+    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
+        let snapshot = self.app.snapshot();
+        let record = snapshot.accounts.get(account)?;
+        let mut opened = self.opened.lock().expect("no one panics while holding the keys");
+        if let Some(known) = opened.get(account).filter(|known| Arc::ptr_eq(&known.record, record)) {
+            return Some(known.keys.clone());
+        }
+        let keys = self.app.keys_of(account, record)?;
+        if opened.len() >= REMEMBERED {
+            opened.clear();
+        }
+        opened.insert(account.to_owned(), Opened { record: record.clone(), keys: keys.clone() });
+        Some(keys)
+    }
+
+    fn stands(&self, by: &str) -> bool {
+        self.app.stands(by)
+    }
+}
+
+impl Judge for Keyring {
+    fn stands(&self, by: &str) -> bool {
+        self.app.stands(by)
+    }
+
+    fn has_key(&self, account: &str, mark: u64) -> bool {
+        self.keys(account).is_some_and(|keys| keys.iter().any(|key| key_mark(key) == mark))
+    }
+}
