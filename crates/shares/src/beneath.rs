@@ -14,17 +14,9 @@ use crate::{Kind, ShareError, SharePath, Stat};
 
 /// Opens `path` beneath `root`. `mode` only matters with `OFlags::CREATE`.
 pub(crate) fn open(root: impl AsFd, path: &SharePath, flags: OFlags, mode: Mode) -> Result<File, Errno> {
-    let relative = if path.is_root() { "." } else { path.as_str() };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // Without NONBLOCK, opening a pipe that a job left in the share would wait for its other end.
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let flags = match flags.contains(OFlags::PATH) {
-        true => flags - OFlags::NONBLOCK - OFlags::NOCTTY, // openat2 refuses the combination
-        false => flags,
-    };
     let mut tries = 0;
     loop {
-        match openat2(root.as_fd(), relative, flags, mode, resolve) {
+        match openat2(root.as_fd(), relative(path), careful(flags), mode, RESOLVE) {
             Ok(fd) => return Ok(File::from(fd)),
             Err(Errno::INTR) => {}
             // Something was renamed during a walk that went through `..` of a link: the kernel
@@ -35,7 +27,34 @@ pub(crate) fn open(root: impl AsFd, path: &SharePath, flags: OFlags, mode: Mode)
     }
 }
 
+/// A directory to open files of, from a path that holds no `..`. Through no link at all, for one could lead to another share. `None` as well when the
+/// kernel would have to ask the disk about anything on the way.
+pub(crate) fn open_dir_cached(root: impl AsFd, path: &str) -> Option<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(root.as_fd(), path, flags, Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
+}
+
+/// A name in such a directory, likewise.
+pub(crate) fn open_cached(directory: impl AsFd, name: &str) -> Option<File> {
+    openat2(directory.as_fd(), name, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
+}
+
+const RESOLVE_CACHED: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::CACHED);
+const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 const MAX_TRIES: u32 = 128;
+
+fn relative(path: &SharePath) -> &str {
+    if path.is_root() { "." } else { path.as_str() }
+}
+
+/// Without NONBLOCK, opening a pipe that a job left in the share would wait for its other end.
+fn careful(flags: OFlags) -> OFlags {
+    match flags.contains(OFlags::PATH) {
+        true => flags | OFlags::CLOEXEC, // openat2 refuses the combination
+        false => flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
+    }
+}
 
 /// Opens a directory to be listed.
 pub(crate) fn open_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {

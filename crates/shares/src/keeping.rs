@@ -23,6 +23,7 @@ use crate::{Properties, properties::MAX_PROPERTIES, root::open_child};
 const ATTRIBUTE: &str = "user.corro.properties";
 /// Beside the accounts, none of which can have a dot in its name.
 const SIDECARS: &str = ".properties";
+const FEW_BYTES: usize = 512;
 
 /// Whether extended attributes may be used at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +35,40 @@ pub enum Keeping {
 
 /// What was kept with the open file or directory; nothing when that cannot be found out.
 pub(crate) fn read(root: &File, thing: &File, keeping: Keeping) -> Properties {
-    if keeping == Keeping::Attributes {
-        let mut bytes = Vec::with_capacity(MAX_PROPERTIES * 2);
-        if fgetxattr(thing, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)).is_ok() {
-            return Properties::from_bytes(&bytes);
+    read_attribute(thing, keeping)
+        .or_else(|| read_sidecar(root, thing).ok())
+        .map(|bytes| Properties::from_bytes(&bytes))
+        .unwrap_or_default()
+}
+
+/// The same of what needs no disk; `None` when there might be something that does.
+pub(crate) fn read_cached(root: &File, thing: &File, keeping: Keeping) -> Option<Properties> {
+    if let Some(bytes) = read_attribute(thing, keeping) {
+        return Some(Properties::from_bytes(&bytes));
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(root, SIDECARS, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::CACHED) {
+        Err(Errno::NOENT) => Some(Properties::default()),
+        _ => None,
+    }
+}
+
+fn read_attribute(thing: &File, keeping: Keeping) -> Option<Vec<u8>> {
+    if keeping == Keeping::SidecarsOnly {
+        return None;
+    }
+    // Few have more, and large buffers are costly.
+    let mut bytes = Vec::with_capacity(FEW_BYTES);
+    match fgetxattr(thing, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)) {
+        Err(Errno::RANGE) => {
+            bytes = Vec::with_capacity(MAX_PROPERTIES * 2);
+            fgetxattr(thing, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)).ok()?;
+        }
+        read => {
+            read.ok()?;
         }
     }
-    read_sidecar(root, thing).map(|bytes| Properties::from_bytes(&bytes)).unwrap_or_default()
+    Some(bytes)
 }
 
 /// Replaces what was kept with the open file or directory.

@@ -7,11 +7,12 @@
 //! path or a symbolic link that leads out of a share is refused and not followed.
 //!
 //! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
-//! inside one: `directory`, `file`, `append`, `copy`, `rename`; what is kept beside the content: `properties`,
+//! inside one: `directory`, `file`, `cached`, `append`, `copy`, `rename`; what is kept beside the content: `properties`,
 //! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`.
 
 mod append;
 mod beneath;
+mod cached;
 mod copy;
 mod described;
 mod difference;
@@ -34,6 +35,7 @@ mod usage;
 mod walk;
 
 pub use append::Appender;
+pub use cached::{Cached, read_cached};
 pub use difference::Difference;
 pub use directory::{Entry, Page, PageRequest};
 pub use error::ShareError;

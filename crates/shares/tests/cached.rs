@@ -1,0 +1,51 @@
+//! What is read without waiting is what is read the usual way. Whether the kernel can do without the disk is its own affair: nothing here depends on
+//! it, and `None` is an answer that every file may get.
+
+mod common;
+
+use common::{Bench, p};
+use corro_shares::{Cached, Properties, read_cached};
+
+#[test]
+fn a_file_is_the_same_with_and_without_waiting() {
+    let bench = Bench::new();
+    let (shares, share) = (&bench.shares, &bench.share);
+    share.make_dirs(&p("d/e")).expect("made");
+    let mut properties = Properties::default();
+    assert!(properties.set("content-type", "text/plain"));
+    for (place, kept) in [("top", &properties), ("d/e/deep", &properties), ("plain", &Properties::default())] {
+        let place = p(place);
+        share.create_file_with(&place, 5, kept).expect("made");
+        share.write_range(&place, 0, b"hello").expect("written");
+        let (parent, _) = place.split().expect("not the root");
+        let parent = share.stat(&parent).expect("there").id;
+        let (stat, described) = share.describe(&place).expect("there");
+        let cached = shares.open_cached("acc", "myshare", &place);
+        let Some(Cached { file, stat: found, properties, parent: above }) = cached else { continue };
+        assert_eq!((found, properties, above), (stat, described, parent), "{}", place.as_str());
+        assert!(read_cached(&file, 1..4).is_none_or(|bytes| bytes == b"ell"));
+        assert!(read_cached(&file, 0..0).is_none_or(|bytes| bytes.is_empty()));
+        assert_eq!(read_cached(&file, 3..9), None, "the file does not have them");
+    }
+}
+
+#[test]
+fn nothing_leads_out_of_a_share() {
+    let bench = Bench::new();
+    let (dir, shares, root) = (&bench.dir, &bench.shares, bench.host());
+    std::fs::write(dir.path().join("secret"), "secret").expect("written");
+    std::os::unix::fs::symlink(dir.path().join("secret"), root.join("absolute")).expect("linked");
+    std::os::unix::fs::symlink("../../../secret", root.join("relative")).expect("linked");
+    std::os::unix::fs::symlink("acc", dir.path().join("root/other")).expect("linked");
+    std::fs::create_dir(root.join("directory")).expect("made");
+    std::os::unix::fs::symlink("../../../..", root.join("directory/above")).expect("linked");
+    // So that everything lies in the caches.
+    let _ = std::fs::read_dir(&root).expect("there").count();
+    for place in ["absolute", "relative", "directory", "directory/above/secret", "missing"] {
+        assert!(shares.open_cached("acc", "myshare", &p(place)).is_none(), "{place}");
+    }
+    std::fs::write(root.join("file"), "x").expect("written");
+    for (account, name) in [("other", "myshare"), ("acc", ".."), ("..", "myshare"), ("acc", "missing")] {
+        assert!(shares.open_cached(account, name, &p("file")).is_none(), "{account}/{name}");
+    }
+}
