@@ -13,7 +13,8 @@ const SCRIPT: &str = include_str!("sdk.py");
 /// Names a folder with the environments, instead of the one below `target/`.
 const ELSEWHERE: &str = "CORRO_TEST_AZURE";
 const ENVIRONMENT: &str = "sdk12";
-const VERSION: &str = "from importlib.metadata import version as v; print(v('azure-storage-file-share'), v('requests'))";
+const VERSION: &str =
+    "from importlib.metadata import version as v; print(v('azure-storage-file-share'), v('requests'))";
 
 pub struct Sdk {
     python: PathBuf,

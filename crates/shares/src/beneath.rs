@@ -39,8 +39,7 @@ pub(crate) fn open_cached(directory: impl AsFd, name: &str) -> Option<File> {
     openat2(directory.as_fd(), name, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
 }
 
-const RESOLVE_CACHED: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::CACHED);
+const RESOLVE_CACHED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::CACHED);
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 const MAX_TRIES: u32 = 128;
 

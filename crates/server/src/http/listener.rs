@@ -48,7 +48,7 @@ pub trait Door: Clone + Send + Sync + 'static {
 
 /// Serves until `stop` turns true.
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut stop: watch::Receiver<bool>) {
-    let crowd = Crowd::default();
+    let (door, crowd) = (Arc::new(door), Crowd::default());
     let (slots, connections) = (Arc::new(Semaphore::new(connection_limit())), TaskTracker::new());
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -94,7 +94,7 @@ async fn converse<S, D: Door>(
     stream: S,
     peer: SocketAddr,
     over_tls: Option<OverTls>,
-    door: D,
+    door: Arc<D>,
     mut stop: watch::Receiver<bool>,
     seat: Arc<Seat>,
 ) where

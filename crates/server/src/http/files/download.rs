@@ -39,10 +39,9 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
     let mut whole_md5 = None;
     let found = match find_cached(&context, asked) {
         Some(found) => found,
-        None => context
-            .on_disk(move |shares, place| find(shares, place, asked))
-            .await
-            .map_err(Refusal::kind_as_missing)?,
+        None => {
+            context.on_disk(move |shares, place| find(shares, place, asked)).await.map_err(Refusal::kind_as_missing)?
+        }
     };
     let Found { file, mut described, content } = found;
     let now = (context.service.now)();
@@ -97,7 +96,8 @@ fn find_cached(context: &Context<'_>, asked: Option<Asked>) -> Option<Found> {
         return None;
     }
     let (account, share) = (&context.call.account, &context.share);
-    let Cached { file, stat, properties, parent } = context.service.shares.open_cached(account, share, &context.path)?;
+    let Cached { file, stat, properties, parent } =
+        context.service.shares.open_cached(account, share, &context.path)?;
     let content = match part_of(asked, stat.len).filter(Part::is_little) {
         Some(part) => Some(read_cached(&file, part.start..part.end)?.into()),
         None => None,

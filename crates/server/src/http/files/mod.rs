@@ -148,7 +148,8 @@ impl FileService {
             Err(refusal) => {
                 let code = refusal.code;
                 let response = refusal.into_response(&call, (self.0.now)());
-                self.tell_refusal(&call, known.as_deref(), response.status().as_u16(), code);
+                let actor = known.map(|access: Access| access.actor(&call.account));
+                self.tell_refusal(&call, actor.as_deref(), response.status().as_u16(), code);
                 response
             }
         };
@@ -187,10 +188,11 @@ impl FileService {
     }
 
     /// What was done. Things of which there are many are summed.
-    fn tell(&self, call: &Call, actor: String, operation: Operation, target: &Target, of_snapshot: bool) {
+    fn tell(&self, call: &Call, access: &Access, operation: Operation, target: &Target, of_snapshot: bool) {
         let Some(ledger) = &self.0.ledger else { return };
         let Some(telling) = telling(operation, of_snapshot) else { return };
         let (account, share, address) = (call.account.clone(), target.share.clone(), call.from());
+        let actor = access.actor(&call.account);
         match telling {
             Telling::Line(what) => {
                 let detail = serde_json::Value::Null;
@@ -251,16 +253,15 @@ impl FileService {
         }
     }
 
-    /// `known` becomes the name of a caller who has shown who it is.
-    async fn answer(&self, call: &Call, body: Body, known: &mut Option<String>) -> Result<Response, Refusal> {
-        let access = self.admit(call).await?;
-        let actor = known.insert(access.actor(&call.account)).clone();
+    /// `known` becomes what a caller has shown who may come in.
+    async fn answer(&self, call: &Call, body: Body, known: &mut Option<Access>) -> Result<Response, Refusal> {
+        let access: &Access = known.insert(self.admit(call).await?);
         if let Err(refusal) = self.count(Asker::Account(call.account.clone()), "for this account") {
             upload::drain(body).await;
             return Err(refusal);
         }
-        let target = call.target.clone()?;
-        let operation = Operation::of(call, &target)?;
+        let target = call.target.as_ref().map_err(Clone::clone)?;
+        let operation = Operation::of(call, target)?;
         access.allow(operation, call.of_blobs)?;
         let snapshot = call::snapshot_in(&call.raw_query)?;
         if snapshot.is_some() && !operation.is_for_snapshots() {
@@ -271,16 +272,9 @@ impl FileService {
         if access.is_for_blob() && !reads {
             return Err(Refusal::new("AuthorizationPermissionMismatch"));
         }
-        let (of_snapshot, place, may_replace) = (snapshot.is_some(), target.clone(), access.may_replace());
-        let context = Context {
-            service: &self.0,
-            call,
-            share: target.share,
-            path: target.path,
-            snapshot,
-            in_container,
-            may_replace,
-        };
+        let (of_snapshot, may_replace) = (snapshot.is_some(), access.may_replace());
+        let (share, path) = (target.share.clone(), target.path.clone());
+        let context = Context { service: &self.0, call, share, path, snapshot, in_container, may_replace };
         let answer = match operation {
             Operation::ServiceProperties => service::get(context).await,
             Operation::SetServiceProperties => service::set(context, body).await,
@@ -306,25 +300,25 @@ impl FileService {
             Operation::DirectoryProperties => directories::properties(context).await,
             Operation::SetDirectory => directories::set(context).await,
             Operation::ListDirectory => directories::list(context).await,
-            Operation::RenameDirectory => renames::rename(context, &access, Kind::Directory).await,
+            Operation::RenameDirectory => renames::rename(context, access, Kind::Directory).await,
             Operation::DeleteDirectory => directories::delete(context).await,
             Operation::CreateFile => content::create(context).await,
-            Operation::CopyFile => copies::start(context, &access).await,
+            Operation::CopyFile => copies::start(context, access).await,
             Operation::AbortCopy => copies::abort(context).await,
             Operation::FileProperties => content::properties(context).await,
             Operation::SetFile => content::set(context).await,
             Operation::ListRanges => content::ranges(context).await,
             Operation::LeaseFile => leases::change(context, Of::File).await,
-            Operation::RenameFile => renames::rename(context, &access, Kind::File).await,
+            Operation::RenameFile => renames::rename(context, access, Kind::File).await,
             Operation::DeleteFile => content::delete(context).await,
             Operation::WriteRange => upload::write(context, body).await,
-            Operation::WriteRangeFromUrl => from_url::write(context, &access).await,
+            Operation::WriteRangeFromUrl => from_url::write(context, access).await,
             Operation::ListHandles => handles::list(context).await,
             Operation::CloseHandles => handles::close(context).await,
             Operation::ReadFile => download::read(context, access.overrides()).await,
         }?;
         if answer.status().is_success() {
-            self.tell(call, actor, operation, &place, of_snapshot);
+            self.tell(call, access, operation, target, of_snapshot);
         }
         Ok(answer)
     }

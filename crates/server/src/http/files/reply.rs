@@ -11,6 +11,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::{call::Call, smb::Shown};
 
+/// The name of a header, checked by the compiler.
+macro_rules! name {
+    ($text:literal) => {
+        const { http::HeaderName::from_static($text) }
+    };
+}
+pub(super) use name;
+
 /// An answer without a body.
 pub(super) fn empty(status: u16) -> Response {
     let mut response = Response::new(Body::empty());
@@ -28,8 +36,8 @@ pub(super) fn document(xml: String) -> Response {
 /// Puts the headers that all answers have on one.
 pub(super) fn stamp(call: &Call, mut response: Response) -> Response {
     let headers = response.headers_mut();
-    set(headers, "x-ms-request-id", &call.request_id);
-    set(headers, "x-ms-version", &call.version);
+    set_text(headers, name!("x-ms-request-id"), call.request_id.clone());
+    set_text(headers, name!("x-ms-version"), call.version.clone());
     headers.insert(header::SERVER, HeaderValue::from_static("Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"));
     // Content comes from jobs: no browser shall take it for a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -43,8 +51,8 @@ pub(super) fn stamp(call: &Call, mut response: Response) -> Response {
 
 /// `ETag` and `Last-Modified`.
 pub(super) fn set_stat(headers: &mut HeaderMap, stat: &Stat) {
-    set(headers, "etag", &stat.etag);
-    set(headers, "last-modified", &http_date(stat.modified));
+    set_text(headers, header::ETAG, stat.etag.clone());
+    set_text(headers, header::LAST_MODIFIED, http_date(stat.modified));
 }
 
 /// The SMB properties, for callers that know them. `parent` is the id of the directory above.
@@ -53,13 +61,20 @@ pub(super) fn set_smb(headers: &mut HeaderMap, call: &Call, (stat, properties): 
         return;
     }
     let shown = Shown::of(stat, properties);
-    set(headers, "x-ms-file-attributes", &shown.attributes);
-    set(headers, "x-ms-file-creation-time", &shown.created);
-    set(headers, "x-ms-file-last-write-time", &shown.written);
-    set(headers, "x-ms-file-change-time", &shown.changed);
-    set(headers, "x-ms-file-id", &stat.id.to_string());
-    set(headers, "x-ms-file-parent-id", &parent.to_string());
-    set(headers, "x-ms-file-permission-key", &shown.permission_key);
+    set_text(headers, name!("x-ms-file-attributes"), shown.attributes);
+    set_text(headers, name!("x-ms-file-creation-time"), shown.created);
+    set_text(headers, name!("x-ms-file-last-write-time"), shown.written);
+    set_text(headers, name!("x-ms-file-change-time"), shown.changed);
+    headers.insert(name!("x-ms-file-id"), HeaderValue::from(stat.id));
+    headers.insert(name!("x-ms-file-parent-id"), HeaderValue::from(parent));
+    set_text(headers, name!("x-ms-file-permission-key"), shown.permission_key);
+}
+
+/// As [`set`], for what is on every answer: the name was checked when this was compiled, and the text is not copied.
+pub(super) fn set_text(headers: &mut HeaderMap, name: HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
 }
 
 pub(super) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
@@ -86,7 +101,7 @@ pub(super) fn http_date_of(seconds: i64) -> String {
 /// `2018-06-07T21:16:21.0000000Z`
 pub(super) fn smb_time(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let seconds = Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())).whole_seconds();
+    let seconds = Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())).to_string();
     format!("{}.{:07}Z", seconds.trim_end_matches('Z'), since.subsec_nanos() / 100)
 }
 

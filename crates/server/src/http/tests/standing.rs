@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::Bench;
-use crate::http::{Door, serve};
 use crate::app::keyring::Keyring;
+use crate::http::{Door, serve};
 use crate::unix_now;
 
 /// A file that is longer than everything that can be under way on a loopback connection.
