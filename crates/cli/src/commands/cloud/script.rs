@@ -133,6 +133,9 @@ fn about_names(site: &Site, names: &Names, shell: Shell) -> String {
             "Nothing can be named below an address like {host}. Start the server with --name NAME and say so here with\n--host NAME, or use connection strings:\n\n{}",
             connection_strings(site, shell)
         ),
+        Names::Lines { address, .. } if site.names().is_empty() => format!(
+            "There is no storage account yet: see this again when there is one, or have records *.file.{host} and\n*.blob.{host} for {address} in your DNS.\n"
+        ),
         Names::Lines { address, block } => {
             let lines: String = block.lines().map(|line| format!("  {line}\n")).collect();
             format!(
@@ -166,7 +169,8 @@ pub fn login(site: &Site, shell: Shell) -> String {
     let tenant = &site.tenant;
     let private = match shell {
         Shell::Bash => "(umask 077; corro ad sp create-for-rbac -n az --query password -o tsv > az-password)",
-        Shell::Fish => "begin; umask 077; corro ad sp create-for-rbac -n az --query password -o tsv > az-password; end",
+        // Here a block is no shell of its own, and the mask would stay.
+        Shell::Fish => "sh -c 'umask 077; corro ad sp create-for-rbac -n az --query password -o tsv > az-password'",
         Shell::Powershell => "corro ad sp create-for-rbac -n az --query password -o tsv > az-password",
     };
     let app = match shell {
