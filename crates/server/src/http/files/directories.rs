@@ -38,6 +38,7 @@ pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal
     let (stat, properties, parent) = found.map_err(Refusal::kind_as_missing)?;
     let mut response = described(context.call, 200, (&stat, &properties), parent);
     about::set(response.headers_mut(), &properties);
+    reply::set(response.headers_mut(), "x-ms-server-encrypted", "true");
     Ok(response)
 }
 

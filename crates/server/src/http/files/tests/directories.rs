@@ -133,6 +133,8 @@ async fn newer_versions_get_the_smb_properties() {
             ] {
                 assert_eq!(answer.headers.contains_key(name), present, "{method} {version} {name}");
             }
+            let encrypted = if method == "PUT" { "x-ms-request-server-encrypted" } else { "x-ms-server-encrypted" };
+            assert_eq!(answer.header(encrypted), "true", "{method} {version}");
         }
     }
 }

@@ -1,0 +1,6 @@
+"""Runs the parts of the file service's tests that are named in PARTS, with the libraries of this environment."""
+
+import os
+import unittest
+
+unittest.main(module=None, argv=["files", "-v", *os.environ["PARTS"].split()])

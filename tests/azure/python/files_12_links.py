@@ -1,0 +1,159 @@
+"""Shared access signatures as azure-storage-file-share 12 makes them: what they open, and what they do not."""
+
+from datetime import datetime, timedelta
+
+import files_place as place
+from azure.storage.fileshare import (
+    AccessPolicy,
+    AccountSasPermissions,
+    FileSasPermissions,
+    ResourceTypes,
+    ShareFileClient,
+    ShareSasPermissions,
+    generate_account_sas,
+    generate_file_sas,
+    generate_share_sas,
+)
+from files_12_common import OnShare, connect
+
+DENIED = "AuthorizationPermissionMismatch"
+PATH = "d e/a b"
+
+
+def in_minutes(minutes):
+    return datetime.utcnow() + timedelta(minutes=minutes)
+
+
+class Links(OnShare):
+    def setUp(self):
+        super().setUp()
+        self.share.create_directory("d e")
+        self.put(PATH, b"content")
+
+    def file_sas(self, permission=FileSasPermissions(read=True), **more):
+        more.setdefault("expiry", in_minutes(10))
+        return generate_file_sas(
+            place.ACCOUNT, self.share.share_name, PATH.split("/"), place.KEY, permission, **more
+        )
+
+    def share_sas(self, permission=ShareSasPermissions(read=True, list=True), **more):
+        if "policy_id" not in more:
+            more.setdefault("expiry", in_minutes(10))
+        return generate_share_sas(place.ACCOUNT, self.share.share_name, place.KEY, permission, **more)
+
+    def account_sas(self, types="sco", permission="rl", **more):
+        more.setdefault("expiry", in_minutes(10))
+        types, permission = ResourceTypes.from_string(types), AccountSasPermissions.from_string(permission)
+        return generate_account_sas(place.ACCOUNT, place.KEY, types, permission, **more)
+
+    def at(self, sas, path=PATH):
+        return connect(sas=sas).get_share_client(self.share.share_name).get_file_client(path)
+
+    def opens(self, sas):
+        self.assertEqual(self.at(sas).download_file().readall(), b"content")
+
+    def is_shut(self, sas, code="AuthenticationFailed"):
+        self.refused(403, code, self.at(sas).download_file)
+
+
+class OfFiles(Links):
+    def test_a_link_opens_its_file_and_nothing_else(self):
+        sas = self.file_sas()
+        self.opens(sas)
+        url = self.share.get_file_client(PATH).url
+        self.assertEqual(ShareFileClient.from_file_url(f"{url}?{sas}").download_file().readall(), b"content")
+        self.put("d e/other", b"")
+        self.refused(403, "AuthenticationFailed", self.at(sas, "d e/other").download_file)
+        self.refused(403, DENIED, self.at(sas).delete_file)
+        self.refused(403, DENIED, self.at(sas).upload_range, b"x", 0, 1)
+
+    def test_permissions_are_told_apart(self):
+        self.is_shut(self.file_sas("w"), DENIED)
+        self.at(self.file_sas("w")).upload_range(b"C", 0, 1)
+        self.assertEqual(self.read(PATH), b"Content")
+        self.refused(403, DENIED, self.at(self.file_sas("rcw")).delete_file)
+        self.at(self.file_sas("d")).delete_file()
+
+    def test_times_addresses_and_protocols(self):
+        self.is_shut(self.file_sas(expiry=in_minutes(-1)))
+        self.is_shut(self.file_sas(start=in_minutes(5)))
+        self.opens(self.file_sas(start=in_minutes(-5)))
+        self.opens(self.file_sas(ip="127.0.0.1"))
+        self.opens(self.file_sas(ip="127.0.0.0-127.0.0.9"))
+        self.is_shut(self.file_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
+        self.opens(self.file_sas(protocol="https"))
+
+    def test_answers_say_what_the_link_says(self):
+        sas = self.file_sas(
+            cache_control="no-store", content_disposition="inline", content_language="fr", content_type="text/x-chosen"
+        )
+        found = self.at(sas).download_file().properties.content_settings
+        told = found.cache_control, found.content_disposition, found.content_language, found.content_type
+        self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
+
+    def test_a_forged_link_opens_nothing(self):
+        self.is_shut(self.file_sas().replace("sp=r", "sp=rwd"))
+        self.is_shut(self.file_sas().replace("sig=", "sig=A"))
+
+
+class OfShares(Links):
+    def test_a_link_opens_its_share(self):
+        sas = self.share_sas()
+        self.opens(sas)
+        share = connect(sas=sas).get_share_client(self.share.share_name)
+        self.assertEqual([entry.name for entry in share.list_directories_and_files()], ["d e"])
+        self.refused(403, DENIED, share.create_directory, "new")
+        other = self.service.create_share(place.new_name("other-"))
+        stranger = connect(sas=sas).get_share_client(other.share_name)
+        self.refused(403, "AuthenticationFailed", lambda: list(stranger.list_directories_and_files()))
+        other.delete_share()
+
+    def test_with_all_permissions_everything_in_it_can_be_done(self):
+        share = connect(sas=self.share_sas("rcwdl")).get_share_client(self.share.share_name)
+        directory = share.create_directory("new")
+        directory.upload_file("a", b"abc")
+        directory.get_file_client("a").rename_file("new/b")
+        directory.delete_file("b")
+        directory.delete_directory()
+
+    def test_times_addresses_and_listing(self):
+        self.is_shut(self.share_sas(expiry=in_minutes(-1)))
+        self.is_shut(self.share_sas(start=in_minutes(5)))
+        self.is_shut(self.share_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
+        self.is_shut(self.share_sas("l"), DENIED)
+        share = connect(sas=self.share_sas("r")).get_share_client(self.share.share_name)
+        self.refused(403, DENIED, lambda: list(share.list_directories_and_files()))
+
+    def test_stored_policies(self):
+        policy = AccessPolicy(ShareSasPermissions(read=True), in_minutes(10))
+        self.share.set_share_access_policy({"readers": policy})
+        sas = self.share_sas(None, policy_id="readers")
+        self.opens(sas)
+        self.opens(self.file_sas(None, expiry=None, policy_id="readers"))
+        self.is_shut(self.share_sas(None, policy_id="others"))
+        self.share.set_share_access_policy({})
+        self.is_shut(sas)
+
+
+class OfAccounts(Links):
+    def test_a_link_opens_the_account(self):
+        linked = connect(sas=self.account_sas())
+        self.opens(self.account_sas())
+        name = self.share.share_name
+        self.assertEqual([share.name for share in linked.list_shares(name)], [name])
+        self.refused(403, DENIED, linked.create_share, place.new_name("no-"))
+        linked = connect(sas=self.account_sas("sco", "rwdlc"))
+        linked.create_share(place.new_name("made-")).delete_share()
+
+    def test_resource_types_are_told_apart(self):
+        wrong = "AuthorizationResourceTypeMismatch"
+        self.is_shut(self.account_sas("sc"), wrong)
+        self.refused(403, wrong, lambda: list(connect(sas=self.account_sas("co")).list_shares()))
+        self.opens(self.account_sas("o"))
+
+    def test_permissions_times_and_addresses(self):
+        self.is_shut(self.account_sas("sco", "wl"), DENIED)
+        self.is_shut(self.account_sas(expiry=in_minutes(-1)))
+        self.is_shut(self.account_sas(start=in_minutes(5)))
+        self.is_shut(self.account_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
+        self.opens(self.account_sas(ip="127.0.0.1", protocol="https"))

@@ -1,0 +1,156 @@
+"""Shared access signatures as azure-storage-file 1.4 and 2.1 make them: what they open, and what they do not."""
+
+from datetime import datetime, timedelta
+
+import files_place as place
+from azure.storage.common import AccessPolicy
+from azure.storage.common.models import AccountPermissions, ResourceTypes
+from azure.storage.file.models import FilePermissions, SharePermissions
+from files_1x_common import OnShare, connect
+
+DENIED = "AuthorizationPermissionMismatch"
+
+
+def in_minutes(minutes):
+    return datetime.utcnow() + timedelta(minutes=minutes)
+
+
+class Links(OnShare):
+    def setUp(self):
+        super().setUp()
+        self.service.create_directory(self.share, "d e")
+        self.put("a b", b"content", "d e")
+
+    def of_file(self, permission="r", **more):
+        more.setdefault("expiry", in_minutes(10))
+        sas = self.service.generate_file_shared_access_signature(self.share, "d e", "a b", permission, **more)
+        return connect(sas=sas)
+
+    def of_share(self, permission="rl", **more):
+        more.setdefault("expiry", in_minutes(10))
+        return connect(sas=self.service.generate_share_shared_access_signature(self.share, permission, **more))
+
+    def of_account(self, types="sco", permission="rl", **more):
+        more.setdefault("expiry", in_minutes(10))
+        make = self.service.generate_account_shared_access_signature
+        return connect(sas=make(ResourceTypes(_str=types), AccountPermissions(_str=permission), **more))
+
+    def reads(self, linked):
+        return linked.get_file_to_bytes(self.share, "d e", "a b").content
+
+    def opens(self, linked):
+        self.assertEqual(self.reads(linked), b"content")
+
+    def is_shut(self, linked, status=403, code="AuthenticationFailed"):
+        self.refused(status, code, self.reads, linked)
+        self.assertEqual(linked.retried, [])
+
+
+class OfFiles(Links):
+    def test_a_link_opens_its_file_and_nothing_else(self):
+        linked = self.of_file(FilePermissions.READ)
+        self.opens(linked)
+        self.put("other", b"", "d e")
+        self.refused(403, "AuthenticationFailed", linked.get_file_to_bytes, self.share, "d e", "other")
+        self.refused(403, DENIED, linked.delete_file, self.share, "d e", "a b")
+        self.refused(403, DENIED, linked.update_range, self.share, "d e", "a b", b"x", 0, 0)
+        self.refused(403, "AuthenticationFailed", lambda: list(linked.list_directories_and_files(self.share)))
+
+    def test_permissions_are_told_apart(self):
+        self.is_shut(self.of_file("w"), code=DENIED)
+        self.of_file("w").update_range(self.share, "d e", "a b", b"C", 0, 0)
+        self.assertEqual(self.read("a b", "d e"), b"Content")
+        self.refused(403, DENIED, self.of_file("rcw").delete_file, self.share, "d e", "a b")
+        self.of_file(FilePermissions(read=True, delete=True)).delete_file(self.share, "d e", "a b")
+
+    def test_times(self):
+        self.is_shut(self.of_file(expiry=in_minutes(-1)))
+        self.is_shut(self.of_file(start=in_minutes(5)))
+        self.opens(self.of_file(start=in_minutes(-5)))
+
+    def test_addresses_and_protocols(self):
+        self.opens(self.of_file(ip="127.0.0.1"))
+        self.opens(self.of_file(ip="127.0.0.0-127.0.0.9"))
+        self.is_shut(self.of_file(ip="10.0.0.1"), code="AuthorizationSourceIPMismatch")
+        self.opens(self.of_file(protocol="https"))
+        self.opens(self.of_file(protocol="https,http"))
+
+    def test_answers_say_what_the_link_says(self):
+        linked = self.of_file(
+            cache_control="no-store",
+            content_disposition="inline",
+            content_encoding="identity",
+            content_language="fr",
+            content_type="text/x-chosen",
+        )
+        found = linked.get_file_to_bytes(self.share, "d e", "a b").properties.content_settings
+        told = found.cache_control, found.content_disposition, found.content_language, found.content_type
+        self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
+
+    def test_a_forged_link_opens_nothing(self):
+        sas = self.service.generate_file_shared_access_signature(self.share, "d e", "a b", "r", in_minutes(5))
+        self.is_shut(connect(sas=sas.replace("sp=r", "sp=rwd")))
+        self.is_shut(connect(sas=sas.replace("sig=", "sig=A")))
+
+
+class OfShares(Links):
+    def test_a_link_opens_its_share(self):
+        linked = self.of_share(SharePermissions(read=True, list=True))
+        self.opens(linked)
+        self.assertEqual([entry.name for entry in linked.list_directories_and_files(self.share)], ["d e"])
+        self.refused(403, DENIED, linked.create_directory, self.share, "new", fail_on_exist=True)
+        other = place.new_name("other-")
+        self.service.create_share(other)
+        self.refused(403, "AuthenticationFailed", lambda: list(linked.list_directories_and_files(other)))
+        self.service.delete_share(other)
+
+    def test_with_all_permissions_everything_in_it_can_be_done(self):
+        linked = self.of_share("rcwdl")
+        linked.create_directory(self.share, "new", fail_on_exist=True)
+        linked.create_file_from_bytes(self.share, "new", "a", b"abc")
+        linked.delete_file(self.share, "new", "a")
+        linked.delete_directory(self.share, "new", fail_not_exist=True)
+        self.assertTrue(self.service.exists(self.share))
+
+    def test_times_addresses_and_listing(self):
+        self.is_shut(self.of_share(expiry=in_minutes(-1)))
+        self.is_shut(self.of_share(start=in_minutes(5)))
+        self.is_shut(self.of_share(ip="10.0.0.1"), code="AuthorizationSourceIPMismatch")
+        self.refused(403, DENIED, lambda: list(self.of_share("r").list_directories_and_files(self.share)))
+        self.is_shut(self.of_share("l"), code=DENIED)
+
+    def test_stored_policies(self):
+        policy = AccessPolicy(SharePermissions(read=True), in_minutes(10))
+        self.service.set_share_acl(self.share, {"readers": policy})
+        sas = self.service.generate_share_shared_access_signature(self.share, id="readers")
+        self.opens(connect(sas=sas))
+        self.is_shut(connect(sas=self.service.generate_share_shared_access_signature(self.share, id="others")))
+        self.service.set_share_acl(self.share)
+        self.is_shut(connect(sas=sas))
+
+
+class OfAccounts(Links):
+    def test_a_link_opens_the_account(self):
+        linked = self.of_account()
+        self.opens(linked)
+        self.assertIn(self.share, [share.name for share in linked.list_shares(prefix=self.share)])
+        self.assertEqual(linked.get_share_properties(self.share).name, self.share)
+        self.refused(403, DENIED, linked.create_share, place.new_name("no-"), fail_on_exist=True)
+
+    def test_resource_types_are_told_apart(self):
+        wrong = "AuthorizationResourceTypeMismatch"
+        self.is_shut(self.of_account("sc"), code=wrong)
+        self.refused(403, wrong, lambda: list(self.of_account("co").list_shares()))
+        self.refused(403, wrong, self.of_account("so", "rwdl").delete_share, self.share, fail_not_exist=True)
+        self.opens(self.of_account("o"))
+
+    def test_permissions_times_and_addresses(self):
+        self.is_shut(self.of_account("sco", "wl"), code=DENIED)
+        self.is_shut(self.of_account(expiry=in_minutes(-1)))
+        self.is_shut(self.of_account(start=in_minutes(5)))
+        self.is_shut(self.of_account(ip="10.0.0.1"), code="AuthorizationSourceIPMismatch")
+        self.opens(self.of_account(ip="127.0.0.1", protocol="https"))
+        name = place.new_name("made-")
+        linked = self.of_account("sco", "rwdlc")
+        self.assertTrue(linked.create_share(name))
+        self.assertTrue(linked.delete_share(name))

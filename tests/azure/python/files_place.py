@@ -1,0 +1,74 @@
+"""Where the file service under test is, for the programs beside this file: the test that starts them says it in the
+environment. And what several of them need: fresh names, odd names, the shares on the server's disk."""
+
+import os
+import random
+import socket
+import string
+
+# `NAME:PORT`; accounts are at `ACCOUNT.file.` this.
+SUFFIX = os.environ["SUFFIX"]
+PORT = int(SUFFIX.rsplit(":", 1)[1])
+CA = os.environ["CA"]
+ACCOUNT = os.environ["ACCOUNT"]
+KEY = os.environ["KEY"]
+# `host` or `path`: how the account is told. `plain` is by path, and without TLS.
+STYLE = os.environ["STYLE"]
+# The account's shares on the server's disk.
+DISK = os.environ["DISK"]
+
+ENDPOINT = {
+    "host": f"https://{ACCOUNT}.file.{SUFFIX}",
+    "path": f"https://127.0.0.1:{PORT}/{ACCOUNT}",
+    "plain": f"http://127.0.0.1:{PORT}/{ACCOUNT}",
+}[STYLE]
+
+
+_getaddrinfo = socket.getaddrinfo
+
+
+def _with_our_names(host, *rest, **named):
+    """Hosts of accounts are this machine; nothing of it must be changed for that."""
+    ours = isinstance(host, str) and host.endswith("." + SUFFIX.rsplit(":", 1)[0])
+    return _getaddrinfo("127.0.0.1" if ours else host, *rest, **named)
+
+
+socket.getaddrinfo = _with_our_names
+
+
+def new_name(prefix):
+    """A name that no other test of this server uses."""
+    return prefix + "".join(random.choices(string.ascii_lowercase, k=10))
+
+
+def on_disk(share, *path):
+    return os.path.join(DISK, share, *path)
+
+
+# Names that clients and servers get wrong. Each is one component.
+ODD_NAMES = [
+    "two words.txt",
+    " blank first",
+    "blank last ",
+    "caf\u00e9 composed",
+    "cafe\u0301 decomposed",
+    "\u65e5\u672c\u8a9e.txt",
+    "\U0001f600.bin",
+    "100%",
+    "%41 is not A",
+    "a%2Fb",
+    "%",
+    "a+b c",
+    "a#b",
+    "a;b=c&d,e",
+    "what? this",
+    'a:b|c*<d>"e',
+    "it's",
+    "(brackets) [and] {braces}",
+    "~tilde!$@^`",
+    "ends.",
+    "..two first",
+    "...",
+    ".hidden",
+    "x" * 255,
+]
