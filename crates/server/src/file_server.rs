@@ -100,6 +100,9 @@ impl Ledger for Log {
         tracing::info!(%actor, %address, %account, %share, %detail, "{what}");
     }
 
+    /// There are no jobs whose end could be held back.
+    fn followed(&self, _: &str, _: &str, _: &str) {}
+
     fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
         tracing::info!(actor, %address, %method, %path, status, %code, "refused");
     }

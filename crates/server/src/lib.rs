@@ -113,6 +113,8 @@ impl Server {
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
             quotas: config.quotas,
+            followers: Default::default(),
+            client: Default::default(),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());

@@ -34,6 +34,10 @@ impl Ledger for FileLines {
         }
     }
 
+    fn followed(&self, actor: &str, address: &str, path: &str) {
+        self.app.followers.reads(actor, address, path, self.app.now());
+    }
+
     fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
         let asked = Asked { caller: actor, address, method, path, status, code, tried: None };
         self.audit.note(&self.app.store, &asked);

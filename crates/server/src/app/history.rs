@@ -5,12 +5,13 @@ use corro_model::history::{HistoryEntry, HistoryFilter};
 use corro_model::rights::{Right, Role, Scope};
 
 use super::App;
+use super::followers::Client;
 use super::principals::Caller;
 
 impl App {
-    /// The same rules, applied on behalf of `caller`: what is changed through it is noted as theirs.
-    pub fn acting_as(&self, caller: Caller, address: &str) -> Self {
-        Self { store: self.store.acting_from(&caller.id, address), caller: caller.into(), ..self.clone() }
+    /// The same rules, applied on behalf of `caller`, who uses `client`: what is changed through it is noted as theirs.
+    pub fn acting_as(&self, caller: Caller, address: &str, client: Client) -> Self {
+        Self { store: self.store.acting_from(&caller.id, address), caller: caller.into(), client, ..self.clone() }
     }
 
     /// What happened, newest first, inside what the caller owns.

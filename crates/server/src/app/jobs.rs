@@ -14,6 +14,7 @@ use corro_store::{JobRecord, NewJob, OperationGoal, State, Txn};
 use super::clusters::find_cluster;
 use super::conflict::{Put, differs, is_same};
 use super::experiments::find_experiment;
+use super::followers::Client;
 use super::waiting::{Standing, Waits};
 use super::workspaces::{find_workspace, group_name};
 use super::{App, guid, operations, refuse_deleting, secrets, succeeded};
@@ -160,7 +161,20 @@ impl App {
         let name = state.experiments.get(experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
         let (id, name) = (self.experiment_id(state, experiment, &name), Arc::from(name));
         let mut waits = Waits::of(state, &self.caller, now, jobs.iter().copied());
-        jobs.iter().map(|(key, record)| job_answer(&id, &name, record, waits.take(key))).collect()
+        let answer = |(key, record): &(&JobKey, &JobRecord)| {
+            let mut job = job_answer(&id, &name, record, waits.take(key));
+            if self.is_end_held_back(record, now) {
+                show_as_running(&mut job.properties.status);
+            }
+            job
+        };
+        jobs.iter().map(answer).collect()
+    }
+
+    /// Whether this caller's client would stop here and miss what others wrote last.
+    fn is_end_held_back(&self, record: &JobRecord, now: Timestamp) -> bool {
+        let may_wait = matches!(self.client, Client::Retired(_)) && record.state().is_terminal();
+        may_wait && self.followers.hold_back(&record.segment, record.since(), now)
     }
 
     /// The cluster a job asks for; it may be in another workspace or group.
@@ -211,6 +225,15 @@ fn job_answer(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRecor
             },
         },
     }
+}
+
+/// A job that has ended, as it was before.
+fn show_as_running(status: &mut JobStatus) {
+    let Some(info) = status.execution_info.take() else { return };
+    status.execution_state = ExecutionState::Running;
+    status.execution_state_transition_time = info.start_time;
+    status.execution_info =
+        Some(ExecutionInfo { start_time: info.start_time, end_time: None, exit_code: None, errors: Vec::new() });
 }
 
 fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {

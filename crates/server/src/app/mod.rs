@@ -8,6 +8,7 @@ pub mod conflict;
 pub mod experiments;
 pub mod file_lines;
 pub mod file_servers;
+pub mod followers;
 pub mod groups;
 mod history;
 pub mod instance;
@@ -48,6 +49,9 @@ pub struct App {
     /// Where nodes can be logged in to, as their agents said.
     pub doors: remote_login::Doors,
     pub quotas: usages::Quotas,
+    pub followers: followers::Followers,
+    /// What the caller uses.
+    pub client: followers::Client,
 }
 
 impl App {

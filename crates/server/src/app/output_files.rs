@@ -8,6 +8,7 @@ use corro_shares::{Kind, PageRequest, ShareError, SharePath};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::App;
+use super::followers::Client;
 use super::jobs::{JobPath, find_job};
 
 /// What a caller may say about a listing.
@@ -35,6 +36,9 @@ impl App {
     ) -> Result<(Vec<OutputFile>, Option<String>), ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
+        if let Client::Retired(address) = &self.client {
+            self.followers.lists(address, &job.segment, self.now());
+        }
         let id = listing.output_directory_id.as_str();
         let absent = || {
             let message = format!("The specified outputDirectoryId {id} is not present on a mount root");

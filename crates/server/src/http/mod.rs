@@ -38,6 +38,7 @@ use self::router::Router;
 use self::standing::{Behalf, Standing};
 use crate::app::App;
 use crate::app::audit::{Asked, Audit};
+use crate::app::followers::Client;
 use crate::app::principals::Caller;
 use crate::gateway::{Gateway, MAX_MESSAGE};
 
@@ -211,7 +212,8 @@ impl Api {
             Verdict::Granted { remaining } => remaining,
             Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), "--rate", wait))),
         };
-        let answered = self.router.dispatch(&self.app.acting_as(caller, address), request).await;
+        let client = client_of(&request, address);
+        let answered = self.router.dispatch(&self.app.acting_as(caller, address, client), request).await;
         let (operation, mut response) = answered.map_err(refused)?;
         response.headers_mut().insert(header, HeaderValue::from(remaining));
         Ok(Managed { caller: id, operation, response })
@@ -297,6 +299,15 @@ fn too_many(who: &str, flag: &str, wait: Duration) -> ApiError {
         "The number of requests of {who} exceeds what the server allows (see {flag}). Please try again after {seconds} seconds."
     );
     ApiError::new(429, "TooManyRequests", message)
+}
+
+/// The library of the retired service names itself, also inside its command line.
+fn client_of(request: &Request, address: &str) -> Client {
+    let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match agent.split_whitespace().any(|product| product.starts_with("azure-mgmt-batchai/")) {
+        true => Client::Retired(address.to_owned()),
+        false => Client::Any,
+    }
 }
 
 /// Where the request comes from.

@@ -3,7 +3,12 @@
 //! Little that lies in the kernel's caches is answered at once; what may need the disk is read on
 //! another thread.
 
-use std::{fs::File, io, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -18,6 +23,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
     Context, Place,
+    access::Access,
+    call::Call,
     content::{Described, set_file},
     directories::parent_id,
     guard::Guard,
@@ -33,7 +40,17 @@ const PIECE: u64 = 512 << 10;
 /// As much is read together with the rest that is asked of a file.
 const LITTLE: u64 = 64 << 10;
 
-pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) -> Result<Response, Refusal> {
+/// A file that was written to within this time may be written to again.
+const GROWING: Duration = Duration::from_secs(10);
+/// So much of the end of a file tells whether it is a text.
+const TAIL: u64 = 1024;
+
+/// A link, and everything from some byte on: so `job file stream` asks for what is new.
+pub(super) fn follows(call: &Call, access: &Access) -> bool {
+    matches!(access, Access::Link(_)) && matches!(range::of_read(call), Ok(Some(Asked::From(_))))
+}
+
+pub(super) async fn read(context: Context<'_>, access: &Access) -> Result<Response, Refusal> {
     let call = context.call;
     let asked = range::of_read(call)?;
     let mut whole_md5 = None;
@@ -55,7 +72,13 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
         whole_md5 = Some(whole);
     }
     let stat = &described.stat;
-    let part = part_of(asked, stat.len).ok_or(Refusal::range_beyond(stat.len))?;
+    let mut part = part_of(asked, stat.len).ok_or(Refusal::range_beyond(stat.len))?;
+    if follows(call, access) && decodes_parts(call) && is_growing(stat.modified, SystemTime::now()) {
+        part.end -= half_character(&file, part).await?;
+        if part.start == part.end {
+            return Err(Refusal::range_beyond(stat.len));
+        }
+    }
     let wants_md5 = call.header("x-ms-range-get-content-md5").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     if wants_md5 && (asked.is_none() || part.end - part.start > MAX_RANGE) {
         return Err(Refusal::header("x-ms-range-get-content-md5"));
@@ -63,7 +86,10 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
 
     let mut response = match content {
         _ if wants_md5 => hashed(file, part).await?,
-        Some(content) => Response::new(Body::from(content)),
+        Some(mut content) => {
+            content.truncate((part.end - part.start) as usize);
+            Response::new(Body::from(content))
+        }
         None => Response::new(body(file, part)),
     };
     let headers = response.headers_mut();
@@ -72,7 +98,7 @@ pub(super) async fn read(context: Context<'_>, overrides: Option<&Overrides>) ->
         reply::set(headers, "x-ms-content-md5", &md5);
     }
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
-    if let Some(overrides) = overrides {
+    if let Some(overrides) = access.overrides() {
         set_overrides(headers, overrides);
     }
     if asked.is_some() {
@@ -183,6 +209,40 @@ pub(super) fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<Byt
     Ok(Bytes::from(piece))
 }
 
+/// The retired service's command line follows a log with this library and makes text of each part by itself: half a
+/// character is its end.
+fn decodes_parts(call: &Call) -> bool {
+    call.header("user-agent").is_some_and(|agent| agent.starts_with("python-requests/"))
+}
+
+fn is_growing(modified: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(modified).is_ok_and(|quiet| quiet < GROWING)
+}
+
+/// How many bytes at the end of a part of a growing text are the beginning of a character.
+async fn half_character(file: &File, part: Part) -> Result<u64, Refusal> {
+    let file = file.try_clone().map_err(|_| Refusal::internal())?;
+    let tail = Part { start: part.start.max(part.end.saturating_sub(TAIL)), end: part.end };
+    let read = spawn_blocking(move || read_piece(&file, tail.start, (tail.end - tail.start) as usize));
+    match read.await {
+        Ok(Ok(bytes)) => Ok(unfinished(&bytes, tail.start > part.start) as u64),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        _ => Err(Refusal::internal()),
+    }
+}
+
+/// The length of the unfinished character at the end of a text; 0 for what is no text. `is_cut` says that it may begin
+/// inside a character too.
+fn unfinished(bytes: &[u8], is_cut: bool) -> usize {
+    let is_inside = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
+    let skipped = bytes.iter().take(3).take_while(|byte| is_cut && is_inside(byte)).count();
+    let text = &bytes[skipped..];
+    match std::str::from_utf8(text) {
+        Err(error) if error.error_len().is_none() && !text.contains(&0) => text.len() - error.valid_up_to(),
+        _ => 0,
+    }
+}
+
 /// A small part, read whole, with its `Content-MD5`.
 async fn hashed(file: File, part: Part) -> Result<Response, Refusal> {
     let read = spawn_blocking(move || {
@@ -212,5 +272,32 @@ fn set_overrides(headers: &mut HeaderMap, overrides: &Overrides) {
         if !value.is_empty() {
             reply::set(headers, name, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_is_not_finished_is_left_for_the_next_read() {
+        let check = |bytes: &[u8], is_cut: bool, expected: usize| {
+            assert_eq!(unfinished(bytes, is_cut), expected, "{bytes:?} {is_cut}");
+        };
+        let euro = "€".as_bytes();
+        check(b"", false, 0);
+        check(b"plain", false, 0);
+        check("10 €".as_bytes(), false, 0);
+        check(&[b"10 ", &euro[..2]].concat(), false, 2);
+        check(&[b"10 ", &euro[..1]].concat(), false, 1);
+        check(&euro[..2], false, 2);
+        check(&"🎉".as_bytes()[..3], false, 3);
+        // Cut out of the middle, as the end of a long text is.
+        check(&[&euro[1..], b" and ", &euro[..1]].concat(), true, 1);
+        check(&[&euro[1..], b" and "].concat(), true, 0);
+        // No text: a model, say, must come whole.
+        check(&[0, 1, 2, 0xe2], false, 0);
+        check(&[0xff, b'a', 0xe2], false, 0);
+        check(&[&euro[1..], b" and ", &euro[..1]].concat(), false, 0);
     }
 }

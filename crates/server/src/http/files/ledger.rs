@@ -13,6 +13,8 @@ use super::operation::Operation;
 /// Keeps what is told.
 pub trait Ledger: Send + Sync + 'static {
     fn tell(&self, line: Line);
+    /// Somebody with a link is about to read a file from some byte to its end, as one does who follows what is written.
+    fn followed(&self, actor: &str, address: &str, path: &str);
     /// A caller was turned away; `actor` is `None` for one that nobody knows.
     fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str);
 }

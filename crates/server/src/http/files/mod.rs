@@ -187,6 +187,13 @@ impl FileService {
         ledger.refused(actor, &call.from(), call.method.as_str(), &path, status, code);
     }
 
+    /// Before the file is looked at, so that what the caller gets is no older.
+    fn tell_follower(&self, call: &Call, access: &Access, path: &str) {
+        if let Some(ledger) = self.0.ledger.as_ref().filter(|_| download::follows(call, access)) {
+            ledger.followed(&access.actor(&call.account), &call.from(), path);
+        }
+    }
+
     /// What was done. Things of which there are many are summed.
     fn tell(&self, call: &Call, access: &Access, operation: Operation, target: &Target, of_snapshot: bool) {
         let Some(ledger) = &self.0.ledger else { return };
@@ -315,7 +322,10 @@ impl FileService {
             Operation::WriteRangeFromUrl => from_url::write(context, access).await,
             Operation::ListHandles => handles::list(context).await,
             Operation::CloseHandles => handles::close(context).await,
-            Operation::ReadFile => download::read(context, access.overrides()).await,
+            Operation::ReadFile => {
+                self.tell_follower(call, access, context.path.as_str());
+                download::read(context, access).await
+            }
         }?;
         if answer.status().is_success() {
             self.tell(call, access, operation, target, of_snapshot);

@@ -5,6 +5,7 @@
 mod accounts;
 mod audit;
 mod file_lines;
+mod followers;
 mod login;
 mod outputs;
 mod pages;
@@ -89,6 +90,8 @@ impl Bench {
             caller: Arc::new(Caller::server()),
             doors: Default::default(),
             quotas: Default::default(),
+            followers: Default::default(),
+            client: Default::default(),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);

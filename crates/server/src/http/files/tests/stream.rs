@@ -95,3 +95,29 @@ async fn a_deleted_file_is_read_to_its_end() {
     assert_eq!(bench.send("DELETE", "/share/f", &[], "").await.status, 202);
     assert!(response.into_body().collect().await.expect("a whole body").to_bytes() == content);
 }
+
+#[tokio::test]
+async fn a_reader_that_decodes_each_part_gets_no_half_character_of_a_growing_text() {
+    use corro_model::storage::sas::read_link_query;
+    let bench = Bench::new();
+    bench.upload("/share/log", b"10 \xe2\x82").await;
+    let link = format!("/acc/share/log?{}", read_link_query(&KEY1, "acc", "share", "log", NOW + 60).expect("a link"));
+    let read = async |agent: &str, range: &str| {
+        let request = Request::builder().uri(&link).header("user-agent", agent).header("range", range);
+        bench.send_raw(request, AddressStyle::Path, "").await
+    };
+    let az = "python-requests/2.31.0";
+    let part = read(az, "bytes=0-").await;
+    assert_eq!((part.status, part.text(), part.header("content-range")), (206, "10 ", "bytes 0-2/5"));
+    assert_eq!(read(az, "bytes=3-").await.status, 416);
+    // Others get all there is, and so does this one when it says how much it wants.
+    assert_eq!(read("corro/1", "bytes=0-").await.body.len(), 5);
+    assert_eq!(read(az, "bytes=0-4").await.body.len(), 5);
+    bench.upload("/share/log", "10 €\n".as_bytes()).await;
+    assert_eq!(read(az, "bytes=3-").await.text(), "€\n");
+    // Nothing was added for a while: what is there is all there will be.
+    bench.upload("/share/log", b"10 \xe2\x82").await;
+    let file = std::fs::File::options().write(true).open(bench.host().join("log")).expect("there");
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).expect("set");
+    assert_eq!(read(az, "bytes=0-").await.body.len(), 5);
+}
