@@ -10,7 +10,7 @@ use corro_model::ops::{
 
 use super::target::tags;
 use crate::failure::Failure;
-use crate::output::Shape;
+use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
 use crate::prompt;
 use crate::session::{GlobalArgs, Session, setting};
@@ -119,7 +119,7 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
     let filter = args.tag.as_deref().map(tag_filter).transpose()?;
     let query: Vec<(&str, &str)> = filter.iter().map(|filter| ("$filter", filter.as_str())).collect();
     let groups: Vec<Group> = session.client()?.list::<GroupsList, _>(&[], &query).await?;
-    session.print(Shape::ResourceGroup, None, &groups)
+    session.print(Shape::ResourceGroup, Some(TableKind::Group), &groups)
 }
 
 /// The service's filter for `key` or `key=value`.

@@ -234,7 +234,9 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
     let limit = args.num_results.map(|n| n as usize);
     // Directories that are left out do not count, so how many to ask for is not known then.
     let asked = limit.filter(|_| !args.exclude_dir);
-    let entries = files.list_some(&args.share.share_name, &args.path, asked).await?;
+    let mut entries = files.list_some(&args.share.share_name, &args.path, asked).await?;
+    // The retired SDK reads the files of a listing first.
+    entries.sort_by_key(|entry| matches!(entry, Entry::Directory { .. }));
     let listed: Vec<Value> = entries
         .iter()
         .filter(|entry| !(args.exclude_dir && matches!(entry, Entry::Directory { .. })))

@@ -17,15 +17,29 @@ pub fn share_with(name: &str, snapshot: Option<&str>, about: &ShareProperties) -
     }}))
 }
 
+/// One share or directory was asked for with an answer without a body, of which the retired SDK tells the length.
+fn with_length_of_nothing(mut shown: Value) -> Value {
+    shown["properties"]["contentLength"] = json!(0);
+    shown
+}
+
+/// The share object that `az` prints when it is asked for one.
+pub fn shown_share(name: &str, snapshot: Option<&str>, about: &ShareProperties) -> Value {
+    with_length_of_nothing(share_with(name, snapshot, about))
+}
+
 pub fn directory(path: &str, properties: &Properties) -> Value {
     let shown = Shape::ShareDirectory.apply(&json!({"name": path, "metadata": properties.metadata, "properties": {
         "etag": properties.etag, "lastModified": properties.last_modified, "serverEncrypted": true
     }}));
-    without(shown, "type")
+    with_length_of_nothing(without(shown, "type"))
 }
 
+/// Its content was not asked for, which the retired SDK shows as an empty one.
 pub fn file(path: &str, about: &FileProperties) -> Value {
-    without(Shape::ShareFile.apply(&file_object(path, about, None)), "type")
+    let mut shown = without(Shape::ShareFile.apply(&file_object(path, about, None)), "type");
+    shown["content"] = json!("");
+    shown
 }
 
 /// The file object that `az` prints after a download. The sum that came with a part is not that of the whole: it is left out.

@@ -162,7 +162,7 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
         ShareCommand::Show(args) => {
             let files = args.open(session).await?;
             let about = files.share_properties(&args.name).await.map_err(Failure::of_show)?;
-            let shown = objects::share_with(&args.name, args.snapshot.as_deref(), &about);
+            let shown = objects::shown_share(&args.name, args.snapshot.as_deref(), &about);
             session.print_shaped(&shown, Some(TableKind::Share))
         }
         ShareCommand::Delete(args) => delete(session, args).await,

@@ -8,6 +8,7 @@ use super::table::Row;
 /// Which command's table to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
+    Group,
     Workspace,
     Experiment,
     Cluster,
@@ -36,6 +37,11 @@ pub fn rows(kind: TableKind, value: &Value) -> Vec<Row> {
 
 fn row(kind: TableKind, item: &Value) -> Row {
     let cells: Vec<(&str, Value)> = match kind {
+        TableKind::Group => vec![
+            ("Name", item["name"].clone()),
+            ("Location", item["location"].clone()),
+            ("Status", item["properties"]["provisioningState"].clone()),
+        ],
         TableKind::Workspace => vec![
             ("Name", item["name"].clone()),
             ("Resource Group", item["resourceGroup"].clone()),

@@ -149,7 +149,7 @@ impl App {
         let mut keys = Vec::new();
         for (i, sealed) in record.keys.iter().enumerate() {
             let value = self.unseal(&purpose(name), sealed)?;
-            keys.push(AccountKey { key_name: format!("key{}", i + 1), value, permissions: "FULL".to_owned() });
+            keys.push(AccountKey { key_name: format!("key{}", i + 1), value, permissions: "Full".to_owned() });
         }
         Ok(AccountKeys { keys })
     }

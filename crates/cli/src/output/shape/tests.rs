@@ -180,6 +180,7 @@ fn storage_account_attributes_have_the_sdk_names() {
             "encryption",
             "id",
             "identity",
+            "isHnsEnabled",
             "kind",
             "lastGeoFailoverTime",
             "location",
