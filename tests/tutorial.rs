@@ -2,21 +2,17 @@
 //! the ways an answer can be printed. Nothing of the tutorial's job preparation is installed: `apt` and `pip` are
 //! stand-ins.
 
+mod harness;
+
 #[path = "tutorial/output.rs"]
 mod output;
+#[path = "tutorial/reader.rs"]
+mod reader;
 #[path = "tutorial/texts.rs"]
 mod texts;
 
-mod harness;
-
-use std::process::{Child, Stdio};
-
-use harness::{Site, host, wait_for};
-use serde_json::{Value, json};
-use texts::{COMMANDS, JOB_JSON, SCRIPT};
-
-const STEPS: usize = 40;
-const JOB: &str = "--resource-group batchai.horovod --workspace batchaidev --experiment cifar";
+use harness::Site;
+use reader::Reader;
 
 #[test]
 fn the_tutorial_as_corro() {
@@ -28,295 +24,16 @@ fn the_tutorial_as_az() {
     tutorial("az");
 }
 
-/// One command of the tutorial after the other; what they share is the site.
-struct Reader<'a> {
-    site: &'a Site,
-    program: &'static str,
-    next: usize,
-}
-
 fn tutorial(program: &'static str) {
-    let Some(python) = host::python() else { return };
-    // One that cannot make environments: in one of the job's own, `pip` would be a real one.
-    let python = format!("case \"$*\" in *EnvBuilder*) exit 1;; esac; exec {} \"$@\"", python.display());
-    let stand_in = "echo \"$(basename \"$0\") $*\"; echo \"$(basename \"$0\") warns\" >&2";
-    let tools = [("apt", stand_in), ("pip", stand_in), ("python", &python)];
+    let Some(tools) = reader::tools() else { return };
+    let tools: Vec<_> = tools.iter().map(|(name, script)| (*name, script.as_str())).collect();
     let site = Site::start_with_tools(&tools, &["--no-containers"]);
-    site.write("cifar_cnn_distributed.py", SCRIPT.replace("STEPS", &STEPS.to_string()));
-    site.write("job.json", JOB_JSON);
-    let mut reader = Reader { site: &site, program, next: 0 };
+    let mut reader = Reader::new(&site, program);
     reader.sets_up();
     reader.watches_the_job_run();
     reader.reads_all_of_its_output();
     reader.fetches_the_model();
     reader.sends_the_nodes_home();
     reader.deletes_everything();
-    assert_eq!(reader.next, COMMANDS.len(), "every command was typed");
-}
-
-impl Reader<'_> {
-    fn words(&mut self) -> &'static str {
-        let line = COMMANDS[self.next].strip_prefix("az ").expect("the tutorial calls az");
-        self.next += 1;
-        line
-    }
-
-    fn types(&mut self) -> harness::Ended {
-        let line = self.words();
-        self.site.run_as(self.program, line)
-    }
-
-    /// The same command again, as a reader does who waits for something.
-    fn types_again(&self) -> harness::Ended {
-        self.site.run_as(self.program, COMMANDS[self.next - 1].strip_prefix("az ").expect("the tutorial calls az"))
-    }
-
-    fn types_in_background(&mut self) -> Child {
-        let line = self.words();
-        let mut command = self.site.command(self.program);
-        command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("the command starts")
-    }
-
-    fn sets_up(&mut self) {
-        let group = self.types().json();
-        check(
-            &group,
-            json!({"location": "eastus", "managedBy": null, "name": "batchai.horovod",
-                   "properties": {"provisioningState": "Succeeded"}, "tags": null}),
-        );
-        let workspace = self.types().json();
-        check(
-            &workspace,
-            json!({"location": "eastus", "name": "batchaidev", "provisioningState": "succeeded",
-                   "resourceGroup": "batchai.horovod", "type": "Microsoft.BatchAI/workspaces"}),
-        );
-        let experiment = self.types().json();
-        check(
-            &experiment,
-            json!({"name": "cifar", "provisioningState": "succeeded", "resourceGroup": "batchai.horovod",
-                   "type": "Microsoft.BatchAI/workspaces/experiments"}),
-        );
-        let created = self.types().ok();
-        assert!(created.stderr.contains("SSH key files"), "{}", created.stderr);
-        let cluster: Value = serde_json::from_str(&created.stdout).expect("JSON");
-        check(
-            &cluster,
-            json!({"name": "nc6cluster", "provisioningState": "succeeded", "vmPriority": "dedicated",
-                   "vmSize": "STANDARD_NC6", "resourceGroup": "batchai.horovod", "subnet": null, "errors": null,
-                   "scaleSettings": {"autoScale": null,
-                                     "manual": {"nodeDeallocationOption": "requeue", "targetNodeCount": 4}}}),
-        );
-        let key = cluster["userAccountSettings"]["adminUserSshPublicKey"].as_str().expect("a key");
-        let kept = std::fs::read_to_string(self.site.home().join(".ssh/id_rsa.pub")).expect("the key is kept");
-        assert_eq!(key.trim(), kept.trim());
-
-        let mut table = self.types().ok().stdout;
-        wait_for("four idle nodes", || {
-            table = self.types_again().ok().stdout;
-            table == texts::CLUSTER_TABLE
-        });
-
-        let account = self.types().json();
-        check(
-            &account,
-            json!({"kind": "Storage", "location": "eastus", "name": "mystorageaccount",
-                   "provisioningState": "Succeeded", "resourceGroup": "batchai.horovod",
-                   "type": "Microsoft.Storage/storageAccounts"}),
-        );
-        assert_eq!(account["sku"]["name"], "Standard_LRS");
-        assert_eq!(self.types().ok().stdout, "{\n  \"created\": true\n}\n", "the share");
-        assert_eq!(self.types().ok().stdout, "{\n  \"created\": true\n}\n", "the directory");
-        assert_eq!(self.types().ok().stdout, "");
-        let on_share = std::fs::read(self.site.share().join("cifar/cifar_cnn_distributed.py")).expect("uploaded");
-        assert_eq!(on_share, std::fs::read(self.site.path().join("cifar_cnn_distributed.py")).expect("written"));
-    }
-
-    fn watches_the_job_run(&mut self) {
-        let job = self.types().json();
-        check(
-            &job,
-            json!({"name": "cifar_distributed", "nodeCount": 4, "toolType": "horovod", "resourceGroup": "batchai.horovod",
-                   "provisioningState": "succeeded", "schedulingPriority": "normal",
-                   "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
-                   "jobPreparation": {"commandLine": "apt update; apt install mpi-default-dev mpi-default-bin -y; pip install keras horovod"}}),
-        );
-        assert_eq!(job["horovodSettings"]["processCount"], 4);
-        assert_eq!(job["containerSettings"]["imageSourceRegistry"]["image"], "tensorflow/tensorflow:1.8.0-gpu");
-        assert_eq!(job["mountVolumes"]["azureFileShares"][0]["accountName"], "mystorageaccount");
-        assert!(!job.to_string().contains("<AZURE_BATCHAI"), "placeholders are filled: {job}");
-
-        let mut state = self.types().ok().stdout;
-        wait_for("the job to run", || {
-            assert!(["\"queued\"\n", "\"running\"\n"].contains(&state.as_str()), "{state}");
-            state = self.types_again().ok().stdout;
-            state == "\"running\"\n"
-        });
-        assert_eq!(self.types().ok().stdout, texts::COUNTS_WHILE_RUNNING);
-
-        // Every rank has said its first line and waits to go on: the files stand still.
-        let stdout = || self.read_log("stdout.txt").lines().filter(|line| line.ends_with("is here")).count();
-        wait_for("all ranks to begin", || stdout() == 4);
-        let table = self.types().ok().stdout;
-        let list = format!("batchai job file list {JOB} --job cifar_distributed");
-        let files = self.site.run_as(self.program, &list).json();
-        let nodes = check_file_names(&files);
-        assert_eq!(table, file_table(&files));
-        check_preparation(&nodes, |name| self.read_log(name));
-    }
-
-    fn reads_all_of_its_output(&mut self) {
-        let stream = self.types_in_background();
-        std::fs::write(self.site.share().join("cifar/go"), "").expect("the gate opens");
-        let output = stream.wait_with_output().expect("the stream ends by itself");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("Start streaming"));
-        let text = String::from_utf8(output.stdout).expect("text");
-        for rank in 0..4 {
-            let mine = |line: &&str| line.contains(&format!("rank {rank} "));
-            let seen: Vec<&str> = text.lines().filter(mine).collect();
-            assert_eq!(seen, expected_lines(rank), "rank {rank}");
-        }
-        assert_eq!(text.lines().count(), 4 * (STEPS + 1) + 1, "{text}");
-        assert!(text.contains("\nSaved trained model at "), "{text}");
-        assert_eq!(text, self.read_log("stdout.txt"));
-        let job = self.site.wait_for_end("cifar_distributed");
-        assert_eq!(job["executionState"], "succeeded", "{job}");
-        assert_eq!(job["executionInfo"]["exitCode"], 0);
-        assert_eq!(self.read_log("stderr.txt"), "");
-    }
-
-    fn fetches_the_model(&mut self) {
-        let file = self.types().json();
-        check(&file, json!({"name": "keras_cifar10_trained_model.h5", "content": null, "metadata": {}}));
-        let made = std::fs::read(self.site.share().join("cifar/saved_models/keras_cifar10_trained_model.h5"));
-        let made = made.expect("rank 0 wrote it");
-        assert_eq!(file["properties"]["contentLength"], made.len());
-        let fetched = std::fs::read(self.site.path().join("keras_cifar10_trained_model.h5"));
-        assert!(fetched.expect("downloaded") == made, "the bytes are the same");
-    }
-
-    fn sends_the_nodes_home(&mut self) {
-        self.site.wait_for_nodes(4);
-        let cluster = self.types().json();
-        assert_eq!(cluster["scaleSettings"]["manual"]["targetNodeCount"], 0);
-        self.site.wait_for_nodes(0);
-        assert_eq!(self.site.cluster()["currentNodeCount"], 0);
-        wait_for("the agents to end", || self.site.agents().is_empty());
-        let back = COMMANDS[self.next - 1].replace("--target 0", "--target 2");
-        self.site.run_as(self.program, back.strip_prefix("az ").expect("the tutorial calls az")).ok();
-        self.site.wait_for_nodes(2);
-        assert_eq!(self.site.agents().len(), 2);
-    }
-
-    fn deletes_everything(&mut self) {
-        let line = self.words();
-        let question = "Are you sure you want to perform this operation? (y/n)";
-        match self.site.on_terminal(self.program, line, question, "y\n") {
-            Some(ended) => assert_eq!((ended.code, ended.stdout.contains(question)), (0, true), "{}", ended.stdout),
-            None => assert_eq!(self.site.run_as(self.program, &format!("{line} --yes")).ok().stdout, ""),
-        }
-        let says = |line: &str| self.site.run_as(self.program, line).ok().stdout;
-        assert_eq!(says("group exists --name batchai.horovod"), "false\n");
-        assert_eq!(says("group list"), "[]\n");
-        assert_eq!(says("batchai workspace list"), "[]\n");
-        assert_eq!(says("storage account list"), "[]\n");
-        let show = |line: &str| self.site.run_as(self.program, line);
-        show("batchai workspace show -g batchai.horovod -n batchaidev").fails(3, &[]);
-        show("batchai cluster show -g batchai.horovod -w batchaidev -n nc6cluster").fails(3, &[]);
-        show(&format!("batchai job show {JOB} --name cifar_distributed")).fails(3, &[]);
-        assert!(!self.site.share().exists(), "the share's files are gone");
-        assert!(!self.site.data().join("shares/mystorageaccount").exists(), "and the account's directory");
-        assert_eq!(self.site.agents(), [], "no agent is left");
-        assert_eq!(self.site.node_processes(), [] as [u32; 0], "no process of a node is left");
-        let nodes = std::fs::read_dir(self.site.data().join("nodes")).map_or(0, |entries| entries.count());
-        assert_eq!(nodes, 0, "no directory of a node is left");
-    }
-
-    fn read_log(&self, name: &str) -> String {
-        let job = self.site.job("cifar_distributed");
-        let segment = job["jobOutputDirectoryPathSegment"].as_str().expect("a path").to_owned();
-        let path = self.site.share().join("cifar").join(segment).join("stdouterr").join(name);
-        std::fs::read_to_string(path).unwrap_or_default()
-    }
-}
-
-fn expected_lines(rank: usize) -> Vec<String> {
-    let steps =
-        (1..=STEPS).map(|step| format!("{step:4}/1563 [..............................] - rank {rank} - acc: 0.0312"));
-    std::iter::once(format!("rank {rank} of 4 is here")).chain(steps).collect()
-}
-
-/// Every field of `expected` is in `found` with the same value.
-#[track_caller]
-fn check(found: &Value, expected: Value) {
-    for (name, value) in expected.as_object().expect("an object") {
-        assert_eq!(&found[name], value, "{name} of {found}");
-    }
-}
-
-/// 14 files, in byte order, named after four nodes. Gives the node ids.
-fn check_file_names(files: &Value) -> Vec<String> {
-    let files = files.as_array().expect("a list");
-    let names: Vec<&str> = files.iter().map(|file| file["name"].as_str().expect("a name")).collect();
-    let node = |name: &&str| Some(name.strip_prefix("execution-")?.strip_suffix(".log")?.to_owned());
-    let nodes: Vec<String> = names.iter().filter_map(node).collect();
-    assert_eq!(nodes.len(), 4, "{names:?}");
-    for (at, node) in nodes.iter().enumerate() {
-        // tvm-NUMBER_INDEX-YYYYMMDDtHHMMSSz-p
-        let [tvm, number, time, p] = node.split('-').collect::<Vec<_>>()[..] else { panic!("{node}") };
-        let (number, index) = number.split_once('_').unwrap_or_else(|| panic!("{node}"));
-        assert_eq!((tvm, index, p), ("tvm", (at + 1).to_string().as_str(), "p"), "{node}");
-        let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
-        assert_eq!(shape, "99999999t999999z", "{node}");
-        assert!(number.bytes().all(|byte| byte.is_ascii_digit()), "{node}");
-    }
-    let of_nodes = |make: fn(&str) -> String| nodes.iter().map(|node| make(node)).collect::<Vec<_>>();
-    let expected = [
-        of_nodes(|node| format!("execution-{node}.log")),
-        of_nodes(|node| format!("stderr-job_prep-{node}.txt")),
-        vec!["stderr.txt".to_owned()],
-        of_nodes(|node| format!("stdout-job_prep-{node}.txt")),
-        vec!["stdout.txt".to_owned()],
-    ];
-    assert_eq!(names, expected.concat());
-    assert_eq!(names.len(), 14);
-    assert!(files.iter().all(|file| file["fileType"] == "file" && file["downloadUrl"].is_string()));
-    nodes
-}
-
-/// The preparation ran once on every node, and its output went into the node's own files.
-fn check_preparation(nodes: &[String], read: impl Fn(&str) -> String) {
-    for node in nodes {
-        assert_eq!(
-            read(&format!("stdout-job_prep-{node}.txt")),
-            "apt update\napt install mpi-default-dev mpi-default-bin -y\npip install keras horovod\n"
-        );
-        assert_eq!(read(&format!("stderr-job_prep-{node}.txt")), "apt warns\napt warns\npip warns\n");
-    }
-}
-
-/// The table of the tutorial with these files in it, computed apart from the product's own code.
-fn file_table(files: &Value) -> String {
-    let mut rows = Vec::new();
-    for file in files.as_array().expect("a list") {
-        let text = |value: &Value| value.as_str().expect("text").to_owned();
-        rows.push([
-            text(&file["name"]),
-            text(&file["fileType"]),
-            file["contentLength"].to_string(),
-            text(&file["lastModified"]),
-        ]);
-    }
-    let headers = ["Name", "Type", "Size", "Modified"].map(str::to_owned);
-    let widest = |column: usize| rows.iter().map(|row: &[String; 4]| row[column].len()).max().unwrap_or(0);
-    let width = |column: usize| widest(column).max(headers[column].len() + 2);
-    let (name, kind, size) = (width(0), width(1), width(2));
-    let line = |row: &[String; 4]| {
-        let [a, b, c, d] = row;
-        format!("{a:<name$}  {b:<kind$}  {c:>size$}  {d}").trim_end().to_owned() + "\n"
-    };
-    let dashes = [0, 1, 2, 3].map(|column| "-".repeat(width(column)));
-    let lines = [line(&headers), line(&dashes)].into_iter().chain(rows.iter().map(line));
-    lines.collect()
+    reader.has_typed_everything();
 }

@@ -42,12 +42,13 @@ pub fn file(path: &str, about: &FileProperties) -> Value {
     shown
 }
 
-/// The file object that `az` prints after a download. The sum that came with a part is not that of the whole: it is left out.
+/// The file object that `az` prints after a download, which tells of a digest only if the file has one.
 pub fn downloaded(path: &str, download: &Download) -> Value {
     let object = file_object(path, &download.properties, download.content_range.as_deref());
     let mut shown = without(Shape::ShareFile.apply(&object), "type");
-    let settings = shown["properties"]["contentSettings"].take();
-    shown["properties"]["contentSettings"] = without(settings, "contentMd5");
+    if let Some(settings) = shown["properties"]["contentSettings"].as_object_mut() {
+        settings.retain(|name, value| name != "contentMd5" || !value.is_null());
+    }
     shown
 }
 

@@ -1,0 +1,21 @@
+//! The retired service's own clients, unchanged, against a real server with TLS: the command line and the Python
+//! libraries of 2018 and later. `scripts/azure-clients` installs them; where they are missing these tests say so and
+//! pass over.
+
+mod harness;
+
+#[path = "tutorial/reader.rs"]
+mod reader;
+#[path = "azure/real.rs"]
+mod real;
+#[path = "tutorial/texts.rs"]
+mod texts;
+
+#[path = "azure/commands.rs"]
+mod commands;
+#[path = "azure/login.rs"]
+mod login;
+#[path = "azure/management.rs"]
+mod management;
+#[path = "azure/tutorial.rs"]
+mod tutorial;

@@ -1,0 +1,165 @@
+//! A site as the retired service's clients see one: a real server with TLS, reached by names. The names are known only
+//! to the clients that are started here, by a hosts file of their own, so that accounts are hosts (`ACCOUNT.file.NAME`)
+//! as they were.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::harness::host::azure_client;
+use super::harness::{Ended, Site};
+
+/// The host name of the server.
+pub const NAME: &str = "corro.test";
+/// Accounts whose host names are known. Tests use these names.
+pub const ACCOUNTS: [&str; 3] = ["mystorageaccount", "secondaccount", "thirdaccount"];
+
+pub struct RealSite {
+    pub site: Site,
+}
+
+impl RealSite {
+    /// A server without resources, and `az` logged in to it. `None`, loudly, where the clients are not installed.
+    pub fn start() -> Option<Self> {
+        Self::start_with("az", &[])
+    }
+
+    /// The same with one of the installed command lines (`az`, `az38`, `az64`), and with `tools` on the server's machine
+    /// (see [`Site::start_with_tools`]).
+    pub fn start_with(version: &str, tools: &[(&str, &str)]) -> Option<Self> {
+        let real = Self::not_logged_in(version, tools)?;
+        real.log_in();
+        Some(real)
+    }
+
+    /// The server alone, for tests that need no `az`.
+    pub fn not_logged_in(version: &str, tools: &[(&str, &str)]) -> Option<Self> {
+        let client = azure_client(version)?;
+        let unshare = unshare_flags()?;
+        let site = Site::start_with_tools(tools, &["--no-containers", "--tls", "--name", NAME]);
+        let accounts = ACCOUNTS.map(|account| format!(" {account}.file.{NAME}")).concat();
+        site.write("hosts", format!("127.0.0.1 localhost {NAME}{accounts}\n"));
+        let real = Self { site };
+        real.write_programs(unshare, &client.join("bin"));
+        Some(real)
+    }
+
+    /// What a user does once.
+    fn log_in(&self) {
+        let mut setup = self.site.command("corro");
+        setup.args(["cloud", "setup-az", "--write", "--host", NAME, "--hosts-file", "hosts"]);
+        Ended::from(setup.env("AZURE_CONFIG_DIR", self.azure()).output().expect("corro starts")).ok();
+        let [id, secret, tenant] = ["clientId", "clientSecret", "tenant"].map(|name| self.own(name));
+        self.az(&format!("login --service-principal -u {id} -p {secret} --tenant {tenant}")).ok();
+    }
+
+    /// Where `az` keeps what it knows.
+    fn azure(&self) -> PathBuf {
+        self.site.home().join(".azure")
+    }
+
+    /// `https://NAME:PORT`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.suffix())
+    }
+
+    /// `NAME:PORT`: accounts are at `ACCOUNT.file.` this.
+    pub fn suffix(&self) -> String {
+        let port = self.own("server").rsplit(':').next().map(str::to_owned).expect("an address has a port");
+        format!("{NAME}:{}", port.trim_end_matches('/'))
+    }
+
+    /// The file with the server's certificate authority.
+    pub fn ca(&self) -> PathBuf {
+        self.site.data().join("tls/ca.pem")
+    }
+
+    /// A field of the profile that the server wrote for its owner.
+    pub fn own(&self, field: &str) -> String {
+        self.site.profile()[field].as_str().expect("text").to_owned()
+    }
+
+    /// Runs the real command line; words are split at spaces, double quotes around them are dropped.
+    pub fn az(&self, line: &str) -> Ended {
+        self.site.run_as("az", line)
+    }
+
+    /// Our own command line under the same names, so that links and addresses are the same.
+    pub fn corro(&self, line: &str) -> Ended {
+        let words = line.split_whitespace().map(|word| word.trim_matches('"'));
+        let mut command = self.site.command("among-names");
+        command.arg(env!("CARGO_BIN_EXE_corro")).args(words).env("CORRO_SERVER", self.url());
+        Ended::from(command.output().expect("corro starts"))
+    }
+
+    /// Runs a program of `tests/azure/python` with the libraries of `environment` (`sdk1`, `sdk2`, `sdk12`). It finds the
+    /// server in `SERVER`, `SUFFIX`, `CA`, the owner's login in `CLIENT_ID`, `CLIENT_SECRET`, `TENANT`, `SUBSCRIPTION`,
+    /// and `vars`. `None`, loudly, where that environment is not installed.
+    pub fn python(&self, environment: &str, program: &str, vars: &[(&str, &str)]) -> Option<Ended> {
+        let python = azure_client(environment)?.join("bin/python");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/azure/python").join(program);
+        let mut command = self.site.command("among-names");
+        command
+            .arg(python)
+            .arg("-B")
+            .arg(program)
+            .env("SERVER", self.url())
+            .env("SUFFIX", self.suffix())
+            .env("CA", self.ca());
+        for (name, field) in [
+            ("CLIENT_ID", "clientId"),
+            ("CLIENT_SECRET", "clientSecret"),
+            ("TENANT", "tenant"),
+            ("SUBSCRIPTION", "subscription"),
+        ] {
+            command.env(name, self.own(field));
+        }
+        command.envs(vars.iter().copied());
+        Some(Ended::from(command.output().expect("Python starts")))
+    }
+
+    /// Programs in the site's directory that hide those of the same names from [`Site::command`]: `among-names` runs
+    /// another one that sees the site's names and trusts its authority, `az` is the real one, so run.
+    fn write_programs(&self, unshare: &str, clients: &Path) {
+        let dir = self.site.path();
+        let program = |name: &str, script: String| {
+            self.site.write(name, format!("#!/bin/sh\n{script}\n"));
+            std::fs::set_permissions(dir.join(name), Permissions::from_mode(0o755)).expect("it can be made executable");
+        };
+        let (azure, ca) = (self.azure(), self.ca());
+        program(
+            "among-names",
+            format!(
+                "export AZURE_CONFIG_DIR={} AZURE_CORE_COLLECT_TELEMETRY=no PYTHONWARNINGS=ignore NO_PROXY='*'\n\
+                 export REQUESTS_CA_BUNDLE={}\ncd {}\n\
+                 # What a user is told to put into the shell.\n\
+                 [ ! -f config/az/corro-az.sh ] || . config/az/corro-az.sh\n\
+                 exec unshare {unshare} sh -c 'mount --bind hosts /etc/hosts && exec \"$@\"' sh \"$@\"",
+                azure.display(),
+                ca.display(),
+                dir.display()
+            ),
+        );
+        let (own, az) = (dir.join("among-names"), clients.join("az"));
+        // Its first line asks the search path for Python.
+        program("az", format!("PATH={}:$PATH\nexec {} {} \"$@\"", clients.display(), own.display(), az.display()));
+    }
+}
+
+/// How the clients can have a hosts file of their own here. `None`, loudly, where they cannot.
+fn unshare_flags() -> Option<&'static str> {
+    static FLAGS: OnceLock<Option<&str>> = OnceLock::new();
+    let found = *FLAGS.get_or_init(|| {
+        let works = |flags: &&str| {
+            let probe = Command::new("unshare").args([flags, "mount", "--bind", "/etc/hosts", "/etc/hosts"]).output();
+            probe.is_ok_and(|output| output.status.success())
+        };
+        ["-m", "-rm"].into_iter().find(works)
+    });
+    if found.is_none() {
+        eprintln!("SKIPPED: this user may not make a mount name space, so the clients cannot have names of their own");
+    }
+    found
+}
