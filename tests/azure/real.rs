@@ -88,10 +88,7 @@ impl RealSite {
 
     /// Our own command line under the same names, so that links and addresses are the same.
     pub fn corro(&self, line: &str) -> Ended {
-        let words = line.split_whitespace().map(|word| word.trim_matches('"'));
-        let mut command = self.site.command("among-names");
-        command.arg(env!("CARGO_BIN_EXE_corro")).args(words).env("CORRO_SERVER", self.url());
-        Ended::from(command.output().expect("corro starts"))
+        self.site.run_as("ours", line)
     }
 
     /// Runs a program of `tests/azure/python` with the libraries of `environment` (`sdk1`, `sdk2`, `sdk12`). It finds the
@@ -121,7 +118,7 @@ impl RealSite {
     }
 
     /// Programs in the site's directory that hide those of the same names from [`Site::command`]: `among-names` runs
-    /// another one that sees the site's names and trusts its authority, `az` is the real one, so run.
+    /// another one that sees the site's names and trusts its authority, `az` is the real one, so run, `ours` our own.
     fn write_programs(&self, unshare: &str, clients: &Path) {
         let dir = self.site.path();
         let program = |name: &str, script: String| {
@@ -143,6 +140,8 @@ impl RealSite {
             ),
         );
         let (own, az) = (dir.join("among-names"), clients.join("az"));
+        let corro = env!("CARGO_BIN_EXE_corro");
+        program("ours", format!("export CORRO_SERVER={}\nexec {} {corro} \"$@\"", self.url(), own.display()));
         // Its first line asks the search path for Python.
         program("az", format!("PATH={}:$PATH\nexec {} {} \"$@\"", clients.display(), own.display(), az.display()));
     }

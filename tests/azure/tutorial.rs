@@ -47,7 +47,7 @@ fn the_tutorial_with_the_real_az() {
     let Some(tools) = reader::tools() else { return };
     let tools: Vec<_> = tools.iter().map(|(name, script)| (*name, script.as_str())).collect();
     let Some(real) = RealSite::start_with("az", &tools) else { return };
-    let [theirs, ours] = ["az", "corro"].map(|program| {
+    let [theirs, ours] = ["az", "ours"].map(|program| {
         let mut reader = Reader::new(&real.site, program);
         reader.sets_up();
         reader.watches_the_job_run();
