@@ -99,7 +99,8 @@ impl<'e> Training<'e> {
                 let names = PARAMETERS.each_ref().map(Parameter::name);
                 let parameters: Vec<_> = names.iter().zip(&PARAMETERS).map(|(name, it)| (&**name, it.size())).collect();
                 broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
-                Mover::Together(DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?)
+                let together = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
+                Mover::Together(together.sharing_from(rmsprop::SHARED_FROM))
             }
         };
         Ok(Self { compute, weights, mover, rank: engine.place().rank as u64, steps: 0 })

@@ -53,6 +53,8 @@ pub enum Refused {
     Counts { given: usize, size: usize },
     #[error("the counts add up to {counted} bytes, the buffer holds {held}")]
     Total { counted: usize, held: usize },
+    #[error("all ranks together brought {n_bytes} bytes, for which there is no room")]
+    Room { n_bytes: usize },
     #[error("{op} is not defined for {dtype}")]
     Undefined { op: &'static str, dtype: &'static str },
     #[error("Adasum needs a power of two of ranks; there are {size}")]

@@ -496,3 +496,20 @@ fn tuning_is_tried_and_written_down() {
     );
     assert!(lines.count() >= 3, "{text}");
 }
+
+#[test]
+fn shares_are_gathered_where_they_are_and_what_does_not_fit_is_refused() {
+    each(3, &[], |engine| {
+        let (me, share) = (rank(engine), engine.share(10));
+        assert_eq!(share, [0..4, 4..7, 7..10][me].clone());
+        let mut data = [0u16; 10];
+        data[share].fill(me as u16 + 1);
+        engine.allgather_shares("shares", &mut data).expect("gathered");
+        assert_eq!(data, [1, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
+        // Nobody's expectation is what all bring.
+        let mut data = vec![me as u16; if me == 1 { 7 } else { 10 }];
+        let gathered = engine.allgather_shares("more", &mut data);
+        assert!(gathered.is_err(), "{me}");
+        engine.allgather_shares("again", &mut [0u16; 10]).expect("the engine goes on");
+    });
+}

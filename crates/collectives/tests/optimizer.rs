@@ -5,10 +5,10 @@ mod ranks;
 use corro_collectives::coordinator::SetId;
 use corro_collectives::engine::calls::Reduce;
 use corro_collectives::optimizer::{
-    Config, DistributedOptimizer, Optimizer, OptimizerError, broadcast_parameters, scale_learning_rate,
+    Config, DistributedOptimizer, Optimizer, OptimizerError, StepsParts, broadcast_parameters, scale_learning_rate,
 };
 use corro_collectives::settings::Settings;
-use corro_collectives::{Compression, Engine, Options, ReduceOp};
+use corro_collectives::{Compression, Engine, Options, ReduceOp, Transport};
 use ranks::on_ranks;
 
 const PARAMETERS: [(&str, usize); 3] = [("weight", 1000), ("bias", 3), ("unused", 2)];
@@ -166,5 +166,76 @@ fn a_failed_reduction_is_told_and_the_next_step_is_a_new_one() {
         let mut other = made(engine, Config::PLAIN);
         other.submit(1, &[1.0; 3]).expect("started");
         assert_eq!(other.synchronize().expect("the engine goes on")[1], [1.0; 3]);
+    });
+}
+
+/// Remembers the last gradients.
+struct Momentum([Vec<f32>; 2]);
+
+impl Optimizer for Momentum {
+    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
+        self.step_part(index, 0, parameter, gradient);
+    }
+}
+
+impl StepsParts for Momentum {
+    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
+        let memory = &mut self.0[index][first..][..values.len()];
+        for ((value, memory), slope) in values.iter_mut().zip(memory).zip(gradient) {
+            *memory = 0.5 * *memory + slope;
+            *value -= *memory;
+        }
+    }
+}
+
+#[test]
+fn steps_that_are_shared_out_are_the_same_steps() {
+    // Long enough for every way within a host, and one that does not divide evenly.
+    for large in [70_001, 2_000_003] {
+        for transport in [Transport::Auto, Transport::Tcp] {
+            let options = Options { transport, ..Options::PLAIN };
+            on_ranks(3, &options, |world| {
+                let settings = Settings::from_variables(|_| None).expect("defaults");
+                let engine = Engine::in_world(world, &settings).expect("an engine");
+                let parameters = [("large", large), ("small", 10)];
+                let new = || {
+                    let memory = Momentum([vec![0.0; large], vec![0.0; 10]]);
+                    DistributedOptimizer::new(&engine, memory, &parameters, Config::PLAIN).expect("good")
+                };
+                let (mut plain, mut shared) = (new(), new().sharing_from(11));
+                assert!(shared.is_shared(0) && !shared.is_shared(1) && !plain.is_shared(0));
+                let mut weights = [(); 2].map(|()| (vec![1.0f32; large], vec![1.0f32; 10]));
+                for step in 0..3 {
+                    // Whole numbers, so that no order of additions can be told from another.
+                    let gradient: Vec<f32> =
+                        (0..large).map(|i| (3 * ((i + step + engine.place().rank) % 50)) as f32).collect();
+                    for (optimizer, (large, small)) in [&mut plain, &mut shared].into_iter().zip(&mut weights) {
+                        optimizer.submit(0, &gradient).expect("started");
+                        optimizer.submit(1, &gradient[..10]).expect("started");
+                        optimizer.step(&mut [large, small]).expect("a step");
+                    }
+                }
+                assert_eq!(weights[0], weights[1]);
+                let before = shared.inner().0[0].clone();
+                shared.gather(0, |momentum| &mut momentum.0[0]).expect("gathered");
+                shared.gather(1, |momentum| &mut momentum.0[1]).expect("nothing to do");
+                assert_eq!(shared.inner().0, plain.inner().0);
+                assert_ne!(before, shared.inner().0[0], "every rank remembers its share only");
+                engine.barrier(SetId::GLOBAL).expect("all come to the end");
+            });
+        }
+    }
+}
+
+#[test]
+fn only_what_can_be_is_shared_out() {
+    each(&[1, 2], |engine| {
+        let shared = |config| {
+            let memory = Momentum([vec![0.0; 100], vec![]]);
+            DistributedOptimizer::new(engine, memory, &[("w", 100)], config).expect("good").sharing_from(1).is_shared(0)
+        };
+        assert_eq!(shared(Config::PLAIN), engine.place().size == 2);
+        assert!(!shared(Config { compression: Compression::Fp16, ..Config::PLAIN }));
+        assert!(!shared(Config { reduce: Reduce { op: ReduceOp::Adasum, ..Reduce::SUM }, ..Config::PLAIN }));
     });
 }

@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use corro_collectives::optimizer::Optimizer;
+use corro_collectives::optimizer::{Optimizer, StepsParts};
 
 use crate::compute::Isa;
 use crate::network::{PARAMETERS, Weights};
@@ -23,6 +23,9 @@ const RHO: f32 = 0.9;
 const EPSILON: f32 = 1e-7;
 /// Values that one thread takes at a time: three such pieces stay in its cache, and smaller parameters are not worth waking anybody.
 const PIECE: usize = 1 << 14;
+
+/// Parameters from so many elements on are worth sharing out between ranks: stepping a value moves five times its bytes.
+pub const SHARED_FROM: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
@@ -62,6 +65,11 @@ impl RmsProp {
         &self.state
     }
 
+    /// For those who bring the ranks' memories together. Between steps.
+    pub fn accumulators_mut(&mut self) -> &mut Weights {
+        &mut self.state.accumulators
+    }
+
     /// Goes on where that state was taken. Between steps.
     pub fn set_state(&mut self, state: State) {
         for (parameter, values) in PARAMETERS.iter().zip(&state.accumulators.0) {
@@ -74,9 +82,15 @@ impl RmsProp {
 /// A step is over after its last parameter: they come in the order of [`PARAMETERS`].
 impl Optimizer for RmsProp {
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
+        self.step_part(index, 0, parameter, gradient);
+    }
+}
+
+impl StepsParts for RmsProp {
+    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
         let (rate, isa) = (self.rate(), self.isa);
-        let accumulators = &mut self.state.accumulators.0[index];
-        let moves = parameter.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).zip(gradient.chunks(PIECE));
+        let accumulators = &mut self.state.accumulators.0[index][first..][..values.len()];
+        let moves = values.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).zip(gradient.chunks(PIECE));
         let moves =
             Mutex::new(moves.map(|((values, accumulators), gradients)| Move { values, accumulators, gradients }));
         let work = |_thread| {

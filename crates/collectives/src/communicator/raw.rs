@@ -193,7 +193,7 @@ impl Communicator {
     /// Everybody ends with its own part in `out`.
     ///
     /// # Safety
-    /// `src` must hold all parts, `out` the own one; apart from each other. Whole elements.
+    /// `src` must hold all parts, `out` the own one, at its place in `src` or apart. Whole elements.
     pub unsafe fn reducescatter_raw(
         &mut self,
         src: *const u8,

@@ -20,8 +20,10 @@ pub struct Place {
 /// Where a result goes.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
-    /// There; it has as many bytes as the input. May be the input itself.
+    /// There; it has as many bytes as the input. May be the input itself. A reducescatter leaves this rank's rows at their place among all.
     At(*mut u8),
+    /// Of an allgather: there, if everybody's elements are so many bytes. The input may be in its place among them.
+    All(*mut u8, usize),
     /// The engine makes room, when it knows how much.
     Fresh,
 }

@@ -137,7 +137,7 @@ fn allreduce(
 fn at_home(entry: &Entry) -> Option<Buffers> {
     match entry.place.output {
         Target::At(dst) => Some(Buffers { src: entry.place.input, dst }),
-        Target::Fresh => None,
+        Target::All(..) | Target::Fresh => None,
     }
 }
 
@@ -173,7 +173,7 @@ fn finish_where_wanted(job: &mut Job<'_>, result: Option<&[u8]>) {
             unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), dst, result.len()) };
             finish(job, None, &agreed.shape, &[]);
         }
-        (Some(Target::Fresh), Some(result)) => finish(job, Some(result.to_vec()), &agreed.shape, &[]),
+        (Some(Target::All(..) | Target::Fresh), Some(result)) => finish(job, Some(result.to_vec()), &agreed.shape, &[]),
         _ => finish(job, None, &agreed.shape, &[]),
     }
 }
@@ -216,14 +216,26 @@ fn allgather(communicator: &mut Communicator, terms: Terms, job: &mut Job<'_>) -
     let row_bytes = row_bytes(&agreed.shape, terms);
     let parts = row_parts(&agreed.rows, row_bytes);
     let n_bytes = parts.last().map_or(0, |part| part.end);
-    let mut output: Vec<u8> = Vec::with_capacity(n_bytes);
     let own = parts[communicator.rank()].clone();
     let Some(entry) = &job.entry else { return Ok(()) };
-    let buffers = Buffers { src: entry.place.input.wrapping_sub(own.start), dst: output.as_mut_ptr() };
-    // SAFETY: the output has room for all parts, and the input is the own one.
-    unsafe {
-        communicator.allgather_raw(buffers, &parts)?;
-        output.set_len(n_bytes);
+    let mut output: Vec<u8> = Vec::new();
+    // Whoever has no room for what all brought takes part nevertheless: the others count on it.
+    let (dst, fits) = match entry.place.output {
+        Target::All(at, room) if room == n_bytes => (at, true),
+        target => {
+            output.reserve_exact(n_bytes);
+            (output.as_mut_ptr(), !matches!(target, Target::All(..)))
+        }
+    };
+    let buffers = Buffers { src: entry.place.input.wrapping_sub(own.start), dst };
+    // SAFETY: there is room for all parts, and the input is the own one, there or apart.
+    unsafe { communicator.allgather_raw(buffers, &parts)? };
+    if !fits {
+        return Err(Refused::Room { n_bytes }.into());
+    }
+    if dst == output.as_mut_ptr() {
+        // SAFETY: all parts were written.
+        unsafe { output.set_len(n_bytes) };
     }
     finish(job, Some(output), &agreed.shape, &[]);
     Ok(())
@@ -238,7 +250,7 @@ fn broadcast(communicator: &mut Communicator, terms: Terms, job: &mut Job<'_>) -
     let mut fresh: Vec<u8> = Vec::new();
     let dst = match entry.place.output {
         Target::At(dst) => dst,
-        Target::Fresh => {
+        Target::All(..) | Target::Fresh => {
             fresh.resize(n_bytes, 0);
             fresh.as_mut_ptr()
         }
@@ -292,13 +304,16 @@ fn reducescatter(
         scale(terms, fused)?;
         input = fused.as_ptr();
     }
-    let n_bytes = own.len() * row_bytes;
-    let mut output: Vec<u8> = Vec::with_capacity(n_bytes);
-    // SAFETY: the input holds all parts, said the caller of the operation; the output has room for ours.
-    unsafe {
-        communicator.reducescatter_raw(input, output.as_mut_ptr(), &parts, reduction)?;
-        output.set_len(n_bytes);
-    }
+    let mut output: Vec<u8> = Vec::new();
+    let out = match entry.place.output {
+        Target::At(all) => all.wrapping_add(own.start * row_bytes),
+        Target::All(..) | Target::Fresh => {
+            output.resize(own.len() * row_bytes, 0);
+            output.as_mut_ptr()
+        }
+    };
+    // SAFETY: the input holds all parts, said the caller of the operation; there is room for ours.
+    unsafe { communicator.reducescatter_raw(input, out, &parts, reduction)? };
     let mut shape = agreed.shape.clone();
     if let Some(first) = shape.first_mut() {
         *first = own.len() as u64;

@@ -30,6 +30,12 @@ impl<F: FnMut(usize, &mut [f32], &[f32])> Optimizer for F {
     }
 }
 
+/// An optimizer that can change a part of a parameter by itself, because no value depends on another: all but those that look at norms.
+pub trait StepsParts: Optimizer {
+    /// As [`Optimizer::step`], for the values from `first` on only.
+    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]);
+}
+
 /// The same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
@@ -85,6 +91,13 @@ pub enum OptimizerError {
         #[source]
         cause: EngineError,
     },
+    /// A rank died, or the engine has ended, after some parameters have changed.
+    #[error("the shares of {name} could not be gathered")]
+    Gathering {
+        name: String,
+        #[source]
+        cause: EngineError,
+    },
 }
 
 /// Wraps the optimizer `O`. All ranks make it with the same parameters, in any order of calls from then on.
@@ -95,6 +108,13 @@ pub struct DistributedOptimizer<'e, O> {
     parameters: Vec<Parameter>,
     /// By parameter; empty while the engine has it.
     gradients: Vec<Vec<f32>>,
+    shards: Option<Shards<O>>,
+}
+
+/// Parameters from so many elements on are shared out.
+struct Shards<O> {
+    from: usize,
+    step: fn(&mut O, usize, usize, &mut [f32], &[f32]),
 }
 
 impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
@@ -114,7 +134,41 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         }
         let gradients = parameters.iter().map(|(_, size)| vec![0.0; *size]).collect();
         let parameters = parameters.iter().map(|(name, size)| Parameter::new(name, *size)).collect();
-        Ok(Self { engine, optimizer, config, parameters, gradients })
+        Ok(Self { engine, optimizer, config, parameters, gradients, shards: None })
+    }
+
+    /// Shares the steps of large parameters out: every rank reduces, and steps with, its [`Engine::share`] of the elements, and
+    /// gets the others' from them. As many bytes travel, and each rank's optimizer has less to do. Of such a parameter
+    /// [`DistributedOptimizer::synchronize`] returns a gradient that is good in the own share only, and what the optimizer
+    /// remembers is good there only; see [`DistributedOptimizer::gather`]. `from`: elements. Only plain sums and averages over all ranks are shared
+    /// out.
+    #[must_use]
+    pub fn sharing_from(mut self, from: usize) -> Self
+    where
+        O: StepsParts,
+    {
+        let Config { compression, reduce, .. } = self.config;
+        let can = matches!(reduce.op, ReduceOp::Sum | ReduceOp::Average) && reduce.set == Reduce::AVERAGE.set;
+        if can && self.engine.place().size > 1 && compression == Compression::None {
+            self.shards = Some(Shards { from, step: O::step_part });
+        }
+        self
+    }
+
+    /// Whether every rank steps with its share of this parameter only.
+    pub fn is_shared(&self, index: usize) -> bool {
+        let size = self.parameters.get(index).map_or(0, |parameter| parameter.size);
+        self.shards.as_ref().is_some_and(|shards| size >= shards.from)
+    }
+
+    /// Brings together what the optimizers of all ranks remember of a parameter, one value for each of its elements; `memory` says where.
+    /// Collective when the parameter is shared out; otherwise all have it already.
+    pub fn gather(&mut self, index: usize, memory: impl FnOnce(&mut O) -> &mut [f32]) -> Result<(), EngineError> {
+        if !self.is_shared(index) {
+            return Ok(());
+        }
+        let name = format!("memory.{}", self.parameters[index].name);
+        self.engine.allgather_shares(&name, memory(&mut self.optimizer))
     }
 
     /// The buffer to which a backward pass adds the gradient of a parameter; zeros at the beginning of a step. Call
@@ -192,7 +246,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     }
 
     /// Waits as [`DistributedOptimizer::synchronize`], then lets the wrapped optimizer change every parameter. Collective. On an error
-    /// no parameter has changed.
+    /// of a reduction no parameter has changed.
     pub fn step(&mut self, parameters: &mut [&mut [f32]]) -> Result<(), OptimizerError> {
         if parameters.len() != self.parameters.len() {
             let (given, n_parameters) = (parameters.len(), self.parameters.len());
@@ -204,8 +258,24 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
             }
         }
         self.synchronize()?;
-        for (index, parameter) in parameters.iter_mut().enumerate() {
-            self.optimizer.step(index, parameter, &self.gradients[index]);
+        for (index, values) in parameters.iter_mut().enumerate() {
+            let gradient = &self.gradients[index];
+            match self.shards.as_ref().filter(|_| self.is_shared(index)) {
+                None => self.optimizer.step(index, values, gradient),
+                Some(shards) => {
+                    let share = self.engine.share(values.len());
+                    (shards.step)(
+                        &mut self.optimizer,
+                        index,
+                        share.start,
+                        &mut values[share.clone()],
+                        &gradient[share],
+                    );
+                    let name = &self.parameters[index].name;
+                    let gathered = self.engine.allgather_shares(&format!("allgather.{name}"), values);
+                    gathered.map_err(|cause| OptimizerError::Gathering { name: name.clone(), cause })?;
+                }
+            }
         }
         Ok(())
     }
@@ -227,7 +297,8 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     }
 
     fn start(&mut self, index: usize) {
-        self.parameters[index].start(self.engine, &self.config, &mut self.gradients[index]);
+        let shared = self.is_shared(index);
+        self.parameters[index].start(self.engine, &self.config, shared, &mut self.gradients[index]);
     }
 }
 

@@ -35,8 +35,8 @@ impl Parameter {
         Parameter { name: name.to_owned(), size, stage: Stage::Over, tensor, short: Vec::new() }
     }
 
-    /// Hands the gradient over.
-    pub fn start(&mut self, engine: &Engine, config: &Config, gradient: &mut Vec<f32>) {
+    /// Hands the gradient over; all of it comes back reduced, or this rank's share.
+    pub fn start(&mut self, engine: &Engine, config: &Config, shared: bool, gradient: &mut Vec<f32>) {
         if config.average_passes {
             // Before it is compressed, so that a sum over many passes does not overflow.
             let factor = 1.0 / f64::from(config.backward_passes_per_step);
@@ -48,6 +48,7 @@ impl Parameter {
                 narrow(gradient, dtype, &mut short);
                 Stage::Short(dtype, engine.allreduce_short(&self.tensor, short, dtype, config.reduce))
             }
+            None if shared => Stage::Full(engine.reduce_shares(&self.tensor, std::mem::take(gradient), config.reduce)),
             None => Stage::Full(engine.allreduce_async(&self.tensor, std::mem::take(gradient), config.reduce)),
         };
     }

@@ -13,7 +13,7 @@ use super::sending::Sending;
 use super::{Settings, TrainError};
 use crate::compute::Compute;
 use crate::data::{self, Dataset, Feed, Plan};
-use crate::network::{Noise, Score, Weights};
+use crate::network::{Noise, PARAMETERS, Score, Weights};
 use crate::report::metrics::Epoch;
 use crate::report::progress::{Paper, Progress};
 use crate::rmsprop::{self, RmsProp};
@@ -65,6 +65,7 @@ impl Training<'_> {
             let trained = began.elapsed();
             let part = self.score_part();
             let [all, test] = self.together([seen, part])?;
+            self.gather_memory()?;
             let took = began.elapsed();
             let shown = [figures(["loss", "acc"], seen), figures(["val_loss", "val_acc"], test)].concat();
             progress.finish(out, took, &shown)?;
@@ -99,6 +100,15 @@ impl Training<'_> {
         sending.end()?;
         self.optimizer.step(&mut self.weights.parts_mut())?;
         Ok(score)
+    }
+
+    /// Every rank's optimizer remembers what all do, for the checkpoint. Collective over all ranks.
+    fn gather_memory(&mut self) -> Result<(), TrainError> {
+        for index in 0..PARAMETERS.len() {
+            let gathered = self.optimizer.gather(index, |rmsprop| &mut rmsprop.accumulators_mut().0[index]);
+            gathered.map_err(TrainError::Ranks)?;
+        }
+        Ok(())
     }
 
     /// The network on all test images, each of which one rank has looked at. Collective over all ranks.

@@ -84,7 +84,8 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
     let names = PARAMETERS.map(|parameter| parameter.name());
     let parameters: Vec<(&str, usize)> =
         names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
-    let mut optimizer = DistributedOptimizer::new(&engine, rmsprop, &parameters, optimizer::Config::PLAIN)?;
+    let optimizer = DistributedOptimizer::new(&engine, rmsprop, &parameters, optimizer::Config::PLAIN)?;
+    let mut optimizer = optimizer.sharing_from(rmsprop::SHARED_FROM);
 
     // 5. Broadcast: all ranks begin where rank 0 begins.
     let identity = Identity::of(settings, &dataset, size);

@@ -118,6 +118,14 @@ impl Engine {
         }
     }
 
+    /// Combines `data` of all ranks where it is, without waiting; afterwards only this rank's [`Engine::share`] is good. Sum and average only.
+    pub(crate) fn reduce_shares<T: Element>(&self, name: &str, data: Vec<T>, reduce: Reduce) -> Pending<Vec<T>> {
+        match scattering(name, &data, 1, reduce) {
+            Ok(request) => self.lend(vec![request], vec![data]).map(only),
+            Err(error) => Pending::refused(error),
+        }
+    }
+
     /// As [`Engine::grouped_allreduce`], without waiting.
     pub fn grouped_allreduce_async<T: Element>(
         &self,

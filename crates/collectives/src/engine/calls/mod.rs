@@ -13,9 +13,11 @@ pub mod asynchronous;
 pub mod grouped;
 mod requests;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::algorithm::parts;
 use crate::compression::{Compression, narrow, widen};
 use crate::coordinator::{Request, SetId, SetMade, SubmitError};
 use crate::dtype::{Element, bytes_of_mut};
@@ -114,6 +116,22 @@ impl Engine {
         // SAFETY: the slice is borrowed until the call is done.
         let outcome = unsafe { self.call(vec![gathering(name, data, set)], vec![fresh(data)])? };
         Ok(elements(&outcome.outputs[0]))
+    }
+
+    /// The elements of `n` that are this rank's when all ranks share them out: the first get one more when they do not divide evenly.
+    pub fn share(&self, n: usize) -> Range<usize> {
+        parts::rows(n, self.place().size, self.place().rank)
+    }
+
+    /// Everybody has its [`Engine::share`] of `data`, and gets all others' in their places. All ranks pass as many elements.
+    pub fn allgather_shares<T: Element>(&self, name: &str, data: &mut [T]) -> Result<(), EngineError> {
+        let share = self.share(data.len());
+        let all = bytes_of_mut(data);
+        let output = Target::All(all.as_mut_ptr(), all.len());
+        let request = gathering(name, &data[share.clone()], SetId::GLOBAL);
+        let place = Place { output, ..fresh(&data[share]) };
+        // SAFETY: the slice is borrowed until the call is done.
+        unsafe { self.call(vec![request], vec![place]).map(drop) }
     }
 
     /// Everybody gets the `data` of the global rank `root`, in place. All members pass the same number of elements and the same root.
