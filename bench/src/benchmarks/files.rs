@@ -75,7 +75,8 @@ fn small_gets(scale: Scale, site: &Site, nginx: &Nginx, key: &str) -> Result<Goa
 
     let of_corro = || processor_seconds(site.server_pid()?);
     let of_nginx = || nginx.processor_seconds();
-    let players: [(&str, &str, &Vec<Vec<u8>>, &dyn Fn() -> Result<f64>); 3] = [
+    type Player<'a> = (&'a str, &'a str, &'a Vec<Vec<u8>>, &'a dyn Fn() -> Result<f64>);
+    let players: [Player<'_>; 3] = [
         ("Corro, signed with the key", address, &signed, &of_corro),
         ("Corro, with a link", address, &links, &of_corro),
         ("nginx", &nginx.address, &plain, &of_nginx),

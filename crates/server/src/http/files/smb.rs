@@ -86,8 +86,9 @@ impl Smb {
                 When::Now => properties.remove(name),
                 // Of the source, which had another time on the disk.
                 When::Unsaid => {
-                    if let Some((time, _)) = properties.get(name).and_then(|text| text.split_once(' ')) {
-                        keep_at(properties, name, &time.to_owned(), stat.modified);
+                    let kept = properties.get(name).and_then(|text| text.split_once(' '));
+                    if let Some(time) = kept.map(|(time, _)| time.to_owned()) {
+                        keep_at(properties, name, &time, stat.modified);
                     }
                 }
             }

@@ -34,7 +34,8 @@ async fn a_leased_file_is_changed_by_its_holder_alone() {
     let copy = [host, ("x-ms-copy-source", "http://h/acc/share/g")];
     let rename = [NEW, host, ("x-ms-file-rename-source", "http://h/acc/share/f")];
     bench.upload("/share/g", b"xyz").await;
-    let changes: [(&str, &str, &[(&str, &str)], &str); 7] = [
+    type Change<'a> = (&'static str, &'static str, &'a [(&'static str, &'static str)], &'static str);
+    let changes: [Change<'_>; 7] = [
         ("PUT", "/share/f", &CREATE, ""),
         ("PUT", "/share/f?comp=range", &RANGE, "new"),
         ("PUT", "/share/f?comp=metadata", &[("x-ms-meta-a", "1")], ""),
