@@ -465,7 +465,7 @@ fn output_files_and_their_links() {
     let url = stdout["downloadUrl"].as_str().expect("text");
     let target = url.strip_prefix(&site.url).expect("an absolute URL of this server");
     let order: Vec<_> = url.split(['?', '&']).skip(1).map(|part| part.split('=').next().expect("a name")).collect();
-    assert_eq!(order, ["sv", "sr", "sig", "se", "sp"]);
+    assert_eq!(order, ["sv", "sr", "sig", "se", "sp", "by"]);
     let get = |range: &str| site.ask("GET", target, &[("Range", range)], b"");
     assert_eq!(site.ask("GET", target, &[], b"").is(200).text(), "first\n");
     let part = get("bytes=2-").is(206);

@@ -23,7 +23,7 @@ fn uploads_that_go_nowhere_say_so() {
     assert!(!site.share().join("nowhere").exists(), "nothing was made on the way");
     upload("--share-name other --account-name mystorageaccount --source data.bin").fails(1, &["share does not exist"]);
     upload("--share-name myshare --account-name other --source data.bin")
-        .fails(1, &["Cannot find \"other\" storage account"]);
+        .fails(2, &["Cannot find \"other\" storage account"]);
     upload("--share-name myshare --account-name mystorageaccount --source none.bin").fails(1, &["none.bin"]);
     upload(&format!("{mine} --path ../../escaped.bin")).fails(1, &[]);
     assert!(!site.data().join("escaped.bin").exists() && !site.data().join("shares/escaped.bin").exists());

@@ -142,12 +142,13 @@ impl Desk {
 }
 
 /// What every rank does: hold a lock of its own while it lives, count aloud, and write down its beginning and its end.
-/// A lock that is held already is a second rank of the same job in the same place, or an orphan of it.
+/// A lock that is held already is a second rank of the same job in the same place, or an orphan of it; that `flock` itself was killed
+/// is neither.
 fn rank(job: &str, steps: u64) -> String {
     let me = "$RANK";
     format!(
         "exec 9>{SHARE}/locks/{job}-{me}; run=$$-$(date +%s%N); \
-         flock -n 9 || echo \"{job} {me} $HOROVOD_HOSTNAME\" >> {SHARE}/doubled; \
+         flock -n -E 17 9; [ $? -ne 17 ] || echo \"{job} {me} $HOROVOD_HOSTNAME\" >> {SHARE}/doubled; \
          echo \"{job} {me} $run $(date +%s%3N)\" >> {SHARE}/begun; \
          i=0; while [ $i -lt {steps} ]; do echo \"{job} {me} $run $i\"; sleep 0.05; i=$((i+1)); done; \
          echo \"{job} {me} $run $(date +%s%3N)\" >> {SHARE}/done"

@@ -12,6 +12,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"sig=[A-Za-z0-9%]+", "sig=<SIGNATURE>"),
         (r"se=[0-9TZ%A-]+", "se=<TIME>"),
+        (r"&by=[A-Za-z0-9%]+", "&by=<CALLER>"),
         (r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|\+00:00)", "<TIME>"),
         (r"\b(took|waited|ran) [0-9]+:[0-9]{2}:[0-9]{2}(\.[0-9]+)?", "$1 <SPAN>"),
         (r"\bCorro [0-9]+\.[0-9]+\.[0-9]+", "Corro <VERSION>"),

@@ -163,7 +163,8 @@ async fn terminate_lets_a_process_end_by_itself() {
 
 #[tokio::test]
 async fn terminate_kills_after_the_grace_period() {
-    let script = escaping("trap '' TERM; while :; do sleep 1; done");
+    // First, so that it holds when the ids are there.
+    let script = format!("trap '' TERM; {}", escaping("while :; do sleep 1; done"));
     let mut process = launcher().spawn(shell(&tag("stubborn"), &script)).await.expect("spawns");
     let (ids, _stdout) = five_ids(&mut process).await;
     let stopper = process.stopper();

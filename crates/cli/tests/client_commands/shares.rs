@@ -89,7 +89,7 @@ fn directories_and_files_from_beginning_to_end() {
         (&content["contentType"], &content["contentLanguage"], &content["cacheControl"]),
         (&json!("text/x-python"), &json!("en"), &json!("no-store"))
     );
-    assert_eq!(shown["content"], Value::Null);
+    assert_eq!(shown["content"], "");
 
     assert_eq!(world.out(&format!("storage file update {file} --content-type text/plain")), "");
     let content = world.json(&format!("storage file show {file} --query properties.contentSettings"));

@@ -146,7 +146,7 @@ fn the_configuration_file_of_az_is_read() {
     let output = world.command(&["storage", "account", "list"]).env("AZURE_DEFAULTS_GROUP", "other").output();
     assert_eq!(output.expect("corro starts").status.code(), Some(1));
     let elsewhere =
-        world.command(&["storage", "account", "show", "-n", "acc"]).env("AZURE_CONFIG_DIR", "/none").output();
+        world.command(&["batchai", "workspace", "show", "-n", "w"]).env("AZURE_CONFIG_DIR", "/none").output();
     assert_eq!(elsewhere.expect("corro starts").status.code(), Some(2));
 }
 
