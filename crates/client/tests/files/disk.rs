@@ -88,7 +88,7 @@ fn is_signed(parts: &Parts, length: usize) -> bool {
         query: parts.uri.query().unwrap_or_default(),
         account: "acc",
     };
-    verify(signed, without, &[b"secret".to_vec()], signature)
+    verify(signed, without, &[b"secret".to_vec()], signature).is_some()
 }
 
 fn respond(disk: &mut Disk, parts: &Parts, range: &str, body: Bytes) -> Response {

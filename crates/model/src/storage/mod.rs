@@ -32,16 +32,18 @@ pub fn hmac_base64(key: &[u8], text: &str) -> String {
     STANDARD.encode(mac_of(key, text).finalize().into_bytes())
 }
 
-/// Whether `signature` (base64) was made over `text` with one of `keys`. The time taken tells
+/// Which one of `keys` the `signature` (base64) over `text` was made with. The time taken tells
 /// neither how much of the signature was right nor, for equally many keys, which key it was.
-pub fn hmac_matches<K: AsRef<[u8]>>(keys: &[K], text: &str, signature: &str) -> bool {
+pub fn hmac_signer<K: AsRef<[u8]>>(keys: &[K], text: &str, signature: &str) -> Option<usize> {
     // An undecodable signature is still compared, so that it costs as much as a wrong one.
     let signature = STANDARD.decode(signature).unwrap_or_default();
-    let mut matched = false;
-    for key in keys {
-        matched |= mac_of(key.as_ref(), text).verify_slice(&signature).is_ok();
+    let mut signer = None;
+    for (number, key) in keys.iter().enumerate() {
+        if mac_of(key.as_ref(), text).verify_slice(&signature).is_ok() {
+            signer = Some(number);
+        }
     }
-    matched
+    signer
 }
 
 fn mac_of(key: &[u8], text: &str) -> Hmac<Sha256> {
@@ -74,11 +76,11 @@ mod tests {
         let text = "what do ya want for nothing?";
         let signature = "W9zBRr9gdU5qBCQmCJV1x1oAPwidJzmDnexYuWTsOEM=";
         assert_eq!(hmac_base64(b"Jefe", text), signature);
-        assert!(hmac_matches(&[b"other".as_slice(), b"Jefe"], text, signature));
-        assert!(!hmac_matches(&[b"other".as_slice()], text, signature));
-        assert!(!hmac_matches::<&[u8]>(&[], text, signature));
-        assert!(!hmac_matches(&[b"Jefe"], text, "not base64!"));
-        assert!(!hmac_matches(&[b"Jefe"], text, ""));
-        assert!(!hmac_matches(&[b"Jefe"], text, &signature[..40]));
+        assert_eq!(hmac_signer(&[b"other".as_slice(), b"Jefe"], text, signature), Some(1));
+        assert_eq!(hmac_signer(&[b"other".as_slice()], text, signature), None);
+        assert_eq!(hmac_signer::<&[u8]>(&[], text, signature), None);
+        assert_eq!(hmac_signer(&[b"Jefe"], text, "not base64!"), None);
+        assert_eq!(hmac_signer(&[b"Jefe"], text, ""), None);
+        assert_eq!(hmac_signer(&[b"Jefe"], text, &signature[..40]), None);
     }
 }

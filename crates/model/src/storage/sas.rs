@@ -12,7 +12,7 @@ mod terms;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{hmac_base64, hmac_matches, query_pairs};
+use super::{hmac_base64, hmac_signer, query_pairs};
 
 pub use self::account::{AccountSas, ResourceType};
 use self::terms::Terms;
@@ -199,7 +199,7 @@ impl Sas {
         Some(Ok(sas))
     }
 
-    /// Whether this link was made with one of `keys` for this path (decoded, no leading slash). Nothing else may be said
+    /// Which one of `keys` this link was made with, for this path (decoded, no leading slash). Nothing else may be said
     /// about one that was not.
     pub fn check_signature<K: AsRef<[u8]>>(
         &self,
@@ -207,11 +207,8 @@ impl Sas {
         account: &str,
         share: &str,
         path: &str,
-    ) -> Result<(), Refused> {
-        match hmac_matches(keys, &self.string_to_sign(account, share, path), &self.signature) {
-            true => Ok(()),
-            false => Err(Refused::Signature),
-        }
+    ) -> Result<usize, Refused> {
+        hmac_signer(keys, &self.string_to_sign(account, share, path), &self.signature).ok_or(Refused::Signature)
     }
 
     /// Whether the link is good at `now`. `policy` is what the share keeps under the link's identifier; a link without

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{hmac_base64, hmac_matches, query_pairs};
+use super::{hmac_base64, hmac_signer, query_pairs};
 
 /// The parts of a request that a signature covers, besides its headers.
 #[derive(Debug, Clone, Copy)]
@@ -57,18 +57,18 @@ pub fn authorization<'h>(
     format!("SharedKey {}:{signature}", request.account)
 }
 
-/// Whether the credential's signature covers this request under one of `keys`, in constant time.
+/// Which one of `keys` the credential's signature of this request was made with, in constant time.
 pub fn verify<'h, K: AsRef<[u8]>>(
     request: Request<'_>,
     headers: impl IntoIterator<Item = (&'h str, &'h str)>,
     keys: &[K],
     credential: Credential<'_>,
-) -> bool {
+) -> Option<usize> {
     let text = match credential.scheme {
         Scheme::Full => string_to_sign(request, headers),
         Scheme::Lite => lite_string_to_sign(request, headers),
     };
-    hmac_matches(keys, &text, credential.signature)
+    hmac_signer(keys, &text, credential.signature)
 }
 
 /// The standard headers of the string to sign, in its order.
@@ -201,12 +201,16 @@ mod tests {
         );
         let keys = [vec![1, 2, 3], key()];
         let full = Credential { scheme: Scheme::Full, account: request.account, signature };
-        assert!(verify(request, headers.iter().copied(), &keys, full));
-        assert!(!verify(request, headers.iter().copied(), &keys[..1], full));
+        assert_eq!(verify(request, headers.iter().copied(), &keys, full), Some(1));
+        assert_eq!(verify(request, headers.iter().copied(), &keys[..1], full), None);
         let other = Request { method: "DELETE", ..request };
-        assert!(!verify(other, headers.iter().copied(), &keys, full));
+        assert_eq!(verify(other, headers.iter().copied(), &keys, full), None);
         let lite = Credential { scheme: Scheme::Lite, ..full };
-        assert!(!verify(request, headers.iter().copied(), &keys, lite), "a signature is for one of the two texts");
+        assert_eq!(
+            verify(request, headers.iter().copied(), &keys, lite),
+            None,
+            "a signature is for one of the two texts"
+        );
     }
 
     #[test]
@@ -278,9 +282,9 @@ mod tests {
         );
         let signature = hmac_base64(&key(), &text);
         let lite = Credential { scheme: Scheme::Lite, account: "testaccount1", signature: &signature };
-        assert!(verify(request, headers, &[key()], lite));
-        assert!(!verify(request, headers, &[key()], Credential { scheme: Scheme::Full, ..lite }));
-        assert!(!verify(Request { query: "comp=acl", ..request }, headers, &[key()], lite));
+        assert_eq!(verify(request, headers, &[key()], lite), Some(0));
+        assert_eq!(verify(request, headers, &[key()], Credential { scheme: Scheme::Full, ..lite }), None);
+        assert_eq!(verify(Request { query: "comp=acl", ..request }, headers, &[key()], lite), None);
         assert_eq!(
             lite_string_to_sign(Request { query: "", ..request }, []),
             format!("PUT\n\n\n\n/testaccount1{}", request.path)

@@ -3,7 +3,7 @@
 //! text.
 
 use super::{
-    Bearer, KEPT, Permission, Refused, Terms, encode_parameters, hmac_base64, hmac_matches, letter_of, query_pairs,
+    Bearer, KEPT, Permission, Refused, Terms, encode_parameters, hmac_base64, hmac_signer, letter_of, query_pairs,
 };
 
 /// Since this version the text that is signed names an encryption scope, be it empty.
@@ -73,13 +73,12 @@ impl AccountSas {
         })
     }
 
-    /// Whether this link was made with one of `keys` and is good at `now`.
-    pub fn check<K: AsRef<[u8]>>(&self, keys: &[K], account: &str, bearer: Bearer, now: i64) -> Result<(), Refused> {
-        if !hmac_matches(keys, &self.string_to_sign(account), &self.signature) {
-            return Err(Refused::Signature);
-        }
+    /// Which one of `keys` this link was made with, if it is good at `now`.
+    pub fn check<K: AsRef<[u8]>>(&self, keys: &[K], account: &str, bearer: Bearer, now: i64) -> Result<usize, Refused> {
+        let signer = hmac_signer(keys, &self.string_to_sign(account), &self.signature).ok_or(Refused::Signature)?;
         let AccountSas { start, expiry, addresses, protocols, .. } = self;
-        Terms { start, expiry, addresses, protocols }.check(bearer, now)
+        Terms { start, expiry, addresses, protocols }.check(bearer, now)?;
+        Ok(signer)
     }
 
     /// `f` for the file service, `b` for blobs.
@@ -170,7 +169,7 @@ mod tests {
             let query = sas(version).signed_query(&key, "acc");
             let read = AccountSas::from_query(&query).expect("signed").expect("well-formed");
             assert_eq!(read.signature, signature, "{version}");
-            assert_eq!(read.check(&[&key], "acc", PLAIN, NOW), Ok(()));
+            assert_eq!(read.check(&[&key], "acc", PLAIN, NOW), Ok(0));
             assert_eq!(read.check(&[&key], "other", PLAIN, NOW), Err(Refused::Signature));
             assert_eq!(read.check(&[[8; 64]], "acc", PLAIN, NOW), Err(Refused::Signature));
             assert_eq!(read.check(&[&key], "acc", PLAIN, NOW + 86_400), Err(Refused::Expired));

@@ -2,6 +2,8 @@
 //! Entered first for every request; nothing is looked up before it agrees. Never says whether an
 //! account exists: a request for one that does not is checked against a key that nobody has.
 
+use std::sync::LazyLock;
+
 use corro_model::storage::{
     sas::{AccountSas, Bearer, Overrides, Permission, Policy, Refused, Resource, Sas},
     shared_key::{self, Credential},
@@ -15,7 +17,6 @@ use super::{
     refusal::Refusal,
 };
 use crate::app::instance::hex;
-use crate::http::standing::key_mark;
 
 /// How far the date of a signed request may be from our clock, as the service has it.
 const MAX_SKEW_SECONDS: i64 = 15 * 60;
@@ -30,27 +31,27 @@ pub(super) enum Access {
     AccountLink(Box<AccountSas>),
 }
 
-/// What a signature has proven.
+/// What a signature has proven, and with which of the account's keys.
 #[derive(Debug)]
 pub(super) enum Admission {
-    Access(Access),
+    Access(Access, usize),
     /// A link that is signed well, whose terms lie in a policy of its share.
-    ByPolicy(Box<Sas>),
+    ByPolicy(Box<Sas>, usize),
 }
 
-pub(super) fn authenticate(call: &Call, keys: Option<Vec<Vec<u8>>>, now: i64) -> Result<Admission, Refusal> {
+pub(super) fn authenticate(call: &Call, keys: Option<&[Vec<u8>]>, now: i64) -> Result<Admission, Refusal> {
     if let Some(authorization) = call.headers.get("authorization") {
         let (keys, known) = keys_or_decoys(keys);
         let authorization = authorization.to_str().map_err(|_| Refusal::authentication())?;
-        let signer = check_shared_key(call, authorization, &keys, known, now)?;
-        return Ok(Admission::Access(Access::Owner(signer)));
+        let signer = check_shared_key(call, authorization, keys, known, now)?;
+        return Ok(Admission::Access(Access::Owner(signer), signer));
     }
     let target = call.target.as_ref().map_err(|_| Refusal::authentication());
     let admission = check_link(&call.raw_query, keys, &call.account, target, call.bearer(), now)
         .unwrap_or_else(|| Err(Refusal::new("NoAuthenticationInformation")))?;
     // What the host says must be what the link is for.
     match &admission {
-        Admission::Access(Access::Link(sas)) | Admission::ByPolicy(sas)
+        Admission::Access(Access::Link(sas), _) | Admission::ByPolicy(sas, _)
             if call.of_blobs && sas.resource != Resource::Blob =>
         {
             Err(Refusal::authentication())
@@ -62,7 +63,7 @@ pub(super) fn authenticate(call: &Call, keys: Option<Vec<Vec<u8>>>, now: i64) ->
 /// Checks the link in a query of a request or of a URL; None when there is none.
 pub(super) fn check_link(
     query: &str,
-    keys: Option<Vec<Vec<u8>>>,
+    keys: Option<&[Vec<u8>]>,
     account: &str,
     target: Result<&Target, Refusal>,
     bearer: Bearer,
@@ -76,15 +77,15 @@ pub(super) fn check_link(
     let (keys, known) = keys_or_decoys(keys);
     let checked = match (AccountSas::from_query(query), Sas::from_query(query)) {
         (Some(sas), _) => sas.and_then(|sas| {
-            sas.check(&keys, account, bearer, now)?;
-            Ok(Admission::Access(Access::AccountLink(Box::new(sas))))
+            let signer = sas.check(keys, account, bearer, now)?;
+            Ok(Admission::Access(Access::AccountLink(Box::new(sas)), signer))
         }),
         (None, Some(sas)) => sas.and_then(|sas| {
             let target = target.map_err(|_| Refused::Signature)?;
-            sas.check_signature(&keys, account, &target.share, target.path.as_str())?;
+            let signer = sas.check_signature(keys, account, &target.share, target.path.as_str())?;
             Ok(match sas.identifier.is_empty() {
-                true => Admission::Access(Access::Link(Box::new(sas.check_terms(None, bearer, now)?))),
-                false => Admission::ByPolicy(Box::new(sas)),
+                true => Admission::Access(Access::Link(Box::new(sas.check_terms(None, bearer, now)?)), signer),
+                false => Admission::ByPolicy(Box::new(sas), signer),
             })
         }),
         (None, None) => return None,
@@ -93,35 +94,6 @@ pub(super) fn check_link(
         true => checked.map_err(link_refusal),
         false => Err(Refusal::authentication()),
     })
-}
-
-/// The account's keys as marks, and which of them the request's link is signed with: what is open ends with that key.
-pub(super) struct Signers {
-    marks: Vec<u64>,
-    of_link: usize,
-}
-
-impl Signers {
-    pub fn of(call: &Call, keys: &[Vec<u8>], now: i64) -> Self {
-        let signed = |key: &&Vec<u8>| match (AccountSas::from_query(&call.raw_query), Sas::from_query(&call.raw_query))
-        {
-            (Some(Ok(sas)), _) => sas.check(&[key], &call.account, call.bearer(), now).is_ok(),
-            (None, Some(Ok(sas))) => call.target.as_ref().is_ok_and(|target| {
-                sas.check_signature(&[key], &call.account, &target.share, target.path.as_str()).is_ok()
-            }),
-            _ => false,
-        };
-        let is_link = call.behalf.is_some() && !call.headers.contains_key("authorization");
-        // Without a good signature nobody is let in, and this one is never asked for.
-        let of_link = if is_link { keys.iter().position(|key| signed(&key)).unwrap_or(0) } else { 0 };
-        Signers { marks: keys.iter().map(|key| key_mark(key)).collect(), of_link }
-    }
-
-    /// The key that stands behind what was let in.
-    pub fn mark(&self, access: &Access) -> u64 {
-        let key = if let Access::Owner(key) = access { *key } else { self.of_link };
-        self.marks.get(key).copied().unwrap_or_default()
-    }
 }
 
 /// Signed for a person and not by the account: such links name that person's object.
@@ -135,9 +107,9 @@ pub(super) fn under_policy(sas: Sas, policy: Option<&Policy>, bearer: Bearer, no
 }
 
 /// As much work for an unknown account as for a known one.
-fn keys_or_decoys(keys: Option<Vec<Vec<u8>>>) -> (Vec<Vec<u8>>, bool) {
-    let known = keys.is_some();
-    (keys.unwrap_or_else(|| vec![vec![0; 64]; 2]), known)
+fn keys_or_decoys(keys: Option<&[Vec<u8>]>) -> (&[Vec<u8>], bool) {
+    static DECOYS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [vec![0; 64], vec![0; 64]]);
+    (keys.unwrap_or(&*DECOYS), keys.is_some())
 }
 
 impl Access {
@@ -227,8 +199,8 @@ fn check_shared_key(
     };
     let headers: Vec<_> = call.signed_headers().collect();
     let headers = headers.iter().map(|(name, value)| (*name, value.as_ref()));
-    let signed = |key: &Vec<u8>| shared_key::verify(request, headers.clone(), &[key], credential);
-    let signer = keys.iter().position(signed).filter(|_| known && credential.account == call.account);
+    let signer = shared_key::verify(request, headers, keys, credential);
+    let signer = signer.filter(|_| known && credential.account == call.account);
     let signer = signer.ok_or_else(Refusal::authentication)?;
     // Only now: the date is part of what was signed, and a forger need not know our clock.
     let date = call.header("x-ms-date").or(call.header("date")).ok_or(Refusal::authentication())?;

@@ -63,6 +63,7 @@ use self::{
     refusal::Refusal, rooms::Rooms,
 };
 use super::limits::{Asker, Limits, Verdict};
+use super::standing::key_mark;
 
 pub use self::ledger::{Ledger, Line};
 
@@ -218,27 +219,31 @@ impl FileService {
     async fn admit(&self, call: &Call) -> Result<Access, Refusal> {
         let now = (self.0.now)();
         let keys = self.0.keys.keys(&call.account);
-        let signers = access::Signers::of(call, keys.as_deref().unwrap_or_default(), now);
-        let admitted = access::authenticate(call, keys, now);
-        let access = match admitted {
-            Ok(Admission::Access(access)) => Ok(access),
-            Ok(Admission::ByPolicy(sas)) => {
+        let admitted = match access::authenticate(call, keys.as_deref(), now) {
+            Ok(Admission::Access(access, signer)) => Ok((access, signer)),
+            Ok(Admission::ByPolicy(sas, signer)) => {
                 let policy = self.policy(call, &sas.identifier).await?;
-                access::under_policy(*sas, policy.as_ref(), call.bearer(), now)
+                access::under_policy(*sas, policy.as_ref(), call.bearer(), now).map(|access| (access, signer))
             }
             Err(refusal) => Err(refusal),
         };
-        let access = access.and_then(|access| match access.by() {
+        let admitted = admitted.and_then(|(access, signer)| match access.by() {
             Some(by) if !self.0.keys.stands(by) => Err(Refusal::revoked()),
-            _ => Ok(access),
+            _ => Ok((access, signer)),
         });
-        if let (Ok(access), Some(behalf)) = (&access, &call.behalf) {
-            behalf.of_key(&call.account, signers.mark(access), access.by().unwrap_or_default());
+        match admitted {
+            Ok((access, signer)) => {
+                if let (Some(behalf), Some(key)) = (&call.behalf, keys.as_ref().and_then(|keys| keys.get(signer))) {
+                    // What is open ends with the key it was opened with.
+                    behalf.of_key(&call.account, key_mark(key), access.by().unwrap_or_default());
+                }
+                Ok(access)
+            }
+            Err(refusal) => {
+                self.count(Asker::Stranger(call.from()), "without a valid signature from this address")?;
+                Err(refusal)
+            }
         }
-        if access.is_err() {
-            self.count(Asker::Stranger(call.from()), "without a valid signature from this address")?;
-        }
-        access
     }
 
     /// What the share of a link keeps under a name. A share that is not there keeps nothing.

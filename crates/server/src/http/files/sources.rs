@@ -75,10 +75,11 @@ async fn check_link(
     let (call, service, now) = (context.call, context.service, (context.service.now)());
     let refused = || Refusal::new("CannotVerifyCopySource");
     let keys = service.keys.keys(account);
-    let admission = access::check_link(query, keys, account, Ok(target), call.bearer(), now).ok_or_else(refused)?;
+    let admission =
+        access::check_link(query, keys.as_deref(), account, Ok(target), call.bearer(), now).ok_or_else(refused)?;
     let access = match admission.map_err(|_| refused())? {
-        Admission::Access(access) => access,
-        Admission::ByPolicy(sas) => {
+        Admission::Access(access, _) => access,
+        Admission::ByPolicy(sas, _) => {
             let (owner, share) = (account.to_owned(), target.share.clone());
             let described = context.on_disk(move |shares, _| shares.share(&owner, &share)?.describe(&SharePath::ROOT));
             let policy = policies::find(&described.await.map_err(|_| refused())?.1, &sas.identifier);
