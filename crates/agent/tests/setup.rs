@@ -91,10 +91,14 @@ async fn a_failed_setup_task_makes_the_node_useless_and_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_not_wanted_ends_its_setup_task() {
     let mut world = World::new().await;
-    let wanted = desired(&world, "touch $AZ_BATCHAI_MOUNT_ROOT/logs/begun; (setsid sleep 600 &); sleep 600");
+    let wanted = desired(&world, "(setsid sleep 600 &); sleep 600");
     world.node.want(wanted.clone());
-    until_exists(&world.share.join("begun")).await;
-    assert!(world.node.n_processes() >= 2);
+    let begun = tokio::time::timeout(DEADLINE, async {
+        while world.node.n_processes() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    });
+    begun.await.expect("both processes are there");
     world.node.want(DesiredNode { retire: true, ..wanted });
     assert_eq!(world.agent.end().await, AgentEnd::Retired);
     assert_eq!(world.node.n_processes(), 0);
