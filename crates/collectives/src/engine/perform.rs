@@ -75,8 +75,15 @@ fn bytes_of(tensor: &Tensor, terms: Terms) -> usize {
 
 /// Ends what has not ended yet.
 fn settle(jobs: Vec<Job<'_>>, result: &Result<(), EngineError>) {
-    for entry in jobs.into_iter().filter_map(|job| job.entry) {
-        entry.slot.settle(result.clone(), |_| {});
+    for mut job in jobs {
+        settle_one(&mut job, result.clone());
+    }
+}
+
+/// Ends one tensor that is ours, with nothing made for it.
+fn settle_one(job: &mut Job<'_>, result: Result<(), EngineError>) {
+    if let Some(entry) = job.entry.take() {
+        entry.slot.settle(result, |_| {});
     }
 }
 
@@ -231,7 +238,10 @@ fn allgather(communicator: &mut Communicator, terms: Terms, job: &mut Job<'_>) -
     // SAFETY: there is room for all parts, and the input is the own one, there or apart.
     unsafe { communicator.allgather_raw(buffers, &parts)? };
     if !fits {
-        return Err(Refused::Room { n_bytes }.into());
+        // Only for this rank, which goes on with what was agreed after it.
+        let refused = EngineError::Failed(Refused::Room { n_bytes }.to_string().into());
+        settle_one(job, Err(refused));
+        return Ok(());
     }
     if dst == output.as_mut_ptr() {
         // SAFETY: all parts were written.
