@@ -162,7 +162,8 @@ impl Agent {
         if let Some(task) = &mut self.observed.task {
             let at = Timestamp::from(std::time::SystemTime::now());
             let (exit_code, signal, stopped, stderr_tail) = (Some(0), None, false, String::new());
-            task.exits = vec![RankExit { rank: self.rank, exit_code, signal, stopped, at, stderr_tail }];
+            task.exits =
+                vec![RankExit { rank: self.rank, exit_code, signal, stopped, at, stderr_tail, out_of_memory: None }];
             task.phase = TaskPhase::Ended { failure: None };
         }
     }

@@ -408,5 +408,5 @@ pub fn failure(at: corro_model::Timestamp) -> TaskFailure {
 
 fn exit(rank: usize, code: Option<i32>, stopped: bool, at: corro_model::Timestamp) -> RankExit {
     let signal = if code.is_none() { Some(9) } else { None };
-    RankExit { rank, exit_code: code, signal, stopped, at, stderr_tail: String::new() }
+    RankExit { rank, exit_code: code, signal, stopped, at, stderr_tail: String::new(), out_of_memory: None }
 }

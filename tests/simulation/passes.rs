@@ -285,6 +285,7 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         shared_temp: "/tmp".into(),
         container: None,
         containers_on_host: true,
+        limits: None,
         gpus: 0,
         gang_secret: Secret::new(""),
     }

@@ -61,6 +61,7 @@ mod tests {
             stopped: false,
             at: Timestamp::from_millis(0),
             stderr_tail: String::new(),
+            out_of_memory: None,
         };
         let attempt = AttemptId { job: "j".into(), number: 1 };
         let task = ObservedTask { attempt, phase, exits: exits.iter().map(exit).collect() };

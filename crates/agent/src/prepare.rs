@@ -27,6 +27,13 @@ pub struct Ground {
     pub names: LogNames,
 }
 
+impl Ground {
+    /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
+    pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
+        spec
+    }
+}
+
 /// Directories, volumes, log and output directories, execution log. Blocks on the disk.
 pub fn lay_ground(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> Result<Ground, TaskFailure> {
     let node = &context.node;
@@ -104,7 +111,7 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
         tag: task.tag("preparation"),
     };
     log.line(format_args!("Running job preparation: {line}"));
-    let process = task.context.config.guard.spawn(spec).await;
+    let process = task.context.config.guard.spawn(ground.process(spec)).await;
     let process = process.map_err(|error| failure::process("job preparation", &node, &error))?;
     let mut crew = Crew::default();
     crew.add(0, process, output.clone());

@@ -113,7 +113,7 @@ async fn start(
         cwd: ground.directories.layout.job_temp.clone(),
         tag: task.tag(&format!("rank-{rank}")),
     };
-    let process = task.context.config.guard.spawn(spec).await?;
+    let process = task.context.config.guard.spawn(ground.process(spec)).await?;
     task.log.line(format_args!("Started rank {rank} as process {}: {}", process.pid(), task.order.command));
     crew.add(rank, process, output.clone());
     Ok(())
@@ -131,8 +131,8 @@ async fn report(task: &Task, ended: Ended) -> RankExit {
         Ok(exit) => task.log.line(format_args!("Rank {rank} ended with {exit}{why}")),
         Err(error) => task.log.line(format_args!("Rank {rank} could not be waited for: {error}")),
     }
-    let exit =
-        RankExit { rank, exit_code, signal, stopped: ended.stopped, at: now(), stderr_tail: ended.stderr.join("\n") };
+    let (stopped, stderr_tail) = (ended.stopped, ended.stderr.join("\n"));
+    let exit = RankExit { rank, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory: None };
     task.reporter.exited(exit.clone()).await;
     exit
 }

@@ -30,6 +30,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         shared_temp: "/nonexistent/shared".into(),
         container: None,
         containers_on_host: false,
+        limits: None,
         gpus: 0,
         gang_secret: Secret::new("gang"),
     }

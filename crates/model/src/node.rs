@@ -234,6 +234,9 @@ pub struct TaskOrder {
     pub container: Option<ContainerSettings>,
     /// The operator allowed container jobs to run on the host.
     pub containers_on_host: bool,
+    /// What the job may use of the node's machine.
+    #[serde(default)]
+    pub limits: Option<Limits>,
     pub gpus: u32,
     /// Proved by the ranks to each other.
     pub gang_secret: Secret,
@@ -243,6 +246,15 @@ impl TaskOrder {
     pub fn is_master(&self) -> bool {
         self.host_idx == 0
     }
+}
+
+/// What a node of the cluster's VM size has. A machine that has less gives what it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// As people know it: `STANDARD_NC6`.
+    pub vm_size: String,
+    pub memory_bytes: u64,
+    pub cores: u32,
 }
 
 /// A list that the orders of a gang's nodes have in common: each of a thousand names all thousand.
@@ -335,6 +347,9 @@ pub struct RankExit {
     pub at: Timestamp,
     /// The last lines it wrote to stderr.
     pub stderr_tail: String,
+    /// Processes of its node's part were killed because they were beyond a limit of memory: which one, in words.
+    #[serde(default)]
+    pub out_of_memory: Option<String>,
 }
 
 impl RankExit {

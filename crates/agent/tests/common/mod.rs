@@ -412,6 +412,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         shared_temp: shared_temp.to_owned(),
         container: None,
         containers_on_host: false,
+        limits: None,
         gpus: 0,
         gang_secret: Secret::new("gang-secret-value"),
     }

@@ -175,6 +175,9 @@ impl Blame<'_> {
                     (Some(signal), _) => error.with("Signal", signal.to_string()),
                     (None, code) => error.with("ExitCode", code.unwrap_or(-1).to_string()),
                 };
+                if let Some(limit) = &exit.out_of_memory {
+                    error = error.with("OutOfMemory", limit);
+                }
                 if !exit.stderr_tail.trim().is_empty() {
                     error = error.with("StdErr", exit.stderr_tail.trim_end());
                 }
@@ -214,7 +217,8 @@ mod tests {
     fn exit(rank: usize, code: i32, at: i64) -> RankExit {
         let (signal, stopped) = (None, false);
         let stderr_tail = "Traceback\nboom\n".to_owned();
-        RankExit { rank, exit_code: Some(code), signal, stopped, at: Timestamp::from_millis(at), stderr_tail }
+        let at = Timestamp::from_millis(at);
+        RankExit { rank, exit_code: Some(code), signal, stopped, at, stderr_tail, out_of_memory: None }
     }
 
     fn prepared() -> ObservedTask {

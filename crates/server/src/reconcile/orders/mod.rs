@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use corro_model::batchai::{SecretVariable, SetupTask, ToolType, UserAccountSettings};
 use corro_model::node::*;
 use corro_model::state::NodeState;
-use corro_model::{AttemptId, ClusterKey, JobKey, NodeId, Secret, vm_size};
+use corro_model::vm_size::{self, VmSize};
+use corro_model::{AttemptId, ClusterKey, JobKey, NodeId, Secret};
 use corro_store::{JobRecord, NodeRecord, State};
 
 use self::commands::{command, slots};
@@ -157,9 +158,14 @@ fn order(
         shared_temp: config.shared_temp.join(attempt.to_string()),
         container: job.spec.container_settings.clone(),
         containers_on_host: config.containers_on_host,
+        limits: vm.map(limits),
         gpus: vm.map_or(0, |vm| vm.gpus),
         gang_secret: gang_secret(app, attempt),
     })
+}
+
+fn limits(vm: &VmSize) -> Limits {
+    Limits { vm_size: vm.name.to_owned(), memory_bytes: u64::from(vm.memory_gib) << 30, cores: vm.cores }
 }
 
 /// Different for every attempt, the same after a restart of the server.
