@@ -157,8 +157,8 @@ struct Bench {
 struct OneAccount;
 
 impl AccountKeys for OneAccount {
-    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
-        (account == "acc").then(|| vec![KEY.to_vec()])
+    fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
+        (account == "acc").then(|| [KEY.to_vec()].into())
     }
 }
 

@@ -72,21 +72,21 @@ pub fn new_account_key() -> Secret {
     Secret::new(STANDARD.encode(random::<64>()))
 }
 
-struct Keys(BTreeMap<String, Vec<Vec<u8>>>);
+struct Keys(BTreeMap<String, Arc<[Vec<u8>]>>);
 
 impl Keys {
     fn decode(accounts: &BTreeMap<String, Vec<Secret>>) -> anyhow::Result<Keys> {
         let decode = |(name, keys): (&String, &Vec<Secret>)| {
             let keys: Result<Vec<_>, _> = keys.iter().map(|key| STANDARD.decode(key.expose())).collect();
             let keys = keys.ok().filter(|keys| keys.iter().all(|key| !key.is_empty()));
-            keys.map(|keys| (name.clone(), keys)).with_context(|| format!("a key of '{name}' is not base64"))
+            keys.map(|keys| (name.clone(), keys.into())).with_context(|| format!("a key of '{name}' is not base64"))
         };
         accounts.iter().map(decode).collect::<anyhow::Result<_>>().map(Keys)
     }
 }
 
 impl AccountKeys for Keys {
-    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
+    fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
         self.0.get(account).filter(|keys| !keys.is_empty()).cloned()
     }
 }

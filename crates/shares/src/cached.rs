@@ -33,7 +33,7 @@ impl Shares {
         let directory = beneath::open_dir_cached(&self.common.root, &directory)?;
         let file = beneath::open_cached(&directory, name)?;
         let stat = Stat::of_handle(&file, path).ok().filter(|stat| stat.kind == Kind::File)?;
-        let properties = keeping::read_cached(&self.common.root, &file, self.common.keeping)?;
+        let properties = keeping::read_cached(&self.common, &file)?;
         Some(Cached { file, stat, properties, parent: fstat(&directory).ok()?.st_ino })
     }
 }

@@ -16,7 +16,7 @@ impl Share {
 
     /// What was kept with a file or directory opened from this share.
     pub fn properties_of(&self, thing: &File) -> Properties {
-        keeping::read(&self.common.root, thing, self.common.keeping)
+        keeping::read(&self.common, thing)
     }
 
     /// Changes what is kept with a file or directory.
@@ -62,7 +62,7 @@ impl Share {
 
     /// Replaces what is kept; the thing's times stay.
     pub(crate) fn keep(&self, thing: &File, path: &SharePath, properties: &Properties) -> Result<(), ShareError> {
-        keeping::write(&self.common.root, thing, properties, self.common.keeping).map_err(|source| ShareError::Io {
+        keeping::write(&self.common, thing, properties).map_err(|source| ShareError::Io {
             attempt: "keep the properties of",
             path: path.clone(),
             source,

@@ -7,18 +7,23 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::{fd::AsFd, unix::fs::MetadataExt},
+    sync::atomic::Ordering,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use rustix::{
     fs::{
         AtFlags, Mode, OFlags, ResolveFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, mkdirat, openat2,
-        renameat, unlinkat,
+        renameat, statat, unlinkat,
     },
     io::Errno,
 };
 
-use crate::{Properties, properties::MAX_PROPERTIES, root::open_child};
+use crate::{
+    Properties,
+    properties::MAX_PROPERTIES,
+    root::{Common, open_child},
+};
 
 const ATTRIBUTE: &str = "user.corro.properties";
 /// Beside the accounts, none of which can have a dot in its name.
@@ -34,23 +39,24 @@ pub enum Keeping {
 }
 
 /// What was kept with the open file or directory; nothing when that cannot be found out.
-pub(crate) fn read(root: &File, thing: &File, keeping: Keeping) -> Properties {
-    read_attribute(thing, keeping)
-        .or_else(|| read_sidecar(root, thing).ok())
+pub(crate) fn read(common: &Common, thing: &File) -> Properties {
+    read_attribute(thing, common.keeping)
+        .or_else(|| read_sidecar(&common.root, thing).ok())
         .map(|bytes| Properties::from_bytes(&bytes))
         .unwrap_or_default()
 }
 
 /// The same of what needs no disk; `None` when there might be something that does.
-pub(crate) fn read_cached(root: &File, thing: &File, keeping: Keeping) -> Option<Properties> {
-    if let Some(bytes) = read_attribute(thing, keeping) {
-        return Some(Properties::from_bytes(&bytes));
+pub(crate) fn read_cached(common: &Common, thing: &File) -> Option<Properties> {
+    match read_attribute(thing, common.keeping) {
+        Some(bytes) => Some(Properties::from_bytes(&bytes)),
+        None => (!common.has_sidecars.load(Ordering::Acquire)).then(Properties::default),
     }
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    match openat2(root, SIDECARS, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::CACHED) {
-        Err(Errno::NOENT) => Some(Properties::default()),
-        _ => None,
-    }
+}
+
+/// Whether anything may be kept beside the accounts of a root.
+pub(crate) fn has_sidecars(root: &File) -> bool {
+    !matches!(statat(root, SIDECARS, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
 
 fn read_attribute(thing: &File, keeping: Keeping) -> Option<Vec<u8>> {
@@ -72,9 +78,10 @@ fn read_attribute(thing: &File, keeping: Keeping) -> Option<Vec<u8>> {
 }
 
 /// Replaces what was kept with the open file or directory.
-pub(crate) fn write(root: &File, thing: &File, properties: &Properties, keeping: Keeping) -> io::Result<()> {
+pub(crate) fn write(common: &Common, thing: &File, properties: &Properties) -> io::Result<()> {
+    let root = &common.root;
     let mut in_attribute = false;
-    if keeping == Keeping::Attributes {
+    if common.keeping == Keeping::Attributes {
         in_attribute = match properties.is_empty() {
             true => {
                 forgive_absence(fremovexattr(thing, ATTRIBUTE))?;
@@ -95,7 +102,10 @@ pub(crate) fn write(root: &File, thing: &File, properties: &Properties, keeping:
     match (in_attribute || properties.is_empty(), open_child(root, SIDECARS)) {
         (true, Ok(sidecars)) => forgive_absence(unlinkat(&sidecars, &name, AtFlags::empty())),
         (true, Err(_)) => Ok(()),
-        (false, _) => write_sidecar(root, &name, &properties.to_bytes()),
+        (false, _) => {
+            common.has_sidecars.store(true, Ordering::Release);
+            write_sidecar(root, &name, &properties.to_bytes())
+        }
     }
 }
 

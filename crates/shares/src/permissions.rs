@@ -27,7 +27,7 @@ impl Shares {
     pub fn account_properties(&self, account: &str) -> Result<Properties, ShareError> {
         check_account(account)?;
         match open_child(&self.common.root, account) {
-            Ok(directory) => Ok(keeping::read(&self.common.root, &directory, self.common.keeping)),
+            Ok(directory) => Ok(keeping::read(&self.common, &directory)),
             Err(Errno::NOENT) => Ok(Properties::default()),
             Err(errno) => Err(share_io("open the account", account, errno)),
         }
@@ -43,10 +43,12 @@ impl Shares {
         ensure_dir(&self.common.root, account).map_err(failed)?;
         let directory = open_child(&self.common.root, account).map_err(failed)?;
         let _turn = self.common.turns.take(&directory);
-        let mut properties = keeping::read(&self.common.root, &directory, self.common.keeping);
+        let mut properties = keeping::read(&self.common, &directory);
         change(&mut properties);
-        keeping::write(&self.common.root, &directory, &properties, self.common.keeping).map_err(|source| {
-            ShareError::ShareIo { attempt: "keep the settings of the account", name: account.to_owned(), source }
+        keeping::write(&self.common, &directory, &properties).map_err(|source| ShareError::ShareIo {
+            attempt: "keep the settings of the account",
+            name: account.to_owned(),
+            source,
         })
     }
 

@@ -6,7 +6,7 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use rustix::{
@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use crate::{
-    Keeping, Kind, ShareError, SharePath, Stat, is_account_name, removal,
+    Keeping, Kind, ShareError, SharePath, Stat, is_account_name, keeping, removal,
     trees::{CONTAINERS, PERMISSIONS, SNAPSHOTS},
     turns::Turns,
     usage::Measured,
@@ -42,6 +42,8 @@ pub(crate) struct Common {
     /// The directory that holds the accounts.
     pub root: File,
     pub keeping: Keeping,
+    /// Whether anything was ever kept beside the accounts. Only ever gains.
+    pub has_sidecars: AtomicBool,
     pub measured: Measured,
     pub turns: Turns,
 }
@@ -68,7 +70,9 @@ impl Shares {
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed("make"))?;
         let path = root.canonicalize().map_err(failed("find"))?;
         let handle = File::open(&path).map_err(failed("open"))?;
-        let common = Arc::new(Common { root: handle, keeping, measured: Measured::default(), turns: Turns::default() });
+        let has_sidecars = AtomicBool::new(keeping::has_sidecars(&handle));
+        let (measured, turns) = Default::default();
+        let common = Arc::new(Common { root: handle, keeping, has_sidecars, measured, turns });
         let mut shares = Shares { common, path, unswept: Vec::new() };
         shares.unswept = shares.sweep()?;
         Ok(shares)

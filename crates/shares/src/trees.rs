@@ -133,7 +133,7 @@ impl Shares {
             // Deleted meanwhile, or not a directory: not a share.
             let Ok(share) = open_child(&shelf_dir, &name) else { continue };
             let stat = Stat::of_handle(&share, &SharePath::ROOT)?;
-            let properties = keeping::read(&self.common.root, &share, self.common.keeping);
+            let properties = keeping::read(&self.common, &share);
             found.push(TreeEntry { name, modified: stat.modified, etag: stat.etag, properties });
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));

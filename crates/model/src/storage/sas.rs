@@ -161,7 +161,7 @@ impl Sas {
         let mut resource = String::new();
         let mut malformed = false;
         for (name, value) in query_pairs(query) {
-            let slot = match name.as_str() {
+            let slot = match &*name {
                 "sv" => &mut sas.version,
                 "sr" => &mut resource,
                 "sp" => &mut sas.permissions,
@@ -182,7 +182,7 @@ impl Sas {
             // A repeated parameter could be signed in one reading and obeyed in another; a line
             // break could move a value into its neighbour's line of the string to sign.
             malformed |= !slot.is_empty() || value.chars().any(char::is_control);
-            *slot = value;
+            *slot = value.into_owned();
         }
         if sas.signature.is_empty() {
             return None;

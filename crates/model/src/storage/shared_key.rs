@@ -2,6 +2,7 @@
 //! older form, Shared Key Lite, which covers less of the headers and of the query. Entered by the file service with the request exactly as it arrived, and by the client that
 //! makes one. Must never normalise the path: what is signed is what stood on the request line.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::{hmac_base64, hmac_signer, query_pairs};
@@ -71,6 +72,9 @@ pub fn verify<'h, K: AsRef<[u8]>>(
     hmac_signer(keys, &text, credential.signature)
 }
 
+/// Room for what most requests sign.
+const USUAL_LENGTH: usize = 512;
+
 /// The standard headers of the string to sign, in its order.
 const SIGNED_HEADERS: [&str; 11] = [
     "content-encoding",
@@ -90,7 +94,8 @@ const SIGNED_HEADERS: [&str; 11] = [
 /// more than once is joined with commas.
 pub fn string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> String {
     let headers = Signed::of(headers);
-    let mut text = request.method.to_ascii_uppercase();
+    let mut text = String::with_capacity(USUAL_LENGTH);
+    text.extend(request.method.chars().map(|letter| letter.to_ascii_uppercase()));
     for value in &headers.standard {
         text.push('\n');
         text.push_str(value);
@@ -98,7 +103,10 @@ pub fn string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item 
     headers.push_service(&mut text);
     push_resource(&mut text, request);
     for (name, values) in sorted_parameters(request.query) {
-        text.push_str(&format!("\n{name}:{}", values.join(",")));
+        text.push('\n');
+        text.push_str(&name);
+        text.push(':');
+        text.push_str(&values.join(","));
     }
     text
 }
@@ -120,45 +128,68 @@ pub fn lite_string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<
 }
 
 /// The headers of a request that are signed.
-struct Signed {
-    standard: [String; SIGNED_HEADERS.len()],
-    /// Those whose names begin with `x-ms-`.
-    service: BTreeMap<String, String>,
+struct Signed<'h> {
+    standard: [Cow<'h, str>; SIGNED_HEADERS.len()],
+    /// Those whose names begin with `x-ms-`, by name.
+    service: Vec<(Cow<'h, str>, Cow<'h, str>)>,
 }
 
-impl Signed {
-    fn of<'h>(headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> Self {
-        let mut standard: [String; SIGNED_HEADERS.len()] = Default::default();
-        let mut service: BTreeMap<String, String> = BTreeMap::new();
+impl<'h> Signed<'h> {
+    fn of(headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> Self {
+        let mut standard: [Cow<'h, str>; SIGNED_HEADERS.len()] = Default::default();
+        let mut service: Vec<(Cow<'h, str>, Cow<'h, str>)> = Vec::with_capacity(8);
         for (name, value) in headers {
-            let name = name.to_ascii_lowercase();
-            let slot = match slot_of(&name) {
-                Some(idx) => &mut standard[idx],
-                None if name.starts_with("x-ms-") => service.entry(name).or_default(),
-                None => continue,
-            };
-            if !slot.is_empty() {
-                slot.push(',');
+            let name = lower_case(name);
+            if let Some(idx) = slot_of(&name) {
+                append(&mut standard[idx], value.trim());
+            } else if name.starts_with("x-ms-") {
+                match service.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, values)) => append(values, value.trim()),
+                    None => service.push((name, Cow::Borrowed(value.trim()))),
+                }
             }
-            slot.push_str(value.trim());
         }
+        service.sort_unstable();
         if let Some(length) = slot_of("content-length").filter(|idx| standard[*idx] == "0") {
-            standard[length].clear(); // since version 2015-02-21 a length of 0 is signed as nothing
+            standard[length] = Cow::Borrowed(""); // since version 2015-02-21 a length of 0 is signed as nothing
         }
-        if let Some(date) = slot_of("date").filter(|_| service.contains_key("x-ms-date")) {
-            standard[date].clear();
+        if let Some(date) = slot_of("date").filter(|_| service.iter().any(|(name, _)| name == "x-ms-date")) {
+            standard[date] = Cow::Borrowed("");
         }
         Signed { standard, service }
     }
 
     fn get(&self, name: &str) -> &str {
-        slot_of(name).map(|idx| self.standard[idx].as_str()).unwrap_or_default()
+        slot_of(name).map(|idx| &*self.standard[idx]).unwrap_or_default()
     }
 
     fn push_service(&self, text: &mut String) {
         text.push('\n');
         for (name, value) in &self.service {
-            text.push_str(&format!("{name}:{value}\n"));
+            text.push_str(name);
+            text.push(':');
+            text.push_str(value);
+            text.push('\n');
+        }
+    }
+}
+
+/// Most come so.
+fn lower_case(name: &str) -> Cow<'_, str> {
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// A header that comes again.
+fn append<'h>(values: &mut Cow<'h, str>, value: &'h str) {
+    match values.is_empty() {
+        true => *values = Cow::Borrowed(value),
+        false => {
+            let values = values.to_mut();
+            values.push(',');
+            values.push_str(value);
         }
     }
 }
@@ -173,8 +204,8 @@ fn push_resource(text: &mut String, request: Request<'_>) {
     text.push_str(request.path);
 }
 
-fn sorted_parameters(query: &str) -> BTreeMap<String, Vec<String>> {
-    let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+fn sorted_parameters(query: &str) -> BTreeMap<String, Vec<Cow<'_, str>>> {
+    let mut parameters: BTreeMap<String, Vec<Cow<'_, str>>> = BTreeMap::new();
     for (name, value) in query_pairs(query) {
         parameters.entry(name.to_lowercase()).or_default().push(value);
     }

@@ -21,7 +21,7 @@ pub struct Keyring {
 
 struct Opened {
     record: Arc<AccountRecord>,
-    keys: Vec<Vec<u8>>,
+    keys: Arc<[Vec<u8>]>,
 }
 
 impl Keyring {
@@ -31,14 +31,14 @@ impl Keyring {
 }
 
 impl AccountKeys for Keyring {
-    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
+    fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
         let snapshot = self.app.snapshot();
         let record = snapshot.accounts.get(account)?;
         let mut opened = self.opened.lock().expect("no one panics while holding the keys");
         if let Some(known) = opened.get(account).filter(|known| Arc::ptr_eq(&known.record, record)) {
             return Some(known.keys.clone());
         }
-        let keys = self.app.keys_of(account, record)?;
+        let keys: Arc<[_]> = self.app.keys_of(account, record)?.into();
         if opened.len() >= REMEMBERED {
             opened.clear();
         }

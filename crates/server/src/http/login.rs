@@ -5,6 +5,8 @@
 mod documents;
 mod wanted;
 
+use std::borrow::Cow;
+
 use axum::extract::Request;
 use axum::response::Response;
 use corro_model::arm::{IDENTITY_PATH, LoginDoor, METADATA_PATH, TokenError, TokenResponseV2};
@@ -180,7 +182,7 @@ impl Api {
     fn metadata(&self, parts: &Parts) -> Response {
         let query = parts.uri.query().unwrap_or_default();
         let version = query_pairs(query).find(|(name, _)| name.eq_ignore_ascii_case("api-version"));
-        let version = version.map_or(String::new(), |(_, version)| version);
+        let version = version.map_or_else(Cow::default, |(_, version)| version);
         let document = documents::metadata(&base_url(parts), &self.app.tenant, &version);
         json_response(StatusCode::OK, &document)
     }

@@ -12,7 +12,7 @@ use corro_model::ApiError;
 use corro_model::job_file;
 use corro_model::ops::{BATCHAI_VERSION, Method, NoBody, Operation, match_path};
 use corro_model::rights::{Right, Scope, action_of, right_of};
-use corro_model::storage::query_pairs;
+use corro_model::storage::query_texts;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -92,7 +92,7 @@ impl Router {
         };
         check_subscription(app, params)?;
         authorize(app, route, params, path)?;
-        let query: Vec<_> = query_pairs(parts.uri.query().unwrap_or_default()).collect();
+        let query = query_texts(parts.uri.query().unwrap_or_default());
         check_version(route.template, &query)?;
         let body = read_body(body, MAX_BODY).await?.to_vec();
         let call = Call { params: params.clone(), query, body, base_url: base_url(&parts), path: path.to_owned() };

@@ -39,10 +39,12 @@ pub struct AccountSas {
 impl AccountSas {
     /// None when the query carries no signature of this kind.
     pub fn from_query(query: &str) -> Option<Result<Self, Refused>> {
+        // Most links are of another kind.
+        query_pairs(query).find(|(name, _)| matches!(&**name, "ss" | "srt"))?;
         let mut sas = AccountSas::default();
         let mut malformed = false;
         for (name, value) in query_pairs(query) {
-            let slot = match name.as_str() {
+            let slot = match &*name {
                 "sv" => &mut sas.version,
                 "ss" => &mut sas.services,
                 "srt" => &mut sas.resource_types,
@@ -61,7 +63,7 @@ impl AccountSas {
                 _ => continue,
             };
             malformed |= !slot.is_empty() || value.chars().any(char::is_control);
-            *slot = value;
+            *slot = value.into_owned();
         }
         if sas.signature.is_empty() || sas.services.is_empty() && sas.resource_types.is_empty() {
             return None;

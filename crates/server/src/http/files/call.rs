@@ -12,7 +12,7 @@ use std::{
 };
 
 use axum::extract::ConnectInfo;
-use corro_model::storage::{query_pairs, sas::Bearer};
+use corro_model::storage::{query_pairs, query_texts, sas::Bearer};
 use corro_shares::{SharePath, SnapshotId, is_share_name};
 use http::{HeaderMap, Method, request::Parts};
 use percent_encoding::percent_decode_str;
@@ -101,7 +101,7 @@ impl Call {
             target,
             version: version.unwrap_or(DEFAULT_VERSION).to_owned(),
             request_id: next_request_id(),
-            parameters: query_pairs(&raw_query).collect(),
+            parameters: query_texts(&raw_query),
             method: parts.method,
             headers: parts.headers,
             raw_path,

@@ -70,7 +70,7 @@ pub use self::ledger::{Ledger, Line};
 /// Where the keys of storage accounts come from.
 pub trait AccountKeys: Send + Sync + 'static {
     /// The decoded keys of an account; None when there is no such account.
-    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>>;
+    fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>>;
 
     /// Whether the one a link was made for may still use it. Where nobody makes such links, nobody may.
     fn stands(&self, _by: &str) -> bool {

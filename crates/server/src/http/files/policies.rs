@@ -79,7 +79,8 @@ fn kept_in(properties: &Properties) -> Policies {
     kept.map(|(_, text)| {
         let (mut id, mut policy) = (String::new(), Policy::default());
         for (name, value) in query_pairs(text) {
-            match name.as_str() {
+            let value = value.into_owned();
+            match &*name {
                 "id" => id = value,
                 "st" => policy.start = value,
                 "se" => policy.expiry = value,

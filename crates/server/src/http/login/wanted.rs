@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_model::Secret;
-use corro_model::storage::query_pairs;
+use corro_model::storage::query_texts;
 use http::{HeaderMap, header};
 
 use super::Refusal;
@@ -31,7 +31,7 @@ const IDENTITY_HEADERS: [&str; 2] = ["secret", "x-identity-header"];
 
 pub fn read(way: Way, form: &str, query: &str, headers: &HeaderMap) -> Result<Wanted, Refusal> {
     // A secret in a query would be in every log on the way: there only the resource may be.
-    let form: Vec<(String, String)> = query_pairs(form).collect();
+    let form = query_texts(form);
     let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
     match way {
         Way::Identity => {
@@ -39,7 +39,7 @@ pub fn read(way: Way, form: &str, query: &str, headers: &HeaderMap) -> Result<Wa
                 let text = "A managed identity needs the id and secret of a service principal here: set MSI_ENDPOINT to http://ID:SECRET@HOST/oauth2/token, or MSI_SECRET to ID:SECRET";
                 return Err(Refusal::unauthorized(7000218, text));
             };
-            let asked: Vec<(String, String)> = query_pairs(query).collect();
+            let asked = query_texts(query);
             let either = |name: &str| {
                 let in_query = asked.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
                 if field(name).is_empty() { in_query } else { field(name) }.to_owned()

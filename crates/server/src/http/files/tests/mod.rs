@@ -37,8 +37,8 @@ pub const KEY2: [u8; 64] = [2; 64];
 struct OneAccount;
 
 impl AccountKeys for OneAccount {
-    fn keys(&self, account: &str) -> Option<Vec<Vec<u8>>> {
-        (account == "acc").then(|| vec![KEY1.to_vec(), KEY2.to_vec()])
+    fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
+        (account == "acc").then(|| [KEY1.to_vec(), KEY2.to_vec()].into())
     }
 }
 
