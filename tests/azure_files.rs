@@ -19,7 +19,8 @@ const PLAIN: &[&str] = &["--no-containers"];
 /// Runs these parts of `tests/azure/python`, with the libraries of this environment, against a server of their own.
 fn run(environment: &str, up_args: &[&str], style: &str, parts: &str) {
     let Some(client) = azure_client(environment) else { return };
-    let site = Site::start_with(up_args);
+    let mut site = Site::unstarted(up_args);
+    site.host("server", "127.0.0.1:0", "info");
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
     site.corro(&format!("storage account create -g {GROUP} -n {ACCOUNT} -l eastus --sku Standard_LRS")).ok();
     let keys = site.corro(&format!("storage account keys list -g {GROUP} -n {ACCOUNT}")).json();

@@ -8,7 +8,7 @@ use super::real::RealSite;
 const ACCOUNT: &str = "mystorageaccount";
 
 fn with_batchai(environment: &'static str) {
-    let Some(real) = RealSite::not_logged_in(environment, &[]) else { return };
+    let Some((real, _machines)) = RealSite::served(environment, 2) else { return };
     real.site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
     real.site.corro(&format!("storage account create -g {GROUP} -n {ACCOUNT} --sku Standard_LRS")).ok();
     real.site.corro(&format!("storage share create -n share --account-name {ACCOUNT}")).ok();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use super::harness::faulty::JoinedAgent;
 use super::harness::host::azure_client;
 use super::harness::{Ended, Site};
 
@@ -39,11 +40,29 @@ impl RealSite {
         let client = azure_client(version)?;
         let unshare = unshare_flags()?;
         let site = Site::start_with_tools(tools, &["--no-containers", "--tls", "--name", NAME]);
+        Some(Self::among_names(site, unshare, &client))
+    }
+
+    fn among_names(site: Site, unshare: &str, client: &Path) -> Self {
         let accounts = ACCOUNTS.map(|account| format!(" {account}.file.{NAME}")).concat();
         site.write("hosts", format!("127.0.0.1 localhost {NAME}{accounts}\n"));
         let real = Self { site };
         real.write_programs(unshare, &client.join("bin"));
-        Some(real)
+        real
+    }
+
+    /// The same with `corro server` and so many machines that have joined it.
+    pub fn served(version: &str, machines: usize) -> Option<(Self, Vec<JoinedAgent>)> {
+        let client = azure_client(version)?;
+        let unshare = unshare_flags()?;
+        let mut site = Site::unstarted(&["--no-containers", "--tls", "--name", NAME]);
+        site.host("server", "127.0.0.1:0", "info");
+        let real = Self::among_names(site, unshare, &client);
+        let (server, ca) = (real.own("server"), real.ca());
+        let trust = ["--ca", ca.to_str().expect("a plain path")];
+        let join = |number| JoinedAgent::start_at(&real.site, &format!("machine-{number}"), &server, &trust);
+        let agents = (0..machines).map(join).collect();
+        Some((real, agents))
     }
 
     /// What a user does once.

@@ -143,14 +143,20 @@ pub struct JoinedAgent {
 impl JoinedAgent {
     /// Starts an agent for a site hosted with `corro server`.
     pub fn start(site: &Site, name: &str) -> Self {
+        Self::start_at(site, name, &site.url, &[])
+    }
+
+    /// The same with another address of the server, and more words.
+    pub fn start_at(site: &Site, name: &str, server: &str, words: &[&str]) -> Self {
         let dir = site.path().join(name);
         let log = File::create(site.path().join(format!("{name}.log"))).expect("a log file");
         let child = site
             .command("corro")
-            .args(["agent", "--once", "--server", &site.url, "--join-token-file"])
+            .args(["agent", "--once", "--server", server, "--join-token-file"])
             .arg(site.data().join("join-token"))
             .arg("--data")
             .arg(&dir)
+            .args(words)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();

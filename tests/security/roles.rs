@@ -247,3 +247,20 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
     site.corro("ad sp delete --id administrator").fails(1, &["stays"]);
     site.corro("group list").ok();
 }
+
+#[test]
+fn what_was_revoked_stays_so_when_the_server_starts_again() {
+    let mut site = Site::start();
+    let made = site.corro("ad sp create-for-rbac -n alice --role reader").json();
+    let [id, password] = ["appId", "password"].map(|name| made[name].as_str().expect("text").to_owned());
+    let groups = format!("{}/resourceGroups", site.subscription());
+    let (revoked, kept) = (token(&site, &id, &password).expect("a token"), site.token());
+    site.corro("ad sp revoke-tokens --id alice").ok();
+    assert_eq!(ask(&site, &revoked, "GET", &groups).status, 401);
+    site.kill_server();
+    site.up();
+    assert_eq!(ask(&site, &revoked, "GET", &groups).status, 401);
+    assert_eq!(ask(&site, &kept, "GET", &groups).status, 200, "what was not revoked stays good");
+    let new = token(&site, &id, &password).expect("the password is good");
+    assert_eq!(ask(&site, &new, "GET", &groups).status, 200);
+}

@@ -125,4 +125,4 @@ fn read(path: &Path) -> Result<String, TlsError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,8 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 
-async fn handshake(tls: &Tls, trusted: &str, name: &str) -> Result<(), String> {
+/// A client that believes these certificates (PEM).
+pub(crate) fn client(trusted: &str) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(trusted.as_bytes()).flatten());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().expect("roots");
@@ -18,11 +19,15 @@ async fn handshake(tls: &Tls, trusted: &str, name: &str) -> Result<(), String> {
         .expect("versions")
         .with_webpki_verifier(verifier)
         .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn handshake(tls: &Tls, trusted: &str, name: &str) -> Result<(), String> {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let acceptor = tls.acceptor().clone();
     let serving = tokio::spawn(async move { acceptor.accept(theirs).await.map(|_| ()) });
     let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let connected = TlsConnector::from(Arc::new(config)).connect(name, ours).await;
+    let connected = client(trusted).connect(name, ours).await;
     let _ = serving.await;
     connected.map(|_| ()).map_err(|error| error.to_string())
 }

@@ -2,17 +2,20 @@
 //! the client here asks for much more than fits between the two, reads a little of it and then waits.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use corro_model::Secret;
+use corro_model::storage::shared_key;
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::Bench;
 use crate::app::keyring::Keyring;
 use crate::http::{Door, serve};
+use crate::tls::{Tls, TlsSource, tests::client};
 use crate::unix_now;
 
 /// A file that is longer than everything that can be under way on a loopback connection.
@@ -24,11 +27,21 @@ const DEADLINE: Duration = Duration::from_secs(60);
 struct Open {
     bench: Bench,
     address: std::net::SocketAddr,
+    tls: Option<Tls>,
     _stop: watch::Sender<bool>,
 }
 
+/// A connection, secured or not.
+trait Wire: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire for S {}
+
 impl Open {
     async fn new() -> Open {
+        Open::with(false).await
+    }
+
+    async fn with(is_secured: bool) -> Open {
         let bench = Bench::new().await;
         bench.furnish("g", "w").await;
         bench.account("g", "someaccount").await;
@@ -42,8 +55,11 @@ impl Open {
         let judge = Arc::new(Keyring::new(bench.app.clone()));
         let standing = bench.api.standing();
         tokio::spawn(standing.watch(bench.app.store.clone(), judge, unix_now, stopping.clone()));
-        tokio::spawn(serve(listener, None, bench.api.clone(), stopping));
-        Open { bench, address, _stop: stop }
+        let authority = tempfile::tempdir().expect("a directory");
+        let own = TlsSource::Own { dir: authority.path().to_owned(), names: Vec::new() };
+        let tls = is_secured.then(|| Tls::open(&own).expect("a certificate"));
+        tokio::spawn(serve(listener, tls.clone(), bench.api.clone(), stopping));
+        Open { bench, address, tls, _stop: stop }
     }
 
     /// A new reader: app id and what its token is marked with.
@@ -64,8 +80,15 @@ impl Open {
         format!("/someaccount/data/long?{query}")
     }
 
-    async fn get(&self, target: &str) -> (TcpStream, String) {
-        let mut stream = TcpStream::connect(self.address).await.expect("a connection");
+    async fn connect(&self) -> Box<dyn Wire> {
+        let stream = TcpStream::connect(self.address).await.expect("a connection");
+        let Some(tls) = &self.tls else { return Box::new(stream) };
+        let name = ServerName::try_from("localhost").expect("a name");
+        Box::new(client(&tls.trusted).connect(name, stream).await.expect("a handshake"))
+    }
+
+    async fn get(&self, target: &str) -> (Box<dyn Wire>, String) {
+        let mut stream = self.connect().await;
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut first = vec![0; 4096];
@@ -75,7 +98,7 @@ impl Open {
 }
 
 /// Reads until the connection ends; how much there was.
-async fn rest_of(mut stream: TcpStream) -> u64 {
+async fn rest_of(mut stream: impl Wire) -> u64 {
     let (mut piece, mut total) = (vec![0; 1 << 20], 0);
     let read = async {
         while let Ok(length @ 1..) = stream.read(&mut piece).await {
@@ -84,6 +107,49 @@ async fn rest_of(mut stream: TcpStream) -> u64 {
     };
     tokio::time::timeout(DEADLINE, read).await.expect("it ends");
     total
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_over_tls_is_cut_as_well() {
+    let open = Open::with(true).await;
+    let (alice, of_alice) = open.reader("alice").await;
+    let (taken, answer) = open.get(&open.link(&of_alice)).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.bench.subscription());
+    open.bench.ask("POST", &revoke, Value::Null).await.is(200);
+    assert!(rest_of(taken).await < LENGTH / 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
+    const PART: usize = 4 << 20;
+    let open = Open::new().await;
+    let keys = open.bench.app.raw_account_keys("someaccount").expect("keys");
+    let (length, range) = (PART.to_string(), format!("bytes=0-{}", PART - 1));
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    let headers = [
+        ("Content-Length", length.as_str()),
+        ("x-ms-date", &date),
+        ("x-ms-range", &range),
+        ("x-ms-version", "2018-03-28"),
+        ("x-ms-write", "update"),
+    ];
+    let (path, query) = ("/someaccount/data/long", "comp=range");
+    let request = shared_key::Request { method: "PUT", path, query, account: "someaccount" };
+    let signed = shared_key::authorization(request, headers, &keys[0]);
+    let mut head = format!("PUT {path}?{query} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {signed}\r\n");
+    headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+    let mut stream = open.connect().await;
+    stream.write_all(format!("{head}\r\n").as_bytes()).await.expect("sent");
+    stream.write_all(&vec![7; PART / 2]).await.expect("half of it is taken");
+    let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.bench.group("g"));
+    open.bench.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
+    assert_eq!(rest_of(stream).await, 0, "nobody answers it");
+    let file = open.bench.app.shares.host_path("someaccount", "data").expect("the share").join("long");
+    let mut first = [1; 16];
+    std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::open(file).expect("the file"), &mut first, 0)
+        .expect("its beginning");
+    assert_eq!(first, [0; 16], "half a range was written");
 }
 
 #[tokio::test(flavor = "multi_thread")]
