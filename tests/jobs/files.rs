@@ -51,8 +51,8 @@ fn logs_outputs_and_secrets() {
     let created = site.submit("outputs", &site.job_json(1, settings, more)).ok();
     let job = site.wait_for_end("outputs");
     assert_eq!(job["executionState"], "succeeded", "{job}");
-    assert_eq!(site.log("outputs", "stdout.txt"), "plain value s3cr3t-w0rd\ngiven\n");
-    assert_eq!(site.log("outputs", "stdout-job_prep.txt"), "prep plain value s3cr3t-w0rd\n");
+    assert_eq!(site.log("outputs", "stdout.txt"), "plain value ***\ngiven\n");
+    assert_eq!(site.log("outputs", "stdout-job_prep.txt"), "prep plain value ***\n");
     assert_eq!(
         site.file_names("outputs"),
         ["execution.log", "stderr-job_prep.txt", "stderr.txt", "stdout-job_prep.txt", "stdout.txt"]

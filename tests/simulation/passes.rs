@@ -286,6 +286,7 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         container: None,
         containers_on_host: true,
         limits: None,
+        counters: false,
         gpus: 0,
         gang_secret: Secret::new(""),
     }

@@ -21,6 +21,7 @@ fn main() -> anyhow::Result<()> {
         guard: Launcher::this_executable(),
         heartbeat: AgentConfig::HEARTBEAT,
         rejoin: false,
+        isolation: Default::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let end = runtime.block_on(corro_agent::run(config))?;

@@ -27,6 +27,25 @@ pub struct AgentConfig {
     /// When the server no longer needs this node, wait for the next cluster that does. The join token must be good for
     /// more than one node.
     pub rejoin: bool,
+    pub isolation: Isolation,
+}
+
+/// What jobs are kept from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Isolation {
+    pub mode: IsolationMode,
+    /// Directories that no job may see, but for what is its own in them.
+    pub hidden: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IsolationMode {
+    /// As far as the machine allows; the execution log says how far.
+    #[default]
+    Auto,
+    Off,
+    /// A job that cannot be isolated does not run.
+    Strict,
 }
 
 impl AgentConfig {

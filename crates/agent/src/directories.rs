@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, openat, symlinkat};
 use corro_model::node::TaskOrder;
 
 use crate::spare::{SPARE, Spare};
-use crate::tree;
+use crate::{scratch, tree};
 
 /// Where things lie, as the job is told. Pure.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,10 @@ pub struct Layout {
     pub hostfile: PathBuf,
     /// Fresh for every job, as in a container of its own: start-up files must not reach the next job.
     pub home: PathBuf,
+    /// Where the node keeps wheels for `pip`.
+    pub wheels: PathBuf,
+    /// For temporary files; outside of the node's directory, because its path must be short.
+    pub scratch: PathBuf,
 }
 
 impl Layout {
@@ -38,6 +42,8 @@ impl Layout {
             shared: job_temp.join(SHARED),
             hostfile: job_temp.join(HOSTFILE),
             home: root.join(HOME),
+            wheels: root.join(WHEELS),
+            scratch: scratch::path(root),
             jobs,
             job_temp,
         }
@@ -93,7 +99,7 @@ impl Directories {
             // A file that nobody can remove must not make this node fail every job from now on.
             tracing::warn!(%error, "not everything that an earlier job left could be removed");
         }
-        let layout = Layout::new(&self.root, order);
+        let mut layout = Layout::new(&self.root, order);
         let (parent, last) = path.rsplit_once('/').expect("a job lies below its experiment");
         let experiment = tree::make_beneath(&self.handle, parent)?;
         let alone = order.hosts.len() == 1;
@@ -108,6 +114,15 @@ impl Directories {
             symlinkat(&order.shared_temp, &job, SHARED)?;
         }
         write_hostfile(&job, hostfile(order).as_bytes(), as_new)?;
+        if order.preparation.is_some() {
+            // Filled later, and seen by the job only if it is there from the beginning.
+            self.wheels()?;
+        }
+        if let Err(error) = scratch::fresh(&self.root) {
+            tracing::warn!(%error, "temporary files of the job go into its own directory");
+            tree::make_beneath(&job, TEMPORARY)?;
+            layout.scratch = layout.job_temp.join(TEMPORARY);
+        }
         Ok(JobDirectories { layout, mounts })
     }
 
@@ -118,6 +133,7 @@ impl Directories {
 
     /// Removes the directory of a job. Logs that a job kept on the node's disk, beside it, stay until the next one.
     pub fn remove_job(&self, name: &JobName) -> io::Result<()> {
+        scratch::empty(&self.root)?;
         let path = name.path()?;
         let (parent, job) = path.rsplit_once('/').expect("a job lies below its experiment");
         match tree::open_beneath(&self.handle, parent)? {
@@ -154,12 +170,14 @@ impl Directories {
 
     /// Removes everything a job or a mount can have left on this node.
     pub fn clean(&self) -> io::Result<()> {
+        scratch::remove(&self.root)?;
         self.empty(&[MOUNTS, JOBS, HOME])?;
         self.spare.clear()
     }
 
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
+        scratch::remove(&self.root)?;
         [MOUNTS, JOBS, HOME, LOGIN, WHEELS, SPARE].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
     }
 
@@ -249,6 +267,7 @@ const LOGIN: &str = "login";
 const WHEELS: &str = "wheels";
 const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";
+const TEMPORARY: &str = "tmp";
 
 #[cfg(test)]
 mod tests {

@@ -282,10 +282,13 @@ impl Driver {
         let task = Task {
             context: self.context.clone(),
             order: Arc::new(order.clone()),
+            cluster_volumes: self.local.volumes.clone().unwrap_or_default().into(),
             control: receiver,
             reporter: Reporter { attempt: order.attempt.clone(), events: self.sender.clone() },
             log: ExecutionLog::new(),
             meeting: None,
+            counters: None,
+            limit: None,
         };
         self.work.spawn(task.run());
     }

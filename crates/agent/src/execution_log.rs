@@ -1,5 +1,5 @@
 //! The node's own account of a job, `execution.log`: what was mounted, made, started and ended. Written by every room that
-//! acts for a job. Never holds a variable's value or a secret. Lines come before the file can exist (it may lie on a
+//! acts for a job. Never holds a secret, also where a user wrote one into a command line. Lines come before the file can exist (it may lie on a
 //! volume that is still to be mounted) and are kept until then. A line that cannot be written is let go: this log alone
 //! fails no job.
 
@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use corro_launch::redact::Secrets;
 use corro_model::NodeId;
 use corro_model::node::TaskFailure;
 
@@ -16,6 +17,7 @@ use crate::logs::LogFile;
 #[derive(Clone, Debug)]
 pub struct ExecutionLog {
     state: Arc<Mutex<State>>,
+    secrets: Arc<Mutex<Secrets>>,
 }
 
 #[derive(Debug)]
@@ -28,7 +30,12 @@ enum State {
 
 impl ExecutionLog {
     pub fn new() -> ExecutionLog {
-        ExecutionLog { state: Arc::new(Mutex::new(State::Early(String::new()))) }
+        ExecutionLog { state: Arc::new(Mutex::new(State::Early(String::new()))), secrets: Arc::default() }
+    }
+
+    /// From here on no line shows these.
+    pub fn redact(&self, secrets: Secrets) {
+        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
 
     /// From here on lines go to the file, those kept so far first.
@@ -67,6 +74,8 @@ impl ExecutionLog {
     }
 
     fn write(&self, entry: &str) {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let entry = &*secrets.redact(entry);
         match &mut *self.state() {
             State::Early(lines) => lines.push_str(entry),
             State::Open(file) => file.append(entry.as_bytes()),
@@ -89,6 +98,18 @@ fn push_tool_line(entry: &mut String, line: &str) {
 mod tests {
     use super::*;
     use crate::testing;
+
+    #[test]
+    fn a_secret_in_a_command_line_is_not_written() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = ExecutionLog::new();
+        log.redact(Secrets::new(["correct horse"]));
+        log.line("Running: login --password 'correct horse'");
+        log.open(directory.path(), "execution.log", &testing::node(1)).expect("it opens");
+        log.tool_output(&["correct horse refused".to_owned()]);
+        let text = std::fs::read_to_string(directory.path().join("execution.log")).expect("it is there");
+        assert!(text.contains("login --password '***'") && text.ends_with(">>>   *** refused\n"), "{text}");
+    }
 
     #[test]
     fn early_lines_are_kept_and_tool_output_is_indented() {

@@ -55,6 +55,16 @@ pub fn container(image: &str, node: &NodeId) -> TaskFailure {
     failed(error.with("imageName", image).with("Info", info))
 }
 
+/// The operator wants no job to run beside others without walls.
+pub fn isolation(node: &NodeId, why: &str) -> TaskFailure {
+    let info = format!(
+        "{why}. The node was started with --isolation strict: let this machine's users make name spaces, or use \
+         --isolation auto to run jobs without"
+    );
+    let error = BatchAiError::new("IsolationFailed", "The job cannot be isolated from others on the node");
+    failed(error.with("Node", node.as_str()).with("Info", info))
+}
+
 pub fn compatibility(node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("CompatibilityFailed", "Unable to give the job the compatibility layer it asks for");
     failed(error.with("Node", node.as_str()).with("Variable", "CORRO_COMPAT").with("Info", chain(why)))

@@ -4,11 +4,13 @@
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
 //! job); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
-//! stands on: `directories`, `tree`, `spare`, `mounts`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
-//! `failure`; what survives a crash: `memory`, `durable`.
+//! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
+//! `counters`, `failure`; what survives a crash: `memory`, `durable`.
 
 mod config;
+mod confinement;
 mod connection;
+mod counters;
 mod crew;
 mod directories;
 mod door;
@@ -19,6 +21,7 @@ mod execution_log;
 mod expand;
 mod failure;
 mod identity;
+mod limits;
 mod line;
 mod logs;
 mod meeting;
@@ -29,6 +32,7 @@ mod prepare;
 mod python;
 mod ranks;
 pub mod reconcile;
+mod scratch;
 mod setup;
 mod shell;
 mod spare;
@@ -53,7 +57,7 @@ use tokio::time::Instant;
 use corro_launch::sweep::sweep;
 use corro_model::node::{NodeCredential, ObservedNode};
 
-pub use config::AgentConfig;
+pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use identity::{has_joined, holder};
 
 /// Why an agent ended. All are orderly ends.
@@ -112,6 +116,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
     let (context, begun) = take_over(config, &credential).await?;
+    let group = Arc::clone(&context.group);
     let (observed, observed_receiver) = watch::channel(ObservedNode::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
@@ -120,6 +125,14 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached)?;
     let end = driver.drive(shutdown).await;
     connection.close(LAST_WORD_WITHIN).await;
+    if let Err(error) = config.root.canonicalize().and_then(|root| scratch::remove(&root)) {
+        tracing::warn!(%error, "the directory for temporary files could not be removed");
+    }
+    config.guard.rest().await;
+    let removed = tokio::task::spawn_blocking(move || group.as_ref().as_ref().map_or(Ok(()), limits::Group::remove));
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!(%error, "the node's control group could not be removed");
+    }
     if let AgentEnd::Retired | AgentEnd::Fenced { .. } = end {
         identity::forget(&config.root)?;
     }
@@ -136,6 +149,8 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    let _ = limits::remove(root);
+    scratch::remove(root)?;
     match tree::open_directory(parent) {
         Ok(parent) => tree::remove(parent, name),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -149,7 +164,7 @@ async fn take_over(
     credential: &NodeCredential,
 ) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
     let node = credential.node.clone();
-    let root = config.root.clone();
+    let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
         let killed = sweep(&format!("{node}/"));
         if !killed.is_empty() {
@@ -159,12 +174,21 @@ async fn take_over(
         if let Err(error) = directories.clean() {
             tracing::warn!(%error, "not everything that an earlier agent left could be removed");
         }
-        Ok::<_, io::Error>((directories, memory::Memory::open(&root)?))
+        Ok::<_, io::Error>((directories, memory::Memory::open(&root)?, confinement::try_out(&isolation)))
     });
+    let mut config = config;
+    let group = match config.isolation.mode {
+        IsolationMode::Off => Err("the operator started this node with --isolation off".to_owned()),
+        _ => config.root.canonicalize().map_err(|error| error.to_string()).and_then(|root| limits::Group::make(&root)),
+    };
+    if let Ok(group) = &group {
+        config.guard = config.guard.in_groups(vec![group.entrance()]);
+    }
     // The first job need not wait for it; should it fail now, that job says so.
     let _ = config.guard.warm_up().await;
-    let (directories, (memory, begun)) = prepared.await?.context("cannot use the node's directory")?;
+    let (directories, (memory, begun), walls) = prepared.await?.context("cannot use the node's directory")?;
     let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
     let credential = Arc::new(credential.clone());
-    Ok((task::Context { config, node: credential.node.clone(), credential, directories, memory }, begun))
+    let (node, walls, group) = (credential.node.clone(), Arc::new(walls), Arc::new(group));
+    Ok((task::Context { config, node, credential, directories, memory, walls, group }, begun))
 }

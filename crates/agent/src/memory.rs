@@ -18,7 +18,7 @@ use corro_model::AttemptId;
 use corro_model::node::{ObservedTask, TaskOrder};
 
 use crate::directories::{Directories, JobName, remove_shared_temp};
-use crate::durable;
+use crate::{confinement, durable};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
@@ -44,7 +44,8 @@ impl Begun {
     /// Removes the job's directories. Blocks on the disk.
     pub fn clean(&self, directories: &Directories) -> io::Result<()> {
         directories.remove_job(&self.job)?;
-        self.shared_temp.as_deref().map_or(Ok(()), remove_shared_temp)
+        let Some(shared) = self.shared_temp.as_deref() else { return Ok(()) };
+        remove_shared_temp(shared).and(confinement::forget(shared))
     }
 }
 

@@ -5,19 +5,21 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use corro_launch::compat;
+use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
 use corro_launch::process::ProcessSpec;
+use corro_launch::redact::Secrets;
 use corro_model::node::{TaskFailure, TaskOrder, Volume, VolumeKind};
 
 use crate::crew::{Crew, Output};
-use crate::directories::JobDirectories;
+use crate::directories::{JobDirectories, Layout};
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, LogNames};
 use crate::spare::Spare;
 use crate::task::{Context, Cut, Task};
 use crate::variables::{self, Environment};
-use crate::{failure, mounts, shell};
+use crate::{confinement, failure, mounts, shell};
 
 /// What the job stands on.
 #[derive(Debug)]
@@ -25,23 +27,34 @@ pub struct Ground {
     pub directories: JobDirectories,
     pub environment: Environment,
     pub names: LogNames,
+    /// What every process of the job is kept from.
+    pub confinement: Confinement,
 }
 
 impl Ground {
     /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
     pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
-        spec
+        ProcessSpec { confinement: self.confinement.clone(), ..spec }
     }
 }
 
 /// Directories, volumes, log and output directories, execution log. Blocks on the disk.
-pub fn lay_ground(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> Result<Ground, TaskFailure> {
+pub fn lay_ground(
+    context: &Context,
+    order: &TaskOrder,
+    cluster_volumes: &[Volume],
+    log: &ExecutionLog,
+) -> Result<Ground, TaskFailure> {
     let node = &context.node;
     let directories = context.directories.begin(order);
     let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
     let mounted = mount_all(&directories, &order.volumes, context.directories.spare(), log);
-    let environment = variables::compose(inherited(std::env::vars_os()), &directories.layout, order);
+    let mut node_variables = inherited(std::env::vars_os());
+    node_variables.insert("TMPDIR".to_owned(), directories.layout.scratch.to_string_lossy().into_owned());
+    let environment = variables::compose(node_variables, &directories.layout, order);
+    let secrets = secrets_of(order, Some(&environment));
+    log.redact(secrets.clone());
     let names = LogNames::new(order, node);
     // Also after a failed mount, so that the log tells of it wherever it can be written.
     let made =
@@ -53,7 +66,34 @@ pub fn lay_ground(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> R
         make(path).map_err(|error| failure::directory(path, node, &error))?;
         log.line(format_args!("Created output directory {}", path.display()));
     }
-    Ok(Ground { directories, environment, names })
+    let confinement = put_up_walls(context, &directories.layout, order, cluster_volumes, log)?;
+    Ok(Ground { directories, environment, names, confinement: Confinement { secrets, ..confinement } })
+}
+
+/// What must not be shown of this job: secrets as they were given, and as its processes see them.
+pub fn secrets_of(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
+    let given = order.secrets.iter().map(|secret| secret.value.expose());
+    let seen = order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
+    Secrets::new(given.chain(seen))
+}
+
+/// Says in one line what the job is kept from and what not.
+fn put_up_walls(
+    context: &Context,
+    layout: &Layout,
+    order: &TaskOrder,
+    cluster_volumes: &[Volume],
+    log: &ExecutionLog,
+) -> Result<Confinement, TaskFailure> {
+    let isolation = &context.config.isolation;
+    let view = confinement::view(isolation, context.directories.root(), layout, order, cluster_volumes);
+    let walls = confinement::build(isolation, &context.walls, &view, order);
+    let (at, told) = (layout.scratch.display(), &walls.told);
+    log.line(format_args!("Isolation: own process group and directories, temporary files in {at} (TMPDIR), {told}"));
+    match walls.refusal {
+        Some(why) => Err(failure::isolation(&context.node, &why)),
+        None => Ok(Confinement { namespaces: walls.namespaces, ..Confinement::default() }),
+    }
 }
 
 /// Takes the job's volumes away again. Blocks on the disk.
@@ -109,6 +149,7 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
         env,
         cwd: ground.directories.layout.job_temp.clone(),
         tag: task.tag("preparation"),
+        confinement: Confinement::default(),
     };
     log.line(format_args!("Running job preparation: {line}"));
     let process = task.context.config.guard.spawn(ground.process(spec)).await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
+use corro_launch::confinement::Confinement;
 use corro_launch::process::ProcessSpec;
 
 use crate::prepare::Ground;
@@ -56,8 +57,9 @@ async fn make(task: &Task, ground: &Ground, python: &Path, directory: &Path) -> 
         env: ground.environment.variables.clone(),
         cwd: ground.directories.layout.job_temp.clone(),
         tag: task.tag("environment"),
+        confinement: Confinement::default(),
     };
-    let process = task.context.config.guard.spawn(spec).await;
+    let process = task.context.config.guard.spawn(ground.process(spec)).await;
     let mut process = process.map_err(|error| crate::failure::chain(&error))?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (exit, _, words) = tokio::join!(process.wait(), read(stdout), read(stderr));

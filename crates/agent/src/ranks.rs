@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corro_launch::confinement::Confinement;
 use corro_launch::environment::{GangContext, for_rank};
 use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
@@ -112,6 +113,7 @@ async fn start(
         env,
         cwd: ground.directories.layout.job_temp.clone(),
         tag: task.tag(&format!("rank-{rank}")),
+        confinement: Confinement::default(),
     };
     let process = task.context.config.guard.spawn(ground.process(spec)).await?;
     task.log.line(format_args!("Started rank {rank} as process {}: {}", process.pid(), task.order.command));
@@ -132,7 +134,12 @@ async fn report(task: &Task, ended: Ended) -> RankExit {
         Err(error) => task.log.line(format_args!("Rank {rank} could not be waited for: {error}")),
     }
     let (stopped, stderr_tail) = (ended.stopped, ended.stderr.join("\n"));
-    let exit = RankExit { rank, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory: None };
+    let failed = exit_code != Some(0) && !stopped;
+    let out_of_memory = task.out_of_memory().filter(|_| failed);
+    if let Some(why) = &out_of_memory {
+        task.log.line(format_args!("Out of memory: {why}"));
+    }
+    let exit = RankExit { rank, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory };
     task.reporter.exited(exit.clone()).await;
     exit
 }

@@ -8,9 +8,11 @@ use std::path::Path;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
+use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
 use corro_launch::process::ProcessSpec;
+use corro_launch::redact::Secrets;
 use corro_launch::sweep::sweep;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{SetupOrder, TaskFailure};
@@ -71,6 +73,9 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     let (env, logs) = variables::for_setup(inherited(std::env::vars_os()), &mounts, &home, order);
     make(&logs).map_err(|error| failure::directory(&logs, node, &error))?;
     let (names, log) = (SetupNames::new(node), ExecutionLog::new());
+    let seen = order.secrets.iter().filter_map(|secret| env.get(&secret.name).map(String::as_str));
+    let secrets = Secrets::new(order.secrets.iter().map(|secret| secret.value.expose()).chain(seen));
+    log.redact(secrets.clone());
     log.open(&logs, &names.execution, node)?;
     let output = Output {
         stdout: LogFile::open(&logs, &names.stdout, node)?,
@@ -79,7 +84,8 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     };
     log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));
     let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));
-    let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag }).await;
+    let confinement = Confinement { secrets, ..Confinement::default() };
+    let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;
     let process = process.map_err(|error| failure::process("the setup task", node, &error))?;
     let mut crew = Crew::default();
     crew.add(0, process, output.clone());

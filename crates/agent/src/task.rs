@@ -11,12 +11,14 @@ use tokio::time::sleep;
 
 use corro_launch::sweep::{processes_with_tag, sweep};
 use corro_model::NodeId;
-use corro_model::node::{GangAddress, NodeCredential, TaskFailure, TaskOrder, TaskPhase};
+use corro_model::node::{GangAddress, NodeCredential, TaskFailure, TaskOrder, TaskPhase, Volume};
 
 use crate::config::AgentConfig;
+use crate::counters::Counters;
 use crate::directories::Directories;
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
+use crate::limits::{self, Group, MemoryLimit};
 use crate::meeting::Meeting;
 use crate::memory::Memory;
 use crate::{failure, prepare, python, ranks, wheels};
@@ -30,6 +32,10 @@ pub struct Context {
     pub credential: Arc<NodeCredential>,
     pub directories: Arc<Directories>,
     pub memory: Arc<Memory>,
+    /// Whether jobs can be isolated on this machine, else why not.
+    pub walls: Arc<Result<(), String>>,
+    /// Holds the node's processes together, else why not.
+    pub group: Arc<Result<Group, String>>,
 }
 
 /// What the task is to do beyond preparing. Only ever gains.
@@ -61,18 +67,28 @@ impl From<TaskFailure> for Cut {
 pub struct Task {
     pub context: Context,
     pub order: Arc<TaskOrder>,
+    /// Of the node, for all its jobs.
+    pub cluster_volumes: Arc<[Volume]>,
     pub control: watch::Receiver<Control>,
     pub reporter: Reporter,
     pub log: ExecutionLog,
     /// Open on the master only.
     pub meeting: Option<Meeting>,
+    /// Written for clusters that ask for them.
+    pub counters: Option<Counters>,
+    /// Of the memory of its processes on this node.
+    pub limit: Option<MemoryLimit>,
 }
 
 impl Task {
     /// Lives through the whole attempt. The volumes go whatever happened, and the log is complete before the end is told.
     pub async fn run(mut self) {
+        self.log.redact(prepare::secrets_of(&self.order, None));
         self.log.line(self.title());
         let end = self.live_or_give_up().await;
+        if let Some(counters) = self.counters.take() {
+            counters.finish().await;
+        }
         let (context, order, log) = self.parts();
         // Joining fails only when the runtime ends.
         let _ = spawn_blocking(move || prepare::take_away_volumes(&context, &order, &log)).await;
@@ -112,8 +128,14 @@ impl Task {
 
     async fn live(&mut self) -> Result<(), Cut> {
         let (context, order, log) = self.parts();
-        let ground = spawn_blocking(move || prepare::lay_ground(&context, &order, &log)).await;
+        let volumes = Arc::clone(&self.cluster_volumes);
+        let ground = spawn_blocking(move || prepare::lay_ground(&context, &order, &volumes, &log)).await;
         let mut ground = ground.map_err(|_| failure::agent_panicked(&self.context.node))??;
+        self.limit = self.set_limit();
+        if self.order.counters {
+            let (directory, tag) = (&ground.environment.log_directory, self.tag(""));
+            self.counters = Counters::start(directory, &self.context.node, tag);
+        }
         prepare::check_container(&self.context, &self.order, &self.log)?;
         prepare::add_compatibility(&self.context, &mut ground, &self.log)?;
         if self.control.borrow().stop.is_some() {
@@ -137,6 +159,26 @@ impl Task {
             return Err(Cut::Stopped);
         }
         ranks::run(self, &ground, &gang).await
+    }
+
+    /// Container engines hold what they run themselves.
+    fn set_limit(&self) -> Option<MemoryLimit> {
+        let on_host = self.order.container.is_none() || self.order.containers_on_host;
+        let limits = self.order.limits.as_ref().filter(|_| on_host);
+        let (limit, told) = match &*self.context.group {
+            Ok(group) => group.limit(limits, limits::machine_memory()),
+            Err(why) => (None, format!("NO limit of memory: {why}")),
+        };
+        if on_host {
+            self.log.line(format_args!("Memory for this job on this node: {told}"));
+        }
+        limit
+    }
+
+    /// Why the kernel killed processes of this job, if it did.
+    pub fn out_of_memory(&self) -> Option<String> {
+        let (Some(limit), Ok(group)) = (&self.limit, &*self.context.group) else { return None };
+        group.exceeded(limit)
     }
 
     async fn open_meeting(&self) -> Result<Option<Meeting>, TaskFailure> {

@@ -31,6 +31,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         container: None,
         containers_on_host: false,
         limits: None,
+        counters: false,
         gpus: 0,
         gang_secret: Secret::new("gang"),
     }

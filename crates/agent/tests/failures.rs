@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use corro_model::batchai::{BatchAiError, ContainerSettings, ImageSourceRegistry, OutputDirectory};
-use corro_model::node::{DesiredNode, Goal, TaskOrder, TaskPhase, Volume, VolumeKind, VolumeSource};
+use corro_model::node::{DesiredNode, Goal, Limits, TaskOrder, TaskPhase, Volume, VolumeKind, VolumeSource};
 
 fn detail<'a>(error: &'a BatchAiError, name: &str) -> &'a str {
     let found = error.details.iter().find(|detail| detail.name == name);
@@ -217,4 +217,31 @@ async fn a_log_that_cannot_be_opened_is_named() {
     assert_eq!((failure.error.code.as_str(), failure.exit_code), ("LogWriteFailed", Some(-1)));
     assert!(detail(&failure.error, "Path").ends_with("/stdouterr/stdout.txt"));
     assert_eq!(ended.task.expect("just seen").exits, [], "nothing was started");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_wants_too_much_memory_is_told_so() {
+    let world = World::new().await;
+    let mut order = world.order("head -c 300M /dev/zero | tail >/dev/null");
+    order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: 64 << 20, cores: 1 });
+    let (ended, _) = world.node.run_alone(&order).await;
+    let log = world.log("execution.log");
+    if log.contains("NO limit of memory") {
+        eprintln!("PASSED OVER: this machine gives no control groups: {log}");
+        return;
+    }
+    assert!(log.contains("Memory for this job on this node: at most 0.1 GiB, the memory of STANDARD_TINY"), "{log}");
+    let exit = ended.task.expect("just seen").exits.remove(0);
+    let why = exit.out_of_memory.clone().unwrap_or_else(|| panic!("it was killed: {exit:?}"));
+    assert!(why.contains("STANDARD_TINY") && why.contains("larger vmSize") && log.contains("Out of memory"), "{why}");
+    // The next job has what its own order says.
+    let (ended, _) = world.node.run_alone(&TaskOrder { limits: None, ..next(&world) }).await;
+    assert!(ended.task.expect("just seen").exits[0].succeeded());
+}
+
+/// Another attempt, at something that needs more than the limit above.
+fn next(world: &World) -> TaskOrder {
+    let mut order = world.order("head -c 100M /dev/zero | tail >/dev/null");
+    order.attempt.number += 1;
+    order
 }

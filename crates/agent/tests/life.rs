@@ -154,7 +154,7 @@ async fn a_job_sees_its_variables_and_nothing_of_the_agents() {
         ("AZ_BATCHAI_NUM_GPUS_PER_NODE", "2".into()),
         ("VARIABLE", format!("at {job}/mounts/logs/scripts")),
         ("EMPTY", "[]".into()),
-        ("SECRET_VARIABLE", "s3cret-value".into()),
+        ("SECRET_VARIABLE", "***".into()),
         ("HOME", format!("{root}/home")),
         ("BASH_ENV", format!("{root}/home/.bashrc")),
         ("RANK", "0".into()),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use corro_launch::confinement::Confinement;
 use corro_launch::lines::{Mode, pump};
 use corro_launch::process::{Launcher, ProcessSpec};
 
@@ -16,6 +17,7 @@ async fn main() {
         env: BTreeMap::from([("PATH".to_owned(), std::env::var("PATH").expect("PATH is set"))]),
         cwd: std::env::temp_dir(),
         tag,
+        confinement: Confinement::default(),
     };
     let launcher = Launcher::new(guard, Vec::new());
     let mut process = launcher.spawn(spec).await.expect("the guard starts");

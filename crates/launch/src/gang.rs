@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use self::ranks::{Consoles, Ending, Output, Ranks};
+use crate::confinement::Confinement;
 use crate::console::{Channel, Console, Copy};
 use crate::environment::{GangContext, for_rank};
 use crate::exit::Exit;
@@ -156,7 +157,8 @@ pub async fn run(
         let mut env = spec.env.clone();
         env.extend(for_rank(&context, place, &spec.hosts[place.host_idx].name));
         let (argv, cwd) = (spec.argv.clone(), spec.cwd.clone());
-        let process = ProcessSpec { argv, env, cwd, tag: format!("{tag}/{}", place.rank) };
+        let (tag, confinement) = (format!("{tag}/{}", place.rank), Confinement::default());
+        let process = ProcessSpec { argv, env, cwd, tag, confinement };
         let process = launcher.spawn(process).await;
         let process = process.map_err(|source| GangError::Spawn { rank: place.rank, source })?;
         ranks.add(place.rank, process, &stdout, &stderr);

@@ -3,19 +3,22 @@
 //!
 //! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
 //! other), `guard` (the small parent every process gets), `process`, `warden` and `exit` (start, stop, wait), `sweep` (the second
-//! net), `reader`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
+//! net), `confinement` and `namespaces` (what a process is kept from), `reader`, `redact`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
 
 pub mod compat;
+pub mod confinement;
 pub mod console;
 pub mod environment;
 pub mod exit;
 pub mod gang;
 pub mod guard;
 pub mod lines;
+pub mod namespaces;
 pub mod place;
 pub mod process;
 mod procfs;
 pub mod reader;
+pub mod redact;
 pub mod rendezvous;
 pub mod sweep;
 pub mod tail;

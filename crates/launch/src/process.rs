@@ -20,9 +20,11 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use crate::confinement::Confinement;
 use crate::exit::Exit;
 use crate::guard;
 use crate::guard::order::{self, Kind};
+use crate::namespaces::Namespaces;
 use crate::reader::OutputReader;
 use crate::sweep;
 use crate::warden::{Warden, pair};
@@ -33,6 +35,8 @@ pub struct Launcher {
     program: PathBuf,
     arguments: Vec<String>,
     warden: Arc<Mutex<Option<Warden>>>,
+    /// Files that take the numbers of processes which join a control group.
+    entrances: Vec<PathBuf>,
 }
 
 /// One process to start.
@@ -44,6 +48,7 @@ pub struct ProcessSpec {
     pub cwd: PathBuf,
     /// Names the process in its environment, so that leftovers can be found again. Unique per process.
     pub tag: String,
+    pub confinement: Confinement,
 }
 
 /// What a process reads. Ranks read nothing; someone who logs in does.
@@ -113,7 +118,18 @@ struct Lifeline {
 impl Launcher {
     /// `program` started with `arguments` must hand over to `guard::run`.
     pub fn new(program: impl Into<PathBuf>, arguments: Vec<String>) -> Launcher {
-        Launcher { program: program.into(), arguments, warden: Arc::default() }
+        Launcher { program: program.into(), arguments, warden: Arc::default(), entrances: Vec::new() }
+    }
+
+    /// One whose processes are all born in the control groups with these entrances. Has a warden of its own.
+    #[must_use]
+    pub fn in_groups(&self, entrances: Vec<PathBuf>) -> Launcher {
+        Launcher { entrances, ..Launcher::new(&self.program, self.arguments.clone()) }
+    }
+
+    /// Ends the warden, and guards that rest. Processes go on under theirs.
+    pub async fn rest(&self) {
+        drop(self.warden.lock().await.take());
     }
 
     /// Guards made from the running executable, which must hand `guard` to `guard::run`. Named through `/proc` so that
@@ -126,7 +142,7 @@ impl Launcher {
     pub async fn warm_up(&self) -> io::Result<()> {
         let mut warden = self.warden.lock().await;
         if warden.is_none() {
-            *warden = Some(Warden::start(&self.program, &self.arguments)?);
+            *warden = Some(self.start_warden()?);
         }
         Ok(())
     }
@@ -155,16 +171,18 @@ impl Launcher {
         let socket = unsafe { AsyncFd::register_with_interest(here, Interest::READABLE)? };
         // Should anything below fail, the life socket closes and the guard ends by itself.
         let stopper = Stopper { lifeline: Arc::new(Lifeline { socket }) };
+        let inside = spec.confinement.namespaces.as_ref().map(Namespaces::descriptors);
+        let inside = inside.as_ref().map_or(&[][..], |descriptors| &descriptors[..]);
         let (stdin, stdout, stderr) = match input {
             Input::Terminal(terminal) => {
                 let order = order::encode(spec, Kind::Terminal)?;
-                self.hand_over(&order, &[there.as_fd(), terminal.as_fd(), terminal.as_fd()]).await?;
+                self.hand_over(&order, &[there.as_fd(), terminal.as_fd(), terminal.as_fd()], inside).await?;
                 (None, None, None)
             }
             Input::Nothing => {
                 let order = order::encode(spec, Kind::Nothing)?;
                 let (stdout, stderr) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
-                self.hand_over(&order, &[there.as_fd(), stdout.1.as_fd(), stderr.1.as_fd()]).await?;
+                self.hand_over(&order, &[there.as_fd(), stdout.1.as_fd(), stderr.1.as_fd()], inside).await?;
                 (None, Some(stdout.0), Some(stderr.0))
             }
             Input::Pipe => {
@@ -172,7 +190,7 @@ impl Launcher {
                 let (stdout, stderr) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
                 let stdin = pipe_with(PipeFlags::CLOEXEC)?;
                 let theirs = [there.as_fd(), stdout.1.as_fd(), stderr.1.as_fd(), stdin.0.as_fd()];
-                self.hand_over(&order, &theirs).await?;
+                self.hand_over(&order, &theirs, inside).await?;
                 (Some(Sender::from_owned_fd(stdin.1)?), Some(stdout.0), Some(stderr.0))
             }
         };
@@ -183,21 +201,41 @@ impl Launcher {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let reader = |pipe: Option<OwnedFd>| match pipe {
-            Some(pipe) => Ok::<_, io::Error>(Some(OutputReader::new(Receiver::from_owned_fd(pipe)?, stopper.clone()))),
+            Some(pipe) => {
+                let pipe = Receiver::from_owned_fd(pipe)?;
+                Ok::<_, io::Error>(Some(OutputReader::new(pipe, stopper.clone(), &spec.confinement.secrets)))
+            }
             None => Ok(None),
         };
         let (stdout, stderr, pid, tag) = (reader(stdout)?, reader(stderr)?, u32::from_le_bytes(id), spec.tag.clone());
         Ok(Process { stdin, stdout, stderr, pid, tag, end: None, stopper })
     }
 
-    async fn hand_over(&self, order: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn start_warden(&self) -> io::Result<Warden> {
+        let warden = Warden::start(&self.program, &self.arguments)?;
+        for entrance in &self.entrances {
+            // A limit that does not hold is no reason to run nothing.
+            if let Err(error) = std::fs::write(entrance, warden.id().to_string()) {
+                tracing::warn!(%error, entrance = %entrance.display(), "processes stay outside of their control group");
+            }
+        }
+        Ok(warden)
+    }
+
+    async fn hand_over(
+        &self,
+        order: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        inside: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let descriptors = [descriptors, inside].concat();
         let mut held = self.warden.lock().await;
         // Taken out while it is used: whoever is cancelled in the middle of an order leaves no half order behind.
         let warden = match held.take() {
             Some(warden) => warden,
-            None => Warden::start(&self.program, &self.arguments)?,
+            None => self.start_warden()?,
         };
-        warden.send(order, descriptors).await?;
+        warden.send(order, &descriptors).await?;
         *held = Some(warden);
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::sweep::TAG_VARIABLE;
 pub struct Warden {
     /// Its end is the warden's.
     socket: UnixStream,
+    id: u32,
     /// Waited for by the runtime whenever it ends.
     _process: tokio::process::Child,
 }
@@ -35,7 +36,12 @@ impl Warden {
         let process = tokio::process::Command::from(command).spawn()?;
         let here = std::os::unix::net::UnixStream::from(here);
         here.set_nonblocking(true)?;
-        Ok(Warden { socket: UnixStream::from_std(here)?, _process: process })
+        let id = process.id().unwrap_or_default();
+        Ok(Warden { socket: UnixStream::from_std(here)?, id, _process: process })
+    }
+
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     /// Hands over an order with its descriptors. Must be run to its end: half an order would garble the next.

@@ -237,6 +237,9 @@ pub struct TaskOrder {
     /// What the job may use of the node's machine.
     #[serde(default)]
     pub limits: Option<Limits>,
+    /// Performance counters are to be written beside the job's logs.
+    #[serde(default)]
+    pub counters: bool,
     pub gpus: u32,
     /// Proved by the ranks to each other.
     pub gang_secret: Secret,

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, copy};
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
+use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
 use corro_launch::exit::Exit;
 use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
@@ -102,7 +103,8 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         None => shell::login(env.get("PATH").map(String::as_str)),
     };
     env.retain(|name, value| !name.contains('\0') && !value.contains('\0'));
-    let spec = ProcessSpec { argv, env, cwd: house.home.clone(), tag: format!("{}{number}", house.tag) };
+    let (tag, confinement) = (format!("{}{number}", house.tag), Confinement::default());
+    let spec = ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement };
     let (input, ours) = match terminal {
         Some(Terminal { keyboard, screen, frame, programs }) => {
             (Input::Terminal(programs), Some((keyboard, screen, frame)))

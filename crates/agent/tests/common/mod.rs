@@ -330,6 +330,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         address: address.to_owned(),
         heartbeat: Duration::from_millis(100),
         rejoin: false,
+        isolation: Default::default(),
     }
 }
 
@@ -413,6 +414,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         container: None,
         containers_on_host: false,
         limits: None,
+        counters: false,
         gpus: 0,
         gang_secret: Secret::new("gang-secret-value"),
     }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use corro_agent::{AgentConfig, AgentEnd};
+use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode};
 use corro_client::{Fingerprint, Trust};
 use corro_launch::process::Launcher;
 use corro_model::Secret;
@@ -42,9 +42,52 @@ pub struct AgentArgs {
     #[arg(long, value_name = "FILE")]
     join_token_file: PathBuf,
 
+    #[command(flatten)]
+    isolation: IsolationArgs,
+
+    /// A directory that jobs must not see, but for what is theirs in it; the node's own one is always hidden
+    #[arg(long, value_name = "DIR")]
+    hide: Vec<PathBuf>,
+
     /// End when the server no longer needs this node, instead of waiting for the next cluster that does
     #[arg(long)]
     once: bool,
+}
+
+/// How far jobs on one machine are kept from each other.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct IsolationArgs {
+    /// Whether a job sees other jobs, their secrets and the server's files: as little as this machine allows (auto), all that
+    /// this account sees (off), or not running where that cannot be prevented (strict). Execution logs say what was done
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub isolation: IsolationArg,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum IsolationArg {
+    #[default]
+    Auto,
+    Off,
+    Strict,
+}
+
+impl IsolationArg {
+    /// The word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            IsolationArg::Auto => "auto",
+            IsolationArg::Off => "off",
+            IsolationArg::Strict => "strict",
+        }
+    }
+
+    fn mode(self) -> IsolationMode {
+        match self {
+            IsolationArg::Auto => IsolationMode::Auto,
+            IsolationArg::Off => IsolationMode::Off,
+            IsolationArg::Strict => IsolationMode::Strict,
+        }
+    }
 }
 
 pub async fn run(args: AgentArgs) -> Result<()> {
@@ -59,6 +102,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         address: args.address,
         heartbeat: AgentConfig::HEARTBEAT,
         rejoin: !args.once,
+        isolation: Isolation { mode: args.isolation.isolation.mode(), hidden: args.hide },
     };
     let end = corro_agent::run(config).await?;
     // Whoever read our stderr may be gone, which is no failure of the node.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 
+use crate::commands::agent::IsolationArgs;
 use crate::failure::Failure;
 use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
@@ -12,6 +13,9 @@ use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 pub struct UpArgs {
     #[command(flatten)]
     hosting: HostingArgs,
+
+    #[command(flatten)]
+    isolation: IsolationArgs,
 }
 
 pub async fn run(args: UpArgs) -> Result<(), Failure> {
@@ -23,7 +27,7 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
     let stop = hosting::stop_asked();
     tokio::pin!(stop);
     let hosted = tokio::select! {
-        hosted = hosting::start(&args.hosting, Nodes::Local, data) => hosted?,
+        hosted = hosting::start(&args.hosting, Nodes::Local(args.isolation.isolation), data) => hosted?,
         asked = &mut stop => return asked,
     };
     greet(&hosted, began);

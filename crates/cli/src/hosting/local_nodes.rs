@@ -17,6 +17,8 @@ use corro_model::{NodeId, Secret};
 use corro_server::Provider;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 
+use crate::commands::agent::IsolationArg;
+
 pub struct LocalNodes {
     root: PathBuf,
     server: String,
@@ -24,13 +26,20 @@ pub struct LocalNodes {
     server_file: PathBuf,
     /// Who vouches for the server's certificate.
     ca: Option<PathBuf>,
+    apart: Apart,
     /// Agents this process started: they must be waited for.
     children: Mutex<HashMap<NodeId, Child>>,
 }
 
+/// How jobs on this machine are kept apart, and what none of them may see.
+pub struct Apart {
+    pub isolation: IsolationArg,
+    pub hidden: Vec<PathBuf>,
+}
+
 impl LocalNodes {
-    pub fn new(root: PathBuf, server: String, server_file: PathBuf, ca: Option<PathBuf>) -> Self {
-        Self { root, server, server_file, ca, children: Mutex::new(HashMap::new()) }
+    pub fn new(root: PathBuf, server: String, server_file: PathBuf, ca: Option<PathBuf>, apart: Apart) -> Self {
+        Self { root, server, server_file, ca, apart, children: Mutex::new(HashMap::new()) }
     }
 
     fn try_start(&self, node: &NodeId, address: &str, token: &Secret) -> io::Result<()> {
@@ -51,6 +60,8 @@ impl LocalNodes {
             .arg("--join-token-file")
             .arg(&token_file)
             .arg("--once")
+            .args(["--isolation", self.apart.isolation.word()])
+            .args(self.apart.hidden.iter().flat_map(|dir| [OsStr::new("--hide"), dir.as_os_str()]))
             .args(self.ca.iter().flat_map(|file| [OsStr::new("--ca"), file.as_os_str()]))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -19,10 +19,11 @@ use corro_server::tls::Tls;
 use corro_server::{AdminCredential, Provider, Quotas, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::commands::agent::IsolationArg;
 use crate::failure::Failure;
 use address::{AddressArgs, listen_address, local_url, open_tls, public_url};
 use data_dir::DataDir;
-use local_nodes::LocalNodes;
+use local_nodes::{Apart, LocalNodes};
 
 pub use address::DEFAULT_LISTEN;
 
@@ -65,8 +66,8 @@ pub struct HostingArgs {
 
 /// Who makes nodes.
 pub enum Nodes {
-    /// Processes on this machine.
-    Local,
+    /// Processes on this machine, whose jobs are kept apart as far as this says.
+    Local(IsolationArg),
     /// Whoever joins with this token.
     Joining(Secret),
 }
@@ -163,7 +164,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let config_dir = corro_client::profile::config_dir()?;
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),
-        Nodes::Local => None,
+        Nodes::Local(_) => None,
     };
     let config = ServerConfig {
         data: data.path().to_owned(),
@@ -181,10 +182,12 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let url_file = data.url_file();
     let make_provider = |address: SocketAddr| -> Arc<dyn Provider> {
         match nodes {
-            Nodes::Local => {
+            Nodes::Local(isolation) => {
                 let url = local_url(address, tls.is_some());
                 let ca = tls.as_ref().map(|tls| tls.trusted_file.clone());
-                Arc::new(LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), ca))
+                // With the profile one could ask the server for everything, so no job sees it.
+                let hidden = vec![data.path().to_owned(), config_dir.clone()];
+                Arc::new(LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), ca, Apart { isolation, hidden }))
             }
             Nodes::Joining(_) => Arc::new(JoinedNodes),
         }

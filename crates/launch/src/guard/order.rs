@@ -15,9 +15,11 @@ use rustix::net::{
 
 use crate::process::ProcessSpec;
 
-/// Length of the text, numbers of words and variables, kind of input: the head of an order, sent together with the
-/// descriptors.
-const HEAD: usize = 16;
+/// Length of the text, numbers of words and variables, kind of input, number of name spaces: the head of an order, sent
+/// together with the descriptors.
+const HEAD: usize = 20;
+/// Life, output, error, input, and two name spaces.
+const MOST_DESCRIPTORS: usize = 6;
 
 /// An order as it arrives, unread: the warden passes it on to a guard.
 pub struct Packet {
@@ -32,6 +34,8 @@ pub struct Order {
     pub argv: Vec<CString>,
     pub env: Vec<CString>,
     pub input: Input,
+    /// Of users and of mounts.
+    pub namespaces: Option<[OwnedFd; 2]>,
     pub life: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
@@ -46,7 +50,7 @@ pub enum Input {
     Terminal,
 }
 
-/// The same as a number; a pipe's descriptor comes after the other three.
+/// The same as a number; a pipe's descriptor comes after the other three, before name spaces.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum Kind {
@@ -73,7 +77,8 @@ pub fn encode(spec: &ProcessSpec, input: Kind) -> io::Result<Vec<u8>> {
     spec.argv.iter().try_for_each(|word| push(&[word.as_bytes()]))?;
     spec.env.iter().try_for_each(|(name, value)| push(&[name.as_bytes(), b"=", value.as_bytes()]))?;
     let mut order = Vec::with_capacity(HEAD + text.len());
-    for count in [text.len(), spec.argv.len(), spec.env.len(), input as usize] {
+    let n_namespaces = spec.confinement.namespaces.as_ref().map_or(0, |namespaces| namespaces.descriptors().len());
+    for count in [text.len(), spec.argv.len(), spec.env.len(), input as usize, n_namespaces] {
         let count = u32::try_from(count).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         order.extend_from_slice(&count.to_le_bytes());
     }
@@ -92,7 +97,7 @@ fn send_part(
     descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -138,17 +143,24 @@ impl Packet {
         let (tag, cwd) = (next()?, next()?);
         let argv = (0..n_words).map(|_| next()).collect::<io::Result<_>>()?;
         let env = (0..n_variables).map(|_| next()).collect::<io::Result<_>>()?;
+        let namespaces = match count(&self.bytes, 16) {
+            0 => None,
+            _ => {
+                let (mount, user) = (self.descriptors.pop(), self.descriptors.pop());
+                Some([user.ok_or_else(garbled)?, mount.ok_or_else(garbled)?])
+            }
+        };
         let input = match count(&self.bytes, 12) {
             kind if kind == Kind::Pipe as usize => Input::Pipe(self.descriptors.pop().ok_or_else(garbled)?),
             kind if kind == Kind::Terminal as usize => Input::Terminal,
             _ => Input::Nothing,
         };
         let [life, stdout, stderr]: [OwnedFd; 3] = self.descriptors.try_into().map_err(|_| garbled())?;
-        Ok(Order { tag, cwd, argv, env, input, life, stdout, stderr })
+        Ok(Order { tag, cwd, argv, env, input, namespaces, life, stdout, stderr })
     }
 }
 
-/// One of the four numbers of a head.
+/// One of the numbers of a head.
 fn count(head: &[u8], at: usize) -> usize {
     u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
 }
@@ -156,7 +168,7 @@ fn count(head: &[u8], at: usize) -> usize {
 /// Reads until the buffer is full; `false` when the stream ended before.
 fn fill(socket: BorrowedFd<'_>, mut buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<bool> {
     while !buffer.is_empty() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [IoSliceMut::new(buffer)];
         let received = match recvmsg(socket.as_fd(), slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -185,6 +197,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
+    use crate::confinement::Confinement;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a pair of sockets")
@@ -197,6 +210,7 @@ mod tests {
             env: BTreeMap::from([("A".into(), "x=y".into()), ("EMPTY".into(), String::new())]),
             cwd: "/tmp".into(),
             tag: "node/1/rank-0".into(),
+            confinement: Confinement::default(),
         };
         let (here, there) = pair();
         let bytes = encode(&spec, Kind::Pipe).expect("plain words");
@@ -220,7 +234,8 @@ mod tests {
 
     #[test]
     fn words_with_zero_bytes_are_refused() {
-        let spec = ProcessSpec { argv: vec!["a\0b".into()], env: BTreeMap::new(), cwd: "/".into(), tag: "t".into() };
+        let (argv, confinement) = (vec!["a\0b".into()], Confinement::default());
+        let spec = ProcessSpec { argv, env: BTreeMap::new(), cwd: "/".into(), tag: "t".into(), confinement };
         assert_eq!(encode(&spec, Kind::Nothing).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
     }
 }

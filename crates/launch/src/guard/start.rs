@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null;
 
 use rustix::io::Errno;
@@ -21,6 +21,9 @@ use crate::sweep::TAG_VARIABLE;
 const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 /// What the new process needs until the program takes over is a few frames.
 const STACK: usize = 64 << 10;
+
+/// The kernel's number for the right to mount and unmount.
+const CAP_SYS_ADMIN: libc::c_ulong = 21;
 
 /// Starts the order's program, reading from `input`. Standard output and error are those of the guard.
 pub fn start(order: &Order, input: BorrowedFd<'_>, has_terminal: bool) -> io::Result<Pid> {
@@ -91,6 +94,8 @@ impl Plan<'_> {
             // Unless it was given one.
             ioctl_tiocsctty(stdin())?;
         }
+        self.enter_namespaces()?;
+        // Who changes what they are is no longer told of their parent's death, so only now.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The guard may have been killed before the line above took effect.
         if getppid() != Some(self.guard) {
@@ -99,6 +104,21 @@ impl Plan<'_> {
         chdir(self.order.cwd.as_c_str())?;
         signals::unblock_all();
         Ok(())
+    }
+
+    /// Inside, a user who is root there could take away what hides, so this right ends here.
+    fn enter_namespaces(&self) -> Result<(), Errno> {
+        let Some([user, mount]) = &self.order.namespaces else { return Ok(()) };
+        // SAFETY: system calls on descriptors that are open and on numbers.
+        let entered = unsafe {
+            libc::setns(user.as_raw_fd(), libc::CLONE_NEWUSER) == 0
+                && libc::setns(mount.as_raw_fd(), libc::CLONE_NEWNS) == 0
+                && libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0) == 0
+        };
+        match entered {
+            true => Ok(()),
+            false => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        }
     }
 
     fn execute_anywhere(&mut self) -> Errno {

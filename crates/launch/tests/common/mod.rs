@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use corro_launch::confinement::Confinement;
 use corro_launch::exit::Exit;
 use corro_launch::lines::{Mode, pump};
 use corro_launch::process::{Launcher, Process, ProcessSpec};
@@ -34,7 +35,8 @@ pub fn tag(name: &str) -> String {
 
 pub fn shell(tag: &str, script: &str) -> ProcessSpec {
     let argv = ["sh", "-c", script].map(String::from).to_vec();
-    ProcessSpec { argv, env: path_only(), cwd: std::env::temp_dir(), tag: tag.to_owned() }
+    let (tag, confinement) = (tag.to_owned(), Confinement::default());
+    ProcessSpec { argv, env: path_only(), cwd: std::env::temp_dir(), tag, confinement }
 }
 
 pub struct Ended {

@@ -6,7 +6,7 @@ mod volumes;
 
 use std::collections::HashMap;
 
-use corro_model::batchai::{SecretVariable, SetupTask, ToolType, UserAccountSettings};
+use corro_model::batchai::{ClusterSpec, SecretVariable, SetupTask, ToolType, UserAccountSettings};
 use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::vm_size::{self, VmSize};
@@ -137,7 +137,8 @@ fn order(
     let experiment = key.experiment();
     let experiment_name = state.experiments.get(&experiment).map(|e| e.name.clone())?;
     let workspace_name = state.workspaces.get(&experiment.workspace()).map(|w| w.name.clone())?;
-    let vm = state.clusters.get(&job.cluster).and_then(|cluster| vm_size::find(&cluster.spec.vm_size));
+    let cluster = state.clusters.get(&job.cluster).map(|cluster| &cluster.spec);
+    let vm = cluster.and_then(|cluster| vm_size::find(&cluster.vm_size));
     Some(TaskOrder {
         attempt: attempt.clone(),
         workspace: workspace_name,
@@ -159,9 +160,14 @@ fn order(
         container: job.spec.container_settings.clone(),
         containers_on_host: config.containers_on_host,
         limits: vm.map(limits),
+        counters: cluster.is_some_and(asks_for_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),
         gang_secret: gang_secret(app, attempt),
     })
+}
+
+fn asks_for_counters(cluster: &ClusterSpec) -> bool {
+    cluster.node_setup.as_ref().is_some_and(|setup| setup.performance_counters_settings.is_some())
 }
 
 fn limits(vm: &VmSize) -> Limits {

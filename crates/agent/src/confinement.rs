@@ -1,0 +1,196 @@
+//! What the processes of a job on this node are kept from: what is wanted and possible is decided without acting, then done,
+//! then told in the execution log. Entered by `prepare` when the job's directories and volumes are there. A machine on which
+//! nothing of it can be had runs the job all the same, unless the operator wants none to run without.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use corro_launch::namespaces::{NamespaceError, Namespaces, View};
+use corro_model::node::{TaskOrder, Volume, VolumeSource};
+
+use crate::config::{Isolation, IsolationMode};
+use crate::directories::Layout;
+use crate::{failure, scratch, tree};
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Walls {
+    pub namespaces: Option<Namespaces>,
+    /// In words, for the execution log.
+    pub told: String,
+    /// Why the job must not run like this.
+    pub refusal: Option<String>,
+}
+
+/// Tries once, at the start of an agent, what every job needs; an error says why it cannot be had.
+pub fn try_out(isolation: &Isolation) -> Result<(), String> {
+    if isolation.mode == IsolationMode::Off {
+        return Ok(());
+    }
+    // Hiding an empty directory asks for the same rights as hiding a full one.
+    let made = scratch::all();
+    let hidden = if made.is_dir() { made } else { std::env::temp_dir() };
+    let hidden = hidden.canonicalize().unwrap_or(hidden);
+    Namespaces::make(&View::new([hidden], []), None).map(drop).map_err(|error| failure::chain(&error))
+}
+
+/// Builds the walls around a job. Blocks for less than a millisecond.
+pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, order: &TaskOrder) -> Walls {
+    let why_not = match (isolation.mode, possible) {
+        (IsolationMode::Off, _) => "the operator started this node with --isolation off".to_owned(),
+        (_, Err(why)) => why.clone(),
+        (_, Ok(())) => match enter(view, order) {
+            Ok(namespaces) => {
+                let hidden: Vec<String> = view.hidden.iter().map(|path| path.display().to_string()).collect();
+                let told = format!(
+                    "user and mount name spaces of its own, in which {} {} hidden but for what is this job's",
+                    hidden.join(", "),
+                    if hidden.len() == 1 { "is" } else { "are" }
+                );
+                return Walls { namespaces: Some(namespaces), told, refusal: None };
+            }
+            Err(error) => failure::chain(&error),
+        },
+    };
+    let told = format!("NO name spaces of its own, so jobs of the same account can read its files: {why_not}");
+    let refusal = (isolation.mode == IsolationMode::Strict).then_some(why_not);
+    Walls { namespaces: None, told, refusal }
+}
+
+/// What this node's processes see of what is hidden from them: their own directories, and the directories behind volumes.
+/// `hidden` are the operator's; the node's own directory, with its credential, is always among them.
+pub fn view(
+    isolation: &Isolation,
+    root: &Path,
+    layout: &Layout,
+    order: &TaskOrder,
+    cluster_volumes: &[Volume],
+) -> View {
+    let real = |path: &Path| path.canonicalize().ok();
+    let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| may_be_hidden(path));
+    let hidden = hidden.chain([root.to_owned()]).chain(real(&scratch::all()));
+    let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.scratch];
+    let volumes = order.volumes.iter().chain(cluster_volumes).filter_map(|volume| match &volume.source {
+        VolumeSource::LocalDirectory(path) => Some(path),
+        _ => None,
+    });
+    let shared = (order.hosts.len() > 1).then_some(&order.shared_temp);
+    let shown = own.into_iter().chain(volumes).chain(shared).filter_map(|path| real(path));
+    View::new(hidden, shown)
+}
+
+/// Somebody may keep the configuration where they keep everything else; that cannot be taken away from jobs.
+fn may_be_hidden(path: &Path) -> bool {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let common = [Some(PathBuf::from("/")), home, Some(std::env::temp_dir())];
+    path.is_dir() && !common.into_iter().flatten().any(|common| common.starts_with(path))
+}
+
+/// Nodes of one job on one machine share a name space of users: only so may their ranks read each other's memory.
+fn enter(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
+    if order.hosts.len() == 1 {
+        return Namespaces::make(view, None);
+    }
+    let Some(meeting) = meeting_place(&order.shared_temp) else { return Namespaces::make(view, None) };
+    // Somebody may die between telling and being asked, so look again.
+    for _ in 0..3 {
+        if let Ok(user) = told_at(&meeting) {
+            return Namespaces::make(view, Some(user));
+        }
+        let made = Namespaces::make(view, None)?;
+        match tell_at(&meeting, &made.address()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if told_at(&meeting).is_err() {
+                    let _ = std::fs::remove_file(meeting.join(ADDRESS));
+                }
+            }
+            // Where nothing can be told, each node is on its own: slower, and no less closed.
+            _ => return Ok(made),
+        }
+    }
+    Namespaces::make(view, None)
+}
+
+const ADDRESS: &str = "address";
+
+/// Beside the directory that the nodes share, where no job sees it.
+fn meeting_place(shared_temp: &Path) -> Option<PathBuf> {
+    let name = shared_temp.file_name()?.to_str()?;
+    Some(shared_temp.with_file_name(format!("{name}.users")))
+}
+
+/// Removes what nodes told each other about a job.
+pub fn forget(shared_temp: &Path) -> io::Result<()> {
+    let Some((parent, place)) = shared_temp.parent().zip(meeting_place(shared_temp)) else { return Ok(()) };
+    match (tree::open_directory(parent), place.file_name().and_then(|name| name.to_str())) {
+        (Ok(parent), Some(name)) => tree::remove(&parent, name),
+        _ => Ok(()),
+    }
+}
+
+fn told_at(meeting: &Path) -> io::Result<Arc<OwnedFd>> {
+    Namespaces::at(&std::fs::read_to_string(meeting.join(ADDRESS))?)
+}
+
+/// Whole or not at all, and only the first.
+fn tell_at(meeting: &Path, address: &str) -> io::Result<()> {
+    std::fs::create_dir_all(meeting)?;
+    let draft = meeting.join(format!("draft-{}", std::process::id()));
+    std::fs::write(&draft, address)?;
+    let told = std::fs::hard_link(&draft, meeting.join(ADDRESS));
+    std::fs::remove_file(&draft)?;
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use corro_model::node::VolumeKind;
+
+    use super::*;
+    use crate::testing;
+
+    fn isolation(mode: IsolationMode, hidden: &[&Path]) -> Isolation {
+        Isolation { mode, hidden: hidden.iter().map(|path| path.to_path_buf()).collect() }
+    }
+
+    #[test]
+    fn a_job_sees_its_own_and_nothing_beside_it() {
+        let base = tempfile::tempdir().expect("a data directory");
+        let data = base.path().canonicalize().expect("a path");
+        let root = data.join("nodes/n1");
+        for name in ["nodes/n1/jobs", "nodes/n1/mounts", "nodes/n2/jobs", "shares/a/s", "shares/a/t", "job-shared/x"] {
+            std::fs::create_dir_all(data.join(name)).expect("a directory");
+        }
+        let mut order = testing::order(2);
+        order.shared_temp = data.join("job-shared/x");
+        let volume = |name: &str| Volume {
+            kind: VolumeKind::FileShare,
+            relative: name.into(),
+            label: name.into(),
+            source: VolumeSource::LocalDirectory(data.join("shares/a").join(name)),
+        };
+        order.volumes = vec![volume("s")];
+        let layout = Layout::new(&root, &order);
+        let isolation = isolation(IsolationMode::Auto, &[&data, Path::new("/"), Path::new("/nowhere")]);
+        let view = view(&isolation, &root, &layout, &order, &[volume("t"), volume("missing")]);
+        assert!(view.hidden.contains(&data) && !view.hidden.contains(&PathBuf::from("/")), "{view:?}");
+        let shown = ["job-shared/x", "nodes/n1/jobs", "nodes/n1/mounts", "shares/a/s", "shares/a/t"];
+        let here: Vec<_> = view.shown.iter().filter(|path| path.starts_with(&data)).cloned().collect();
+        assert_eq!(here, shown.map(|name| data.join(name)));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told_and_refused_only_where_that_is_wanted() {
+        let (order, unable) = (testing::order(1), Err("the kernel says no".to_owned()));
+        let check = |mode, possible: &Result<(), String>, says: &str, refuses: bool| {
+            let walls = build(&isolation(mode, &[]), possible, &View::default(), &order);
+            assert!(walls.told.contains(says) && walls.namespaces.is_none(), "{}", walls.told);
+            assert_eq!(walls.refusal.is_some(), refuses);
+        };
+        check(IsolationMode::Auto, &unable, "the kernel says no", false);
+        check(IsolationMode::Strict, &unable, "the kernel says no", true);
+        check(IsolationMode::Off, &Ok(()), "--isolation off", false);
+    }
+}

@@ -1,0 +1,110 @@
+//! Where a node's jobs put their temporary files: a short path, because tools make sockets there, whose names must be short.
+//! Entered by `directories`, which has it emptied between jobs and removed with the node. Never uses a directory that
+//! somebody else made.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, fstat, mkdir, open};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::tree;
+
+/// The directory of the node whose own is `root`; the same for every agent of that node.
+pub fn path(root: &Path) -> PathBuf {
+    all().join(name(root))
+}
+
+/// Of all nodes that this user runs on this machine.
+pub fn all() -> PathBuf {
+    std::env::temp_dir().join(format!("corro-{}", geteuid().as_raw()))
+}
+
+/// Makes it, or empties what is there.
+pub fn fresh(root: &Path) -> io::Result<PathBuf> {
+    loop {
+        match make(root) {
+            // The last of the other nodes has just left.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && std::env::temp_dir().is_dir() => {}
+            made => return made,
+        }
+    }
+}
+
+fn make(root: &Path) -> io::Result<PathBuf> {
+    match mkdir(all(), Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let directory = tree::make_beneath(&house()?, &name(root))?;
+    tree::empty(&directory)?;
+    Ok(path(root))
+}
+
+/// Removes what is in it. It stays for the next job: making and removing directories hundreds of times a second is slow.
+pub fn empty(root: &Path) -> io::Result<()> {
+    match house().and_then(|house| tree::open_beneath(&house, &name(root))) {
+        Ok(Some(directory)) => tree::empty(&directory),
+        Ok(None) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes it with everything in it; none is none.
+pub fn remove(root: &Path) -> io::Result<()> {
+    match house() {
+        Ok(house) => {
+            tree::remove(&house, &name(root))?;
+            // Who is not the last leaves it.
+            let _ = std::fs::remove_dir(all());
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// In a place where everybody may make directories, only one that is ours alone will do.
+fn house() -> io::Result<OwnedFd> {
+    let path = all();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let house = open(&path, flags, Mode::empty())?;
+    let found = fstat(&house)?;
+    if found.st_uid != geteuid().as_raw() || found.st_mode & 0o077 != 0 {
+        let text = format!("{} belongs to somebody else, or is open to others", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(house)
+}
+
+/// Short, and no other node's.
+pub fn name(root: &Path) -> String {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", root.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_one_and_leaves_none() {
+        let root = tempfile::tempdir().expect("a root");
+        let made = fresh(root.path()).expect("it can be made");
+        std::fs::create_dir_all(made.join("deep/er")).expect("a job leaves something");
+        assert_eq!(fresh(root.path()).expect("it is there"), made);
+        assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
+        assert!(made.as_os_str().len() < 60, "{}", made.display());
+        std::fs::write(made.join("left"), "x").expect("a file");
+        empty(root.path()).expect("it can be emptied");
+        assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
+        remove(root.path()).expect("it goes");
+        empty(root.path()).expect("none is empty");
+        remove(root.path()).expect("twice is no error");
+        assert!(!made.exists());
+    }
+}

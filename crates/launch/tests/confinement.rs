@@ -1,0 +1,179 @@
+//! Processes in name spaces of their own, really: what they cannot look into, what they do not see, what they still can do. The same
+//! is tried by the user who runs the tests and, where that is root, by an ordinary one.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use corro_launch::confinement::Confinement;
+use corro_launch::namespaces::{Namespaces, View};
+use corro_launch::process::{Process, ProcessSpec};
+use corro_launch::redact::Secrets;
+
+use common::{DEADLINE, launcher, shell, tag, to_end};
+
+/// A directory with something of two jobs and something of nobody's business.
+struct House {
+    base: tempfile::TempDir,
+}
+
+impl House {
+    fn new() -> House {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        for job in ["one", "two"] {
+            fs::create_dir_all(base.path().join("data/jobs").join(job)).expect("a directory");
+            fs::write(base.path().join("data/jobs").join(job).join("file"), job).expect("a file");
+        }
+        fs::write(base.path().join("data/master.key"), "key").expect("a file");
+        House { base }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.base.path().canonicalize().expect("a path").join("data")
+    }
+
+    fn view(&self, job: &str) -> View {
+        View::new([self.data()], [self.data().join("jobs").join(job)])
+    }
+}
+
+/// `None`, told loudly, where this machine gives no name spaces to this user.
+fn namespaces(view: &View) -> Option<Namespaces> {
+    match Namespaces::make(view, None) {
+        Ok(made) => Some(made),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            eprintln!("PASSED OVER: this machine gives no name spaces: {error}: {cause}");
+            None
+        }
+    }
+}
+
+fn inside(namespaces: &Namespaces, name: &str, script: &str) -> ProcessSpec {
+    let confinement = Confinement { namespaces: Some(namespaces.clone()), secrets: Secrets::default() };
+    ProcessSpec { confinement, ..shell(&tag(name), script) }
+}
+
+/// A process that stays until it is dropped, and the number of its shell.
+async fn stays(mut spec: ProcessSpec) -> (Process, u32) {
+    spec.env.insert("HIDDEN".to_owned(), "a-secret-of-this-job".to_owned());
+    spec.argv = ["sh", "-c", "echo $$; exec sleep 100"].map(String::from).to_vec();
+    let mut process = launcher().spawn(spec).await.expect("it starts");
+    let stdout = process.stdout.as_mut().expect("not taken");
+    let mut line = Vec::new();
+    let read = async {
+        while !line.ends_with(b"\n") {
+            tokio::io::AsyncReadExt::read_buf(stdout, &mut line).await.expect("it says its number");
+        }
+    };
+    tokio::time::timeout(DEADLINE, read).await.expect("soon");
+    (process, String::from_utf8_lossy(&line).trim().parse().expect("a number"))
+}
+
+async fn says(spec: ProcessSpec) -> String {
+    let process = launcher().spawn(spec).await.expect("it starts");
+    let ended = to_end(process).await;
+    format!("{}{}", ended.stdout, ended.stderr)
+}
+
+#[tokio::test]
+async fn jobs_do_not_look_into_each_other() {
+    let house = House::new();
+    let Some(one) = namespaces(&house.view("one")) else { return };
+    let two = namespaces(&house.view("two")).expect("a second is as possible as a first");
+    let (_first, first) = stays(inside(&one, "first", "")).await;
+    let (_plain, plain) = stays(shell(&tag("plain"), "")).await;
+    let look =
+        |id: u32| format!("tr '\\0' '\\n' </proc/{id}/environ; ls /proc/{id}/root /proc/{id}/cwd/ /proc/{id}/fd");
+    // A process of the same job, a process of another one, and one without walls.
+    let sibling = says(inside(&one, "sibling", &look(first))).await;
+    assert!(sibling.contains("a-secret-of-this-job"), "{sibling}");
+    for (who, id) in [("another job's", first), ("one without walls", plain)] {
+        let seen = says(inside(&two, "other", &look(id))).await;
+        assert!(!seen.contains("a-secret-of-this-job") && seen.contains("denied"), "{who}: {seen}");
+    }
+    // Whoever guards them does.
+    let seen = fs::read(format!("/proc/{first}/environ")).expect("it is ours");
+    assert!(String::from_utf8_lossy(&seen).contains("a-secret-of-this-job"));
+}
+
+#[tokio::test]
+async fn a_job_sees_its_own_directories_only_and_cannot_lift_what_hides() {
+    let house = House::new();
+    let Some(one) = namespaces(&house.view("one")) else { return };
+    let data = house.data().display().to_string();
+    let script = format!(
+        "cd {data}; find . | sort; echo written >jobs/one/new; echo no >jobs/new; \
+         umount {data}; umount -l {data}; mount --bind / /mnt; cat {data}/master.key jobs/two/file; id -u"
+    );
+    let seen = says(inside(&one, "view", &script)).await;
+    assert!(seen.contains("./jobs/one/file") && !seen.contains("./jobs/two"), "{seen}");
+    assert!(!seen.contains("key\n") && seen.contains("No such file"), "{seen}");
+    assert!(seen.contains("Read-only file system") || seen.contains("denied"), "{seen}");
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    assert!(seen.lines().any(|line| line == uid), "everybody is who they are: {seen}");
+    assert_eq!(fs::read_to_string(house.data().join("jobs/one/new")).expect("it was written"), "written\n");
+    assert!(!house.data().join("jobs/new").exists() && house.data().join("master.key").exists());
+    // A name space of users within this one brings rights, and none over what hides.
+    let deeper = format!("unshare -Urm sh -c 'umount {data} || umount -l {data}; ls {data}'; true");
+    let seen = says(inside(&one, "deeper", &deeper)).await;
+    assert!(!seen.contains("master.key"), "{seen}");
+}
+
+#[tokio::test]
+async fn nodes_of_a_job_meet_in_one_name_space_of_users() {
+    let house = House::new();
+    let Some(one) = namespaces(&house.view("one")) else { return };
+    let user = Namespaces::at(&one.address()).expect("it is held here");
+    let other_node = Namespaces::make(&house.view("two"), Some(user)).expect("a second view in it");
+    let (_first, first) = stays(inside(&one, "node-1", "")).await;
+    let seen = says(inside(&other_node, "node-2", &format!("tr '\\0' '\\n' </proc/{first}/environ"))).await;
+    assert!(seen.contains("a-secret-of-this-job"), "{seen}");
+    let data = house.data().display().to_string();
+    let seen = says(inside(&other_node, "view-2", &format!("ls {data}/jobs"))).await;
+    assert_eq!(seen, "two\n");
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_named() {
+    let house = House::new();
+    let missing = house.data().join("jobs/three");
+    let Some(_) = namespaces(&house.view("one")) else { return };
+    let error = Namespaces::make(&View::new([house.data()], [missing.clone()]), None).expect_err("it is not there");
+    assert!(error.to_string().contains(&missing.display().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_process_does_not_say_its_secrets() {
+    let secrets = Secrets::new(["correct horse battery", "short"]);
+    let confinement = Confinement { namespaces: None, secrets };
+    let script = "printf 'is correct ho'; sleep 0.05; printf 'rse battery, short\\n'; echo correct horse battery >&2; printf 'corr'";
+    let process =
+        launcher().spawn(ProcessSpec { confinement, ..shell(&tag("says"), script) }).await.expect("it starts");
+    let ended = to_end(process).await;
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("is ***, short\ncorr", "***\n"));
+}
+
+/// All of the above again, by somebody who has no rights.
+#[test]
+fn an_ordinary_user_has_the_same_walls() {
+    let this = std::env::current_exe().expect("this executable has a path");
+    let open_to_all = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005);
+    let reachable = this.ancestors().all(open_to_all);
+    if !rustix::process::geteuid().is_root() || !reachable {
+        eprintln!("PASSED OVER: only root can become somebody else, where others can reach {}", this.display());
+        return;
+    }
+    let user = ["--reuid=61234", "--regid=61234", "--clear-groups", "--"];
+    let again = ["--skip", "an_ordinary_user", "--nocapture"];
+    let Ok(output) = Command::new("setpriv").args(user).arg(&this).args(again).env("HOME", "/").output() else {
+        eprintln!("PASSED OVER: there is no setpriv on this machine");
+        return;
+    };
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    eprint!("{said}");
+}

@@ -1,0 +1,183 @@
+//! Jobs beside each other on one machine, which try what they must not: to read each other's secrets, directories and
+//! processes, and the server's. The same by whoever runs the tests and, where that is root, by an ordinary user. Also here: what jobs
+//! say of their own secrets, and the counters that clusters ask for.
+
+mod harness;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use harness::{IN_WORKSPACE, Site, wait_for};
+use serde_json::{Value, json};
+
+/// A job of one node that runs `command` with a secret in `HIDDEN`.
+fn job(site: &Site, command: &str, secret: &str) -> Value {
+    let more = json!({"secrets": [{"name": "HIDDEN", "value": secret}]});
+    site.job_json(1, json!({"customToolkitSettings": {"commandLine": command}}), more)
+}
+
+/// Everything a curious job can think of; `{data}` and `{config}` are the server's directories.
+const CURIOUS: &str = r#"
+for p in /proc/[0-9]*; do tr '\0' '\n' <$p/environ; ls $p/cwd/ $p/fd; done
+cat {data}/master.key {data}/administrator {data}/corro.db {config}/profile.json {data}/profile.json
+cat {data}/nodes/*/credential.json {data}/nodes/*/join-token {data}/nodes/*/agent.log
+find {data} {config} {tmp} -type f -exec cat {} +
+umount {data}; umount -l {data}; cat {data}/master.key
+echo "mine: $HOME $TMPDIR $HIDDEN"; mktemp -d; echo kept >$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/from-curious
+"#;
+
+#[test]
+fn a_job_cannot_read_what_is_anothers_or_the_servers() {
+    let site = Site::start();
+    site.prepare(2);
+    let release = site.path().join("release");
+    // Both mount the share with the logs, in which the command line stands, so the canary is not in that.
+    let quiet = format!(
+        "for d in $HOME $TMPDIR $AZ_BATCHAI_JOB_TEMP $AZ_BATCHAI_SHARED_JOB_TEMP; do echo file-canary-$((70+1)) >$d/file; done; \
+         echo ready; until test -e {}; do sleep 0.1; done",
+        release.display()
+    );
+    site.submit("quiet", &job(&site, &quiet, "variable-canary-72")).ok();
+    wait_for("the quiet job to have left its files", || site.log("quiet", "stdout.txt") == "ready\n");
+
+    let own_tmp = std::env::temp_dir().join(format!("corro-{}", rustix::process::geteuid().as_raw()));
+    let show = |path: &Path| path.display().to_string();
+    let command = CURIOUS
+        .replace("{data}", &show(&site.data()))
+        .replace("{config}", &show(&site.path().join("config")))
+        .replace("{tmp}", &show(&own_tmp));
+    site.submit("curious", &job(&site, &command, "own-canary-73")).ok();
+    let ended = site.wait_for_end("curious");
+    assert_eq!(ended["executionState"], "succeeded", "{ended}");
+    let (stdout, stderr) = (site.log("curious", "stdout.txt"), site.log("curious", "stderr.txt"));
+    let execution = site.log("curious", "execution.log");
+    assert!(execution.contains("Isolation: own process group and directories, temporary files in "), "{execution}");
+    if execution.contains("NO name spaces") {
+        eprintln!("PASSED OVER: this machine gives no name spaces: {execution}");
+        return;
+    }
+    assert!(execution.contains("user and mount name spaces of its own"), "{execution}");
+    for canary in
+        ["file-canary-71", "variable-canary-72", "CORRO_CONFIG_DIR=", "client_secret", "clientSecret", "SQLite"]
+    {
+        assert!(!stdout.contains(canary), "{canary} was read: {stdout}");
+    }
+    let key = fs::read(site.data().join("master.key")).expect("it is there");
+    assert!(!stdout.contains(&*String::from_utf8_lossy(&key)), "the master key was read");
+    assert!(stderr.contains("Permission denied") && stderr.contains("No such file"), "{stderr}");
+    // Its own is its own: directories, a place for temporary files, the share; and its secret, which it cannot print.
+    assert!(stdout.contains(&format!("{}/", own_tmp.display())) && stdout.contains(" ***\n"), "{stdout}");
+    assert!(!stdout.contains("own-canary-73"), "{stdout}");
+    let kept = site.share().join("cifar/from-curious");
+    assert_eq!(fs::read_to_string(&kept).expect("shares are written as before"), "kept\n");
+    fs::remove_file(kept).expect("and what is written is the server's");
+
+    fs::write(&release, "").expect("a file");
+    assert_eq!(site.wait_for_end("quiet")["executionState"], "succeeded");
+    // Nothing of a job's temporary files outlives it.
+    wait_for("the temporary files to go", || count_files(&own_tmp, "file") == 0);
+}
+
+fn count_files(under: &Path, name: &str) -> usize {
+    let nodes = fs::read_dir(under).into_iter().flatten().flatten();
+    nodes.filter(|node| node.path().join(name).exists()).count()
+}
+
+#[test]
+fn the_operator_says_how_far_jobs_are_kept_apart() {
+    for (mode, says) in
+        [("off", "the operator started this node with --isolation off"), ("strict", "name spaces of its own")]
+    {
+        let site = Site::start_with(&["--no-containers", "--isolation", mode]);
+        site.prepare(1);
+        site.submit_custom("j", 1, "cat /proc/self/uid_map; ls $AZ_BATCHAI_JOB_TEMP");
+        let ended = site.wait_for_end("j");
+        if mode == "strict" && ended["executionInfo"]["errors"][0]["code"] == "IsolationFailed" {
+            eprintln!("PASSED OVER: this machine gives no name spaces, and strict refuses the job: {ended}");
+            continue;
+        }
+        assert_eq!(ended["executionState"], "succeeded", "{ended}");
+        let execution = site.log("j", "execution.log");
+        assert!(execution.contains(says), "{mode}: {execution}");
+    }
+}
+
+#[test]
+fn secrets_are_not_in_logs_or_errors() {
+    let site = Site::start();
+    site.prepare(1);
+    let secret = "multi line\nsecret-canary-81\nend";
+    let command = "printf 'a secret-can'; sleep 0.1; printf 'ary-81 b\\n'; env | grep -a canary; echo \"[$HIDDEN]\" >&2; \
+        echo it was secret-canary-81 >&2; : secret-canary-81 on the command line; exit 3";
+    site.submit("loud", &job(&site, command, secret)).ok();
+    let ended = site.wait_for_end("loud");
+    assert_eq!(ended["executionState"], "failed", "{ended}");
+    let logs: Vec<String> = ["stdout.txt", "stderr.txt", "execution.log"].map(|name| site.log("loud", name)).into();
+    assert_eq!(logs[0], "a *** b\n***\n", "two reads, and a line of the environment");
+    assert_eq!(logs[1], "[***]\nit was ***\n");
+    assert!(logs[2].contains(": *** on the command line"), "{}", logs[2]);
+    let why = site.corro(&format!("batchai job show {IN_WORKSPACE} -e cifar -n loud")).ok().stdout;
+    assert!(why.contains("it was ***"), "{why}");
+    // The command line itself is the user's own, and is shown to them as they gave it; nothing else is.
+    let shown = ended["executionInfo"].to_string() + &logs.concat();
+    assert!(!shown.contains("canary-81"), "{shown}");
+}
+
+#[test]
+fn counters_are_written_for_clusters_that_ask() {
+    let site = Site::start();
+    site.prepare(0);
+    let cluster = json!({"properties": {
+        "vmSize": "Standard_D1", "scaleSettings": {"manual": {"targetNodeCount": 1}},
+        "userAccountSettings": {"adminUserName": "me", "adminUserPassword": "not-a-secret"},
+        "nodeSetup": {"performanceCountersSettings": {"appInsightsReference": {
+            "component": {"id": "/subscriptions/s/insights"}, "instrumentationKey": "canary-91-key"
+        }}}
+    }});
+    site.write("counted.json", cluster.to_string());
+    site.corro(&format!("batchai cluster create {IN_WORKSPACE} -n counted -f counted.json")).ok();
+    let job = site.job_json(1, json!({"customToolkitSettings": {"commandLine": "sleep 0.3"}}), json!({}));
+    site.write("c.json", job.to_string());
+    let create = format!("batchai job create {IN_WORKSPACE} -e cifar -c counted -n c -f c.json");
+    site.corro(&format!("{create} --storage-account-name mystorageaccount")).ok();
+    assert_eq!(site.wait_for_end("c")["executionState"], "succeeded");
+    assert!(site.file_names("c").contains(&"counters".to_owned()), "{:?}", site.file_names("c"));
+    let listed = format!("batchai job file list {IN_WORKSPACE} -e cifar -j c -d stdouterr -p counters");
+    let listed = site.corro(&listed).json();
+    let name = listed[0]["name"].as_str().expect("a table").to_owned();
+    assert!(name.ends_with(".csv"), "{listed}");
+    let segment = site.job("c")["jobOutputDirectoryPathSegment"].as_str().expect("text").to_owned();
+    let table = site.share().join("cifar").join(segment).join("stdouterr/counters").join(name);
+    let table = fs::read_to_string(table).expect("it is on the share");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.len() >= 2 && rows.iter().all(|row| row.len() == rows[0].len()), "{table}");
+    let column =
+        |name: &str| rows[0].iter().position(|column| *column == name).unwrap_or_else(|| panic!("{name}: {table}"));
+    assert!(rows[1][column("memory_total_bytes")].parse::<u64>().is_ok_and(|bytes| bytes > 1 << 20), "{table}");
+    assert!(rows[1][column("time")].ends_with('Z') && rows[1][column("cpu_percent")].parse::<f64>().is_ok(), "{table}");
+    // Nobody who does not ask gets any.
+    assert!(!table.contains("canary"), "{table}");
+}
+
+/// The first of the above again, by somebody who has no rights.
+#[test]
+fn an_ordinary_user_has_the_same_walls() {
+    let this = std::env::current_exe().expect("this executable has a path");
+    let open_to_all = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005);
+    let corro = Path::new(env!("CARGO_BIN_EXE_corro"));
+    if !rustix::process::geteuid().is_root() || !this.ancestors().chain(corro.ancestors()).all(open_to_all) {
+        eprintln!("PASSED OVER: only root can become somebody else, where others can reach {}", this.display());
+        return;
+    }
+    let user = ["--reuid=61234", "--regid=61234", "--clear-groups", "--"];
+    let again = ["--exact", "a_job_cannot_read_what_is_anothers_or_the_servers", "--nocapture"];
+    let Ok(output) = Command::new("setpriv").args(user).arg(&this).args(again).env("HOME", "/").output() else {
+        eprintln!("PASSED OVER: there is no setpriv on this machine");
+        return;
+    };
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    eprint!("{said}");
+}
