@@ -204,6 +204,8 @@ impl Site {
             .env("HOME", self.home())
             .env("CORRO_CONFIG_DIR", self.dir.path().join("config"))
             .env_remove("CORRO_SERVER")
+            // The machine's own container engine is left alone; a test that has one puts a link here.
+            .env("DOCKER_HOST", format!("unix://{}", self.dir.path().join("engine.sock").display()))
             .stdin(Stdio::null());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AZURE_")) {
             command.env_remove(name);

@@ -20,6 +20,7 @@ fn main() -> anyhow::Result<()> {
         join_token: Secret::new(text()),
         guard: Launcher::this_executable(),
         heartbeat: AgentConfig::HEARTBEAT,
+        engine_sockets: Vec::new(),
         rejoin: false,
         isolation: Default::default(),
     };

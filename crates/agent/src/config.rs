@@ -24,6 +24,8 @@ pub struct AgentConfig {
     /// The address of this node at which other nodes reach its ranks.
     pub address: String,
     pub heartbeat: Duration,
+    /// Where a container engine may listen; the first that answers is used. See [`crate::engine_sockets`].
+    pub engine_sockets: Vec<PathBuf>,
     /// When the server no longer needs this node, wait for the next cluster that does. The join token must be good for
     /// more than one node.
     pub rejoin: bool,

@@ -289,6 +289,7 @@ impl Driver {
             meeting: None,
             counters: None,
             limit: None,
+            container: None,
         };
         self.work.spawn(task.run());
     }

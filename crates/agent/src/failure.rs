@@ -46,13 +46,21 @@ pub fn setup(node: &NodeId, exit: Exit, stderr: &[String], logs: &Path) -> TaskF
     TaskFailure { exit_code: Some(exit.shell_code()), error: error.with("Info", info), at: now() }
 }
 
-pub fn container(image: &str, node: &NodeId) -> TaskFailure {
-    let info = format!(
-        "This version of Corro does not start containers, on node {node} or any other. The operator of the server can \
-         allow such jobs to run on the host, without their image, with `corro up --no-containers`"
-    );
+/// `reason` is one word for programs.
+pub fn container(image: &str, node: &NodeId, reason: &str, info: &str) -> TaskFailure {
     let error = BatchAiError::new("FailedStartingContainer", "unable to start docker container");
-    failed(error.with("imageName", image).with("Info", info))
+    let error = error.with("imageName", image).with("Node", node.as_str());
+    failed(error.with("Reason", reason).with("Info", info))
+}
+
+/// What could be done was done.
+pub fn container_left(node: &NodeId, what: &str) -> TaskFailure {
+    let message = format!("The container of the job on node {node} did not end when it was told to");
+    let info = format!(
+        "The engine says: {what}. The node is not used any more. Look at its engine ('docker ps', 'docker rm -f'), then \
+         resize the cluster"
+    );
+    failed(BatchAiError::new("ContainerNotRemoved", message).with("Node", node.as_str()).with("Info", info))
 }
 
 /// The operator wants no job to run beside others without walls.
@@ -78,10 +86,14 @@ pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     failed(error)
 }
 
-pub fn preparation(node: &NodeId, exit: Exit, stderr: &[String]) -> TaskFailure {
+pub fn preparation(node: &NodeId, exit: Exit, out_of_memory: Option<String>, stderr: &[String]) -> TaskFailure {
     let error = BatchAiError::new("JobPreparationFailed", "Job preparation task failed with non-zero exit code")
         .with("Node", node.as_str());
-    let error = ended(error, exit).with("StdErr", stderr.join("\n"));
+    let mut error = ended(error, exit);
+    if let Some(limit) = out_of_memory {
+        error = error.with("OutOfMemory", limit);
+    }
+    let error = error.with("StdErr", stderr.join("\n"));
     TaskFailure { exit_code: Some(exit.shell_code()), error, at: now() }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
-//! job); `task` (one attempt) with `prepare`, `ranks`, `crew` and `meeting`; what a job
+//! job); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew` and `meeting`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
 //! `counters`, `failure`; what survives a crash: `memory`, `durable`.
 
 mod config;
 mod confinement;
 mod connection;
+pub mod container;
 mod counters;
 mod crew;
 mod directories;
@@ -58,6 +59,7 @@ use corro_launch::sweep::sweep;
 use corro_model::node::{NodeCredential, ObservedNode};
 
 pub use config::{AgentConfig, Isolation, IsolationMode};
+pub use container::engine::sockets as engine_sockets;
 pub use identity::{has_joined, holder};
 
 /// Why an agent ended. All are orderly ends.
@@ -164,6 +166,13 @@ async fn take_over(
     credential: &NodeCredential,
 ) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
     let node = credential.node.clone();
+    match container::sweep::sweep(&node, &config.engine_sockets).await {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => {
+            tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")
+        }
+        Err(error) => tracing::warn!(error, "whether an earlier agent left containers could not be seen to"),
+    }
     let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
         let killed = sweep(&format!("{node}/"));

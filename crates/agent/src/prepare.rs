@@ -1,6 +1,7 @@
-//! Makes a node ready for a job: directories, volumes, the container check, job preparation. Entered by `task` only.
+//! Makes a node ready for a job: directories, volumes, job preparation. Entered by `task` only.
 //! Starts nothing of the job but its preparation command.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -12,6 +13,7 @@ use corro_launch::process::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_model::node::{TaskFailure, TaskOrder, Volume, VolumeKind};
 
+use crate::container::relay::Entry;
 use crate::crew::{Crew, Output};
 use crate::directories::{JobDirectories, Layout};
 use crate::execution_log::ExecutionLog;
@@ -19,7 +21,7 @@ use crate::logs::{LogFile, LogNames};
 use crate::spare::Spare;
 use crate::task::{Context, Cut, Task};
 use crate::variables::{self, Environment};
-use crate::{confinement, failure, mounts, shell};
+use crate::{confinement, container, failure, mounts, shell};
 
 /// What the job stands on.
 #[derive(Debug)]
@@ -29,12 +31,18 @@ pub struct Ground {
     pub names: LogNames,
     /// What every process of the job is kept from.
     pub confinement: Confinement,
+    /// Where the job's processes run, if not on the node itself.
+    pub container: Option<Entry>,
 }
 
 impl Ground {
     /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
     pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
-        ProcessSpec { confinement: self.confinement.clone(), ..spec }
+        let spec = ProcessSpec { confinement: self.confinement.clone(), ..spec };
+        match &self.container {
+            Some(entry) => entry.process(spec),
+            None => spec,
+        }
     }
 }
 
@@ -50,8 +58,12 @@ pub fn lay_ground(
     let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
     let mounted = mount_all(&directories, &order.volumes, context.directories.spare(), log);
-    let mut node_variables = inherited(std::env::vars_os());
-    node_variables.insert("TMPDIR".to_owned(), directories.layout.scratch.to_string_lossy().into_owned());
+    let in_container = container::is_wanted(order);
+    // A container has the variables of its image instead.
+    let mut node_variables = if in_container { BTreeMap::new() } else { inherited(std::env::vars_os()) };
+    if !in_container {
+        node_variables.insert("TMPDIR".to_owned(), directories.layout.scratch.to_string_lossy().into_owned());
+    }
     let environment = variables::compose(node_variables, &directories.layout, order);
     let secrets = secrets_of(order, Some(&environment));
     log.redact(secrets.clone());
@@ -66,8 +78,13 @@ pub fn lay_ground(
         make(path).map_err(|error| failure::directory(path, node, &error))?;
         log.line(format_args!("Created output directory {}", path.display()));
     }
-    let confinement = put_up_walls(context, &directories.layout, order, cluster_volumes, log)?;
-    Ok(Ground { directories, environment, names, confinement: Confinement { secrets, ..confinement } })
+    // Its walls are the engine's.
+    let confinement = match in_container {
+        true => Confinement::default(),
+        false => put_up_walls(context, &directories.layout, order, cluster_volumes, log)?,
+    };
+    let confinement = Confinement { secrets, ..confinement };
+    Ok(Ground { directories, environment, names, confinement, container: None })
 }
 
 /// What must not be shown of this job: secrets as they were given, and as its processes see them.
@@ -112,18 +129,6 @@ pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLo
     }
 }
 
-/// This version starts no containers: such a job runs on the host if the operator said so, or not at all.
-pub fn check_container(context: &Context, order: &TaskOrder, log: &ExecutionLog) -> Result<(), TaskFailure> {
-    let Some(container) = &order.container else { return Ok(()) };
-    let image = &container.image_source_registry.image;
-    if !order.containers_on_host {
-        log.line(format_args!("Could not start a container from image {image}: no container engine is used"));
-        return Err(failure::container(image, &context.node));
-    }
-    log.line(format_args!("Running on the host without the container image {image}, as the operator allowed"));
-    Ok(())
-}
-
 /// What old scripts expect, where the job's variables ask for it.
 pub fn add_compatibility(context: &Context, ground: &mut Ground, log: &ExecutionLog) -> Result<(), TaskFailure> {
     let variables = &mut ground.environment.variables;
@@ -164,7 +169,8 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
     }
     if !exit.success() {
         log.tool_output(&ended.stderr);
-        return Err(failure::preparation(&node, exit, &ended.stderr).into());
+        let out_of_memory = task.out_of_memory().await;
+        return Err(failure::preparation(&node, exit, out_of_memory, &ended.stderr).into());
     }
     match output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)) {
         Some(failure) => Err(failure.into()),

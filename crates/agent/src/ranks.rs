@@ -135,10 +135,7 @@ async fn report(task: &Task, ended: Ended) -> RankExit {
     }
     let (stopped, stderr_tail) = (ended.stopped, ended.stderr.join("\n"));
     let failed = exit_code != Some(0) && !stopped;
-    let out_of_memory = task.out_of_memory().filter(|_| failed);
-    if let Some(why) = &out_of_memory {
-        task.log.line(format_args!("Out of memory: {why}"));
-    }
+    let out_of_memory = if failed { task.out_of_memory().await } else { None };
     let exit = RankExit { rank, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory };
     task.reporter.exited(exit.clone()).await;
     exit

@@ -14,6 +14,7 @@ use corro_model::NodeId;
 use corro_model::node::{GangAddress, NodeCredential, TaskFailure, TaskOrder, TaskPhase, Volume};
 
 use crate::config::AgentConfig;
+use crate::container::{self, Container};
 use crate::counters::Counters;
 use crate::directories::Directories;
 use crate::events::{Event, Reporter};
@@ -78,6 +79,8 @@ pub struct Task {
     pub counters: Option<Counters>,
     /// Of the memory of its processes on this node.
     pub limit: Option<MemoryLimit>,
+    /// In which the job's processes run, if it has one.
+    pub container: Option<Container>,
 }
 
 impl Task {
@@ -85,9 +88,12 @@ impl Task {
     pub async fn run(mut self) {
         self.log.redact(prepare::secrets_of(&self.order, None));
         self.log.line(self.title());
-        let end = self.live_or_give_up().await;
+        let mut end = self.live_or_give_up().await;
         if let Some(counters) = self.counters.take() {
             counters.finish().await;
+        }
+        if let Err(left) = self.leave_container().await {
+            end = Err(left.into());
         }
         let (context, order, log) = self.parts();
         // Joining fails only when the runtime ends.
@@ -105,6 +111,15 @@ impl Task {
             // Slower ranks on other nodes may still meet. A dropped control says the same.
             let _ = self.control.wait_for(|control| control.over).await;
         }
+    }
+
+    /// Everything in it ends, before its volumes go.
+    async fn leave_container(&mut self) -> Result<(), TaskFailure> {
+        let Some(container) = self.container.take() else { return Ok(()) };
+        let Err(left) = container.end(&self.log).await else { return Ok(()) };
+        let failure = failure::container_left(&self.context.node, &left);
+        let _ = self.reporter.events.send(Event::Stuck(Box::new(failure.error.clone()))).await;
+        Err(failure)
     }
 
     /// Names a process of this task. Every one has its own: a sweep for one must not hit its siblings.
@@ -136,14 +151,17 @@ impl Task {
             let (directory, tag) = (&ground.environment.log_directory, self.tag(""));
             self.counters = Counters::start(directory, &self.context.node, tag);
         }
-        prepare::check_container(&self.context, &self.order, &self.log)?;
+        container::enter(self, &mut ground).await?;
         prepare::add_compatibility(&self.context, &mut ground, &self.log)?;
         if self.control.borrow().stop.is_some() {
             return Err(Cut::Stopped);
         }
         if let Some(line) = self.order.preparation.clone() {
             wheels::offer(self, &mut ground).await?;
-            python::make_environment(self, &mut ground).await?;
+            if ground.container.is_none() {
+                // In a container of its own a job may install what it likes.
+                python::make_environment(self, &mut ground).await?;
+            }
             prepare::run_preparation(self, &ground, &line).await?;
         }
         self.meeting = self.open_meeting().await?;
@@ -176,9 +194,14 @@ impl Task {
     }
 
     /// Why the kernel killed processes of this job, if it did.
-    pub fn out_of_memory(&self) -> Option<String> {
-        let (Some(limit), Ok(group)) = (&self.limit, &*self.context.group) else { return None };
-        group.exceeded(limit)
+    pub async fn out_of_memory(&self) -> Option<String> {
+        let why = match (&self.container, &self.limit, &*self.context.group) {
+            (Some(container), ..) => container.out_of_memory().await?,
+            (None, Some(limit), Ok(group)) => group.exceeded(limit)?,
+            _ => return None,
+        };
+        self.log.line(format_args!("Out of memory: {why}"));
+        Some(why)
     }
 
     async fn open_meeting(&self) -> Result<Option<Meeting>, TaskFailure> {

@@ -176,8 +176,9 @@ async fn a_container_is_refused_unless_the_operator_allowed_the_host() {
         ("FailedStartingContainer", "unable to start docker container")
     );
     assert_eq!(detail(&error, "imageName"), "tensorflow/tensorflow:1.8.0");
+    assert_eq!((detail(&error, "Node"), detail(&error, "Reason")), (world.node.id.as_str(), "NoEngine"));
     let info = detail(&error, "Info");
-    assert!(info.contains(world.node.id.as_str()) && info.contains("`corro up --no-containers`"), "{info}");
+    assert!(info.contains("no-engine.sock: nothing is there") && info.contains("`corro up --no-containers`"), "{info}");
     world.node.until_free().await;
 
     order.containers_on_host = true;

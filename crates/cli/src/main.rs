@@ -32,6 +32,10 @@ fn main() -> ExitCode {
         // The parent of the small parents of ranks; it must begin while there is one thread.
         corro_launch::guard::run();
     }
+    if arguments.get(1).is_some_and(|command| command == corro_agent::container::relay::WORD) {
+        // A job's process in its container; it needs nothing of the below.
+        return corro_agent::container::relay::run(&arguments[2..]);
+    }
     let (cli, path) = args::parse(arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -71,7 +75,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Train(args) => commands::train::run(args).map(done),
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Job(args) => commands::job_why::run(args).await.map(done),
-        TopCommand::Doctor(args) => commands::doctor::run(args).map(done),
+        TopCommand::Doctor(args) => commands::doctor::run(args).await.map(done),
         TopCommand::Completion(args) => commands::completion::run(args, args::for_completion()).map(done),
         TopCommand::Run(args) => Ok(commands::run::run(args).await?),
     }

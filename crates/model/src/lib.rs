@@ -9,6 +9,7 @@
 
 pub mod arm;
 pub mod batchai;
+pub mod container;
 pub mod defaults;
 pub mod error;
 pub mod history;

@@ -329,6 +329,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         guard: Launcher::new(node_example(), vec!["guard".into()]),
         address: address.to_owned(),
         heartbeat: Duration::from_millis(100),
+        engine_sockets: vec![root.join("no-engine.sock")],
         rejoin: false,
         isolation: Default::default(),
     }

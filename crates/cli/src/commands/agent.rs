@@ -101,6 +101,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         guard: Launcher::this_executable(),
         address: args.address,
         heartbeat: AgentConfig::HEARTBEAT,
+        engine_sockets: corro_agent::engine_sockets(|name| std::env::var(name).ok()),
         rejoin: !args.once,
         isolation: Isolation { mode: args.isolation.isolation.mode(), hidden: args.hide },
     };

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -42,8 +41,8 @@ impl Mark {
     }
 }
 
-pub fn run(_args: DoctorArgs) -> Result<(), Failure> {
-    let findings = [cores(), memory(), gpus(), containers(), disk(), port(), shell(), python(), kernel()];
+pub async fn run(_args: DoctorArgs) -> Result<(), Failure> {
+    let findings = [cores(), memory(), gpus(), containers().await, disk(), port(), shell(), python(), kernel()];
     for Finding { mark, what, text } in &findings {
         tell(format_args!("{:<4}  {what:<12}  {text}", mark.word()));
     }
@@ -91,19 +90,21 @@ fn gpus() -> Finding {
     }
 }
 
-fn containers() -> Finding {
-    let docker_host = std::env::var("DOCKER_HOST").ok().and_then(|url| url.strip_prefix("unix://").map(PathBuf::from));
-    let usual = ["/var/run/docker.sock", "/run/podman/podman.sock"].map(PathBuf::from);
-    let found = docker_host.into_iter().chain(usual).find(|path| UnixStream::connect(path).is_ok());
-    finding(Mark::Note, "containers", container_words(found.as_deref()))
+async fn containers() -> Finding {
+    let sockets = corro_agent::engine_sockets(|name| std::env::var(name).ok());
+    match corro_agent::container::engine::find(&sockets).await {
+        Ok(engine) => {
+            let text = format!("{} at {}: jobs that ask for a container get one", engine.name, engine.socket.display());
+            finding(Mark::Good, "containers", text)
+        }
+        Err(none) => finding(Mark::Note, "containers", no_containers(&none.to_string())),
+    }
 }
 
-/// An engine makes no difference yet, and nobody should go and install one.
-fn container_words(engine: Option<&Path>) -> String {
-    let found = engine.map_or_else(String::new, |path| format!(" (the engine at {} is left alone)", path.display()));
+fn no_containers(why: &str) -> String {
     format!(
-        "this version starts none{found}: jobs that ask for one fail, or run directly on this machine with \
-         'corro up --no-containers'"
+        "{why}: jobs that ask for a container fail, or run directly on this machine with 'corro up --no-containers'. \
+         Only they need an engine: Docker or Podman"
     )
 }
 
@@ -173,18 +174,4 @@ fn kernel() -> Finding {
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_is_sent_to_install_an_engine() {
-        for engine in [None, Some(Path::new("/run/docker.sock"))] {
-            let words = container_words(engine);
-            assert!(words.starts_with("this version starts none"), "{words}");
-            assert_eq!(words.contains("/run/docker.sock"), engine.is_some(), "{words}");
-        }
-    }
 }

@@ -41,9 +41,10 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
     Some(match error.code.as_str() {
         "AZFMountError" | "BFSMountError" => return mount(info, target.name("group")),
         "JobFailed" | "JobPreparationFailed" => return ended(error),
-        "FailedStartingContainer" => {
-            "Take containerSettings out of the job file and submit the job again; or have the \
-             server started with --no-containers, which runs such jobs directly on the nodes."
+        "FailedStartingContainer" => container(detail(error, "Reason").unwrap_or_default()),
+        "ContainerNotRemoved" => {
+            "Look at the container engine of the node's machine ('docker ps --filter label=corro.node'), remove what is \
+             left there ('docker rm -f'), then resize the cluster."
                 .to_owned()
         }
         "JobWallClockTimeExceeded" => {
@@ -67,6 +68,35 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
         "LogWriteFailed" => "Look whether the disk of the share is full, then submit the job again.".to_owned(),
         _ => return None,
     })
+}
+
+/// By the node's one word for why a container was not started.
+fn container(reason: &str) -> String {
+    match reason {
+        "PullFailed" => {
+            "Look at the image's name in containerSettings and whether the node's machine reaches its registry; for a \
+             private one give imageSourceRegistry.serverUrl and credentials. An image that is on the machine already \
+             ('docker load', 'docker build') is taken without asking a registry. Then submit the job again."
+        }
+        "NoShell" => {
+            "Command lines run in a shell, and this image has none: use an image with /bin/sh (most have), or build one \
+             with it; then submit the job again."
+        }
+        "NoSpace" => {
+            "Make room on the disk of the node's container engine ('docker system df' shows what is used, 'docker image \
+             prune -a' removes images that no container uses), then submit the job again."
+        }
+        "StartFailed" => {
+            "The details hold the engine's own words. If it refuses a limit or a device, 'docker run' of the same image on \
+             the node's machine says the same; mend that and submit the job again."
+        }
+        _ => {
+            "Install and start Docker or Podman on the nodes' machines ('corro doctor' says what it finds there). Or take \
+             containerSettings out of the job file, or have the server started with --no-containers, which runs such jobs \
+             directly on the nodes; then submit the job again."
+        }
+    }
+    .to_owned()
 }
 
 /// The words are those of the server's own check of a volume.
@@ -97,6 +127,13 @@ fn mount(info: &str, group: &str) -> Option<String> {
 
 /// How a process ended, when that tells something by itself.
 fn ended(error: &BatchAiError) -> Option<String> {
+    if detail(error, "OutOfMemory").is_some() {
+        return Some(
+            "Its processes needed more memory than their node gives: let the program use less, run fewer processes on a \
+             node, or use a cluster of a VM size with more memory; then submit the job again."
+                .to_owned(),
+        );
+    }
     let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
     // A shell reports a signal as a code above 128.
     let signal =
@@ -208,7 +245,17 @@ mod tests {
             ("JobTerminated", vec![], Some("'corro admin history --resource g/w/e/j'")),
             ("NodeLost", vec![("Node", "n")], Some("agent.log")),
             ("NotSupported", vec![("Field", "properties.cntkSettings")], Some("Change properties.cntkSettings in")),
-            ("FailedStartingContainer", vec![("Info", "x")], Some("Take containerSettings out")),
+            ("FailedStartingContainer", vec![("Reason", "NoEngine")], Some("Install and start Docker or Podman")),
+            ("FailedStartingContainer", vec![("Reason", "PullFailed")], Some("imageSourceRegistry.serverUrl")),
+            ("FailedStartingContainer", vec![("Reason", "NoShell")], Some("use an image with /bin/sh")),
+            ("FailedStartingContainer", vec![("Reason", "NoSpace")], Some("'docker system df'")),
+            ("FailedStartingContainer", vec![("Reason", "StartFailed")], Some("engine's own words")),
+            ("ContainerNotRemoved", vec![], Some("'docker rm -f'")),
+            (
+                "JobFailed",
+                vec![("ExitCode", "137"), ("OutOfMemory", "The kernel killed …")],
+                Some("a VM size with more memory"),
+            ),
             (
                 "AZFMountError",
                 vec![("Info", "Could not mount x: there is no share 's' in the account 'a': create it with '…'")],

@@ -159,6 +159,18 @@ fn clear(dir: &Path, node: &NodeId) -> bool {
     if !swept.is_empty() {
         tracing::warn!(%node, processes = swept.len(), "processes that a lost node left behind were ended");
     }
+    let sockets = corro_agent::engine_sockets(|name| std::env::var(name).ok());
+    match corro_agent::container::sweep::sweep_blocking(node, &sockets) {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => {
+            tracing::warn!(%node, containers = removed.len(), "containers that a lost node left behind were removed")
+        }
+        // What may still run must not run a second time elsewhere.
+        Err(error) => {
+            tracing::error!(%node, error, "whether a lost node left containers cannot be seen to; it is tried again");
+            return false;
+        }
+    }
     if let Err(error) = corro_agent::remove_node_directory(dir) {
         // Nothing runs any more, which is what counts; the next start tries again.
         tracing::warn!(%node, %error, "the node's directory cannot be removed");

@@ -6,6 +6,7 @@ use super::toolkit::check_toolkit;
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, is_variable_name, refuse};
 use crate::batchai::{BatchAiError, EnvironmentVariable, JobSpec, STDOUTERR, SecretVariable};
+use crate::container::{is_image_reference, parse_size};
 use crate::error::ApiError;
 
 pub fn check_job(spec: &JobSpec) -> Result<(), ApiError> {
@@ -50,6 +51,23 @@ fn check_container(spec: &JobSpec) -> Result<(), ApiError> {
     let registry = &container.image_source_registry;
     if blank(Some(&registry.image)) {
         return refuse(&format!("{field}.image"), "the image is empty: give one such as ubuntu, or leave it all out");
+    }
+    if !is_image_reference(&registry.image) {
+        return refuse(
+            &format!("{field}.image"),
+            &format!(
+                "'{}' is no name of an image: give one such as ubuntu or demo.azurecr.io/image:tag",
+                registry.image
+            ),
+        );
+    }
+    if let Some(size) = &container.shm_size
+        && parse_size(size).is_none()
+    {
+        return refuse(
+            "properties.containerSettings.shmSize",
+            &format!("'{size}' is no size of memory: give one such as 64m or 16gb"),
+        );
     }
     let Some(credentials) = &registry.credentials else { return Ok(()) };
     if blank(Some(&credentials.username)) {
@@ -190,6 +208,12 @@ mod tests {
         });
         check("properties.containerSettings.imageSourceRegistry.credentials", |j| {
             j["containerSettings"] = json!({"imageSourceRegistry": {"image": "i", "credentials": {"username": "u"}}});
+        });
+        check("properties.containerSettings.imageSourceRegistry.image", |j| {
+            j["containerSettings"] = json!({"imageSourceRegistry": {"image": "../containers/x"}});
+        });
+        check("properties.containerSettings.shmSize", |j| {
+            j["containerSettings"] = json!({"shmSize": "much", "imageSourceRegistry": {"image": "i"}});
         });
         check("properties.stdOutErrPathPrefix", |j| j["stdOutErrPathPrefix"] = json!(""));
         check("properties.outputDirectories", |j| j["outputDirectories"] = json!([{"id": "a b", "pathPrefix": "x"}]));

@@ -6,7 +6,7 @@ mod volumes;
 
 use std::collections::HashMap;
 
-use corro_model::batchai::{ClusterSpec, SecretVariable, SetupTask, ToolType, UserAccountSettings};
+use corro_model::batchai::{ClusterSpec, ContainerSettings, SecretVariable, SetupTask, ToolType, UserAccountSettings};
 use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::vm_size::{self, VmSize};
@@ -157,7 +157,7 @@ fn order(
         environment: job.spec.environment_variables.clone(),
         secrets: secrets_of(&job.spec.secrets, &bag),
         shared_temp: config.shared_temp.join(attempt.to_string()),
-        container: job.spec.container_settings.clone(),
+        container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
         containers_on_host: config.containers_on_host,
         limits: vm.map(limits),
         counters: cluster.is_some_and(asks_for_counters),
@@ -168,6 +168,14 @@ fn order(
 
 fn asks_for_counters(cluster: &ClusterSpec) -> bool {
     cluster.node_setup.as_ref().is_some_and(|setup| setup.performance_counters_settings.is_some())
+}
+
+/// Whoever pulls the image needs the password that was taken out of the specification.
+fn with_password(mut settings: ContainerSettings, bag: &Bag) -> ContainerSettings {
+    if let Some(credentials) = &mut settings.image_source_registry.credentials {
+        credentials.password = bag.registry.clone();
+    }
+    settings
 }
 
 fn limits(vm: &VmSize) -> Limits {

@@ -1,0 +1,217 @@
+//! Has the job's image on this machine: looks whether it is there, else pulls it, with credentials where they are given, and
+//! tells the execution log how far it is. Never shows a password, whatever the engine says about it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bollard::auth::DockerCredentials;
+use bollard::errors::Error;
+use bollard::models::{CreateImageInfo, ImageInspect};
+use bollard::query_parameters::CreateImageOptions;
+use futures_util::StreamExt;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use corro_model::batchai::ImageSourceRegistry;
+use corro_model::container::split_image;
+
+use super::engine::Engine;
+use super::refusal::{Reason, Refusal};
+use crate::execution_log::ExecutionLog;
+
+/// A large image takes minutes, and the log is read by people.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+const NOT_FOUND: u16 = 404;
+
+/// What a container of it begins with.
+#[derive(Debug, PartialEq)]
+pub struct Image {
+    /// What it is told by: the digest at its registry, else its own id.
+    pub digest: String,
+    pub variables: BTreeMap<String, String>,
+}
+
+/// The image, once it is there.
+pub async fn ensure(engine: &Engine, registry: &ImageSourceRegistry, log: &ExecutionLog) -> Result<Image, Refusal> {
+    let name = &registry.image;
+    let found = match engine.docker.inspect_image(name).await {
+        Err(Error::DockerResponseServerError { status_code: NOT_FOUND, .. }) => {
+            pull(engine, registry, log).await.map_err(|error| refused(registry, &error))?;
+            engine.docker.inspect_image(name).await
+        }
+        found => found,
+    };
+    found.map(|found| read(&found)).map_err(|error| refused(registry, &error))
+}
+
+async fn pull(engine: &Engine, registry: &ImageSourceRegistry, log: &ExecutionLog) -> Result<(), Error> {
+    let image = &registry.image;
+    let (name, tag) = split_image(image);
+    let options = CreateImageOptions {
+        from_image: Some(name.to_owned()),
+        tag: Some(tag.to_owned()),
+        ..CreateImageOptions::default()
+    };
+    let as_whom = match &registry.credentials {
+        Some(credentials) => format!(" as {}", credentials.username),
+        None => String::new(),
+    };
+    log.line(format_args!("Pulling image {image}{as_whom}"));
+    let began = Instant::now();
+    let mut telling = interval_at(began + TOLD_EVERY, TOLD_EVERY);
+    telling.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut progress = Progress::default();
+    let mut news = engine.docker.create_image(Some(options), None, credentials(registry));
+    loop {
+        tokio::select! {
+            step = news.next() => match step {
+                Some(step) => progress.on(&step?),
+                None => break,
+            },
+            _ = telling.tick() => {
+                log.line(format_args!("Pulling image {image}: {}, after {} s", progress.words(), began.elapsed().as_secs()));
+            }
+        }
+    }
+    log.line(format_args!("Pulled image {image}: {}, in {:.1} s", progress.words(), began.elapsed().as_secs_f32()));
+    Ok(())
+}
+
+fn credentials(registry: &ImageSourceRegistry) -> Option<DockerCredentials> {
+    let given = registry.credentials.as_ref()?;
+    Some(DockerCredentials {
+        username: Some(given.username.clone()),
+        password: given.password.as_ref().map(|password| password.expose().to_owned()),
+        serveraddress: registry.server_url.clone(),
+        ..DockerCredentials::default()
+    })
+}
+
+fn refused(registry: &ImageSourceRegistry, error: &Error) -> Refusal {
+    let mut words = super::refusal::words(error);
+    let password = registry.credentials.as_ref().and_then(|given| given.password.as_ref());
+    if let Some(password) = password.map(|password| password.expose()).filter(|password| !password.is_empty()) {
+        words = words.replace(password, "***");
+    }
+    let from = match &registry.server_url {
+        Some(server) => format!(" from {server}"),
+        None => String::new(),
+    };
+    let reason = Reason::of(&words).unwrap_or(Reason::PullFailed);
+    Refusal { reason, info: format!("The image {} cannot be had{from}: {words}", registry.image) }
+}
+
+fn read(found: &ImageInspect) -> Image {
+    let variables = found.config.iter().flat_map(|config| config.env.iter().flatten());
+    let variables = variables.filter_map(|line| line.split_once('='));
+    let digest = found.repo_digests.iter().flatten().find_map(|digest| digest.split_once('@'));
+    Image {
+        digest: digest.map_or_else(|| found.id.clone().unwrap_or_default(), |(_, digest)| digest.to_owned()),
+        variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+    }
+}
+
+/// How far a pull is, from the engine's many words.
+#[derive(Debug, Default)]
+struct Progress {
+    layers: BTreeMap<String, Layer>,
+}
+
+#[derive(Debug, Default)]
+struct Layer {
+    done: bool,
+    downloaded: u64,
+    size: u64,
+}
+
+impl Progress {
+    fn on(&mut self, news: &CreateImageInfo) {
+        let (Some(id), Some(status)) = (&news.id, news.status.as_deref()) else { return };
+        // The first line has the tag where others have a layer, and the last ones have nothing.
+        if id.is_empty() || status.starts_with("Pulling from") {
+            return;
+        }
+        let layer = self.layers.entry(id.clone()).or_default();
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let told = news.progress_detail.as_ref();
+        match status {
+            "Downloading" => {
+                let current = told.and_then(|detail| number(detail.current)).unwrap_or(layer.downloaded);
+                layer.downloaded = current;
+                layer.size = told.and_then(|detail| number(detail.total)).unwrap_or(layer.size).max(current);
+            }
+            "Verifying Checksum" | "Download complete" | "Extracting" => layer.downloaded = layer.size,
+            "Pull complete" | "Already exists" => {
+                layer.downloaded = layer.size;
+                layer.done = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn words(&self) -> String {
+        let done = self.layers.values().filter(|layer| layer.done).count();
+        let sum = |of: fn(&Layer) -> u64| self.layers.values().map(of).sum::<u64>() as f64 / 1e6;
+        let (downloaded, size) = (sum(|layer| layer.downloaded), sum(|layer| layer.size));
+        let layers = if self.layers.len() == 1 { "layer" } else { "layers" };
+        format!("{done} of {} {layers}, {downloaded:.1} of {size:.1} MB", self.layers.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::ProgressDetail;
+    use corro_model::Secret;
+    use corro_model::batchai::RegistryCredentials;
+
+    use super::*;
+
+    #[test]
+    fn many_words_become_one_line() {
+        let mut progress = Progress::default();
+        let mut on = |id: &str, status: &str, detail: Option<(i64, i64)>| {
+            progress.on(&CreateImageInfo {
+                id: Some(id.into()),
+                status: Some(status.into()),
+                progress_detail: detail
+                    .map(|(current, total)| ProgressDetail { current: Some(current), total: Some(total) }),
+                error_detail: None,
+            });
+            progress.words()
+        };
+        on("1.8.0", "Pulling from tensorflow/tensorflow", None);
+        on("a", "Pulling fs layer", None);
+        on("b", "Already exists", None);
+        assert_eq!(on("a", "Downloading", Some((500_000, 2_000_000))), "1 of 2 layers, 0.5 of 2.0 MB");
+        assert_eq!(on("a", "Download complete", None), "1 of 2 layers, 2.0 of 2.0 MB");
+        // Its progress is that of the disk.
+        assert_eq!(on("a", "Extracting", Some((1, 2_000_000))), "1 of 2 layers, 2.0 of 2.0 MB");
+        assert_eq!(on("a", "Pull complete", None), "2 of 2 layers, 2.0 of 2.0 MB");
+        assert_eq!(on("", "Digest: sha256:ff", None), "2 of 2 layers, 2.0 of 2.0 MB");
+    }
+
+    #[test]
+    fn a_password_is_not_repeated() {
+        let given = RegistryCredentials {
+            username: "me".into(),
+            password: Some(Secret::new("canary")),
+            password_secret_reference: None,
+        };
+        let registry = ImageSourceRegistry {
+            server_url: Some("demo.azurecr.io".into()),
+            image: "demo.azurecr.io/i".into(),
+            credentials: Some(given),
+        };
+        let error = Error::DockerStreamError { error: "unauthorized: me:canary".into() };
+        let refusal = refused(&registry, &error);
+        assert_eq!(
+            refusal.info,
+            "The image demo.azurecr.io/i cannot be had from demo.azurecr.io: unauthorized: me:***"
+        );
+        assert_eq!(refusal.reason, Reason::PullFailed);
+        let sent = credentials(&registry).expect("some");
+        assert_eq!(
+            (sent.password.as_deref(), sent.serveraddress.as_deref()),
+            (Some("canary"), Some("demo.azurecr.io"))
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! The container of a job on this node, through the Docker API: one for the whole attempt, in which job preparation and ranks run. Entered
+//! by `task` (`enter`, `Container::end`) and `prepare` (`Entry`). Where no engine answers, such a job fails and says so.
+//!
+//! The container lives for as long as its input is open, and the agent alone holds that: whatever happens to the agent, the
+//! engine ends the container and removes it. What an engine or a moment without such luck leaves is found by its label.
+//!
+//! Reading order: `engine`, `image`, `plan` (pure), this file, `life`, `relay` (a process inside), `oom`, `sweep`, `refusal` (words).
+
+pub mod engine;
+mod image;
+mod life;
+mod machine;
+mod oom;
+mod plan;
+mod refusal;
+pub mod relay;
+pub mod sweep;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use corro_model::node::TaskOrder;
+
+pub use self::life::Container;
+use self::life::short;
+use self::refusal::{Reason, Refusal};
+use self::relay::Entry;
+use crate::directories::Layout;
+use crate::prepare::{Ground, secrets_of};
+use crate::task::{Cut, Task, stop_asked};
+use crate::{failure, variables};
+
+/// Root's, whose the job's processes are.
+const HOME: &str = "/root";
+
+/// Does this order's job run in a container?
+pub fn is_wanted(order: &TaskOrder) -> bool {
+    order.container.is_some() && !order.containers_on_host
+}
+
+/// Starts the job's container, if it has one, and lets the ground lead into it.
+pub async fn enter(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
+    let Some(settings) = task.order.container.clone() else { return Ok(()) };
+    let image = &settings.image_source_registry.image;
+    if task.order.containers_on_host {
+        task.log.line(format_args!("Running on the host without the container image {image}, as the operator allowed"));
+        return Ok(());
+    }
+    let mut control = task.control.clone();
+    let started = tokio::select! {
+        started = start(task, ground) => started.map_err(Some),
+        _ = stop_asked(&mut control, None) => Err(None),
+    };
+    let refusal = match started {
+        Ok(container) => {
+            task.container = Some(container);
+            return Ok(());
+        }
+        Err(refusal) => refusal,
+    };
+    // One that was made and not started would stay.
+    if let Err(error) = sweep::sweep(&task.context.node, &task.context.config.engine_sockets).await {
+        tracing::warn!(error, "a container that was not started could not be removed");
+    }
+    let Some(refusal) = refusal else { return Err(Cut::Stopped) };
+    task.log.line(format_args!("Could not start a container from image {image}: {}", refusal.info));
+    Err(failure::container(image, &task.context.node, refusal.reason.name(), &refusal.info).into())
+}
+
+async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
+    let (order, log, context) = (&task.order, &task.log, &task.context);
+    let Some(settings) = &order.container else { unreachable!("only jobs with a container come here") };
+    let engine = engine::find(&context.config.engine_sockets).await?;
+    log.line(format_args!("Using {} at {}", engine.name, engine.socket.display()));
+    let image = image::ensure(&engine, &settings.image_source_registry, log).await?;
+    let name = &settings.image_source_registry.image;
+    log.line(format_args!("Image {name} is {}", image.digest));
+    let machine = machine::look(&engine).await;
+    let layout = &ground.directories.layout;
+    let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
+    let places = plan::places(layout, &wheels, order, &task.cluster_volumes);
+    let body = plan::body(&context.node, order, &places, &machine);
+    let started = life::create_and_start(&engine, body, order, &machine).await;
+    let mut container = started.map_err(|error| Refusal::of_start(&error))?;
+    log.line(format_args!("Started container {}: {}", short(&container.id), plan::words(order, &machine)));
+    ground.environment = inside(ground, order, image.variables).map_err(|error| unwritable(&error))?;
+    // Some of them may be made from variables of the image.
+    ground.confinement.secrets = secrets_of(order, Some(&ground.environment));
+    log.redact(ground.confinement.secrets.clone());
+    if machine.engine_has_more_rights {
+        let job = [layout.job_temp.clone(), order.shared_temp.clone()].into_iter();
+        let theirs = job.chain(ground.environment.output_directories.iter().cloned());
+        container.to_give_back = theirs.filter(|path| path.exists()).collect();
+    }
+    ground.container = Some(Entry {
+        socket: engine.socket.to_string_lossy().into_owned(),
+        version: engine.version(),
+        container: container.id.clone(),
+    });
+    Ok(container)
+}
+
+/// The job's variables on top of the image's, which stand in the place of this machine's. The logs stay where they are.
+fn inside(ground: &Ground, order: &TaskOrder, image: BTreeMap<String, String>) -> io::Result<variables::Environment> {
+    let home = image.get("HOME").filter(|home| home.starts_with('/')).map_or(HOME, String::as_str);
+    let layout = Layout { home: home.into(), ..ground.directories.layout.clone() };
+    let of_service = layout.home.join(".bashrc").to_string_lossy().into_owned();
+    let mut environment = variables::compose(image, &layout, order);
+    environment.log_directory = ground.environment.log_directory.clone();
+    let logs = environment.log_directory.to_string_lossy().into_owned();
+    environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);
+    if environment.variables.get("BASH_ENV") == Some(&of_service) {
+        let script = layout.job_temp.join(BASH_ENV);
+        std::fs::write(&script, BASH_ENV_TEXT)?;
+        environment.variables.insert("BASH_ENV".to_owned(), script.to_string_lossy().into_owned());
+    }
+    Ok(environment)
+}
+
+fn unwritable(error: &io::Error) -> Refusal {
+    let info = format!("The node's directory cannot be written to: {error}");
+    Refusal { reason: Reason::of(&info).unwrap_or(Reason::StartFailed), info }
+}
+
+const BASH_ENV: &str = ".bashenv";
+/// What preparations add to root's start-up file counts, though images let shells that nobody types into skip it.
+const BASH_ENV_TEXT: &str = "\
+if [ -r ~/.bashrc ]; then
+    corro_bash_env=$BASH_ENV; unset BASH_ENV; PS1=${PS1-$ }
+    . ~/.bashrc
+    unset PS1; export BASH_ENV=$corro_bash_env; unset corro_bash_env
+fi
+";
