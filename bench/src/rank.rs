@@ -57,6 +57,11 @@ impl Ear {
         [exe.display().to_string(), WORD.to_owned(), self.port.to_string(), sample.to_owned()]
     }
 
+    /// The same from a shell, where there is nothing but bash.
+    pub fn shell_line(&self, sample: &str) -> String {
+        format!("printf %s \"{sample}/$HOROVOD_RANK\" > /dev/tcp/127.0.0.1/{}", self.port)
+    }
+
     /// When the first and the last of `count` ranks of this sample were heard. One of another sample, or one that was
     /// heard before, has been started twice: that is a fault and no measurement.
     pub fn wait(&self, sample: &str, count: usize) -> Result<(Instant, Instant)> {

@@ -112,11 +112,17 @@ impl Site {
         self.path().join("data")
     }
 
+    /// Where the site's nodes look for a container engine; nobody listens there unless a benchmark sees to it.
+    pub fn engine_socket(&self) -> PathBuf {
+        self.path().join("engine.sock")
+    }
+
     /// `corro`, at home here: the user's own configuration is neither read nor written.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.corro);
         command.current_dir(self.path()).env("HOME", self.path().join("home")).stdin(Stdio::null());
         command.env("CORRO_CONFIG_DIR", self.path().join("config")).env_remove("CORRO_SERVER");
+        command.env("DOCKER_HOST", format!("unix://{}", self.engine_socket().display()));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AZURE_")) {
             command.env_remove(name);
         }

@@ -3,6 +3,7 @@
 mod agents;
 mod allreduce;
 mod binary;
+mod containers;
 mod files;
 mod idle;
 mod jobs;
@@ -63,6 +64,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "agents", promise: agents::PROMISE, run: Plain(agents::run) },
     Benchmark { name: "allreduce", promise: allreduce::PROMISE, run: Options(allreduce::run) },
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
+    Benchmark { name: "containers", promise: containers::PROMISE, run: Plain(containers::run) },
     Benchmark { name: "files", promise: files::PROMISE, run: Plain(files::run) },
     Benchmark { name: "idle", promise: idle::PROMISE, run: Plain(idle::run) },
     Benchmark { name: "jobs", promise: jobs::PROMISE, run: Plain(jobs::run) },

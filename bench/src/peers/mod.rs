@@ -1,7 +1,8 @@
 //! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
 //! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer`,
-//! `keras` and `files`. A peer that cannot be set up says why; its figures are never guessed.
+//! `keras`, `files` and `containers`. A peer that cannot be set up says why; its figures are never guessed.
 
+pub mod docker;
 pub mod hyperqueue;
 pub mod mpi;
 pub mod nginx;

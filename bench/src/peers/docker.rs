@@ -1,0 +1,75 @@
+//! Docker's daemon from Debian's package, in the foreground, with directories and a socket of this run, and an image of this machine's own
+//! bash. Only host networks are used, so it is told to leave the machine's own network alone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{Daemon, find, install, output_of};
+use crate::site::wait_for;
+
+pub const IMAGE: &str = "corro-bench:1";
+const PACKAGE: &str = "docker.io";
+const LOOK: Duration = Duration::from_millis(20);
+
+pub struct Docker {
+    #[allow(dead_code)] // Held.
+    daemon: Daemon,
+    pub version: String,
+    pub socket: PathBuf,
+    /// Goes after the daemon, which holds mounts in it.
+    directory: tempfile::TempDir,
+}
+
+impl Docker {
+    pub fn start() -> Result<Self> {
+        if find("dockerd").is_none() || find("docker").is_none() {
+            install(PACKAGE)?;
+        }
+        let directory = tempfile::Builder::new().prefix("corro-docker-").tempdir()?;
+        let at = |name: &str| directory.path().join(name);
+        let socket = at("sock");
+        let mut command = Command::new(find("dockerd").context("there is no dockerd after its installation")?);
+        command.arg("--data-root").arg(at("data")).arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
+        command.args(["--iptables=false", "--bridge=none", "-H"]).arg(format!("unix://{}", socket.display()));
+        let daemon = Daemon::start(&mut command)?;
+        let mut docker = Self { daemon, version: String::new(), socket, directory };
+        let ask = || Ok(output_of(docker.command().args(["version", "--format", "{{.Server.Version}}"])).ok());
+        docker.version = wait_for("dockerd", LOOK, ask)?.trim().to_owned();
+        docker.make_image()?;
+        Ok(docker)
+    }
+
+    pub fn command(&self) -> Command {
+        let mut docker = Command::new("docker");
+        docker.arg("-H").arg(format!("unix://{}", self.socket.display()));
+        docker
+    }
+
+    fn make_image(&self) -> Result<()> {
+        let directory = self.directory.path();
+        let root = directory.join("root");
+        fs::create_dir_all(root.join("bin"))?;
+        let bash = find("bash").context("there is no bash")?;
+        copy(&bash, &root.join("bin/bash"))?;
+        std::os::unix::fs::symlink("bash", root.join("bin/sh"))?;
+        let needs = output_of(Command::new("ldd").arg(&bash))?;
+        for library in needs.split_whitespace().filter(|word| word.starts_with('/')) {
+            copy(Path::new(library), &root.join(library.trim_start_matches('/')))?;
+        }
+        let tar = directory.join("image.tar");
+        output_of(Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&tar).arg("."))?;
+        output_of(self.command().args(["import", "--change", "ENV PATH=/bin"]).arg(&tar).arg(IMAGE))?;
+        Ok(())
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("it lies in a directory")?)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o755))?)
+}
