@@ -85,6 +85,35 @@ fn count_files(under: &Path, name: &str) -> usize {
     nodes.filter(|node| node.path().join(name).exists()).count()
 }
 
+/// What the nodes of this site have outside of their own directories: names of places for temporary files.
+fn places_outside(site: &Site) -> Vec<String> {
+    let own_tmp = std::env::temp_dir().join(format!("corro-{}", rustix::process::geteuid().as_raw()));
+    let data = site.data().canonicalize().expect("a path");
+    let of_this_site = |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|node| node.starts_with(&data));
+    let links = fs::read_dir(own_tmp).into_iter().flatten().flatten().filter(of_this_site);
+    links.filter_map(|link| Some(link.file_name().to_str()?.trim_end_matches(".node").to_owned())).collect()
+}
+
+fn control_groups(name: &str) -> usize {
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", &format!("corro-{name}")]).output();
+    String::from_utf8_lossy(&found.expect("find is everywhere").stdout).lines().count()
+}
+
+#[test]
+fn a_killed_agent_leaves_nothing_outside_of_its_directory() {
+    let site = Site::start();
+    site.prepare(1);
+    site.submit_custom("j", 1, "echo here >$TMPDIR/file; echo ready; exec sleep 600");
+    wait_for("the job to run", || site.log("j", "stdout.txt") == "ready\n");
+    let places = places_outside(&site);
+    assert_eq!(places.len(), 1, "{places:?}");
+    let (_, agent) = site.agents()[0].clone();
+    harness::signal(agent, rustix::process::Signal::KILL);
+    wait_for("everything of the dead node to go", || {
+        !places_outside(&site).contains(&places[0]) && control_groups(&places[0]) == 0
+    });
+}
+
 #[test]
 fn the_operator_says_how_far_jobs_are_kept_apart() {
     for (mode, says) in

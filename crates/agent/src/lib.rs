@@ -179,6 +179,10 @@ async fn take_over(
         if !killed.is_empty() {
             tracing::warn!(?killed, "processes of an earlier agent were still there and have been killed");
         }
+        match scratch::sweep() {
+            Ok(left) => left.iter().for_each(|node| drop(limits::remove_named(node))),
+            Err(error) => tracing::warn!(%error, "temporary files of nodes that are gone could not be removed"),
+        }
         let directories = directories::Directories::open(&root)?;
         if let Err(error) = directories.clean() {
             tracing::warn!(%error, "not everything that an earlier agent left could be removed");

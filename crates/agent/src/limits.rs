@@ -40,7 +40,7 @@ impl Group {
     /// Makes the group of the node whose directory is `root`, or finds the one that an earlier agent left.
     pub fn make(root: &Path) -> Result<Group, String> {
         let Place { directory, version } = found()?;
-        let path = directory.join(name(root));
+        let path = directory.join(group_name(&scratch::name(root)));
         match fs::create_dir(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(format!("no control group can be made in {}: {error}", directory.display()));
@@ -99,13 +99,7 @@ impl Group {
 
     /// Blocks until what was in it has ended. One that cannot be removed now is found by the node's next agent.
     pub fn remove(&self) -> io::Result<()> {
-        for _ in 0..REMOVED_WITHIN {
-            match fs::remove_dir(&self.path) {
-                Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
-                other => return unless_missing(other),
-            }
-        }
-        Err(ErrorKind::ResourceBusy.into())
+        remove_empty(&self.path)
     }
 
     fn kills(&self) -> u64 {
@@ -126,10 +120,15 @@ impl Group {
     }
 }
 
-/// Removes the group of a node whose agent is dead; none is none.
+/// Removes the group of a node whose agent is dead; none is none. Blocks as [`Group::remove`] does.
 pub fn remove(root: &Path) -> io::Result<()> {
+    remove_named(&scratch::name(root))
+}
+
+/// The same for a node of which only its short name is known.
+pub fn remove_named(node: &str) -> io::Result<()> {
     match found() {
-        Ok(place) => unless_missing(fs::remove_dir(place.directory.join(name(root)))),
+        Ok(place) => remove_empty(&place.directory.join(group_name(node))),
         Err(_) => Ok(()),
     }
 }
@@ -151,19 +150,24 @@ fn found() -> Result<Place, String> {
     }
 }
 
-fn name(root: &Path) -> String {
-    format!("corro-{}", scratch::name(root))
+fn group_name(node: &str) -> String {
+    format!("corro-{node}")
 }
 
 fn gib(bytes: u64) -> f64 {
     (bytes as f64 / f64::from(1 << 30) * 10.0).round() / 10.0
 }
 
-fn unless_missing(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
+/// Waits for the last of its processes, which is on its way out.
+fn remove_empty(group: &Path) -> io::Result<()> {
+    for _ in 0..REMOVED_WITHIN {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => return other,
+        }
     }
+    Err(ErrorKind::ResourceBusy.into())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fstat, mkdir, open};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdir, open, statat, symlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -39,7 +39,12 @@ fn make(root: &Path) -> io::Result<PathBuf> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno.into()),
     }
-    let directory = tree::make_beneath(&house()?, &name(root))?;
+    let house = house()?;
+    match symlinkat(root, &house, owner(&name(root)).as_str()) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let directory = tree::make_beneath(&house, &name(root))?;
     tree::empty(&directory)?;
     Ok(path(root))
 }
@@ -58,7 +63,7 @@ pub fn empty(root: &Path) -> io::Result<()> {
 pub fn remove(root: &Path) -> io::Result<()> {
     match house() {
         Ok(house) => {
-            tree::remove(&house, &name(root))?;
+            leave(&house, &name(root))?;
             // Who is not the last leaves it.
             let _ = std::fs::remove_dir(all());
             Ok(())
@@ -67,6 +72,36 @@ pub fn remove(root: &Path) -> io::Result<()> {
         Err(error) => Err(error),
     }
 }
+
+/// Removes what was left by nodes whose own directory is gone; gives their names.
+pub fn sweep() -> io::Result<Vec<String>> {
+    let house = match house() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        house => house?,
+    };
+    let mut left = Vec::new();
+    for file in tree::names(&house)? {
+        let Some(name) = file.to_str().ok().and_then(|file| file.strip_suffix(OWNER)) else { continue };
+        if statat(&house, &*file, AtFlags::empty()).is_err_and(|errno| errno == Errno::NOENT) {
+            leave(&house, name)?;
+            left.push(name.to_owned());
+        }
+    }
+    Ok(left)
+}
+
+/// The link goes last: by it the rest is found.
+fn leave(house: &OwnedFd, name: &str) -> io::Result<()> {
+    tree::remove(house, name)?;
+    tree::remove(house, &owner(name))
+}
+
+/// A link to the node's own directory.
+fn owner(name: &str) -> String {
+    format!("{name}{OWNER}")
+}
+
+const OWNER: &str = ".node";
 
 /// In a place where everybody may make directories, only one that is ours alone will do.
 fn house() -> io::Result<OwnedFd> {
@@ -105,6 +140,13 @@ mod tests {
         remove(root.path()).expect("it goes");
         empty(root.path()).expect("none is empty");
         remove(root.path()).expect("twice is no error");
+        assert!(!made.exists());
+        // One whose node was removed by somebody else is found.
+        fresh(root.path()).expect("it can be made");
+        assert!(!sweep().expect("swept").contains(&name(root.path())));
+        root.close().expect("removed");
+        // By us or, on a busy machine, by an agent that has just started.
+        sweep().expect("swept");
         assert!(!made.exists());
     }
 }
