@@ -81,7 +81,10 @@ fn check_key(app: &App, account: &str, key: Option<&Secret>) -> Result<(), Strin
         ));
     }
     match key {
-        None => Err(format!("no account key was given for '{account}': give it in the mount's credentials")),
+        None => Err(format!(
+            "no account key was given for '{account}': give accountKey in the mount's credentials (keys in key vaults \
+             cannot be fetched)"
+        )),
         Some(key) if !app.is_account_key(account, key) => {
             Err(format!("the account key given for '{account}' is not one of its keys"))
         }
