@@ -5,6 +5,7 @@ mod allreduce;
 mod binary;
 mod containers;
 mod files;
+mod fuse;
 mod idle;
 mod jobs;
 mod keras;
@@ -66,6 +67,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
     Benchmark { name: "containers", promise: containers::PROMISE, run: Plain(containers::run) },
     Benchmark { name: "files", promise: files::PROMISE, run: Plain(files::run) },
+    Benchmark { name: "fuse", promise: fuse::PROMISE, run: Plain(fuse::run) },
     Benchmark { name: "idle", promise: idle::PROMISE, run: Plain(idle::run) },
     Benchmark { name: "jobs", promise: jobs::PROMISE, run: Plain(jobs::run) },
     Benchmark { name: "keras", promise: keras::PROMISE, run: Options(keras::run) },

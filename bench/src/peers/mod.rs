@@ -1,12 +1,13 @@
 //! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
 //! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer`,
-//! `keras`, `files` and `containers`. A peer that cannot be set up says why; its figures are never guessed.
+//! `keras`, `files`, `containers` and `fuse`. A peer that cannot be set up says why; its figures are never guessed.
 
 pub mod docker;
 pub mod hyperqueue;
 pub mod mpi;
 pub mod nginx;
 pub mod slurm;
+pub mod sshfs;
 pub mod tensorflow;
 pub mod torch;
 pub mod upstream;

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, doctor, files, group, job_why, login, run, server, storage, train, tutorial,
-    up, upkeep,
+    ad, agent, batchai, cloud, completion, doctor, files, group, job_why, login, mount, run, server, storage, train,
+    tutorial, up, upkeep,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -43,6 +43,10 @@ pub enum TopCommand {
     Server(server::ServerArgs),
     /// Serve Azure Files from a directory, and nothing else
     Files(files::FilesArgs),
+    /// Show a share as a directory of this machine
+    Mount(Box<mount::MountArgs>),
+    /// Take a mounted share away again
+    Unmount(mount::UnmountArgs),
     /// Serve this machine, or a part of it, as a node of a cluster
     Agent(agent::AgentArgs),
     /// Run a command as several ranks on this machine, without a server
@@ -68,7 +72,21 @@ const SECTIONS: [(&str, &[&str]); 2] = [
     ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account", "cloud"]),
     (
         "Running Corro",
-        &["up", "server", "files", "agent", "run", "train", "job", "admin", "tutorial", "doctor", "completion"],
+        &[
+            "up",
+            "server",
+            "files",
+            "mount",
+            "unmount",
+            "agent",
+            "run",
+            "train",
+            "job",
+            "admin",
+            "tutorial",
+            "doctor",
+            "completion",
+        ],
     ),
 ];
 

@@ -36,6 +36,11 @@ fn main() -> ExitCode {
         // A job's process in its container; it needs nothing of the below.
         return corro_agent::container::relay::run(&arguments[2..]);
     }
+    if let Some(code) =
+        arguments.get(1).and_then(|word| commands::mount::hidden(word, arguments.get(2).map(|w| w.as_os_str())))
+    {
+        return ExitCode::from(code);
+    }
     let (cli, path) = args::parse(arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -70,6 +75,8 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(args).await.map(done),
         TopCommand::Files(args) => commands::files::run(args).await.map(done),
+        TopCommand::Mount(args) => commands::mount::mount(*args).await.map(done),
+        TopCommand::Unmount(args) => commands::mount::unmount(args).map(done),
         TopCommand::Agent(args) => Ok(commands::agent::run(args).await.map(done)?),
         TopCommand::Admin(args) => commands::upkeep::run(args).await.map(done),
         TopCommand::Train(args) => commands::train::run(args).map(done),

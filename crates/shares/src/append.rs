@@ -1,11 +1,11 @@
 //! Appending, for logs that several processes write whole lines to. The kernel puts each block at
 //! the end of the file as it is at that moment; nothing here reads the length first.
 
-use std::fs::File;
+use std::{fs::File, io::IoSlice};
 
 use rustix::{
-    fs::OFlags,
-    io::{Errno, write},
+    fs::{OFlags, ftruncate, tell},
+    io::{Errno, write, writev},
 };
 
 use crate::{Share, ShareError, SharePath, beneath};
@@ -44,6 +44,28 @@ impl Appender {
             }
         }
         Ok(())
+    }
+
+    /// Appends from several buffers with one call, as one block; where it begins.
+    pub fn append_at_end(&self, buffers: &[IoSlice<'_>]) -> Result<u64, ShareError> {
+        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let fail = |errno| ShareError::at("append to", &self.path, errno);
+        let written = loop {
+            match writev(&self.file, buffers) {
+                Err(Errno::INTR) => {}
+                written => break written.map_err(fail)?,
+            }
+        };
+        let end = tell(&self.file).map_err(fail)?;
+        if written < wanted {
+            // The disk is full: half a block is worse than none, unless another one follows it already.
+            let start = end - written as u64;
+            if self.file.metadata().is_ok_and(|metadata| metadata.len() == end) {
+                let _ = ftruncate(&self.file, start);
+            }
+            return Err(fail(Errno::NOSPC));
+        }
+        Ok(end - written as u64)
     }
 
     /// Returns when all that was appended is on the disk.

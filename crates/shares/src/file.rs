@@ -1,14 +1,14 @@
 //! Files of a share: content by offset. Writers go through here; readers take the open handle
 //! from [`Share::open_file`] and read it by offset, so a reader never holds up a writer.
 
-use std::{fs::File, io::IoSlice};
+use std::{fs::File, io::IoSlice, time::SystemTime};
 
 use rustix::{
-    fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, fallocate, ftruncate, seek, unlinkat},
+    fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, ftruncate, seek, unlinkat},
     io::{Errno, pwritev},
 };
 
-use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
 
 /// More holes than this and the rest of the file counts as data: a listing of ranges may say too
 /// much, and must not grow without bound.
@@ -66,6 +66,49 @@ impl Share {
         check_within(path, offset, len, stat.len)?;
         write_all_at(&file, offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
         Stat::of_handle(&file, path)
+    }
+
+    /// As [`Share::write_range_vectored`], and a file that is too short grows.
+    pub fn write_growing(
+        &self,
+        path: &SharePath,
+        offset: u64,
+        buffers: &mut [IoSlice<'_>],
+    ) -> Result<Stat, ShareError> {
+        let (file, _) = beneath::open_file(&self.root, path, OFlags::WRONLY)?;
+        write_all_at(&file, offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
+        Stat::of_handle(&file, path)
+    }
+
+    /// Returns when the content of a file, or the names in a directory, are on the disk.
+    pub fn sync(&self, path: &SharePath) -> Result<Stat, ShareError> {
+        let (thing, stat) = self.open_to_settle(path)?;
+        thing.sync_all().map_err(|source| ShareError::Io { attempt: "flush", path: path.clone(), source })?;
+        if let (Kind::File, Some((parent, _))) = (stat.kind, path.split()) {
+            // A file whose name is lost is lost too.
+            let _ = beneath::open_dir(&self.root, &parent).and_then(|parent| {
+                parent.sync_all().map_err(|source| ShareError::Io { attempt: "flush", path: path.clone(), source })
+            });
+        }
+        Ok(stat)
+    }
+
+    /// Sets the time of the last modification.
+    pub fn set_modified(&self, path: &SharePath, modified: SystemTime) -> Result<Stat, ShareError> {
+        let (thing, _) = self.open_to_settle(path)?;
+        thing.set_modified(modified).map_err(|source| ShareError::Io {
+            attempt: "set the time of",
+            path: path.clone(),
+            source,
+        })?;
+        Stat::of_handle(&thing, path)
+    }
+
+    fn open_to_settle(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
+        let thing = beneath::open(&self.root, path, OFlags::RDONLY, Mode::empty())
+            .map_err(|errno| ShareError::at("open", path, errno))?;
+        let stat = Stat::of_handle(&thing, path)?;
+        Ok((thing, stat))
     }
 
     /// Sets bytes within the file's length to zero and gives their space back.

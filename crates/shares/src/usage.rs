@@ -31,6 +31,25 @@ impl Share {
         Ok(bytes)
     }
 
+    /// As [`Share::usage`], but what was measured or counted lately will do.
+    pub fn usage_lately(&self) -> Result<u64, ShareError> {
+        let root = self.root.metadata().map_err(|source| ShareError::Io {
+            attempt: "measure",
+            path: SharePath::ROOT,
+            source,
+        })?;
+        let key = (root.dev(), root.ino());
+        let known = self.common.measured.0.lock().ok().and_then(|measured| measured.get(&key).copied());
+        if let Some((_, used)) = known.filter(|(at, _)| at.elapsed() < FRESH) {
+            return Ok(used);
+        }
+        let used = self.usage()?;
+        if let Ok(mut measured) = self.common.measured.0.lock() {
+            measured.insert(key, (Instant::now(), used));
+        }
+        Ok(used)
+    }
+
     /// Refuses what would make the share larger than `quota` bytes, and counts what it lets pass.
     pub fn reserve(&self, path: &SharePath, more: u64, quota: u64) -> Result<(), ShareError> {
         if more == 0 {

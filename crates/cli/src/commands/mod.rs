@@ -26,6 +26,7 @@ mod job_stream;
 mod job_wait;
 pub mod job_why;
 pub mod login;
+pub mod mount;
 mod mounts;
 mod names;
 mod node;

@@ -61,7 +61,24 @@ pub async fn open_named(session: &Session, account: &str, key: Option<String>) -
     open_given(session, given, None).await
 }
 
+/// Where an account is, and what opens it.
+pub struct Found {
+    pub endpoint: String,
+    pub account: String,
+    pub credential: Credential,
+}
+
+/// The same without opening it, for whoever hands it to another process.
+pub async fn find(session: &Session, args: &AccountArgs) -> Result<Found, Failure> {
+    find_given(session, collect(args, |option| setting("storage", option))?).await
+}
+
 async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Result<FileService, Failure> {
+    let Found { endpoint, account, credential } = find_given(session, given).await?;
+    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust()?)?.with_timeout(timeout))
+}
+
+async fn find_given(session: &Session, given: Given) -> Result<Found, Failure> {
     let account = given.account.ok_or_else(missing_account)?;
     let credential = match (given.sas, given.key) {
         (Some(sas), _) => Credential::Sas(Secret::new(sas)),
@@ -78,7 +95,7 @@ async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Re
         (None, Some(server)) => format!("{}/{account}", server.trim_end_matches('/')),
         (None, None) => format!("{}/{account}", session.client()?.server()),
     };
-    Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust()?)?.with_timeout(timeout))
+    Ok(Found { endpoint, account, credential })
 }
 
 /// Says the rule for names of shares, as making one does, where the service would only say that it is broken.

@@ -2,11 +2,12 @@
 //! Every request is signed with the account's key or carries a shared access signature; neither is ever shown.
 //!
 //! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download` and its
-//! `draft`, `settings` (what is said about things) and `properties` (what is told), `links`.
+//! `draft`, `settings` (what is said about things) and `properties` (what is told), `links`; `mounted` is what mounts use.
 
 mod download;
 mod draft;
 mod links;
+mod mounted;
 mod properties;
 mod refusal;
 mod settings;
@@ -29,6 +30,7 @@ use refusal::{About, explained};
 
 pub use download::{Download, DownloadRange};
 pub use draft::Destination;
+pub use mounted::{Appending, Brief, BriefPage, Kind, Room, State};
 pub use properties::{Copy, FileProperties, Properties, ShareProperties};
 pub use settings::{ContentSettings, FileSettings, Metadata};
 pub use tree::{Entry, Share, ShareFilter};

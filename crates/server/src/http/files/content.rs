@@ -11,7 +11,7 @@ use super::{
     directories::parent_id,
     guard::Guard,
     lease::Lease,
-    leases, permissions,
+    leases, mounted, permissions,
     refusal::Refusal,
     reply::{self, name},
     shares::reserve,
@@ -33,7 +33,8 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
     let mut properties = about::of(call)?;
     let mut smb = Smb::of(call, Kind::File)?;
     let guard = Guard::of(call, (context.service.now)())?;
-    let may_replace = context.may_replace;
+    let exclusive = mounted::is_exclusive(call)?;
+    let may_replace = context.may_replace && !exclusive;
     let described = context
         .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
@@ -45,7 +46,7 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
                 smb.describe_new(&mut properties, stat);
                 properties.clone()
             });
-            let stat = made.map_err(|error| replaced(error, may_replace))?;
+            let stat = made.map_err(|error| replaced(error, may_replace || exclusive))?;
             Ok(Described { stat, properties, parent: parent_id(&share, &place.path) })
         })
         .await?;

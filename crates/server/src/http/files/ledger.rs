@@ -83,12 +83,13 @@ pub(super) fn telling(operation: Operation, of_snapshot: bool) -> Option<Telling
         O::DeleteDirectory => Telling::Counted("directoriesDeleted"),
         O::CreateFile => Telling::Counted("filesCreated"),
         O::CopyFile => Telling::Counted("filesCopied"),
-        O::SetFile | O::LeaseFile | O::RenameFile => Telling::Counted("filesChanged"),
-        O::WriteRange | O::WriteRangeFromUrl => Telling::Counted("rangesWritten"),
+        O::SetFile | O::LeaseFile | O::RenameFile | O::SetModified => Telling::Counted("filesChanged"),
+        O::WriteRange | O::WriteRangeFromUrl | O::Append => Telling::Counted("rangesWritten"),
         O::DeleteFile => Telling::Counted("filesDeleted"),
         O::ListShares | O::ShareProperties | O::ShareStats | O::ListContainers | O::ContainerProperties => return None,
         O::DirectoryProperties | O::ListDirectory | O::FileProperties | O::ListRanges | O::ReadFile => return None,
         O::AbortCopy | O::UndeleteShare | O::ShareAcl | O::ServiceProperties => return None,
+        O::About | O::ListBriefly | O::Room | O::Sync => return None,
         O::Permission | O::CreatePermission | O::ListHandles | O::CloseHandles => return None,
     })
 }

@@ -10,7 +10,7 @@
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
 //! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `directories`,
 //! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download`, `leases`, `permissions`,
-//! `handles`; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
+//! `handles`; `mounted` has what mounts on other machines need beyond the service; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
 //! write what is kept beside content; `refusal` and `reply` write every answer.
 
 mod about;
@@ -30,6 +30,7 @@ mod handles;
 mod lease;
 mod leases;
 mod ledger;
+mod mounted;
 mod operation;
 mod permissions;
 mod policies;
@@ -106,6 +107,7 @@ struct Inner {
     now: fn() -> i64,
     uploads: Rooms,
     copies: Copies,
+    appended: mounted::Appended,
     /// Nothing is told without one.
     ledger: Option<Arc<dyn Ledger>>,
     sums: Sums,
@@ -115,8 +117,8 @@ impl FileService {
     /// `now` gives unix seconds.
     pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, limits: Arc<Limits>, now: fn() -> i64) -> Self {
         let uploads = Rooms::default();
-        let (copies, sums) = (Copies::default(), Sums::default());
-        FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies, ledger: None, sums }))
+        let (copies, sums, appended) = (Copies::default(), Sums::default(), mounted::Appended::default());
+        FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies, appended, ledger: None, sums }))
     }
 
     /// Tells `ledger` what is done from now on. Before the service is shared.
@@ -325,6 +327,12 @@ impl FileService {
             Operation::DeleteFile => content::delete(context).await,
             Operation::WriteRange => upload::write(context, body).await,
             Operation::WriteRangeFromUrl => from_url::write(context, access).await,
+            Operation::About => mounted::about(context).await,
+            Operation::ListBriefly => mounted::list(context).await,
+            Operation::Append => mounted::append(context, body).await,
+            Operation::SetModified => mounted::set_modified(context).await,
+            Operation::Sync => mounted::sync(context).await,
+            Operation::Room => mounted::room(context).await,
             Operation::ListHandles => handles::list(context).await,
             Operation::CloseHandles => handles::close(context).await,
             Operation::ReadFile => {

@@ -52,6 +52,13 @@ pub(super) enum Operation {
     ReadFile,
     ListHandles,
     CloseHandles,
+    /// This and the following are not the service's: mounts on other machines need them.
+    About,
+    ListBriefly,
+    Append,
+    SetModified,
+    Sync,
+    Room,
 }
 
 /// What a shared access signature needs for an operation: one of these permissions, for the right kind of thing.
@@ -159,6 +166,13 @@ impl Operation {
             (&PUT, Path, "", "rename") => O::RenameFile,
             (&DELETE, Path, "", "") => O::DeleteFile,
 
+            (&GET | &HEAD, ShareRoot | Path, "", "corro-about") => O::About,
+            (&GET, ShareRoot | Path, "", "corro-list") => O::ListBriefly,
+            (&GET | &HEAD, ShareRoot, "", "corro-room") => O::Room,
+            (&PUT, Path, "", "corro-append") => O::Append,
+            (&PUT, Path, "", "corro-modified") => O::SetModified,
+            (&PUT, ShareRoot | Path, "", "corro-sync") => O::Sync,
+
             (&GET | &HEAD | &PUT | &DELETE, ..) => return Err(Refusal::new("InvalidQueryParameterValue")),
             _ => return Err(Refusal::new("UnsupportedHttpVerb")),
         })
@@ -191,6 +205,9 @@ impl Operation {
             Self::LeaseFile | Self::RenameFile => Need::OnFile(&[P::Write]),
             Self::FileProperties | Self::ListRanges | Self::ReadFile => Need::OnFile(&[P::Read]),
             Self::DeleteFile => Need::OnFile(&[P::Delete]),
+            Self::About | Self::Room => Need::InShare(&[P::Read]),
+            Self::ListBriefly => Need::Listing(&[P::List]),
+            Self::Append | Self::SetModified | Self::Sync => Need::InShare(&[P::Write]),
         }
     }
 
@@ -217,6 +234,8 @@ impl Operation {
             Self::CreateDirectory | Self::SetDirectory | Self::RenameDirectory | Self::DeleteDirectory => false,
             Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
             Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
+            Self::About | Self::ListBriefly | Self::Room => true,
+            Self::Append | Self::SetModified | Self::Sync => false,
         }
     }
 }

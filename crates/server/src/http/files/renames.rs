@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use corro_model::storage::sas;
-use corro_shares::Kind;
+use corro_shares::{Kind, Properties};
 
 use super::{
     Context, about,
@@ -28,6 +28,8 @@ pub(super) async fn rename(context: Context<'_>, access: &Access, kind: Kind) ->
         return Err(Refusal::header(SOURCE).saying("A file or directory can only be renamed within its share."));
     }
     let replace = flag(call, "x-ms-file-rename-replace-if-exists")?;
+    // Ours: as a disk renames, which is no change of the thing.
+    let plain = flag(call, "x-corro-plain")?;
     let ignore_read_only = flag(call, "x-ms-file-rename-ignore-readonly")?;
     if replace && !access.may_replace() {
         return Err(Refusal::new("AuthorizationPermissionMismatch"));
@@ -48,6 +50,9 @@ pub(super) async fn rename(context: Context<'_>, access: &Access, kind: Kind) ->
                 of_target.check_write(&share, &place.path)?;
             }
             share.rename(&from.path, &place.path, kind, replace)?;
+            if plain {
+                return Ok((share.stat(&place.path)?, Properties::default(), 0));
+            }
             let stat = share.change_properties_at(&place.path, |kept, before, at| {
                 if !metadata.is_empty() {
                     about::replace_metadata(kept, &metadata);

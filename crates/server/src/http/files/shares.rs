@@ -250,10 +250,16 @@ pub(super) fn report(context: &Context<'_>, removed: Removed) {
 
 /// Refuses what would not fit into the quota of the share, if it was given one: `path` is to have `len` bytes.
 pub(super) fn reserve(share: &Share, path: &SharePath, len: u64) -> Result<(), ShareError> {
-    let (_, properties) = share.describe(&SharePath::ROOT)?;
-    let Some(quota) = properties.get(QUOTA).and_then(|text| text.parse::<u64>().ok()) else { return Ok(()) };
+    let Some(quota) = quota_in_bytes(share)? else { return Ok(()) };
     let old = share.stat(path).map_or(0, |stat| stat.len);
-    share.reserve(path, len.saturating_sub(old), quota.saturating_mul(1 << 30))
+    share.reserve(path, len.saturating_sub(old), quota)
+}
+
+/// In bytes, if the share was given one.
+pub(super) fn quota_in_bytes(share: &Share) -> Result<Option<u64>, ShareError> {
+    let (_, properties) = share.describe(&SharePath::ROOT)?;
+    let quota = properties.get(QUOTA).and_then(|text| text.parse::<u64>().ok());
+    Ok(quota.map(|quota| quota.saturating_mul(1 << 30)))
 }
 
 /// Metadata, quota and tier, as the request says them. What only NFS has is refused.

@@ -14,12 +14,12 @@ use futures_util::StreamExt;
 use md5::{Digest, Md5};
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Context, Place, call::Call, range, refusal::Refusal, reply, writing::Writing};
+use super::{Context, Place, call::Call, mounted, range, refusal::Refusal, reply, shares::reserve, writing::Writing};
 
 /// The service's limit for one range.
 pub(super) const MAX_RANGE: u64 = 4 << 20;
 /// The longest pause between two pieces of a body.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// How long a range waits until there is room for it.
 pub(super) const MAX_UPLOAD: Duration = Duration::from_secs(120);
 /// A body that trickles must not keep its room: after a while it has come at so many bytes a second at least.
@@ -63,8 +63,13 @@ pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, 
                     check_md5(pieces, md5).await?
                 }
             };
+            let grows = mounted::grows(context.call)?;
             let update = move |share: &Share, place: &Place| {
                 let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+                if grows {
+                    reserve(share, &place.path, offset.saturating_add(len))?;
+                    return Ok(share.write_growing(&place.path, offset, &mut slices)?);
+                }
                 Ok(share.write_range_vectored(&place.path, offset, &mut slices)?)
             };
             context.decide_on_disk(move |shares, place| writing.perform(&place.open(shares)?, place, update)).await
@@ -119,7 +124,7 @@ fn sent_md5(call: &Call) -> Result<Option<[u8; 16]>, Refusal> {
 }
 
 /// The body in the pieces it came in, without copying them; exactly `len` bytes, or a refusal.
-async fn collect(body: Body, len: u64, max_pause: Duration) -> Result<Vec<Bytes>, Refusal> {
+pub(super) async fn collect(body: Body, len: u64, max_pause: Duration) -> Result<Vec<Bytes>, Refusal> {
     let mut stream = body.into_data_stream();
     let mut pieces: Vec<Bytes> = Vec::new();
     let mut crumbs: Option<BytesMut> = None;

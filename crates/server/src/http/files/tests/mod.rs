@@ -9,6 +9,7 @@ mod directories;
 mod escapes;
 mod leases;
 mod links;
+mod mounted;
 mod moves;
 mod smb;
 mod snapshots;

@@ -1,0 +1,272 @@
+//! The requests of a mounted share: small ones, about one thing or one range. Some are Corro's own additions to the service
+//! (`comp=corro-…`). Entered by `corro-mount`. Nothing is tried twice here: who asks knows what may be repeated.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use reqwest::{Method, StatusCode};
+
+use super::tree::DIRECTORY;
+use super::{FileService, Signer};
+use crate::ClientError;
+use crate::transport::Answer;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+}
+
+/// What lies at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    pub kind: Kind,
+    /// 0 for a directory.
+    pub length: u64,
+    pub modified: SystemTime,
+    /// The same until the content is modified; empty where a list told of it.
+    pub etag: String,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brief {
+    pub name: String,
+    pub state: State,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BriefPage {
+    pub entries: Vec<Brief>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+/// How full a share is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub used: u64,
+    pub quota: Option<u64>,
+}
+
+/// Which block of whom is appended: the server takes each once.
+#[derive(Clone, Debug)]
+pub struct Appending {
+    pub writer: String,
+    pub number: u64,
+    /// It was asked for before, without an answer; the block lies nowhere before this offset.
+    pub again: Option<u64>,
+}
+
+impl FileService {
+    pub async fn about(&self, share: &str, path: &str) -> Result<State, ClientError> {
+        let query = [("comp", "corro-about")];
+        let answer = self.request(Method::GET, (share, path), &query, &[], Bytes::new()).await?;
+        state_of(&answer, path)
+    }
+
+    /// One page of what lies directly in a directory, beginning with the name `from`.
+    pub async fn list_briefly(&self, share: &str, path: &str, from: &str) -> Result<BriefPage, ClientError> {
+        let mut query = vec![("comp", "corro-list")];
+        if !from.is_empty() {
+            query.push(("marker", from));
+        }
+        let answer = self.request(Method::GET, (share, path), &query, &[], Bytes::new()).await?;
+        std::str::from_utf8(&answer.body).ok().and_then(page).ok_or_else(|| unexpected(path))
+    }
+
+    /// Bytes from `start`; fewer than wanted where the file ends.
+    pub async fn read_range(&self, share: &str, path: &str, start: u64, length: u64) -> Result<Bytes, ClientError> {
+        let Some(last) = length.checked_sub(1).map(|more| start.saturating_add(more)) else { return Ok(Bytes::new()) };
+        let range = format!("bytes={start}-{last}");
+        let place = (share, path);
+        let mut response = self.send(Method::GET, place, &[], &[("x-ms-range", &range)], Bytes::new()).await?;
+        match response.status() {
+            StatusCode::RANGE_NOT_SATISFIABLE => return Ok(Bytes::new()),
+            status if status.is_success() => {}
+            _ => return self.read(response, place).await.map(|answer| answer.body),
+        }
+        let announced = response.content_length().unwrap_or(0).min(length);
+        let mut content = Vec::with_capacity(announced as usize);
+        while let Some(chunk) = self.transport.chunk(&mut response).await? {
+            content.extend_from_slice(&chunk);
+            if content.len() as u64 > length {
+                return Err(unexpected(path));
+            }
+        }
+        Ok(content.into())
+    }
+
+    /// Writes one range of at most 4 MiB; a file that is too short grows.
+    pub async fn write_growing(&self, share: &str, path: &str, start: u64, content: Bytes) -> Result<(), ClientError> {
+        let range = format!("bytes={start}-{}", start + (content.len() as u64).saturating_sub(1));
+        let headers = [("x-ms-write", "update"), ("x-ms-range", range.as_str()), ("x-corro-grow", "true")];
+        let query = [("comp", "range")];
+        self.request(Method::PUT, (share, path), &query, &headers, content).await.map(drop)
+    }
+
+    /// Appends at most 4 MiB as one block. Where it begins, and what the file is now.
+    pub async fn append(
+        &self,
+        share: &str,
+        path: &str,
+        content: Bytes,
+        appending: &Appending,
+    ) -> Result<(u64, State), ClientError> {
+        let (number, again) = (appending.number.to_string(), appending.again.map(|after| after.to_string()));
+        let mut headers = vec![("x-corro-writer", appending.writer.as_str()), ("x-corro-block", &number)];
+        headers.extend(again.as_deref().map(|after| ("x-corro-again", after)));
+        let query = [("comp", "corro-append")];
+        let answer = self.request(Method::PUT, (share, path), &query, &headers, content).await?;
+        let offset = number_in(&answer, "x-corro-offset").ok_or_else(|| unexpected(path))?;
+        Ok((offset, state_of(&answer, path)?))
+    }
+
+    /// An empty file; one that is there is refused.
+    pub async fn create_new(&self, share: &str, path: &str) -> Result<(), ClientError> {
+        let headers = [("x-ms-type", "file"), ("x-ms-content-length", "0"), ("x-corro-exclusive", "true")];
+        self.request(Method::PUT, (share, path), &[], &headers, Bytes::new()).await.map(drop)
+    }
+
+    /// A new directory; one that is there is refused.
+    pub async fn create_new_directory(&self, share: &str, path: &str) -> Result<(), ClientError> {
+        self.request(Method::PUT, (share, path), &[DIRECTORY], &[], Bytes::new()).await.map(drop)
+    }
+
+    /// Moves a file or directory within the share, as a disk does.
+    pub async fn rename(
+        &self,
+        share: &str,
+        (from, to): (&str, &str),
+        kind: Kind,
+        replace: bool,
+    ) -> Result<(), ClientError> {
+        let mut source = format!("{}{}", self.transport.server(), self.path_of(share, from));
+        if let Signer::Sas(sas) = &self.signer {
+            source.push('?');
+            source.push_str(sas.expose());
+        }
+        let replace = if replace { "true" } else { "false" };
+        let headers = [
+            ("x-ms-file-rename-source", source.as_str()),
+            ("x-ms-file-rename-replace-if-exists", replace),
+            ("x-corro-plain", "true"),
+        ];
+        let rename = ("comp", "rename");
+        let of_file = [rename];
+        let of_directory = [DIRECTORY, rename];
+        let query: &[(&str, &str)] = if kind == Kind::Directory { &of_directory } else { &of_file };
+        self.request(Method::PUT, (share, to), query, &headers, Bytes::new()).await.map(drop)
+    }
+
+    pub async fn resize(&self, share: &str, path: &str, length: u64) -> Result<(), ClientError> {
+        let length = length.to_string();
+        let (query, headers) = ([("comp", "properties")], [("x-ms-content-length", length.as_str())]);
+        self.request(Method::PUT, (share, path), &query, &headers, Bytes::new()).await.map(drop)
+    }
+
+    pub async fn set_modified(&self, share: &str, path: &str, modified: SystemTime) -> Result<State, ClientError> {
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).to_string();
+        let (query, headers) = ([("comp", "corro-modified")], [("x-corro-modified", nanos.as_str())]);
+        let answer = self.request(Method::PUT, (share, path), &query, &headers, Bytes::new()).await?;
+        state_of(&answer, path)
+    }
+
+    /// Returns when what was written to a file, or the names in a directory, are on the server's disk.
+    pub async fn sync(&self, share: &str, path: &str) -> Result<(), ClientError> {
+        let query = [("comp", "corro-sync")];
+        self.request(Method::PUT, (share, path), &query, &[], Bytes::new()).await.map(drop)
+    }
+
+    pub async fn room(&self, share: &str) -> Result<Room, ClientError> {
+        let query = [("comp", "corro-room")];
+        let answer = self.request(Method::GET, (share, ""), &query, &[], Bytes::new()).await?;
+        let used = number_in(&answer, "x-corro-used").ok_or_else(|| unexpected(share))?;
+        Ok(Room { used, quota: number_in(&answer, "x-corro-quota") })
+    }
+
+    /// Where the server is: `http://host:port`.
+    pub fn server(&self) -> &str {
+        self.transport.server()
+    }
+
+    /// The address of the account, as it was given.
+    pub fn endpoint(&self) -> String {
+        format!("{}{}", self.transport.server(), self.root)
+    }
+}
+
+fn state_of(answer: &Answer, path: &str) -> Result<State, ClientError> {
+    let kind = answer.header("x-corro-kind").and_then(kind);
+    let (length, modified) = (number_in(answer, "x-corro-length"), number_in(answer, "x-corro-modified"));
+    let (Some(kind), Some(length), Some(modified)) = (kind, length, modified) else { return Err(unexpected(path)) };
+    let etag = answer.header("etag").unwrap_or_default().to_owned();
+    Ok(State { kind, length, modified: time(modified), etag })
+}
+
+fn number_in(answer: &Answer, header: &str) -> Option<u64> {
+    answer.header(header)?.parse().ok()
+}
+
+fn kind(word: &str) -> Option<Kind> {
+    match word {
+        "file" => Some(Kind::File),
+        "directory" => Some(Kind::Directory),
+        _ => None,
+    }
+}
+
+fn time(nanos: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(nanos)
+}
+
+/// `file 12 1528410115000000000 name`, each with a zero byte behind it; what follows the last is the next page's start.
+fn page(text: &str) -> Option<BriefPage> {
+    let (entries, next) = match text.rsplit_once('\0') {
+        Some((entries, next)) => (entries, next),
+        None => return Some(BriefPage { next: (!text.is_empty()).then(|| text.to_owned()), ..BriefPage::default() }),
+    };
+    let brief = |line: &str| {
+        let mut words = line.splitn(4, ' ');
+        let kind = kind(words.next()?)?;
+        let (length, modified) = (words.next()?.parse().ok()?, time(words.next()?.parse().ok()?));
+        let state = State { kind, length, modified, etag: String::new() };
+        Some(Brief { name: words.next()?.to_owned(), state })
+    };
+    let entries: Option<Vec<Brief>> = entries.split('\0').map(brief).collect();
+    Some(BriefPage { entries: entries?, next: (!next.is_empty()).then(|| next.to_owned()) })
+}
+
+fn unexpected(path: &str) -> ClientError {
+    ClientError::UnexpectedFileAnswer { request: format!("a mount about /{}", path.trim_matches('/')) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_read_as_they_are_written() {
+        let brief = |kind, length, name: &str| Brief {
+            name: name.to_owned(),
+            state: State { kind, length, modified: time(5), etag: String::new() },
+        };
+        let check = |text: &str, expected: Option<BriefPage>| assert_eq!(page(text), expected, "{text:?}");
+        check("", Some(BriefPage::default()));
+        check(
+            "file 3 5 a b\0directory 0 5 d\n\0",
+            Some(BriefPage {
+                entries: vec![brief(Kind::File, 3, "a b"), brief(Kind::Directory, 0, "d\n")],
+                next: None,
+            }),
+        );
+        check(
+            "file 3 5 a\0next one",
+            Some(BriefPage { entries: vec![brief(Kind::File, 3, "a")], next: Some("next one".to_owned()) }),
+        );
+        check("pipe 3 5 a\0", None);
+        check("file x 5 a\0", None);
+        check("file 3 5\0", None);
+    }
+}

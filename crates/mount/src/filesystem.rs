@@ -1,0 +1,466 @@
+//! The kernel's requests, handed to `volume` and answered. Thin: translates numbers, flags and attributes, and decides nothing. A
+//! request has its thread until it is answered; there are several threads.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use tokio::runtime::Handle as Runtime;
+
+use crate::cache::BELIEVED;
+use crate::inodes::Kind;
+use crate::remote::{Remote, Status};
+use crate::volume::{How, Opened, Volume};
+
+/// How things look that the share says nothing about.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub file_mode: u16,
+    pub directory_mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+pub struct Mounted<R: Remote> {
+    volume: Arc<Volume<R>>,
+    runtime: Runtime,
+    look: Look,
+    notifier: Arc<OnceLock<Notifier>>,
+}
+
+/// Told of with `statfs` where the share has no quota: the service's own limit.
+const UNBOUNDED: u64 = 5 << 40;
+const BLOCK: u32 = 4096;
+/// Entries that are handed to the kernel at once fit into this many.
+const LISTED: usize = 1024;
+/// A share has no generations: a number is never used twice.
+const GENERATION: Generation = Generation(0);
+
+impl<R: Remote> Mounted<R> {
+    pub fn new(volume: Arc<Volume<R>>, runtime: Runtime, look: Look, notifier: Arc<OnceLock<Notifier>>) -> Mounted<R> {
+        Mounted { volume, runtime, look, notifier }
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    fn attributes(&self, inode: u64, status: &Status) -> FileAttr {
+        let (kind, perm, nlink) = match status.kind {
+            Kind::File => (FileType::RegularFile, self.look.file_mode, 1),
+            Kind::Directory => (FileType::Directory, self.look.directory_mode, 2),
+        };
+        let (modified, size) = (status.modified, status.length);
+        FileAttr {
+            ino: INodeNo(inode),
+            size,
+            blocks: size.div_ceil(512),
+            atime: modified,
+            mtime: modified,
+            ctime: modified,
+            crtime: modified,
+            kind,
+            perm,
+            nlink,
+            uid: self.look.uid,
+            gid: self.look.gid,
+            rdev: 0,
+            blksize: 1 << 20,
+            flags: 0,
+        }
+    }
+
+    /// What an `open` tells the kernel.
+    fn opened(&self, inode: u64, opened: &Opened, how: How) -> FopenFlags {
+        if opened.changed
+            && let Some(notifier) = self.notifier.get()
+        {
+            // Only its attributes: the pages go because they are not said to be kept.
+            let _ = notifier.inval_inode(INodeNo(inode), -1, 0);
+        }
+        match (how.appends, opened.keeps_cache) {
+            // The kernel does not know where the block lands, so it must keep nothing of it.
+            (true, _) => FopenFlags::FOPEN_DIRECT_IO,
+            (false, true) => FopenFlags::FOPEN_KEEP_CACHE,
+            (false, false) => FopenFlags::empty(),
+        }
+    }
+}
+
+fn errno(number: i32) -> Errno {
+    Errno::from_i32(number)
+}
+
+/// The service has names in UTF-8 only.
+fn text(name: &OsStr) -> Result<&str, i32> {
+    name.to_str().ok_or(libc::EILSEQ)
+}
+
+fn how(flags: i32) -> How {
+    How {
+        appends: flags & libc::O_APPEND != 0,
+        truncates: flags & libc::O_TRUNC != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+    }
+}
+
+impl<R: Remote> Filesystem for Mounted<R> {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for wish in [
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+        ] {
+            // An older kernel does without.
+            let _ = config.add_capabilities(wish);
+        }
+        let _ = config.set_max_write(1 << 20);
+        let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
+        let _ = config.set_max_background(64);
+        let _ = config.set_time_granularity(Duration::from_nanos(1));
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.wait(self.volume.settle());
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = text(name).and_then(|name| self.wait(self.volume.look_up(parent.0, name)));
+        match found {
+            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn forget(&self, _request: &Request, inode: INodeNo, lookups: u64) {
+        self.volume.forget(inode.0, lookups);
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        match self.wait(self.volume.attributes(inode.0)) {
+            Ok(status) => reply.attr(&BELIEVED, &self.attributes(inode.0, &status)),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // Modes and owners are those of the mount: what asks for others is not refused, as `cp -p` and `tar` would be.
+        let set = async {
+            if let Some(size) = size {
+                self.volume.resize(inode.0, size).await?;
+            }
+            let modified = mtime.map(|time| match time {
+                TimeOrNow::SpecificTime(time) => time,
+                TimeOrNow::Now => SystemTime::now(),
+            });
+            if let Some(modified) = modified {
+                self.volume.set_modified(inode.0, modified).await?;
+            }
+            self.volume.attributes(inode.0).await
+        };
+        match self.wait(set) {
+            Ok(status) => reply.attr(&BELIEVED, &self.attributes(inode.0, &status)),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        _r: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        if mode & libc::S_IFMT != libc::S_IFREG && mode & libc::S_IFMT != 0 {
+            return reply.error(Errno::EPERM);
+        }
+        let how = How { exclusive: true, ..How::default() };
+        let made = text(name).and_then(|name| {
+            self.wait(async {
+                let (found, opened) = self.volume.create(parent.0, name, how).await?;
+                self.volume.release(opened.handle).await;
+                Ok(found)
+            })
+        });
+        match made {
+            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn mkdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        match text(name).and_then(|name| self.wait(self.volume.make_directory(parent.0, name))) {
+            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(text(name).and_then(|name| self.wait(self.volume.remove(parent.0, name, Kind::File))), reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(text(name).and_then(|name| self.wait(self.volume.remove(parent.0, name, Kind::Directory))), reply);
+    }
+
+    fn symlink(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, _target: &Path, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn link(&self, _request: &Request, _inode: INodeNo, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let replace = match flags {
+            flags if flags.is_empty() => true,
+            RenameFlags::RENAME_NOREPLACE => false,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let names = text(name).and_then(|name| Ok((name, text(new_name)?)));
+        let renamed = names.and_then(|(name, new_name)| {
+            self.wait(self.volume.rename((parent.0, name), (new_parent.0, new_name), replace))
+        });
+        done(renamed, reply);
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let how = how(flags.0);
+        match self.wait(self.volume.open(inode.0, how)) {
+            Ok(opened) => reply.opened(FileHandle(opened.handle), self.opened(inode.0, &opened, how)),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn create(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let how = how(flags);
+        match text(name).and_then(|name| self.wait(self.volume.create(parent.0, name, how))) {
+            Ok((found, opened)) => {
+                let attributes = self.attributes(found.inode, &found.status);
+                let flags = match how.appends {
+                    true => FopenFlags::FOPEN_DIRECT_IO,
+                    false => FopenFlags::empty(),
+                };
+                reply.created(&BELIEVED, &attributes, GENERATION, FileHandle(opened.handle), flags);
+            }
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.wait(self.volume.read(handle.0, offset, u64::from(size))) {
+            Ok(content) => reply.data(&content),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        content: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.wait(self.volume.write(handle.0, offset, content)) {
+            Ok(()) => reply.written(content.len() as u32),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn flush(&self, _request: &Request, _inode: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        done(self.wait(self.volume.flush(handle.0)), reply);
+    }
+
+    fn fsync(&self, _request: &Request, _inode: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        done(self.wait(self.volume.sync(handle.0)), reply);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.wait(self.volume.release(handle.0));
+        reply.ok();
+    }
+
+    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(self.volume.open_directory()), FopenFlags::empty());
+    }
+
+    fn readdir(&self, _r: &Request, inode: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        for (at, name) in (offset..2).zip([".", ".."].into_iter().skip(offset as usize)) {
+            let known = if at == 0 { inode.0 } else { self.volume.parent(inode.0) };
+            let _ = reply.add(INodeNo(known), at + 1, FileType::Directory, name);
+        }
+        let start = offset.saturating_sub(2);
+        match self.wait(self.volume.entries(inode.0, handle.0, start as usize, LISTED)) {
+            Ok(entries) => {
+                for (at, entry) in (start + 3..).zip(entries) {
+                    let kind = self.attributes(0, &entry.status).kind;
+                    // The number is only a hint here, and must not be nought.
+                    if !Volume::<R>::is_hidden(&entry.name) && reply.add(INodeNo(u64::MAX), at, kind, &entry.name) {
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _r: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        for (at, name) in (offset..2).zip([".", ".."].into_iter().skip(offset as usize)) {
+            let known = if at == 0 { inode.0 } else { self.volume.parent(inode.0) };
+            let status =
+                Status { kind: Kind::Directory, length: 0, modified: SystemTime::UNIX_EPOCH, etag: String::new() };
+            // Of these two the kernel looks at the number only.
+            let attributes = self.attributes(known, &status);
+            reply.add(INodeNo(known), at + 1, name, &Duration::ZERO, &attributes, GENERATION);
+        }
+        let start = offset.saturating_sub(2);
+        match self.wait(self.volume.entries(inode.0, handle.0, start as usize, LISTED)) {
+            Ok(entries) => {
+                for (at, entry) in (start + 3..).zip(entries) {
+                    if Volume::<R>::is_hidden(&entry.name) {
+                        continue;
+                    }
+                    let found = self.volume.told_of(inode.0, &entry.name, entry.status);
+                    let attributes = self.attributes(found.inode, &found.status);
+                    if reply.add(INodeNo(found.inode), at, &entry.name, &BELIEVED, &attributes, GENERATION) {
+                        self.volume.forget(found.inode, 1);
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn releasedir(&self, _r: &Request, _inode: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.volume.release_directory(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _r: &Request, inode: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        done(self.wait(self.volume.sync_directory(inode.0)), reply);
+    }
+
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        match self.wait(self.volume.room()) {
+            Ok(room) => {
+                let total = room.quota.unwrap_or(UNBOUNDED).max(room.used) / u64::from(BLOCK);
+                let free = total - room.used.div_ceil(u64::from(BLOCK)).min(total);
+                reply.statfs(total, free, free, 0, 0, BLOCK, 255, BLOCK);
+            }
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        if mode != 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let grown = async {
+            let status = self.volume.attributes(inode.0).await?;
+            match offset.checked_add(length).ok_or(libc::EFBIG)? {
+                end if end > status.length => self.volume.resize(inode.0, end).await,
+                _ => Ok(()),
+            }
+        };
+        done(self.wait(grown), reply);
+    }
+}
+
+fn done(result: Result<(), i32>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(number) => reply.error(errno(number)),
+    }
+}

@@ -1,0 +1,269 @@
+//! Which number the kernel knows a path by. Pure. A number belongs to a name in a directory, moves with it when it is renamed, and
+//! lives as long as the kernel remembers it, something open needs it or something below it lives. Never asks what is on the share.
+
+use std::collections::HashMap;
+
+pub const ROOT: u64 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+}
+
+#[derive(Debug)]
+pub struct Inodes {
+    nodes: HashMap<u64, Node>,
+    names: HashMap<(u64, String), u64>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// `None` when its name was taken away or is something else's now.
+    place: Option<(u64, String)>,
+    kind: Kind,
+    /// How often the kernel was told of it and has not forgotten.
+    lookups: u64,
+    /// Open handles.
+    held: u64,
+    children: u64,
+}
+
+impl Default for Inodes {
+    fn default() -> Self {
+        let root = Node { place: None, kind: Kind::Directory, lookups: 1, held: 1, children: 0 };
+        Inodes { nodes: HashMap::from([(ROOT, root)]), names: HashMap::new(), next: ROOT + 1 }
+    }
+}
+
+impl Inodes {
+    /// The number of a name that is on the share; the kernel is told of it.
+    pub fn look_up(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
+        let inode = match self.find(parent, name) {
+            Some(inode) if self.nodes.get(&inode).is_some_and(|node| node.kind == kind) => inode,
+            found => {
+                if found.is_some() {
+                    // A file where a directory was, or the other way around, is something new.
+                    self.take_name(parent, name);
+                }
+                self.add(parent, name, kind)
+            }
+        };
+        self.nodes.get_mut(&inode).expect("found or just made").lookups += 1;
+        inode
+    }
+
+    /// The number of a name, if it has one.
+    pub fn find(&self, parent: u64, name: &str) -> Option<u64> {
+        self.names.get(&(parent, name.to_owned())).copied()
+    }
+
+    /// The kernel has forgotten it so many times. True when nothing is left of it.
+    pub fn forget(&mut self, inode: u64, lookups: u64) -> bool {
+        if let Some(node) = self.nodes.get_mut(&inode).filter(|_| inode != ROOT) {
+            node.lookups = node.lookups.saturating_sub(lookups);
+        }
+        self.drop_unneeded(inode);
+        !self.nodes.contains_key(&inode)
+    }
+
+    pub fn hold(&mut self, inode: u64) {
+        if let Some(node) = self.nodes.get_mut(&inode) {
+            node.held += 1;
+        }
+    }
+
+    /// True when nobody holds it any more.
+    pub fn release(&mut self, inode: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&inode) else { return true };
+        node.held = node.held.saturating_sub(1);
+        let last = node.held == 0;
+        self.drop_unneeded(inode);
+        last
+    }
+
+    /// Where it is on the share, without a slash before it; `None` for what has no name any more.
+    pub fn path(&self, inode: u64) -> Option<String> {
+        let mut names = Vec::new();
+        let mut at = inode;
+        while at != ROOT {
+            let (parent, name) = self.nodes.get(&at)?.place.as_ref()?;
+            names.push(name.as_str());
+            at = *parent;
+        }
+        names.reverse();
+        Some(names.join("/"))
+    }
+
+    /// The path of a name in a directory.
+    pub fn path_of(&self, parent: u64, name: &str) -> Option<String> {
+        let directory = self.path(parent)?;
+        Some(if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") })
+    }
+
+    pub fn kind(&self, inode: u64) -> Option<Kind> {
+        self.nodes.get(&inode).map(|node| node.kind)
+    }
+
+    /// The directory it is in; the root is in itself.
+    pub fn parent(&self, inode: u64) -> u64 {
+        self.nodes.get(&inode).and_then(|node| node.place.as_ref()).map_or(ROOT, |(parent, _)| *parent)
+    }
+
+    /// The name is gone from the share.
+    pub fn take_name(&mut self, parent: u64, name: &str) {
+        let Some(inode) = self.names.remove(&(parent, name.to_owned())) else { return };
+        self.nodes.get_mut(&inode).expect("names are of nodes").place = None;
+        self.leave(parent);
+        self.drop_unneeded(inode);
+    }
+
+    /// What was at one name is at another now, in the place of what was there.
+    pub fn rename(&mut self, (parent, name): (u64, &str), (new_parent, new_name): (u64, &str)) {
+        if (parent, name) == (new_parent, new_name) {
+            return;
+        }
+        self.take_name(new_parent, new_name);
+        let Some(inode) = self.names.remove(&(parent, name.to_owned())) else { return };
+        let Some(directory) = self.nodes.get_mut(&new_parent) else { return };
+        directory.children += 1;
+        self.names.insert((new_parent, new_name.to_owned()), inode);
+        self.nodes.get_mut(&inode).expect("names are of nodes").place = Some((new_parent, new_name.to_owned()));
+        self.leave(parent);
+    }
+
+    /// Whether `inode` is `above` or below it.
+    pub fn is_within(&self, inode: u64, above: u64) -> bool {
+        let mut at = inode;
+        loop {
+            if at == above {
+                return true;
+            }
+            match self.nodes.get(&at).and_then(|node| node.place.as_ref()) {
+                Some((parent, _)) => at = *parent,
+                None => return false,
+            }
+        }
+    }
+
+    fn add(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
+        let inode = self.next;
+        self.next += 1;
+        let place = match self.nodes.get_mut(&parent) {
+            Some(directory) => {
+                directory.children += 1;
+                self.names.insert((parent, name.to_owned()), inode);
+                Some((parent, name.to_owned()))
+            }
+            None => None,
+        };
+        self.nodes.insert(inode, Node { place, kind, lookups: 0, held: 0, children: 0 });
+        inode
+    }
+
+    fn leave(&mut self, parent: u64) {
+        if let Some(directory) = self.nodes.get_mut(&parent) {
+            directory.children -= 1;
+        }
+        self.drop_unneeded(parent);
+    }
+
+    fn drop_unneeded(&mut self, inode: u64) {
+        let unneeded = |node: &Node| node.lookups == 0 && node.held == 0 && node.children == 0;
+        if inode == ROOT || !self.nodes.get(&inode).is_some_and(unneeded) {
+            return;
+        }
+        let node = self.nodes.remove(&inode).expect("looked at above");
+        if let Some((parent, name)) = node.place {
+            self.names.remove(&(parent, name));
+            self.leave(parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::dice::Dice;
+
+    #[test]
+    fn numbers_move_with_their_names() {
+        let mut inodes = Inodes::default();
+        let directory = inodes.look_up(ROOT, "d", Kind::Directory);
+        let file = inodes.look_up(directory, "f", Kind::File);
+        assert_eq!(inodes.path(file).as_deref(), Some("d/f"));
+        inodes.rename((ROOT, "d"), (ROOT, "e"));
+        assert_eq!(inodes.path(file).as_deref(), Some("e/f"));
+        assert_eq!(inodes.look_up(directory, "f", Kind::File), file);
+        let other = inodes.look_up(directory, "f", Kind::Directory);
+        assert!(other != file && inodes.path(file).is_none(), "a directory is not the file that was there");
+        assert!(inodes.is_within(other, directory) && !inodes.is_within(directory, other));
+        inodes.hold(file);
+        assert!(!inodes.forget(file, 2), "somebody has it open");
+        assert!(inodes.release(file) && inodes.kind(file).is_none());
+        assert!(inodes.forget(other, 1) && !inodes.forget(ROOT, 9));
+        assert!(inodes.forget(directory, 1));
+        assert_eq!((inodes.nodes.len(), inodes.names.len()), (1, 0));
+    }
+
+    /// Against a plain map of paths: whatever happens, numbers lead to the paths they should, and in the end nothing is left.
+    #[test]
+    fn random_steps_keep_numbers_and_paths_together() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let mut inodes = Inodes::default();
+            let mut model: BTreeMap<u64, (Option<String>, u64)> = BTreeMap::new();
+            for _ in 0..60 {
+                let name = ["a", "b", "c"][dice.below(3) as usize];
+                let other = ["a", "b", "c"][dice.below(3) as usize];
+                match dice.below(4) {
+                    0 => {
+                        let inode = inodes.look_up(ROOT, name, Kind::File);
+                        let entry = model.entry(inode).or_insert((Some(name.to_owned()), 0));
+                        entry.1 += 1;
+                        assert_eq!(entry.0.as_deref(), Some(name), "seed {seed}");
+                    }
+                    1 => {
+                        inodes.take_name(ROOT, name);
+                        model
+                            .values_mut()
+                            .filter(|(path, _)| path.as_deref() == Some(name))
+                            .for_each(|entry| entry.0 = None);
+                    }
+                    2 => {
+                        let known = inodes.find(ROOT, name);
+                        inodes.rename((ROOT, name), (ROOT, other));
+                        if name != other {
+                            model
+                                .values_mut()
+                                .filter(|(path, _)| path.as_deref() == Some(other))
+                                .for_each(|e| e.0 = None);
+                            if let Some(known) = known {
+                                model.get_mut(&known).expect("it was looked up").0 = Some(other.to_owned());
+                            }
+                        }
+                    }
+                    _ => {
+                        if let Some((&inode, _)) = model.iter().nth(dice.below(3) as usize) {
+                            let gone = inodes.forget(inode, 1);
+                            let entry = model.get_mut(&inode).expect("there");
+                            entry.1 -= 1;
+                            assert_eq!(gone, entry.1 == 0, "seed {seed}");
+                            if gone {
+                                model.remove(&inode);
+                            }
+                        }
+                    }
+                }
+                for (inode, (path, _)) in &model {
+                    assert_eq!(inodes.path(*inode), *path, "seed {seed}");
+                }
+            }
+            model.iter().for_each(|(inode, (_, lookups))| drop(inodes.forget(*inode, *lookups)));
+            assert_eq!((inodes.nodes.len(), inodes.names.len()), (1, 0), "seed {seed}");
+        }
+    }
+}

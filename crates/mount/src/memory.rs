@@ -1,0 +1,251 @@
+//! A share in memory, for tests: it forgets nothing, and fails when it is told to.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use crate::dice::Dice;
+use crate::inodes::Kind;
+use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
+
+const PAGE: usize = 3;
+
+pub struct Memory {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    things: BTreeMap<String, Thing>,
+    appended: BTreeMap<(u64, u64), u64>,
+    changes: u64,
+    dice: Dice,
+    /// Of a hundred requests so many get no answer, half of them after they were carried out.
+    losses: u64,
+    quota: u64,
+}
+
+#[derive(Clone)]
+struct Thing {
+    kind: Kind,
+    content: Vec<u8>,
+    modified: SystemTime,
+    change: u64,
+}
+
+fn refused<T>(errno: i32) -> Answer<T> {
+    Err(Problem::Refused { errno, why: format!("error {errno}") })
+}
+
+impl Memory {
+    pub fn new(seed: u64, losses: u64) -> Memory {
+        let root = Thing { kind: Kind::Directory, content: Vec::new(), modified: UNIX_EPOCH, change: 0 };
+        let things = BTreeMap::from([(String::new(), root)]);
+        let dice = Dice::new(seed);
+        let inner = Inner { things, appended: BTreeMap::new(), changes: 0, dice, losses, quota: u64::MAX };
+        Memory { inner: Mutex::new(inner) }
+    }
+
+    pub fn set_quota(&self, quota: u64) {
+        self.inner.lock().expect("free").quota = quota;
+    }
+
+    pub fn fail_always(&self) {
+        self.inner.lock().expect("free").losses = 100;
+    }
+
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        self.inner.lock().expect("free").things.get(path).map(|thing| thing.content.clone())
+    }
+
+    /// As somebody on another machine does.
+    pub fn put(&self, path: &str, content: &[u8]) {
+        let mut inner = self.inner.lock().expect("free");
+        let thing = inner.thing(Kind::File, content.to_vec());
+        inner.things.insert(path.to_owned(), thing);
+    }
+
+    pub fn paths(&self) -> Vec<String> {
+        self.inner.lock().expect("free").things.keys().filter(|path| !path.is_empty()).cloned().collect()
+    }
+
+    fn carry_out<T>(&self, work: impl FnOnce(&mut Inner) -> Answer<T>) -> Answer<T> {
+        let mut inner = self.inner.lock().expect("free");
+        let lost = || Err(Problem::Passing { why: "lost".into() });
+        let losses = inner.losses;
+        if inner.dice.below(100) < losses {
+            return match inner.dice.below(2) {
+                0 => lost(),
+                _ => work(&mut inner).and_then(|_| lost()),
+            };
+        }
+        work(&mut inner)
+    }
+}
+
+impl Inner {
+    fn thing(&mut self, kind: Kind, content: Vec<u8>) -> Thing {
+        self.changes += 1;
+        Thing { kind, content, modified: UNIX_EPOCH + Duration::from_secs(self.changes), change: self.changes }
+    }
+
+    fn file(&mut self, path: &str) -> Answer<&mut Thing> {
+        match self.things.get_mut(path) {
+            Some(thing) if thing.kind == Kind::File => Ok(thing),
+            Some(_) => refused(libc::EISDIR),
+            None => refused(libc::ENOENT),
+        }
+    }
+
+    fn change(&mut self, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> Answer<Status> {
+        let quota = self.quota;
+        let file = self.file(path)?;
+        let mut content = file.content.clone();
+        change(&mut content);
+        if content.len() as u64 > quota {
+            return refused(libc::ENOSPC);
+        }
+        let thing = self.thing(Kind::File, content);
+        self.things.insert(path.to_owned(), thing.clone());
+        Ok(status(&thing))
+    }
+
+    fn make(&mut self, path: &str, kind: Kind) -> Answer<()> {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if self.things.get(parent).is_none_or(|thing| thing.kind != Kind::Directory) {
+            return refused(libc::ENOENT);
+        }
+        if self.things.contains_key(path) {
+            return refused(libc::EEXIST);
+        }
+        let thing = self.thing(kind, Vec::new());
+        self.things.insert(path.to_owned(), thing);
+        Ok(())
+    }
+}
+
+fn status(thing: &Thing) -> Status {
+    let (kind, length, modified) = (thing.kind, thing.content.len() as u64, thing.modified);
+    Status { kind, length, modified, etag: thing.change.to_string() }
+}
+
+impl Remote for Memory {
+    async fn about(&self, path: &str) -> Answer<Status> {
+        self.carry_out(|inner| inner.things.get(path).map(status).map_or_else(|| refused(libc::ENOENT), Ok))
+    }
+
+    async fn list(&self, path: &str, from: &str) -> Answer<Page> {
+        self.carry_out(|inner| {
+            let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+            let names = inner.things.iter().filter_map(|(path, thing)| {
+                let name = path.strip_prefix(&prefix).filter(|name| !name.is_empty() && !name.contains('/'))?;
+                (name >= from).then(|| Entry { name: name.to_owned(), status: status(thing) })
+            });
+            let mut entries: Vec<Entry> = names.take(PAGE + 1).collect();
+            let next = (entries.len() > PAGE).then(|| entries.pop().expect("more than a page").name);
+            Ok(Page { entries, next })
+        })
+    }
+
+    async fn read(&self, path: &str, offset: u64, length: u64) -> Answer<Bytes> {
+        self.carry_out(|inner| {
+            let content = &inner.file(path)?.content;
+            let end = (offset.saturating_add(length)).min(content.len() as u64) as usize;
+            let start = (offset as usize).min(end);
+            Ok(Bytes::copy_from_slice(&content[start..end]))
+        })
+    }
+
+    async fn write(&self, path: &str, offset: u64, piece: Bytes) -> Answer<()> {
+        let end = offset as usize + piece.len();
+        self.carry_out(|inner| {
+            inner.change(path, |content| {
+                content.resize(content.len().max(end), 0);
+                content[offset as usize..end].copy_from_slice(&piece);
+            })
+        })
+        .map(drop)
+    }
+
+    async fn append(&self, path: &str, block: &Block) -> Answer<(u64, Status)> {
+        self.carry_out(|inner| {
+            let key = (block.file, block.number);
+            if let (Some(_), Some(start)) = (block.again, inner.appended.get(&key).copied()) {
+                return Ok((start, status(inner.file(path)?)));
+            }
+            let start = inner.file(path)?.content.len() as u64;
+            let status = inner.change(path, |content| content.extend_from_slice(&block.content))?;
+            inner.appended.insert(key, start);
+            Ok((start, status))
+        })
+    }
+
+    async fn create(&self, path: &str) -> Answer<()> {
+        self.carry_out(|inner| inner.make(path, Kind::File))
+    }
+
+    async fn make_directory(&self, path: &str) -> Answer<()> {
+        self.carry_out(|inner| inner.make(path, Kind::Directory))
+    }
+
+    async fn remove(&self, path: &str, kind: Kind) -> Answer<()> {
+        self.carry_out(|inner| {
+            let below = format!("{path}/");
+            if inner.things.get(path).is_none_or(|thing| thing.kind != kind) {
+                return refused(libc::ENOENT);
+            }
+            if inner.things.keys().any(|path| path.starts_with(&below)) {
+                return refused(libc::ENOTEMPTY);
+            }
+            inner.things.remove(path);
+            Ok(())
+        })
+    }
+
+    async fn rename(&self, from: &str, to: &str, _kind: Kind, replace: bool) -> Answer<()> {
+        self.carry_out(|inner| {
+            if !inner.things.contains_key(from) {
+                return refused(libc::ENOENT);
+            }
+            if !replace && inner.things.contains_key(to) {
+                return refused(libc::EEXIST);
+            }
+            let below = format!("{from}/");
+            let moved: Vec<String> =
+                inner.things.keys().filter(|path| *path == from || path.starts_with(&below)).cloned().collect();
+            for path in moved {
+                let thing = inner.things.remove(&path).expect("just found");
+                inner.things.insert(format!("{to}{}", &path[from.len()..]), thing);
+            }
+            Ok(())
+        })
+    }
+
+    async fn resize(&self, path: &str, length: u64) -> Answer<()> {
+        self.carry_out(|inner| inner.change(path, |content| content.resize(length as usize, 0))).map(drop)
+    }
+
+    async fn set_modified(&self, path: &str, modified: SystemTime) -> Answer<()> {
+        self.carry_out(|inner| {
+            inner.things.get_mut(path).map_or_else(
+                || refused(libc::ENOENT),
+                |thing| {
+                    thing.modified = modified;
+                    Ok(())
+                },
+            )
+        })
+    }
+
+    async fn sync(&self, path: &str) -> Answer<()> {
+        self.carry_out(|inner| if inner.things.contains_key(path) { Ok(()) } else { refused(libc::ENOENT) })
+    }
+
+    async fn room(&self) -> Answer<Room> {
+        self.carry_out(|inner| {
+            let used = inner.things.values().map(|thing| thing.content.len() as u64).sum();
+            Ok(Room { used, quota: Some(inner.quota) })
+        })
+    }
+}

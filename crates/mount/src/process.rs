@@ -1,0 +1,236 @@
+//! The mount process: mounts one share, says whether that worked, and serves it until it is unmounted. Started with a hidden word by
+//! `corro mount` and by agents (`start`), which speak with it over its standard input and output.
+
+use std::io::{self, BufRead, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::filesystem::{Look, Mounted};
+use crate::patience::Patience;
+use crate::service::{Share, chain};
+use crate::settings::Settings;
+use crate::table;
+use crate::volume::Volume;
+use crate::watcher::Watched;
+
+/// The hidden word that the program must hand over to [`serve`].
+pub const WORD: &str = "mount-serve";
+
+/// So many requests of the kernel are worked on at once.
+const THREADS: usize = 8;
+/// How long programs that still use it keep a mount that is to end.
+const GRACE: Duration = Duration::from_secs(10);
+const READY: &str = "mounted";
+/// For reading in order, in KiB; the kernel's own limit for others is 128.
+const READ_AHEAD: &str = "4096";
+
+#[derive(Debug, Error)]
+pub enum MountError {
+    #[error("{} does not exist", .0.display())]
+    Missing(PathBuf),
+    #[error("{} is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    #[error("a share is mounted at {} already", .0.display())]
+    Busy(PathBuf),
+    #[error("this machine has no /dev/fuse: its kernel needs FUSE, and a container must be given the device")]
+    NoFuse,
+    #[error("only root mounts without help, and there is no fusermount3: install the package fuse3")]
+    NoHelper,
+    #[error("{0}")]
+    Share(String),
+    #[error("cannot mount at {}: {why}", place.display())]
+    Mount { place: PathBuf, why: String },
+    #[error("the mount process cannot be started")]
+    Start(#[source] io::Error),
+    #[error("{0}")]
+    Told(String),
+}
+
+/// What can be seen without asking anybody. Gives the directory's real path.
+pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
+    let place = match directory.canonicalize() {
+        Ok(place) => place,
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            return Err(MountError::Busy(directory.to_owned()));
+        }
+        Err(_) => return Err(MountError::Missing(directory.to_owned())),
+    };
+    if !place.is_dir() {
+        return Err(MountError::NotADirectory(place));
+    }
+    if table::at(&place).ok().flatten().is_some() {
+        return Err(MountError::Busy(place));
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(MountError::NoFuse);
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let helper = || Command::new("fusermount3").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !is_root && helper().is_err() {
+        return Err(MountError::NoHelper);
+    }
+    Ok(place)
+}
+
+/// A mount process that serves.
+#[derive(Debug)]
+pub struct Served {
+    pub child: Child,
+    /// Where the settings asked for a lifeline: the mount ends with it.
+    pub lifeline: Option<ChildStdin>,
+}
+
+/// Starts the mount process and waits until the share is there. Blocks.
+pub fn start(program: &Path, settings: &Settings, stderr: Stdio) -> Result<Served, MountError> {
+    let mut command = Command::new(program);
+    command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).current_dir("/");
+    // What else is in our environment is not its business: a key, for example.
+    let kept = ["PATH", "CORRO_LOG"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.env_clear().envs(kept);
+    let mut child = command.spawn().map_err(MountError::Start)?;
+    let mut input = child.stdin.take().expect("piped");
+    let line = serde_json::to_string(settings).map_err(|error| MountError::Start(error.into()))?;
+    // A process that ended before it read says why below.
+    let _ = writeln!(input, "{line}");
+    let mut said = String::new();
+    let _ = io::BufReader::new(child.stdout.take().expect("piped")).read_to_string(&mut said);
+    if said.trim() == READY {
+        return Ok(Served { child, lifeline: settings.lifeline.then_some(input) });
+    }
+    let status = child.wait();
+    Err(MountError::Told(match said.trim() {
+        "" => format!(
+            "the mount process ended without a word ({})",
+            status.map_or_else(|e| e.to_string(), |s| s.to_string())
+        ),
+        said => said.to_owned(),
+    }))
+}
+
+/// The life of the mount process, from its settings on. The exit code.
+pub fn serve(program: &Path) -> u8 {
+    // A terminal's Ctrl-C is for who called, and what goes on in the background has no terminal.
+    let _ = rustix::process::setsid();
+    let mut line = String::new();
+    if io::stdin().lock().read_line(&mut line).is_err() {
+        return 1;
+    }
+    let settings: Settings = match serde_json::from_str(&line) {
+        Ok(settings) => settings,
+        Err(error) => {
+            let _ = writeln!(io::stdout(), "the mount process did not understand what it was told: {error}");
+            return 2;
+        }
+    };
+    let ready = || {
+        let mut stdout = io::stdout();
+        let _ = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
+        // Who waits for the end of what we say need not wait for ours.
+        if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdout(&null);
+        }
+    };
+    match run(program, &settings, ready) {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(io::stdout(), "{}", chain(&error));
+            1
+        }
+    }
+}
+
+/// Mounts, calls `ready`, serves until it is unmounted, told to end, or loses its lifeline. Makes a runtime of its own.
+pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<(), MountError> {
+    let place = check(&settings.directory)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    let runtime = runtime.map_err(MountError::Start)?;
+    let service = settings.service().map_err(|error| MountError::Share(chain(&error)))?;
+    let about = runtime.block_on(service.about(&settings.share, ""));
+    about.map_err(|error| MountError::Share(format!("cannot use {}: {}", settings.whom(), chain(&error))))?;
+    let patience = Patience::new(settings.deadline(), settings.whom());
+    let volume = Arc::new(Volume::new(Share::new(service, &settings.share), patience));
+    let look = Look {
+        file_mode: settings.file_mode & 0o777,
+        directory_mode: settings.directory_mode & 0o777,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    };
+    let notifier = Arc::new(OnceLock::new());
+    let filesystem = Mounted::new(volume.clone(), runtime.handle().clone(), look, notifier.clone());
+    let mut watched = Watched::start(program, &place).map_err(MountError::Start)?;
+    let failed = |error: io::Error| MountError::Mount { place: place.clone(), why: chain(&error) };
+    let session = Session::new(filesystem, &place, &config(settings)).map_err(failed)?;
+    let _ = notifier.set(session.notifier());
+    if let Ok(Some(mount)) = table::at(&place) {
+        let _ = watched.tell(&mount.device);
+        // Root may; for others it stays as it is.
+        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), READ_AHEAD);
+    }
+    let session = session.spawn().map_err(failed)?;
+    ready();
+    let over = Arc::new(Notify::new());
+    if settings.lifeline {
+        let over = over.clone();
+        std::thread::spawn(move || {
+            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            over.notify_one();
+        });
+    }
+    let told_to_end = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(MountError::Start)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(MountError::Start)?;
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return Ok(true),
+                _ = interrupt.recv() => return Ok(true),
+                () = over.notified() => return Ok(true),
+                _ = ticks.tick() => if session.guard.is_finished() { return Ok(false) },
+            }
+        }
+    })?;
+    if told_to_end {
+        let _ = table::unmount(&place, true);
+        // Who still has something open may close it in peace, within reason.
+        runtime.block_on(async {
+            let ended = async {
+                while !session.guard.is_finished() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let _ = tokio::time::timeout(GRACE, ended).await;
+            let _ = tokio::time::timeout(GRACE, volume.settle()).await;
+        });
+    }
+    if session.guard.is_finished() {
+        let _ = session.join();
+    } else {
+        // Its drop would wait for those who hold it open.
+        std::mem::forget(session);
+    }
+    watched.finish();
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(())
+}
+
+fn config(settings: &Settings) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(settings.source()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+        if settings.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    config.n_threads = Some(THREADS);
+    // Jobs may run as other users than the agent; an ordinary user may not let others in.
+    let is_root = rustix::process::geteuid().is_root();
+    config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
+    config
+}

@@ -1,0 +1,100 @@
+//! What a mounted share needs of the server that has it, and what can go wrong with that. `service` is the file service; tests have
+//! one in memory. Every operation is one request; `patience` repeats.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use crate::inodes::Kind;
+
+/// What lies at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub kind: Kind,
+    pub length: u64,
+    pub modified: SystemTime,
+    /// The same as long as the content is; empty where that is not known.
+    pub etag: String,
+}
+
+impl Status {
+    /// Whether this is, as far as can be told, the content that `other` is about.
+    pub fn is_same(&self, other: &Status) -> bool {
+        match self.etag.is_empty() || other.etag.is_empty() {
+            true => (self.length, self.modified) == (other.length, other.modified),
+            false => self.etag == other.etag,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    pub status: Status,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    /// Where the next one begins.
+    pub next: Option<String>,
+}
+
+/// In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub used: u64,
+    pub quota: Option<u64>,
+}
+
+/// A block that is to be at the end of a file, once.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub content: Bytes,
+    /// Which file of this mount it goes to, and which of the blocks for it this is.
+    pub file: u64,
+    pub number: u64,
+    /// For a second try: the block lies nowhere before this offset.
+    pub again: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The server's answer, for good.
+    Refused { errno: i32, why: String },
+    /// Nobody answered, or with something that passes. The request may have been carried out.
+    Passing { why: String },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Refused { why, .. } | Problem::Passing { why } => f.write_str(why),
+        }
+    }
+}
+
+pub type Answer<T> = Result<T, Problem>;
+
+/// A share. Paths are relative to its root, without a slash at either end; the root is empty.
+pub trait Remote: Send + Sync + 'static {
+    fn about(&self, path: &str) -> impl Future<Output = Answer<Status>> + Send;
+    fn list(&self, path: &str, from: &str) -> impl Future<Output = Answer<Page>> + Send;
+    /// Fewer bytes than asked for at the end of the file.
+    fn read(&self, path: &str, offset: u64, length: u64) -> impl Future<Output = Answer<Bytes>> + Send;
+    /// A file that is too short grows.
+    fn write(&self, path: &str, offset: u64, content: Bytes) -> impl Future<Output = Answer<()>> + Send;
+    /// Where the block begins, and what the file is then.
+    fn append(&self, path: &str, block: &Block) -> impl Future<Output = Answer<(u64, Status)>> + Send;
+    /// An empty file, where nothing was.
+    fn create(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    fn make_directory(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    fn remove(&self, path: &str, kind: Kind) -> impl Future<Output = Answer<()>> + Send;
+    fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> impl Future<Output = Answer<()>> + Send;
+    fn resize(&self, path: &str, length: u64) -> impl Future<Output = Answer<()>> + Send;
+    fn set_modified(&self, path: &str, modified: SystemTime) -> impl Future<Output = Answer<()>> + Send;
+    /// Returns when it is on the disk.
+    fn sync(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    fn room(&self) -> impl Future<Output = Answer<Room>> + Send;
+}

@@ -1,0 +1,99 @@
+//! What a mount process is told. It comes over its standard input, as one line of JSON, because there is a secret in it that must not be
+//! in an argument or a variable. Made by `corro mount` and by agents.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use corro_client::{ClientError, Credential, FileService, Fingerprint, Trust};
+use corro_model::Secret;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settings {
+    /// `http://host:port/account` or `http://account.file.host:port`
+    pub endpoint: String,
+    pub account: String,
+    pub share: String,
+    pub login: Login,
+    pub authority: Authority,
+    /// Where it is to appear: a directory.
+    pub directory: PathBuf,
+    pub read_only: bool,
+    pub file_mode: u16,
+    pub directory_mode: u16,
+    /// How long programs wait for a server that does not answer.
+    pub deadline_ms: u64,
+    /// Unmount when the standard input ends: whoever asked for the mount is gone.
+    pub lifeline: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Login {
+    Key(Secret),
+    Sas(Secret),
+}
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Authority {
+    System,
+    Pem(String),
+    Fingerprint(String),
+}
+
+impl From<&Trust> for Authority {
+    fn from(trust: &Trust) -> Authority {
+        match trust {
+            Trust::System => Authority::System,
+            Trust::Pem(text) => Authority::Pem(text.clone()),
+            Trust::Fingerprint(fingerprint) => Authority::Fingerprint(fingerprint.to_string()),
+        }
+    }
+}
+
+impl From<Credential> for Login {
+    fn from(credential: Credential) -> Login {
+        match credential {
+            Credential::Key(key) => Login::Key(key),
+            Credential::Sas(sas) => Login::Sas(sas),
+        }
+    }
+}
+
+impl Settings {
+    pub const DEADLINE: Duration = Duration::from_secs(60);
+    /// As the service mounted shares on its nodes.
+    pub const MODE: u16 = 0o777;
+
+    pub fn service(&self) -> Result<FileService, ClientError> {
+        let credential = match &self.login {
+            Login::Key(key) => Credential::Key(key.clone()),
+            Login::Sas(sas) => Credential::Sas(sas.clone()),
+        };
+        let trust = match &self.authority {
+            Authority::System => Trust::System,
+            Authority::Pem(text) => Trust::Pem(text.clone()),
+            Authority::Fingerprint(text) => Trust::Fingerprint(Fingerprint::parse(text)?),
+        };
+        FileService::new(&self.endpoint, &self.account, credential)?.trusting(&trust)
+    }
+
+    pub fn deadline(&self) -> Duration {
+        Duration::from_millis(self.deadline_ms)
+    }
+
+    /// What the machine's table of mounts calls it: no secret is in it.
+    pub fn source(&self) -> String {
+        let place = self.endpoint.split_once("://").map_or(self.endpoint.as_str(), |(_, place)| place);
+        format!("{}{}/{}", crate::table::SOURCE, place.trim_end_matches('/'), self.share)
+    }
+
+    /// How messages name it.
+    pub fn whom(&self) -> String {
+        let (share, account) = (&self.share, &self.account);
+        format!("the share {share} of the account {account} at {}", self.endpoint.trim_end_matches('/'))
+    }
+}

@@ -1,0 +1,492 @@
+//! A mounted share: names, attributes, directories, open files. Entered by `filesystem` for every request of the kernel; speaks of
+//! inodes, handles and error numbers, and knows nothing of FUSE.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+
+use crate::cache::Attributes;
+use crate::inodes::{Kind, ROOT};
+use crate::open_file::{OpenFile, Seen, Shared};
+use crate::patience::Patience;
+use crate::remote::{Entry, Problem, Remote, Room, Status};
+
+/// What an open file that was removed is called until it is closed, as other such file systems have it.
+const HIDDEN: &str = ".fuse_hidden";
+
+#[derive(Debug)]
+pub struct Volume<R> {
+    shared: Arc<Shared<R>>,
+    attributes: Mutex<Attributes>,
+    files: Mutex<HashMap<u64, Arc<OpenFile<R>>>>,
+    handles: Mutex<HashMap<u64, Arc<Handle<R>>>>,
+    listings: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<Listing>>>>,
+    /// Removed while they were open: to be removed for good.
+    hidden: Mutex<HashSet<u64>>,
+    /// Of which content the kernel may have kept pages.
+    kept: Mutex<HashMap<u64, String>>,
+    next_handle: AtomicU64,
+}
+
+#[derive(Debug)]
+pub struct Handle<R> {
+    file: Arc<OpenFile<R>>,
+    inode: u64,
+    appends: bool,
+    seen: Seen,
+}
+
+/// An open directory, as far as it was read.
+#[derive(Debug, Default)]
+struct Listing {
+    entries: Vec<Entry>,
+    next: Option<String>,
+    begun: bool,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    pub appends: bool,
+    pub truncates: bool,
+    /// There must be no such file.
+    pub exclusive: bool,
+}
+
+#[derive(Debug)]
+pub struct Opened {
+    pub handle: u64,
+    /// What the kernel has of it is still right.
+    pub keeps_cache: bool,
+    /// The kernel's attributes are not right any more.
+    pub changed: bool,
+}
+
+/// A name, its number and what it is.
+#[derive(Debug)]
+pub struct Found {
+    pub inode: u64,
+    pub status: Status,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no one panics while holding a part of a volume")
+}
+
+impl<R: Remote> Volume<R> {
+    pub fn new(remote: R, patience: Patience) -> Volume<R> {
+        Volume {
+            shared: Arc::new(Shared::new(remote, patience)),
+            attributes: Mutex::default(),
+            files: Mutex::default(),
+            handles: Mutex::default(),
+            listings: Mutex::default(),
+            hidden: Mutex::default(),
+            kept: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+        }
+    }
+
+    fn remote(&self) -> &R {
+        &self.shared.remote
+    }
+
+    pub async fn look_up(&self, parent: u64, name: &str) -> Result<Found, i32> {
+        let known = self.shared.inodes().find(parent, name);
+        if let Some(inode) = known {
+            let status = self.unsettled(inode).or_else(|| lock(&self.attributes).fresh(inode, Instant::now()).cloned());
+            if let Some(status) = status {
+                let inode = self.shared.inodes().look_up(parent, name, status.kind);
+                return Ok(Found { inode, status });
+            }
+        }
+        let path = self.path_of(parent, name)?;
+        match self.about(&path).await {
+            Ok(status) => Ok(self.told_of(parent, name, status)),
+            Err(errno) => {
+                if let (libc::ENOENT, Some(inode)) = (errno, known) {
+                    self.shared.inodes().take_name(parent, name);
+                    lock(&self.attributes).forget(inode);
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    /// A name that the kernel is told of, with what the server has just said about it.
+    pub fn told_of(&self, parent: u64, name: &str, status: Status) -> Found {
+        let inode = self.shared.inodes().look_up(parent, name, status.kind);
+        let status = self.learn(inode, status);
+        Found { inode, status }
+    }
+
+    pub fn forget(&self, inode: u64, lookups: u64) {
+        if self.shared.inodes().forget(inode, lookups) {
+            lock(&self.attributes).forget(inode);
+            lock(&self.kept).remove(&inode);
+        }
+    }
+
+    pub async fn attributes(&self, inode: u64) -> Result<Status, i32> {
+        if let Some(status) = self.unsettled(inode) {
+            return Ok(status);
+        }
+        if let Some(status) = lock(&self.attributes).fresh(inode, Instant::now()) {
+            return Ok(status.clone());
+        }
+        let Some(path) = self.shared.inodes().path(inode) else {
+            // Open, and gone from the share.
+            return lock(&self.attributes).last(inode).cloned().ok_or(libc::ESTALE);
+        };
+        let status = self.about(&path).await?;
+        Ok(self.learn(inode, status))
+    }
+
+    pub async fn resize(&self, inode: u64, length: u64) -> Result<(), i32> {
+        lock(&self.kept).remove(&inode);
+        let open = lock(&self.files).get(&inode).cloned();
+        let resized = match open {
+            Some(file) => file.resize(length).await,
+            None => {
+                let path = self.shared.path(inode)?;
+                let what = format!("set the length of {path}");
+                self.shared.patience.insist(what, |_| self.remote().resize(&path, length)).await
+            }
+        };
+        lock(&self.attributes).forget(inode);
+        resized
+    }
+
+    pub async fn set_modified(&self, inode: u64, modified: SystemTime) -> Result<(), i32> {
+        let open = lock(&self.files).get(&inode).cloned();
+        if let Some(file) = open {
+            // What is written later has a later time.
+            file.settle().await;
+        }
+        let path = self.shared.path(inode)?;
+        let what = format!("set the time of {path}");
+        let set = self.shared.patience.insist(what, |_| self.remote().set_modified(&path, modified)).await;
+        lock(&self.attributes).forget(inode);
+        set
+    }
+
+    pub async fn make_directory(&self, parent: u64, name: &str) -> Result<Found, i32> {
+        let path = self.path_of(parent, name)?;
+        let made = self.shared.patience.insist(format!("make the directory {path}"), |again| {
+            let path = path.clone();
+            async move {
+                match self.remote().make_directory(&path).await {
+                    // It was ours, most likely: the answer to the first try is what got lost.
+                    Err(Problem::Refused { errno: libc::EEXIST, .. }) if again => Ok(()),
+                    made => made,
+                }
+            }
+        });
+        made.await?;
+        let status = Status { kind: Kind::Directory, length: 0, modified: SystemTime::now(), etag: String::new() };
+        Ok(self.told_of(parent, name, status))
+    }
+
+    pub async fn remove(&self, parent: u64, name: &str, kind: Kind) -> Result<(), i32> {
+        let inode = self.shared.inodes().find(parent, name);
+        if let Some(inode) = inode.filter(|inode| kind == Kind::File && lock(&self.files).contains_key(inode)) {
+            return self.hide(parent, name, inode).await;
+        }
+        let path = self.path_of(parent, name)?;
+        self.remove_path(&path, kind).await?;
+        self.shared.inodes().take_name(parent, name);
+        inode.into_iter().for_each(|inode| lock(&self.attributes).forget(inode));
+        Ok(())
+    }
+
+    async fn remove_path(&self, path: &str, kind: Kind) -> Result<(), i32> {
+        let removed = self.shared.patience.insist(format!("remove {path}"), |again| async move {
+            match self.remote().remove(path, kind).await {
+                Err(Problem::Refused { errno: libc::ENOENT, .. }) if again => Ok(()),
+                removed => removed,
+            }
+        });
+        removed.await
+    }
+
+    /// Takes the name of an open file away; the file goes when it is closed.
+    async fn hide(&self, parent: u64, name: &str, inode: u64) -> Result<(), i32> {
+        let hidden = format!("{HIDDEN}{inode:08x}{}", self.next_handle.fetch_add(1, Ordering::Relaxed));
+        self.rename((parent, name), (parent, &hidden), true).await?;
+        lock(&self.hidden).insert(inode);
+        Ok(())
+    }
+
+    pub fn is_hidden(name: &str) -> bool {
+        name.starts_with(HIDDEN)
+    }
+
+    pub async fn rename(&self, from: (u64, &str), to: (u64, &str), replace: bool) -> Result<(), i32> {
+        let (source, target) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
+        let (inode, taken) = {
+            let inodes = self.shared.inodes();
+            (inodes.find(from.0, from.1), inodes.find(to.0, to.1))
+        };
+        let kind = match inode.and_then(|inode| self.shared.inodes().kind(inode)) {
+            Some(kind) => kind,
+            None => self.about(&source).await?.kind,
+        };
+        for file in inode.into_iter().flat_map(|inode| self.open_within(inode)) {
+            file.settle().await;
+        }
+        if let Some(taken) = taken.filter(|taken| replace && Some(*taken) != inode) {
+            let open = lock(&self.files).contains_key(&taken);
+            if open {
+                Box::pin(self.hide(to.0, to.1, taken)).await?;
+            }
+            lock(&self.attributes).forget(taken);
+        }
+        let renamed = self.shared.patience.insist(format!("rename {source} to {target}"), |again| {
+            let (source, target) = (source.clone(), target.clone());
+            async move {
+                match self.remote().rename(&source, &target, kind, replace).await {
+                    Err(Problem::Refused { errno: libc::ENOENT | libc::EEXIST, why }) if again => {
+                        // The first try may have done it.
+                        let (old, new) = (self.remote().about(&source).await, self.remote().about(&target).await);
+                        match (old, new) {
+                            (Err(Problem::Refused { errno: libc::ENOENT, .. }), Ok(_)) => Ok(()),
+                            _ => Err(Problem::Refused { errno: libc::ENOENT, why }),
+                        }
+                    }
+                    renamed => renamed,
+                }
+            }
+        });
+        renamed.await?;
+        self.shared.inodes().rename(from, to);
+        inode.into_iter().for_each(|inode| lock(&self.attributes).forget(inode));
+        Ok(())
+    }
+
+    fn open_within(&self, above: u64) -> Vec<Arc<OpenFile<R>>> {
+        let files = lock(&self.files);
+        let inodes = self.shared.inodes();
+        files.iter().filter(|(inode, _)| inodes.is_within(**inode, above)).map(|(_, file)| file.clone()).collect()
+    }
+
+    /// Makes a file and opens it. One that is there is opened, unless it must not be.
+    pub async fn create(&self, parent: u64, name: &str, how: How) -> Result<(Found, Opened), i32> {
+        let path = self.path_of(parent, name)?;
+        let made = self.shared.patience.insist(format!("make {path}"), |again| {
+            let path = path.clone();
+            async move {
+                match self.remote().create(&path).await {
+                    Err(Problem::Refused { errno: libc::EEXIST, why }) if again => {
+                        // An empty one is what the first try made, most likely.
+                        match self.remote().about(&path).await {
+                            Ok(status) if status.length == 0 && status.kind == Kind::File => Ok(()),
+                            _ => Err(Problem::Refused { errno: libc::EEXIST, why }),
+                        }
+                    }
+                    made => made,
+                }
+            }
+        });
+        match made.await {
+            Ok(()) => {
+                let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
+                let found = self.told_of(parent, name, status);
+                let opened = self.hand_out(found.inode, found.status.clone(), how);
+                Ok((found, opened))
+            }
+            Err(libc::EEXIST) if !how.exclusive => {
+                let found = self.look_up(parent, name).await?;
+                let opened = self.open(found.inode, how).await?;
+                let status = self.attributes(found.inode).await?;
+                Ok((Found { status, ..found }, opened))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Asks the server, so that what others had written when they closed it is seen.
+    pub async fn open(&self, inode: u64, how: How) -> Result<Opened, i32> {
+        if how.truncates {
+            self.resize(inode, 0).await?;
+        }
+        let status = match self.unsettled(inode) {
+            Some(status) => status,
+            None => self.about(&self.shared.path(inode)?).await?,
+        };
+        if status.kind == Kind::Directory {
+            return Err(libc::EISDIR);
+        }
+        Ok(self.hand_out(inode, status, how))
+    }
+
+    fn hand_out(&self, inode: u64, status: Status, how: How) -> Opened {
+        let changed = lock(&self.attributes).last(inode).is_none_or(|last| !last.is_same(&status));
+        let keeps_cache = {
+            let mut kept = lock(&self.kept);
+            let same = !status.etag.is_empty() && kept.get(&inode) == Some(&status.etag);
+            if status.etag.is_empty() {
+                kept.remove(&inode);
+            } else {
+                kept.insert(inode, status.etag.clone());
+            }
+            same
+        };
+        let status = self.learn(inode, status);
+        let file = {
+            let mut files = lock(&self.files);
+            files.entry(inode).or_insert_with(|| OpenFile::new(inode, self.shared.clone(), status)).clone()
+        };
+        self.shared.inodes().hold(inode);
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let seen = file.seen();
+        lock(&self.handles).insert(handle, Arc::new(Handle { file, inode, appends: how.appends, seen }));
+        Opened { handle, keeps_cache, changed }
+    }
+
+    fn handle(&self, handle: u64) -> Result<Arc<Handle<R>>, i32> {
+        lock(&self.handles).get(&handle).cloned().ok_or(libc::EBADF)
+    }
+
+    pub async fn read(&self, handle: u64, offset: u64, length: u64) -> Result<Bytes, i32> {
+        self.handle(handle)?.file.read(offset, length).await
+    }
+
+    /// `offset` is the kernel's idea of where a program writes; a handle that appends writes at the end.
+    pub async fn write(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
+        let handle = self.handle(handle)?;
+        lock(&self.attributes).forget(handle.inode);
+        lock(&self.kept).remove(&handle.inode);
+        match handle.appends {
+            true => handle.file.append(content, &handle.seen).await,
+            false => handle.file.write(offset, content, &handle.seen).await,
+        }
+    }
+
+    pub async fn flush(&self, handle: u64) -> Result<(), i32> {
+        let handle = self.handle(handle)?;
+        handle.file.flush(&handle.seen).await
+    }
+
+    pub async fn sync(&self, handle: u64) -> Result<(), i32> {
+        let handle = self.handle(handle)?;
+        handle.file.sync(&handle.seen).await
+    }
+
+    pub async fn sync_directory(&self, inode: u64) -> Result<(), i32> {
+        let path = self.shared.path(inode)?;
+        self.shared.patience.insist(format!("flush {path}"), |_| self.remote().sync(&path)).await
+    }
+
+    pub async fn release(&self, handle: u64) {
+        let Some(handle) = lock(&self.handles).remove(&handle) else { return };
+        // Pages that were mapped are written after the last close.
+        handle.file.settle().await;
+        let path = self.shared.inodes().path(handle.inode);
+        let last = {
+            let mut files = lock(&self.files);
+            let last = self.shared.inodes().release(handle.inode);
+            if last {
+                files.remove(&handle.inode);
+            }
+            last
+        };
+        if last
+            && lock(&self.hidden).remove(&handle.inode)
+            && let Some(path) = path
+        {
+            let _ = self.remove_path(&path, Kind::File).await;
+            let mut inodes = self.shared.inodes();
+            let parent = inodes.parent(handle.inode);
+            let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+            inodes.take_name(parent, &name);
+        }
+    }
+
+    /// All that programs have written is sent; for the end of the mount.
+    pub async fn settle(&self) {
+        for file in self.open_within(ROOT) {
+            file.settle().await;
+        }
+    }
+
+    pub fn open_directory(&self) -> u64 {
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        lock(&self.listings).insert(handle, Arc::default());
+        handle
+    }
+
+    pub fn release_directory(&self, handle: u64) {
+        lock(&self.listings).remove(&handle);
+    }
+
+    /// The entries from the `start`th on, as many as have been fetched; empty at the end.
+    pub async fn entries(&self, inode: u64, handle: u64, start: usize, most: usize) -> Result<Vec<Entry>, i32> {
+        let listing = lock(&self.listings).get(&handle).cloned().ok_or(libc::EBADF)?;
+        let mut listing = listing.lock().await;
+        if start == 0 {
+            // From the beginning means as it is now.
+            *listing = Listing::default();
+        }
+        while listing.entries.len() <= start && (!listing.begun || listing.next.is_some()) {
+            let path = self.shared.path(inode)?;
+            let from = listing.next.take().unwrap_or_default();
+            let page = self.shared.patience.insist(format!("list {path}"), |_| self.remote().list(&path, &from)).await;
+            let page = match page {
+                Ok(page) => page,
+                Err(errno) => {
+                    listing.next = Some(from).filter(|from| !from.is_empty());
+                    return Err(errno);
+                }
+            };
+            listing.begun = true;
+            listing.entries.extend(page.entries);
+            listing.next = page.next;
+        }
+        Ok(listing.entries.iter().skip(start).take(most).cloned().collect())
+    }
+
+    pub fn parent(&self, inode: u64) -> u64 {
+        self.shared.inodes().parent(inode)
+    }
+
+    /// How full the share is.
+    pub async fn room(&self) -> Result<Room, i32> {
+        self.shared.patience.insist("ask for room", |_| self.remote().room()).await
+    }
+
+    async fn about(&self, path: &str) -> Result<Status, i32> {
+        self.shared.patience.insist(format!("look at {path}"), |_| self.remote().about(path)).await
+    }
+
+    /// What programs of this machine are to see: the server's word, unless they have written since.
+    fn learn(&self, inode: u64, status: Status) -> Status {
+        let open = lock(&self.files).get(&inode).cloned();
+        if let Some(file) = open {
+            if let Some(unsettled) = file.unsettled() {
+                return unsettled;
+            }
+            file.learn(&status);
+        }
+        lock(&self.attributes).learn(inode, status.clone(), Instant::now());
+        status
+    }
+
+    fn unsettled(&self, inode: u64) -> Option<Status> {
+        let open = lock(&self.files).get(&inode).cloned();
+        open.and_then(|file| file.unsettled())
+    }
+
+    fn path_of(&self, parent: u64, name: &str) -> Result<String, i32> {
+        if name.len() > 255 {
+            return Err(libc::ENAMETOOLONG);
+        }
+        self.shared.inodes().path_of(parent, name).ok_or(libc::ESTALE)
+    }
+}
+
+#[cfg(test)]
+#[path = "volume_tests.rs"]
+mod tests;

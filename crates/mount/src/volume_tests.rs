@@ -1,0 +1,208 @@
+//! A volume against a share in memory that loses answers, beside a plain model of what programs must see.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+use crate::dice::Dice;
+use crate::inodes::ROOT;
+use crate::memory::Memory;
+
+fn volume(seed: u64, losses: u64) -> Volume<Memory> {
+    Volume::new(Memory::new(seed, losses), Patience::new(Duration::from_secs(60), "the share".to_owned()))
+}
+
+const PLAIN: How = How { appends: false, truncates: false, exclusive: false };
+const APPENDS: How = How { appends: true, ..PLAIN };
+
+#[tokio::test]
+async fn what_is_written_is_read_before_and_after_it_arrived() {
+    let volume = volume(1, 0);
+    let (found, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
+    volume.write(opened.handle, 0, b"hello").await.expect("written");
+    volume.write(opened.handle, 8, b"!").await.expect("written");
+    assert_eq!(volume.attributes(found.inode).await.expect("known").length, 9);
+    assert_eq!(&volume.read(opened.handle, 0, 5).await.expect("read")[..], b"hello");
+    assert_eq!(&volume.read(opened.handle, 0, 100).await.expect("read")[..], b"hello\0\0\0!");
+    volume.flush(opened.handle).await.expect("sent");
+    assert_eq!(volume.remote().content("f").as_deref(), Some(&b"hello\0\0\0!"[..]));
+    volume.resize(found.inode, 2).await.expect("cut");
+    assert_eq!(&volume.read(opened.handle, 0, 100).await.expect("read")[..], b"he");
+    volume.release(opened.handle).await;
+    assert!(matches!(volume.create(ROOT, "f", How { exclusive: true, ..PLAIN }).await, Err(libc::EEXIST)));
+    let (_, opened) = volume.create(ROOT, "f", How { truncates: true, ..PLAIN }).await.expect("opened");
+    assert_eq!(volume.read(opened.handle, 0, 9).await.expect("read").len(), 0);
+}
+
+#[tokio::test]
+async fn an_open_sees_what_others_had_closed() {
+    let volume = volume(2, 0);
+    volume.remote().put("f", b"one");
+    let found = volume.look_up(ROOT, "f").await.expect("there");
+    let first = volume.open(found.inode, PLAIN).await.expect("opened");
+    assert_eq!(&volume.read(first.handle, 0, 9).await.expect("read")[..], b"one");
+    let same = volume.open(found.inode, PLAIN).await.expect("opened");
+    assert!(same.keeps_cache && !same.changed);
+    volume.remote().put("f", b"another");
+    let other = volume.open(found.inode, PLAIN).await.expect("opened");
+    assert!(!other.keeps_cache && other.changed, "{other:?}");
+    assert_eq!(&volume.read(other.handle, 0, 9).await.expect("read")[..], b"another");
+}
+
+#[tokio::test]
+async fn errors_are_kept_for_those_who_wrote() {
+    let volume = volume(3, 0);
+    let (found, writer) = volume.create(ROOT, "f", PLAIN).await.expect("made");
+    let reader = volume.open(found.inode, PLAIN).await.expect("opened");
+    volume.remote().set_quota(4);
+    volume.write(writer.handle, 0, b"12345678").await.expect("not sent yet");
+    assert_eq!(volume.flush(reader.handle).await, Err(libc::ENOSPC));
+    // The one who wrote hears of it though somebody else has asked before, and once.
+    assert_eq!(volume.write(writer.handle, 0, b"1").await, Err(libc::ENOSPC));
+    assert_eq!(volume.flush(writer.handle).await, Err(libc::ENOSPC));
+    assert_eq!(volume.sync(writer.handle).await, Ok(()));
+    volume.write(writer.handle, 0, b"1").await.expect("it fits");
+    assert_eq!(volume.sync(writer.handle).await, Ok(()));
+    assert_eq!(volume.remote().content("f").as_deref(), Some(&b"1"[..]));
+    assert_eq!(volume.resize(found.inode, 100).await, Err(libc::ENOSPC));
+}
+
+#[tokio::test]
+async fn a_server_that_stays_away_is_an_error_in_the_end() {
+    let patience = Patience::new(Duration::from_millis(200), "the share".to_owned());
+    let volume = Volume::new(Memory::new(4, 0), patience);
+    let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
+    volume.write(opened.handle, 0, b"1").await.expect("not sent yet");
+    volume.remote().fail_always();
+    assert_eq!(volume.flush(opened.handle).await, Err(libc::ETIMEDOUT));
+    assert!(matches!(volume.look_up(ROOT, "g").await, Err(libc::ETIMEDOUT)));
+}
+
+#[tokio::test]
+async fn blocks_are_appended_once_whatever_is_lost() {
+    let volume = volume(5, 40);
+    let (_, opened) = volume.create(ROOT, "log", APPENDS).await.expect("made");
+    let mut expected = Vec::new();
+    for number in 0..40 {
+        let line = format!("line {number}\n");
+        volume.write(opened.handle, 0, line.as_bytes()).await.expect("appended");
+        expected.extend_from_slice(line.as_bytes());
+    }
+    assert_eq!(volume.remote().content("log"), Some(expected));
+}
+
+#[tokio::test]
+async fn an_open_file_outlives_its_name() {
+    let volume = volume(6, 0);
+    let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
+    volume.write(opened.handle, 0, b"data").await.expect("written");
+    volume.remove(ROOT, "f", Kind::File).await.expect("removed");
+    assert!(matches!(volume.look_up(ROOT, "f").await, Err(libc::ENOENT)));
+    assert_eq!(&volume.read(opened.handle, 0, 9).await.expect("read")[..], b"data");
+    assert!(volume.remote().paths().iter().all(|path| Volume::<Memory>::is_hidden(path)));
+    volume.release(opened.handle).await;
+    assert!(volume.remote().paths().is_empty());
+}
+
+#[tokio::test]
+async fn directories_are_read_page_by_page() {
+    let volume = volume(7, 20);
+    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let names: Vec<String> = (0..20).map(|number| format!("f{number:02}")).collect();
+    for name in &names {
+        volume.remote().put(&format!("d/{name}"), b"x");
+    }
+    let handle = volume.open_directory();
+    let mut listed = Vec::new();
+    loop {
+        let entries = volume.entries(directory, handle, listed.len(), 7).await.expect("listed");
+        if entries.is_empty() {
+            break;
+        }
+        listed.extend(entries.into_iter().map(|entry| entry.name));
+    }
+    assert_eq!(listed, names);
+    volume.release_directory(handle);
+    assert!(matches!(volume.entries(directory, handle, 0, 7).await, Err(libc::EBADF)));
+    assert!(matches!(volume.remove(ROOT, "d", Kind::Directory).await, Err(libc::ENOTEMPTY)));
+}
+
+/// Whatever is lost on the way, programs see what they wrote, and so does the share in the end.
+#[tokio::test(start_paused = true)]
+async fn random_work_ends_as_on_a_disk() {
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        let volume = volume(seed, 15);
+        let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut open: Vec<(String, u64, u64)> = Vec::new();
+        for step in 0..60u8 {
+            let name = format!("f{}", dice.below(3));
+            match dice.below(7) {
+                0 | 1 if open.len() < 4 => {
+                    let truncates = dice.below(3) == 0;
+                    let (found, opened) = volume.create(ROOT, &name, How { truncates, ..PLAIN }).await.expect("opened");
+                    let content = model.entry(name.clone()).or_default();
+                    if truncates {
+                        content.clear();
+                    }
+                    open.push((name, found.inode, opened.handle));
+                }
+                2 | 3 if !open.is_empty() => {
+                    let (name, _, handle) = &open[dice.below(open.len() as u64) as usize];
+                    let (offset, length) = (dice.below(40) as usize, 1 + dice.below(20) as usize);
+                    volume.write(*handle, offset as u64, &vec![step + 1; length]).await.expect("written");
+                    let content = model.get_mut(name).expect("open");
+                    content.resize(content.len().max(offset + length), 0);
+                    content[offset..offset + length].fill(step + 1);
+                }
+                4 if !open.is_empty() => {
+                    let (name, inode, handle) = &open[dice.below(open.len() as u64) as usize];
+                    match dice.below(3) {
+                        0 => volume.flush(*handle).await.expect("sent"),
+                        1 => volume.sync(*handle).await.expect("on the disk"),
+                        _ => {
+                            let length = dice.below(30);
+                            volume.resize(*inode, length).await.expect("resized");
+                            model.get_mut(name).expect("open").resize(length as usize, 0);
+                        }
+                    }
+                }
+                5 if !open.is_empty() => {
+                    let (_, _, handle) = open.swap_remove(dice.below(open.len() as u64) as usize);
+                    volume.flush(handle).await.expect("sent");
+                    volume.release(handle).await;
+                }
+                6 if !open.iter().any(|(open, ..)| *open == name) && model.contains_key(&name) => {
+                    let target = format!("f{}", dice.below(3));
+                    if target != name && !open.iter().any(|(open, ..)| *open == target) {
+                        volume.rename((ROOT, &name), (ROOT, &target), true).await.expect("renamed");
+                        let content = model.remove(&name).expect("there");
+                        model.insert(target, content);
+                    }
+                }
+                _ => {}
+            }
+            for (name, inode, handle) in &open {
+                let expected = &model[name];
+                let (start, length) = (dice.below(30), 1 + dice.below(40));
+                let seen = volume.read(*handle, start, length).await.expect("read");
+                let from = (start as usize).min(expected.len());
+                let to = ((start + length) as usize).min(expected.len());
+                assert_eq!(&seen[..], &expected[from..to], "seed {seed} step {step}");
+                let status = volume.attributes(*inode).await.expect("known");
+                assert_eq!(status.length, expected.len() as u64, "seed {seed} step {step}");
+            }
+        }
+        for (_, _, handle) in open {
+            volume.flush(handle).await.expect("sent");
+            volume.release(handle).await;
+        }
+        let left: BTreeMap<String, Vec<u8>> = volume
+            .remote()
+            .paths()
+            .into_iter()
+            .map(|path| (path.clone(), volume.remote().content(&path).expect("there")))
+            .collect();
+        assert_eq!(left, model, "seed {seed}");
+    }
+}

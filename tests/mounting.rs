@@ -1,0 +1,431 @@
+//! `corro mount` on a real `corro files`, through the kernel: what programs see, what the server has on its disk, and what happens when the
+//! server, the way to it or the mount process goes away. Where this machine has no FUSE all of it is passed over, loudly.
+
+mod harness;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use harness::host::find_program;
+use harness::{DEADLINE, Ended};
+use rustix::process::{Pid, Signal, kill_process};
+
+struct Share {
+    dir: tempfile::TempDir,
+    server: Option<Child>,
+    address: String,
+}
+
+/// A server with the share `share` of the account `one`; `None`, loudly, where nothing can be mounted.
+fn share() -> Option<Share> {
+    let is_root = rustix::process::geteuid().is_root();
+    if !Path::new("/dev/fuse").exists() || !(is_root || find_program("fusermount3").is_some()) {
+        eprintln!("SKIPPED: no FUSE on this machine, so nothing can be mounted");
+        return None;
+    }
+    let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
+    let mut share = Share { dir, server: None, address: "127.0.0.1:0".to_owned() };
+    share.serve();
+    share.corro("storage share create -n share").ok();
+    Some(share)
+}
+
+impl Share {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where the share lies on the server's disk.
+    fn on_disk(&self, name: &str) -> PathBuf {
+        self.path("data/shares/one/share").join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_corro"));
+        command.args(line.split_whitespace()).current_dir(self.dir.path()).stdin(Stdio::null()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.dir.path());
+        command
+    }
+
+    /// Starts the server; after the first time where it was.
+    fn serve(&mut self) {
+        let mut command = self.command(&format!("files --data data --account one --listen {}", self.address));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("it speaks");
+        let url = first.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+        self.address = url.unwrap_or_else(|| panic!("it said {first:?}")).trim_end_matches('/').to_owned();
+        self.server = Some(child);
+    }
+
+    fn kill_server(&mut self) {
+        let mut child = self.server.take().expect("it runs");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+    }
+
+    fn signal_server(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.server.as_ref().expect("it runs")), signal).expect("it runs");
+    }
+
+    fn connection(&self) -> String {
+        fs::read_to_string(self.path("data/accounts/one.connection")).expect("it is kept").trim().to_owned()
+    }
+
+    fn corro(&self, line: &str) -> Ended {
+        let mut command = self.command(line);
+        command.env("AZURE_STORAGE_CONNECTION_STRING", self.connection());
+        Ended::from(command.output().expect("it runs"))
+    }
+
+    /// Mounts the share at a new directory.
+    fn mount(&self, name: &str, options: &str) -> PathBuf {
+        let place = self.path(name);
+        fs::create_dir(&place).expect("a directory");
+        let ended = self.corro(&format!("mount share {name} --log-file {name}.log {options}")).ok();
+        assert!(ended.stdout.contains("Mounted the share share of the account one at http://"), "{}", ended.stdout);
+        assert!(ended.stderr.contains("corro unmount"), "{}", ended.stderr);
+        place
+    }
+
+    fn unmount(&self, name: &str) {
+        assert!(self.corro(&format!("unmount {name}")).ok().stdout.starts_with("Unmounted "));
+        assert!(!is_mounted(&self.path(name)));
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        for place in mounts().iter().filter(|place| place.starts_with(self.dir.path())) {
+            let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(place).status();
+            let _ = Command::new("umount").arg("-l").arg(place).stderr(Stdio::null()).status();
+        }
+        if let Some(mut child) = self.server.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn mounts() -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("Linux has it");
+    let ours = table.lines().filter(|line| line.contains("corro://"));
+    ours.filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
+}
+
+fn is_mounted(place: &Path) -> bool {
+    mounts().contains(&place.to_owned())
+}
+
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < DEADLINE, "{what} did not come to pass");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The process that serves the mount: the parent of its watcher, whose command line has the place.
+fn mount_process(place: &Path) -> Pid {
+    let words = format!("mount-watch\0{}\0", place.display());
+    let pids =
+        fs::read_dir("/proc").expect("Linux has it").flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let watcher = pids
+        .into_iter()
+        .find(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(&words)));
+    let status = fs::read_to_string(format!("/proc/{}/status", watcher.expect("a watcher"))).expect("its status");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("a parent");
+    Pid::from_raw(parent.trim().parse().expect("a number")).expect("a process")
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at * 31) ^ (at >> 8)) as u8).collect()
+}
+
+#[track_caller]
+fn fails<T>(result: std::io::Result<T>, errno: rustix::io::Errno) {
+    let error = result.err().expect("it must fail");
+    assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{error}");
+}
+
+use rustix::io::Errno;
+
+#[test]
+fn a_share_is_a_directory_like_others() {
+    let Some(share) = share() else { return };
+    let at = share.mount("m", "--file-mode 0640 --dir-mode 0750");
+    // Content, with the server's disk as the witness.
+    let content = pattern(9 << 20);
+    fs::create_dir_all(at.join("a/b")).expect("made");
+    fs::write(at.join("a/b/file"), &content).expect("written");
+    assert_eq!(fs::read(share.on_disk("a/b/file")).expect("there"), content);
+    assert_eq!(fs::read(at.join("a/b/file")).expect("read"), content);
+    let file = File::open(at.join("a/b/file")).expect("opened");
+    for start in [0, 5_000_000, 4095, 9 << 20, 1, 7 << 20] {
+        let mut part = vec![0; 70_000];
+        let n = file.read_at(&mut part, start).expect("read");
+        let start = start as usize;
+        assert_eq!(part[..n], content[start..(start + 70_000).min(content.len())]);
+    }
+    let mode = |name: &str| fs::metadata(at.join(name)).expect("there").permissions().mode() & 0o777;
+    assert_eq!((mode("a"), mode("a/b/file")), (0o750, 0o640));
+    // Writing here and there, reading it back before it is closed.
+    let mut file = OpenOptions::new().read(true).write(true).open(at.join("a/b/file")).expect("opened");
+    file.write_all_at(b"changed", 1_000_000).expect("written");
+    let mut back = [0; 9];
+    file.read_exact_at(&mut back, 999_999).expect("read");
+    assert_eq!(&back[1..8], b"changed");
+    file.set_len(1_000_003).expect("cut");
+    file.seek(SeekFrom::Start(1_000_000)).expect("moved");
+    let mut rest = String::new();
+    file.read_to_string(&mut rest).expect("read");
+    assert_eq!(rest, "cha");
+    drop(file);
+    assert_eq!(fs::metadata(share.on_disk("a/b/file")).expect("there").len(), 1_000_003);
+    // Sparse: a hole is a hole on the server too.
+    let sparse = File::create(at.join("sparse")).expect("made");
+    sparse.write_all_at(b"end", 1 << 30).expect("written");
+    sparse.sync_all().expect("synced");
+    let kept = fs::metadata(share.on_disk("sparse")).expect("there");
+    assert!(kept.len() == (1 << 30) + 3 && kept.blocks() < 1000, "{} blocks", kept.blocks());
+    // Times.
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_500_000_000, 123_456_700);
+    sparse.set_modified(then).expect("set");
+    assert_eq!(fs::metadata(share.on_disk("sparse")).expect("there").modified().expect("a time"), then);
+    assert_eq!(fs::metadata(at.join("sparse")).expect("there").modified().expect("a time"), then);
+    drop(sparse);
+    // Names.
+    fs::rename(at.join("a/b"), at.join("moved ü + #%")).expect("renamed");
+    fs::write(at.join("target"), "old").expect("written");
+    fs::rename(at.join("moved ü + #%/file"), at.join("target")).expect("renamed");
+    assert_eq!(fs::metadata(at.join("target")).expect("there").len(), 1_000_003);
+    let listed = |at: &Path| {
+        let names = fs::read_dir(at).expect("listed").map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().expect("text")).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(listed(&at), ["a", "moved ü + #%", "sparse", "target"]);
+    assert_eq!(listed(&share.on_disk("")), listed(&at));
+    fails(fs::remove_dir(at.join("target")), Errno::NOTDIR);
+    fails(File::create_new(at.join("target")), Errno::EXIST);
+    fails(fs::read(at.join("nothing")), Errno::NOENT);
+    fails(File::create(at.join("x".repeat(256))), Errno::NAMETOOLONG);
+    fails(std::os::unix::fs::symlink("target", at.join("link")), Errno::PERM);
+    fails(fs::hard_link(at.join("target"), at.join("link")), Errno::PERM);
+    fs::write(at.join("a/inside"), "x").expect("written");
+    fails(fs::remove_dir(at.join("a")), Errno::NOTEMPTY);
+    // An open file outlives its name.
+    let mut open = OpenOptions::new().read(true).write(true).open(at.join("a/inside")).expect("opened");
+    fs::remove_file(at.join("a/inside")).expect("removed");
+    fs::remove_dir(at.join("moved ü + #%")).expect("removed");
+    open.write_all(b"still here").expect("written");
+    open.rewind().expect("moved");
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("read");
+    assert_eq!((text.as_str(), listed(&at.join("a"))), ("still here", vec![]));
+    share.corro("unmount m").fails(1, &["in use", "--lazy"]);
+    drop(open);
+    until("its end", || fs::read_dir(share.on_disk("a")).expect("there").next().is_none());
+    // Locks hold between programs of this machine.
+    let (one, two) = (File::open(at.join("target")).expect("opened"), File::open(at.join("target")).expect("opened"));
+    one.lock().expect("free");
+    assert!(matches!(two.try_lock(), Err(fs::TryLockError::WouldBlock)));
+    drop((one, two));
+    share.unmount("m");
+}
+
+#[test]
+fn what_others_wrote_is_seen_and_a_full_or_read_only_share_says_so() {
+    let Some(share) = share() else { return };
+    let (one, two) = (share.mount("one", ""), share.mount("two", "--read-only"));
+    for round in 0..3 {
+        let text = format!("round {round}{}", "!".repeat(round * 10));
+        fs::write(one.join("f"), &text).expect("written");
+        assert_eq!(fs::read_to_string(two.join("f")).expect("read"), text, "whoever opens sees what was closed");
+    }
+    fails(fs::write(two.join("g"), "x"), Errno::ROFS);
+    fails(fs::remove_file(two.join("f")), Errno::ROFS);
+    share.unmount("two");
+    // Room.
+    share.corro("storage share update -n share --quota 1").ok();
+    let room = rustix::fs::statvfs(&one).expect("it can be asked");
+    assert_eq!(room.f_blocks * room.f_frsize, 1 << 30);
+    assert!(room.f_bavail < room.f_blocks && room.f_namemax == 255);
+    let file = File::create(one.join("large")).expect("made");
+    fails(file.set_len(2 << 30), Errno::NOSPC);
+    file.set_len((1 << 30) - (1 << 20)).expect("it fits");
+    file.write_all_at(&[1; 2 << 20], (1 << 30) - (1 << 20)).expect("not sent yet");
+    fails(file.sync_all(), Errno::NOSPC);
+    drop(file);
+    fs::remove_file(one.join("large")).expect("removed");
+    fs::write(one.join("small"), "fits").expect("there is room again");
+    share.unmount("one");
+}
+
+#[test]
+fn lines_that_several_machines_append_stay_whole() {
+    let Some(share) = share() else { return };
+    let places = [share.mount("one", ""), share.mount("two", "")];
+    File::create(places[0].join("log")).expect("made");
+    const LINES: usize = 100;
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let log = places[writer % 2].join("log");
+            scope.spawn(move || {
+                let mut log = OpenOptions::new().append(true).open(log).expect("opened");
+                for number in 0..LINES {
+                    let line = format!("{writer} {number} {}\n", "x".repeat(writer * 100 + number));
+                    log.write_all(line.as_bytes()).expect("appended");
+                }
+            });
+        }
+    });
+    let text = fs::read_to_string(share.on_disk("log")).expect("there");
+    let mut next = [0; 4];
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (writer, number): (usize, usize) = (words[0].parse().expect(line), words[1].parse().expect(line));
+        assert_eq!((number, words[2].len()), (next[writer], writer * 100 + number), "torn or out of order");
+        next[writer] += 1;
+    }
+    assert_eq!(next, [LINES; 4]);
+    assert_eq!(fs::read_to_string(places[1].join("log")).expect("read"), text);
+    share.unmount("one");
+    share.unmount("two");
+}
+
+#[test]
+fn a_large_directory_is_listed_once_and_whole() {
+    let Some(share) = share() else { return };
+    const FILES: usize = 6_000;
+    fs::create_dir(share.on_disk("many")).expect("made");
+    for number in 0..FILES {
+        fs::write(share.on_disk(&format!("many/file-{number:05}")), [7; 3]).expect("written");
+    }
+    let at = share.mount("m", "");
+    let mut names: Vec<String> = fs::read_dir(at.join("many"))
+        .expect("listed")
+        .map(|entry| {
+            let entry = entry.expect("an entry");
+            assert_eq!(entry.metadata().expect("known").len(), 3);
+            entry.file_name().into_string().expect("text")
+        })
+        .collect();
+    names.sort();
+    let expected: Vec<String> = (0..FILES).map(|number| format!("file-{number:05}")).collect();
+    assert_eq!(names, expected);
+    share.unmount("m");
+}
+
+#[test]
+fn a_server_that_comes_back_is_waited_for_and_nothing_is_lost() {
+    let Some(mut share) = share() else { return };
+    let at = share.mount("m", "");
+    let synced = pattern(3_000_000);
+    let mut file = File::create(at.join("synced")).expect("made");
+    file.write_all(&synced).expect("written");
+    file.sync_all().expect("synced");
+    share.kill_server();
+    assert_eq!(fs::read(share.on_disk("synced")).expect("there"), synced);
+    // A copy goes on over the restart, and so does a log.
+    let content = pattern(48 << 20);
+    std::thread::scope(|scope| {
+        let copy = scope.spawn(|| fs::write(at.join("copy"), &content));
+        let log = scope.spawn(|| {
+            let mut log = OpenOptions::new().append(true).create(true).open(at.join("log"))?;
+            (0..20).try_for_each(|number| log.write_all(format!("line {number}\n").as_bytes()))
+        });
+        share.serve();
+        until("the copy", || share.on_disk("copy").exists());
+        share.kill_server();
+        share.serve();
+        copy.join().expect("no panic").expect("copied");
+        log.join().expect("no panic").expect("logged");
+    });
+    assert!(fs::read(share.on_disk("copy")).expect("there") == content);
+    let log = fs::read_to_string(share.on_disk("log")).expect("there");
+    assert_eq!(log.lines().collect::<Vec<_>>(), (0..20).map(|n| format!("line {n}")).collect::<Vec<_>>());
+    assert!(share.log("m").contains("answers again"), "{}", share.log("m"));
+    drop(file);
+    share.unmount("m");
+}
+
+#[test]
+fn a_server_that_stays_away_is_an_error_after_the_deadline() {
+    let Some(share) = share() else { return };
+    let at = share.mount("m", "--deadline 2");
+    fs::write(at.join("f"), "x").expect("written");
+    // Nothing is refused and nothing answers, as behind a cable that was pulled.
+    share.signal_server(Signal::STOP);
+    fails(File::create(at.join("g")), Errno::TIMEDOUT);
+    let log = share.log("m");
+    let said = log.lines().find(|line| line.contains("has not answered since")).unwrap_or_else(|| panic!("{log}"));
+    assert!(said.contains("the share share of the account one") && said.contains(&share.address), "{said}");
+    share.signal_server(Signal::CONT);
+    fs::write(at.join("h"), "again").expect("it works again");
+    assert_eq!(fs::read_to_string(share.on_disk("h")).expect("there"), "again");
+    share.unmount("m");
+}
+
+#[test]
+fn a_killed_mount_process_leaves_no_mount() {
+    let Some(share) = share() else { return };
+    let at = share.mount("m", "");
+    fs::write(at.join("f"), "kept").expect("written");
+    kill_process(mount_process(&at), Signal::KILL).expect("it runs");
+    until("the end of the mount", || !is_mounted(&at));
+    assert!(fs::read_dir(&at).expect("a plain directory again").next().is_none());
+    assert_eq!(fs::read_to_string(share.on_disk("f")).expect("there"), "kept");
+    // Told to end it ends in order, in the background and in front.
+    fs::remove_dir(&at).expect("empty");
+    let at = share.mount("m", "");
+    kill_process(mount_process(&at), Signal::TERM).expect("it runs");
+    until("the end of the mount", || !is_mounted(&at));
+    let mut command = share.command("mount share m --foreground");
+    command.env("AZURE_STORAGE_CONNECTION_STRING", share.connection());
+    let mut front = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut said = String::new();
+    BufReader::new(front.stderr.take().expect("piped")).read_line(&mut said).expect("it speaks");
+    assert!(said.contains("Ctrl-C unmounts it") && at.join("f").exists(), "{said}");
+    kill_process(Pid::from_child(&front), Signal::INT).expect("it runs");
+    assert!(front.wait().expect("it ends").success() && !is_mounted(&at));
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said_with_the_cause() {
+    let Some(share) = share() else { return };
+    fs::write(share.path("file"), "x").expect("written");
+    fs::create_dir(share.path("dir")).expect("made");
+    share.corro("mount share nowhere").fails(1, &["does not exist", "mkdir"]);
+    share.corro("mount share file").fails(1, &["is not a directory"]);
+    share.corro("mount missing dir").fails(1, &["The specified share does not exist: missing"]);
+    share.corro("mount Bad_Name dir").fails(1, &["Bad_Name"]);
+    share.corro("mount share dir --file-mode 999").fails(2, &["octal"]);
+    share.corro("unmount dir").fails(1, &["no share is mounted at"]);
+    let key = "bm90IHRoZSBrZXk=";
+    share
+        .corro(&format!("mount share dir --account-name one --account-key {key}"))
+        .fails(1, &["failed to authenticate"]);
+    fs::remove_dir(share.path("dir")).expect("empty");
+    share.mount("dir", "");
+    share.corro("mount share dir").fails(1, &["a share is mounted at", "corro unmount"]);
+    // The key is in nobody's command line or environment.
+    let connection = share.connection();
+    let key = connection.split("AccountKey=").nth(1).and_then(|rest| rest.split(';').next()).expect("a key");
+    let pid = mount_process(&share.path("dir"));
+    for file in ["cmdline", "environ"] {
+        let text = fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).expect("readable");
+        assert!(!String::from_utf8_lossy(&text).contains(key), "the key is in {file}");
+    }
+    share.unmount("dir");
+}
