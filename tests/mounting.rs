@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use harness::host::find_program;
 use harness::{DEADLINE, Ended};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 struct Share {
@@ -152,12 +153,10 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[track_caller]
-fn fails<T>(result: std::io::Result<T>, errno: rustix::io::Errno) {
+fn fails<T>(result: std::io::Result<T>, errno: Errno) {
     let error = result.err().expect("it must fail");
     assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{error}");
 }
-
-use rustix::io::Errno;
 
 #[test]
 fn a_share_is_a_directory_like_others() {
@@ -176,6 +175,7 @@ fn a_share_is_a_directory_like_others() {
         let start = start as usize;
         assert_eq!(part[..n], content[start..(start + 70_000).min(content.len())]);
     }
+    drop(file);
     let mode = |name: &str| fs::metadata(at.join(name)).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode("a"), mode("a/b/file")), (0o750, 0o640));
     // Writing here and there, reading it back before it is closed.
