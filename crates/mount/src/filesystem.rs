@@ -39,7 +39,7 @@ pub struct Mounted<R: Remote> {
 const UNBOUNDED: u64 = 5 << 40;
 const BLOCK: u32 = 4096;
 /// Entries that are handed to the kernel at once fit into this many.
-const LISTED: usize = 1024;
+const LISTED: usize = 200;
 /// A share has no generations: a number is never used twice.
 const GENERATION: Generation = Generation(0);
 

@@ -262,7 +262,9 @@ mod tests {
                     assert_eq!(inodes.path(*inode), *path, "seed {seed}");
                 }
             }
-            model.iter().for_each(|(inode, (_, lookups))| drop(inodes.forget(*inode, *lookups)));
+            for (inode, (_, lookups)) in &model {
+                assert!(inodes.forget(*inode, *lookups), "seed {seed}");
+            }
             assert_eq!((inodes.nodes.len(), inodes.names.len()), (1, 0), "seed {seed}");
         }
     }

@@ -77,7 +77,10 @@ impl Memory {
         if inner.dice.below(100) < losses {
             return match inner.dice.below(2) {
                 0 => lost(),
-                _ => work(&mut inner).and_then(|_| lost()),
+                _ => {
+                    let _ = work(&mut inner);
+                    lost()
+                }
             };
         }
         work(&mut inner)

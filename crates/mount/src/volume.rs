@@ -336,10 +336,11 @@ impl<R: Remote> Volume<R> {
         };
         let status = self.learn(inode, status);
         let file = {
+            // Together, so that nobody who closes it meanwhile takes it for the last.
             let mut files = lock(&self.files);
+            self.shared.inodes().hold(inode);
             files.entry(inode).or_insert_with(|| OpenFile::new(inode, self.shared.clone(), status)).clone()
         };
-        self.shared.inodes().hold(inode);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let seen = file.seen();
         lock(&self.handles).insert(handle, Arc::new(Handle { file, inode, appends: how.appends, seen }));
