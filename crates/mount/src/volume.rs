@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 
-use crate::cache::Attributes;
+use crate::cache::{Attributes, BELIEVED};
 use crate::inodes::{Kind, ROOT};
 use crate::open_file::{OpenFile, Seen, Shared};
 use crate::patience::Patience;
@@ -26,6 +26,8 @@ pub struct Volume<R> {
     listings: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<Listing>>>>,
     /// Removed while they were open: to be removed for good.
     hidden: Mutex<HashSet<u64>>,
+    /// Directories that this mount has made, and when: what it has not put there is not there, for as long as anything is believed.
+    made: Mutex<HashMap<u64, Instant>>,
     /// Of which content the kernel may have kept pages.
     kept: Mutex<HashMap<u64, String>>,
     next_handle: AtomicU64,
@@ -85,6 +87,7 @@ impl<R: Remote> Volume<R> {
             handles: Mutex::default(),
             listings: Mutex::default(),
             hidden: Mutex::default(),
+            made: Mutex::default(),
             kept: Mutex::default(),
             next_handle: AtomicU64::new(1),
         }
@@ -104,6 +107,9 @@ impl<R: Remote> Volume<R> {
             }
         }
         let path = self.path_of(parent, name)?;
+        if known.is_none() && self.is_known_whole(parent) {
+            return Err(libc::ENOENT);
+        }
         match self.about(&path).await {
             Ok(status) => Ok(self.told_of(parent, name, status)),
             Err(errno) => {
@@ -124,7 +130,10 @@ impl<R: Remote> Volume<R> {
     }
 
     pub fn forget(&self, inode: u64, lookups: u64) {
+        let parent = self.parent(inode);
         if self.shared.inodes().forget(inode, lookups) {
+            lock(&self.made).remove(&parent);
+            lock(&self.made).remove(&inode);
             lock(&self.attributes).forget(inode);
             lock(&self.kept).remove(&inode);
         }
@@ -187,7 +196,16 @@ impl<R: Remote> Volume<R> {
         });
         made.await?;
         let status = Status { kind: Kind::Directory, length: 0, modified: SystemTime::now(), etag: String::new() };
-        Ok(self.told_of(parent, name, status))
+        let found = self.told_of(parent, name, status);
+        let mut made_here = lock(&self.made);
+        made_here.retain(|_, at| at.elapsed() < BELIEVED);
+        made_here.insert(found.inode, Instant::now());
+        Ok(found)
+    }
+
+    /// A directory of which every name is known here.
+    fn is_known_whole(&self, inode: u64) -> bool {
+        lock(&self.made).get(&inode).is_some_and(|at| at.elapsed() < BELIEVED)
     }
 
     pub async fn remove(&self, parent: u64, name: &str, kind: Kind) -> Result<(), i32> {
@@ -260,6 +278,7 @@ impl<R: Remote> Volume<R> {
                 }
             }
         });
+        lock(&self.made).remove(&to.0);
         renamed.await?;
         self.shared.inodes().rename(from, to);
         inode.into_iter().for_each(|inode| lock(&self.attributes).forget(inode));

@@ -127,6 +127,24 @@ async fn directories_are_read_page_by_page() {
     assert!(matches!(volume.remove(ROOT, "d", Kind::Directory).await, Err(libc::ENOTEMPTY)));
 }
 
+#[tokio::test]
+async fn a_new_directory_is_known_whole_for_a_moment_only() {
+    let volume = volume(8, 0);
+    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    assert!(volume.is_known_whole(directory) && !volume.is_known_whole(ROOT));
+    let (found, opened) = volume.create(directory, "f", PLAIN).await.expect("made");
+    volume.release(opened.handle).await;
+    assert_eq!(volume.look_up(directory, "f").await.expect("there").inode, found.inode);
+    assert!(matches!(volume.look_up(directory, "g").await, Err(libc::ENOENT)));
+    // What is renamed into it, or forgotten, has to be asked for.
+    volume.forget(found.inode, 2);
+    assert!(volume.look_up(directory, "f").await.is_ok());
+    let other = volume.make_directory(ROOT, "e").await.expect("made").inode;
+    volume.remote().put("h", b"x");
+    volume.rename((ROOT, "h"), (other, "h"), true).await.expect("renamed");
+    assert!(volume.look_up(other, "h").await.is_ok());
+}
+
 /// Whatever is lost on the way, programs see what they wrote, and so does the share in the end.
 #[tokio::test(start_paused = true)]
 async fn random_work_ends_as_on_a_disk() {
