@@ -170,7 +170,7 @@ pub fn unmount(args: UnmountArgs) -> Result<(), Failure> {
             tell(format!("Unmounted {}.", place.display()));
             Ok(())
         }
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
             Err(Failure::new(format!("{} is in use: a program has a file open or works in it", place.display()))
                 .hint("close it, or take the mount away at once with --lazy"))
         }
