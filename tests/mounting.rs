@@ -327,15 +327,58 @@ fn a_large_directory_is_listed_once_and_whole() {
     share.unmount("m");
 }
 
+/// Whoever starts a program has its open files closed in it, and a file of a mount is sent to the server when it is closed: a server that a test
+/// takes away must be brought back by somebody else than the test.
+struct Keeper<'a> {
+    share: &'a Share,
+    keeper: Child,
+}
+
+impl<'a> Keeper<'a> {
+    /// In the place of the share's own server.
+    fn new(share: &'a mut Share) -> Keeper<'a> {
+        share.kill_server();
+        let script = "while :; do \"$0\" files --data data --account one --listen \"$1\" & echo $! > server.pid; wait; sleep 0.3; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_corro"), &share.address]).current_dir(share.dir.path());
+        command.env("HOME", share.dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let keeper = Keeper { keeper: command.spawn().expect("a shell"), share };
+        keeper.wait();
+        keeper
+    }
+
+    fn wait(&self) {
+        until("the server to listen", || std::net::TcpStream::connect(&self.share.address).is_ok());
+    }
+
+    fn kill_server(&self) {
+        let text = fs::read_to_string(self.share.path("server.pid")).unwrap_or_default();
+        if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Keeper<'_> {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+        self.kill_server();
+    }
+}
+
 #[test]
 fn a_server_that_comes_back_is_waited_for_and_nothing_is_lost() {
     let Some(mut share) = share() else { return };
     let at = share.mount("m", "");
+    let keeper = Keeper::new(&mut share);
+    let share = keeper.share;
     let synced = pattern(3_000_000);
     let mut file = File::create(at.join("synced")).expect("made");
     file.write_all(&synced).expect("written");
     file.sync_all().expect("synced");
-    share.kill_server();
+    drop(file);
+    keeper.kill_server();
     assert_eq!(fs::read(share.on_disk("synced")).expect("there"), synced);
     // A copy goes on over the restart, and so does a log.
     let content = pattern(48 << 20);
@@ -345,10 +388,8 @@ fn a_server_that_comes_back_is_waited_for_and_nothing_is_lost() {
             let mut log = OpenOptions::new().append(true).create(true).open(at.join("log"))?;
             (0..20).try_for_each(|number| log.write_all(format!("line {number}\n").as_bytes()))
         });
-        share.serve();
         until("the copy", || share.on_disk("copy").exists());
-        share.kill_server();
-        share.serve();
+        keeper.kill_server();
         copy.join().expect("no panic").expect("copied");
         log.join().expect("no panic").expect("logged");
     });
@@ -356,7 +397,6 @@ fn a_server_that_comes_back_is_waited_for_and_nothing_is_lost() {
     let log = fs::read_to_string(share.on_disk("log")).expect("there");
     assert_eq!(log.lines().collect::<Vec<_>>(), (0..20).map(|n| format!("line {n}")).collect::<Vec<_>>());
     assert!(share.log("m").contains("answers again"), "{}", share.log("m"));
-    drop(file);
     share.unmount("m");
 }
 
