@@ -77,7 +77,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let size = scale.pick(128 << 20, 512 << 20);
     let jumps = scale.pick(1000, 5000);
     let files = scale.pick(200, 1000);
-    let megabytes = |seconds: f64| size as f64 / 1e6 / seconds;
+    let megabytes = move |seconds: f64| size as f64 / 1e6 / seconds;
     let works: Vec<Work> = vec![
         Work::new("writing in order", "MB/s", LARGE_LEAST, move |player, round| {
             write_in_order(&player.place.join(format!("large-{round}")), size).map(megabytes)
