@@ -30,10 +30,7 @@ impl Engine {
         command.arg("--data-root").arg(at("data")).arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
         // Only host networks are used, so nothing of the machine's own network is touched.
         command.args(["--iptables=false", "--bridge=none", "-H"]).arg(format!("unix://{}", at("sock").display()));
-        let engine = Engine { kind: "Docker", daemon: start(command, &dir), dir };
-        engine.wait_until_up();
-        engine.make_images();
-        Some(engine)
+        Engine { kind: "Docker", daemon: start(command, &dir), dir }.once_up()
     }
 
     pub fn podman() -> Option<Engine> {
@@ -44,10 +41,7 @@ impl Engine {
         fs::write(dir.path().join("containers.conf"), settings).expect("its settings");
         let mut command = podman(dir.path());
         command.args(["system", "service", "--time", "0"]).arg(format!("unix://{}", dir.path().join("sock").display()));
-        let engine = Engine { kind: "Podman", daemon: start(command, &dir), dir };
-        engine.wait_until_up();
-        engine.make_images();
-        Some(engine)
+        Engine { kind: "Podman", daemon: start(command, &dir), dir }.once_up()
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -91,11 +85,18 @@ impl Engine {
         wait_for("no container", || self.containers().is_empty());
     }
 
-    fn wait_until_up(&self) {
-        wait_for(&format!("{} to answer: {}", self.kind, self.log()), || {
-            assert!(is_alive(self.daemon.id()), "{} ended: {}", self.kind, self.log());
-            self.socket().exists() && self.run(&["version"]).status.success()
-        });
+    /// With its images. `None` where this machine does not let its root run one.
+    fn once_up(self) -> Option<Engine> {
+        let up = || self.socket().exists() && self.run(&["version"]).status.success();
+        wait_for(&format!("{} to answer", self.kind), || up() || !is_alive(self.daemon.id()));
+        if is_alive(self.daemon.id()) {
+            self.make_images();
+            return Some(self);
+        }
+        let log = self.log().to_lowercase();
+        let forbidden = ["not permitted", "permission denied"].iter().any(|words| log.contains(words));
+        assert!(forbidden, "{} ended: {}", self.kind, self.log());
+        skipped("right to run a container engine")
     }
 
     fn make_images(&self) {
@@ -132,14 +133,35 @@ impl Drop for Engine {
             let lines: Vec<String> = self.log().lines().rev().take(40).map(str::to_owned).collect();
             eprintln!("--- the end of the log of {} ---", self.kind);
             lines.iter().rev().for_each(|line| eprintln!("{line}"));
-        } else {
+        } else if is_alive(self.daemon.id()) {
             for id in self.containers() {
                 self.run(&["rm", "-f", &id]);
             }
         }
         signal(self.daemon.id(), Signal::TERM);
         wait_for("the engine's end", || self.daemon.try_wait().is_ok_and(|ended| ended.is_some()));
+        // Podman's watchers of ended processes stay for minutes, and Docker leaves a mount.
+        let mine = self.dir.path().display().to_string();
+        for pid in processes_naming(&mine) {
+            signal(pid, Signal::KILL);
+            wait_for("a watcher's end", || !is_alive(pid));
+        }
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        for mount in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)).filter(|at| at.starts_with(&mine)) {
+            let _ = Command::new("umount").arg(mount).status();
+        }
     }
+}
+
+/// Those whose command line has this text, but for this process.
+fn processes_naming(text: &str) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let names = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(text)
+    };
+    pids.filter(|pid| *pid != std::process::id()).filter(names).collect()
 }
 
 fn podman(dir: &Path) -> Command {

@@ -18,8 +18,8 @@ use crate::rank::Ear;
 use crate::site::Site;
 use crate::stats::{Samples, heading};
 
-pub const PROMISE: &str = "a rank in a container runs at most 300 ms (p50) later than with docker run of the same";
-const LIMIT_MS: f64 = 300.0;
+pub const PROMISE: &str = "a rank in a container runs at most 200 ms (p50) later than with docker run of the same";
+const LIMIT_MS: f64 = 200.0;
 /// Not counted: connections, caches and the login come into being.
 const WARM_UP: usize = 2;
 

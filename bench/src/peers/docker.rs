@@ -17,11 +17,10 @@ const PACKAGE: &str = "docker.io";
 const LOOK: Duration = Duration::from_millis(20);
 
 pub struct Docker {
-    #[allow(dead_code)] // Held.
-    daemon: Daemon,
+    /// Ended first.
+    daemon: Option<Daemon>,
     pub version: String,
     pub socket: PathBuf,
-    /// Goes after the daemon, which holds mounts in it.
     directory: tempfile::TempDir,
 }
 
@@ -36,7 +35,7 @@ impl Docker {
         let mut command = Command::new(find("dockerd").context("there is no dockerd after its installation")?);
         command.arg("--data-root").arg(at("data")).arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
         command.args(["--iptables=false", "--bridge=none", "-H"]).arg(format!("unix://{}", socket.display()));
-        let daemon = Daemon::start(&mut command)?;
+        let daemon = Some(Daemon::start(&mut command)?);
         let mut docker = Self { daemon, version: String::new(), socket, directory };
         let ask = || Ok(output_of(docker.command().args(["version", "--format", "{{.Server.Version}}"])).ok());
         docker.version = wait_for("dockerd", LOOK, ask)?.trim().to_owned();
@@ -65,6 +64,14 @@ impl Docker {
         output_of(Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&tar).arg("."))?;
         output_of(self.command().args(["import", "--change", "ENV PATH=/bin"]).arg(&tar).arg(IMAGE))?;
         Ok(())
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        self.daemon.take();
+        // It leaves a mount, which would keep the directory.
+        let _ = Command::new("umount").arg(self.directory.path().join("exec/netns/default")).status();
     }
 }
 

@@ -56,6 +56,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use corro_launch::sweep::sweep;
+use corro_model::NodeId;
 use corro_model::node::{NodeCredential, ObservedNode};
 
 pub use config::{AgentConfig, Isolation, IsolationMode};
@@ -166,12 +167,9 @@ async fn take_over(
     credential: &NodeCredential,
 ) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
     let node = credential.node.clone();
-    match container::sweep::sweep(&node, &config.engine_sockets).await {
-        Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => {
-            tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")
-        }
-        Err(error) => tracing::warn!(error, "whether an earlier agent left containers could not be seen to"),
+    // A new node has had no agent, and its first job waits for this one.
+    if memory::Memory::is_there(&config.root) {
+        remove_containers(&node, &config).await;
     }
     let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
@@ -204,4 +202,14 @@ async fn take_over(
     let credential = Arc::new(credential.clone());
     let (node, walls, group) = (credential.node.clone(), Arc::new(walls), Arc::new(group));
     Ok((task::Context { config, node, credential, directories, memory, walls, group }, begun))
+}
+
+async fn remove_containers(node: &NodeId, config: &AgentConfig) {
+    match container::sweep::sweep(node, &config.engine_sockets).await {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => {
+            tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")
+        }
+        Err(error) => tracing::warn!(error, "whether an earlier agent left containers could not be seen to"),
+    }
 }

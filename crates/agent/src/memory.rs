@@ -62,6 +62,11 @@ const END_AT: u64 = 16 * 1024;
 const HEAD: usize = 12;
 
 impl Memory {
+    /// Has there been an agent of this node before?
+    pub fn is_there(root: &Path) -> bool {
+        root.join(FILE).exists()
+    }
+
     /// With what an earlier agent of this node wrote down.
     pub fn open(root: &Path) -> io::Result<(Memory, Option<Begun>)> {
         let path = root.join(FILE);
