@@ -1,5 +1,5 @@
-//! The file service under the libraries that its users have: azure-storage-file 1.4 and 2.1 and azure-storage-file-share
-//! 12, unchanged, over TLS, with the account told by the host and by the path. What they do is written in
+//! The file and blob services under the libraries that their users have: azure-storage-file and -blob 1.4 and 2.1, and
+//! azure-storage-file-share and -blob 12, unchanged, over TLS, with the account told by the host and by the path. What they do is written in
 //! `tests/azure/python`; here are the servers for it. Where the libraries are not installed these tests say so and pass
 //! over.
 
@@ -42,18 +42,18 @@ fn run(environment: &str, up_args: &[&str], style: &str, parts: &str) {
 
 #[test]
 fn with_1_4_by_path() {
-    run("sdk1", TLS, "path", "files_1x files_1x_links files_1x_traps");
+    run("sdk1", TLS, "path", "files_1x files_1x_links files_1x_traps blobs_1x");
 }
 
 #[test]
 fn with_1_4_by_host() {
-    run("sdk1", TLS, "host", "files_1x files_1x_links files_1x_traps.OddNames");
+    run("sdk1", TLS, "host", "files_1x files_1x_links files_1x_traps.OddNames blobs_1x");
 }
 
 #[test]
 fn with_2_1_by_host() {
     let traps = "files_1x_traps.Retries files_1x_traps.Strangers files_1x_traps.OddNames files_1x_traps.Large";
-    run("sdk2", TLS, "host", &format!("files_1x files_1x_links {traps}"));
+    run("sdk2", TLS, "host", &format!("files_1x files_1x_links {traps} blobs_1x"));
 }
 
 #[test]
@@ -63,12 +63,12 @@ fn with_2_1_by_path() {
 
 #[test]
 fn with_12_by_path() {
-    run("sdk12", TLS, "path", "files_12 files_12_leases files_12_links files_12_traps");
+    run("sdk12", TLS, "path", "files_12 files_12_leases files_12_links files_12_traps blobs_12");
 }
 
 #[test]
 fn with_12_by_host() {
-    run("sdk12", TLS, "host", "files_12 files_12_links files_12_traps.OddNames");
+    run("sdk12", TLS, "host", "files_12 files_12_links files_12_traps.OddNames blobs_12");
 }
 
 #[test]

@@ -28,6 +28,11 @@ fn jobs() {
 }
 
 #[test]
+fn containers_and_blobs() {
+    play("blobs");
+}
+
+#[test]
 fn shares_directories_and_files() {
     play("shares files");
 }

@@ -44,7 +44,7 @@ impl RealSite {
     }
 
     fn among_names(site: Site, unshare: &str, client: &Path) -> Self {
-        let accounts = ACCOUNTS.map(|account| format!(" {account}.file.{NAME}")).concat();
+        let accounts = ACCOUNTS.map(|account| format!(" {account}.file.{NAME} {account}.blob.{NAME}")).concat();
         site.write("hosts", format!("127.0.0.1 localhost {NAME}{accounts}\n"));
         let real = Self { site };
         real.write_programs(unshare, &client.join("bin"));

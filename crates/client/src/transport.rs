@@ -59,6 +59,11 @@ impl Transport {
         Ok(Transport { http, server: server.trim_end_matches('/').to_owned() })
     }
 
+    /// The same pool, for another name of the server.
+    pub fn at(self, server: String) -> Transport {
+        Transport { server, ..self }
+    }
+
     pub fn server(&self) -> &str {
         &self.server
     }

@@ -71,7 +71,7 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, go_on: &dyn Fn() -> b
             if !go_on() {
                 return Err(Errno::CANCELED);
             }
-            match copy_step(from, to, position, STEP.min(end - position))? {
+            match copy_step(from, position, to, position, STEP.min(end - position))? {
                 0 => return ftruncate(to, len), // shrunk meanwhile: the rest reads as zero
                 n => position += n,
             }
@@ -80,8 +80,20 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, go_on: &dyn Fn() -> b
     ftruncate(to, len)
 }
 
-fn copy_step(from: &File, to: &File, at: u64, len: u64) -> Result<u64, Errno> {
-    let (mut from_at, mut to_at) = (at, at);
+/// Copies `len` bytes to a place of their own; gives how many there were.
+pub(crate) fn copy_range(from: &File, from_at: u64, to: &File, to_at: u64, len: u64) -> Result<u64, Errno> {
+    let mut done = 0;
+    while done < len {
+        match copy_step(from, from_at + done, to, to_at + done, STEP.min(len - done))? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}
+
+fn copy_step(from: &File, from_start: u64, to: &File, to_start: u64, len: u64) -> Result<u64, Errno> {
+    let (mut from_at, mut to_at) = (from_start, to_start);
     loop {
         match copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), len as usize) {
             Ok(n) => return Ok(n as u64),
@@ -93,8 +105,8 @@ fn copy_step(from: &File, to: &File, at: u64, len: u64) -> Result<u64, Errno> {
     }
     let mut piece = vec![0; (len as usize).min(1 << 20)];
     let of_io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let n = from.read_at(&mut piece, at).map_err(of_io)?;
-    to.write_all_at(&piece[..n], at).map_err(of_io)?;
+    let n = from.read_at(&mut piece, from_start).map_err(of_io)?;
+    to.write_all_at(&piece[..n], to_start).map_err(of_io)?;
     Ok(n as u64)
 }
 

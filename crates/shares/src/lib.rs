@@ -7,7 +7,7 @@
 //! path or a symbolic link that leads out of a share is refused and not followed.
 //!
 //! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
-//! inside one: `directory`, `file`, `cached`, `append`, `copy`, `rename`; what is kept beside the content: `properties`,
+//! inside one: `directory`, `listing`, `file`, `cached`, `append`, `copy`, `rename`, `drafts`; what is kept beside the content: `properties`,
 //! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`.
 
 mod append;
@@ -17,9 +17,11 @@ mod copy;
 mod described;
 mod difference;
 mod directory;
+mod drafts;
 mod error;
 mod file;
 mod keeping;
+mod listing;
 mod names;
 mod path;
 mod permissions;
@@ -38,8 +40,10 @@ pub use append::Appender;
 pub use cached::{Cached, read_cached};
 pub use difference::Difference;
 pub use directory::{Entry, Page, PageRequest};
+pub use drafts::{Block, Draft};
 pub use error::ShareError;
 pub use keeping::Keeping;
+pub use listing::{Flat, FlatPage, FlatRequest};
 pub use names::{is_account_name, is_share_name};
 pub use path::{PathError, SharePath};
 pub use permissions::MAX_PERMISSION;

@@ -7,6 +7,7 @@ use std::{
     os::{fd::AsFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
+    time::SystemTime,
 };
 
 use rustix::{
@@ -15,7 +16,9 @@ use rustix::{
 };
 
 use crate::{
-    Keeping, Kind, ShareError, SharePath, Stat, is_account_name, keeping, removal,
+    Keeping, Kind, ShareError, SharePath, Stat,
+    drafts::{DRAFTS, sweep_blocks},
+    is_account_name, keeping, removal,
     trees::{CONTAINERS, PERMISSIONS, SNAPSHOTS},
     turns::Turns,
     usage::Measured,
@@ -104,12 +107,13 @@ impl Shares {
                 if let Ok(containers) = open_child(&account, CONTAINERS) {
                     unswept.extend(removal::sweep(&containers).map_err(failed)?);
                 }
-                for shelf in [SNAPSHOTS, PERMISSIONS] {
+                for shelf in [SNAPSHOTS, PERMISSIONS, DRAFTS] {
                     let Ok(shelf) = open_child(&account, shelf) else { continue };
                     unswept.extend(removal::sweep(&shelf).map_err(failed)?);
                     for share in names_in(&shelf).map_err(failed)? {
                         if let Ok(of_share) = open_child(&shelf, &share) {
                             unswept.extend(removal::sweep(&of_share).map_err(failed)?);
+                            sweep_blocks(&of_share, SystemTime::now()).map_err(failed)?;
                         }
                     }
                 }

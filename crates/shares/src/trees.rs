@@ -93,7 +93,9 @@ impl Shares {
 
     /// As [`Shares::delete_share`].
     pub fn delete_container(&self, account: &str, container: &str) -> Result<Removed, ShareError> {
-        self.delete_tree(Shelf::Containers, account, container)
+        let removed = self.delete_tree(Shelf::Containers, account, container)?;
+        self.delete_drafts(account, container);
+        Ok(removed)
     }
 
     fn create_tree(&self, shelf: Shelf, account: &str, name: &str) -> Result<Share, ShareError> {

@@ -22,6 +22,15 @@ ENDPOINT = {
     "path": f"https://127.0.0.1:{PORT}/{ACCOUNT}",
     "plain": f"http://127.0.0.1:{PORT}/{ACCOUNT}",
 }[STYLE]
+# The blob service of the same account.
+BLOBS = ENDPOINT.replace(".file.", ".blob.", 1) if STYLE == "host" else ENDPOINT + ".blob"
+
+
+def unmodified():
+    """The condition that a blob is still the one whose tag is given."""
+    from azure.core import MatchConditions
+
+    return MatchConditions.IfNotModified
 
 
 _getaddrinfo = socket.getaddrinfo

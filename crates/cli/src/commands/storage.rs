@@ -1,8 +1,8 @@
-//! `corro storage`: hands over to the group of commands for accounts, shares, directories and files.
+//! `corro storage`: hands over to the group of commands for accounts, shares, directories, files, containers and blobs.
 
 use clap::{Args, Subcommand};
 
-use super::{storage_account, storage_directory, storage_file, storage_share};
+use super::{storage_account, storage_blob, storage_container, storage_directory, storage_file, storage_share};
 use crate::failure::Failure;
 use crate::session::{GlobalArgs, Session};
 
@@ -28,6 +28,12 @@ enum StorageCommand {
     /// Files on a share: upload scripts, download results
     #[command(subcommand)]
     File(storage_file::FileCommand),
+    /// Containers of blobs, which jobs mount too
+    #[command(subcommand)]
+    Container(storage_container::ContainerCommand),
+    /// Blobs in a container
+    #[command(subcommand)]
+    Blob(storage_blob::BlobCommand),
 }
 
 pub async fn run(args: StorageArgs) -> Result<(), Failure> {
@@ -37,5 +43,7 @@ pub async fn run(args: StorageArgs) -> Result<(), Failure> {
         StorageCommand::Share(command) => storage_share::run(&session, command).await,
         StorageCommand::Directory(command) => storage_directory::run(&session, command).await,
         StorageCommand::File(command) => storage_file::run(&session, command).await,
+        StorageCommand::Container(command) => storage_container::run(&session, command).await,
+        StorageCommand::Blob(command) => storage_blob::run(&session, command).await,
     }
 }

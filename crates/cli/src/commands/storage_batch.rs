@@ -1,4 +1,4 @@
-//! `corro storage file upload-batch`, `download-batch` and `delete-batch`: the files of whole directories. Files go one
+//! `corro storage file upload-batch`, `download-batch` and `delete-batch`, and those of blobs: the files of whole directories. Files go one
 //! after the other, each with as many connections as asked for; when one fails, or on Ctrl-C, how far it came is said.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corro_client::FileService;
-use corro_client::files::{Destination, DownloadRange, guess_content_type};
+use corro_client::files::{BlobEntry, BlobFilter, Destination, DownloadRange, guess_content_type};
 use serde_json::{Value, json};
 
 use super::storage_login::{self, AccountArgs};
@@ -20,15 +20,22 @@ use crate::talk::say;
 mod places;
 use places::{ShareRef, local_files, local_place};
 
+/// What holds the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tree {
+    Share,
+    Container,
+}
+
 #[derive(Args, Debug)]
 pub struct UploadBatchArgs {
     /// Directory on this machine
     #[arg(long, short = 's', value_name = "DIRECTORY")]
     source: PathBuf,
-    /// Share to upload to, by name or address
+    /// Share or container to upload to, by name or address
     #[arg(long, short = 'd', value_name = "SHARE")]
     destination: String,
-    /// Directory on the share; made when it is not there [default: the share's root]
+    /// Directory there; made when it is not there [default: the root]
     #[arg(long, value_name = "PATH")]
     destination_path: Option<String>,
     #[command(flatten)]
@@ -43,13 +50,13 @@ pub struct UploadBatchArgs {
 
 #[derive(Args, Debug)]
 pub struct DownloadBatchArgs {
-    /// Share to download from, by name or address; SHARE/DIRECTORY for a part of it
+    /// Share or container to download from, by name or address; SHARE/DIRECTORY for a part of it
     #[arg(long, short = 's', value_name = "SHARE")]
     source: String,
     /// Directory on this machine; it must exist
     #[arg(long, short = 'd', value_name = "DIRECTORY")]
     destination: PathBuf,
-    /// A snapshot of the share, instead of the share as it is
+    /// A snapshot of the share, instead of the share as it is; containers have none
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -62,7 +69,7 @@ pub struct DownloadBatchArgs {
 
 #[derive(Args, Debug)]
 pub struct DeleteBatchArgs {
-    /// Share to delete from, by name or address; SHARE/DIRECTORY for a part of it
+    /// Share or container to delete from, by name or address; SHARE/DIRECTORY for a part of it
     #[arg(long, short = 's', value_name = "SHARE")]
     source: String,
     #[command(flatten)]
@@ -91,7 +98,7 @@ impl ChoiceArgs {
     }
 }
 
-pub async fn upload(session: &Session, args: UploadBatchArgs) -> Result<(), Failure> {
+pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Result<(), Failure> {
     let to = ShareRef::parse("--destination", &args.destination)?;
     if !to.directory.is_empty() {
         return Err(Failure::usage(
@@ -99,15 +106,20 @@ pub async fn upload(session: &Session, args: UploadBatchArgs) -> Result<(), Fail
         ));
     }
     let sources: Vec<_> = local_files(&args.source)?.into_iter().filter(|(_, path)| args.choice.takes(path)).collect();
-    let files = open(session, &args.account, &to).await?.validating(args.transfer.validate_content);
+    let files = open(session, &args.account, &to, tree).await?.validating(args.transfer.validate_content);
     let base = args.destination_path.as_deref().unwrap_or_default().trim_matches('/').to_owned();
     let target = |path: &str| if base.is_empty() { path.to_owned() } else { format!("{base}/{path}") };
     let settings = args.about.settings();
     if args.choice.dryrun {
         let kind =
             |path: &str| settings.content.content_type.as_deref().or(guess_content_type(path)).map(str::to_owned);
-        let shown =
-            sources.iter().map(|(_, path)| json!({"File": files.url(&to.share, &target(path)), "Type": kind(path)}));
+        let shown = sources.iter().map(|(_, path)| {
+            let url = files.url(&to.share, &target(path));
+            match tree {
+                Tree::Share => json!({"File": url, "Type": kind(path)}),
+                Tree::Container => json!({"Blob": url, "Last Modified": null, "Type": kind(path), "eTag": null}),
+            }
+        });
         return session.print_value(&shown.collect());
     }
     let mut made = vec![String::new()];
@@ -115,19 +127,36 @@ pub async fn upload(session: &Session, args: UploadBatchArgs) -> Result<(), Fail
     for (source, path) in &sources {
         let path = target(path);
         let done = |failure| so_far(failure, "uploaded", urls.len(), sources.len(), Some(&path));
-        ensure_directories(&files, &to.share, &path, &mut made).await.map_err(done)?;
+        if tree == Tree::Share {
+            ensure_directories(&files, &to.share, &path, &mut made).await.map_err(done)?;
+        }
         say(format_args!("uploading {}", source.display()));
         let bar = TransferBar::new(!args.transfer.no_progress);
         let progress = |done, total| bar.update(done, total);
         let connections = args.transfer.max_connections.into();
-        let upload = files.upload(&to.share, &path, source, &settings, connections, &progress);
-        watched(upload, &bar).await.map_err(done)?;
-        urls.push(Value::from(files.url(&to.share, &path)));
+        let url = files.url(&to.share, &path);
+        match tree {
+            Tree::Share => {
+                let upload = files.upload(&to.share, &path, source, &settings, connections, &progress);
+                watched(upload, &bar).await.map_err(done)?;
+                urls.push(Value::from(url));
+            }
+            Tree::Container => {
+                let upload = files.upload_blob((&to.share, &path), source, &settings, connections, &progress);
+                watched(upload, &bar).await.map_err(done)?;
+                let made = files.file_properties(&to.share, &path).await?;
+                let shown = super::storage_blob_objects::uploaded(&made);
+                urls.push(
+                    json!({"Blob": url, "Last Modified": shown["lastModified"], "Type": made.content.content_type,
+                    "eTag": shown["etag"]}),
+                );
+            }
+        }
     }
     session.print_value(&urls.into())
 }
 
-pub async fn download(session: &Session, args: DownloadBatchArgs) -> Result<(), Failure> {
+pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) -> Result<(), Failure> {
     let from = ShareRef::parse("--source", &args.source)?;
     if !args.destination.is_dir() {
         return Err(Failure::usage(format!(
@@ -136,9 +165,9 @@ pub async fn download(session: &Session, args: DownloadBatchArgs) -> Result<(), 
         ))
         .hint(format!("make it with 'mkdir -p {}'", args.destination.display())));
     }
-    let files = open(session, &args.account, &from).await?.at_snapshot(args.snapshot.clone());
+    let files = open(session, &args.account, &from, tree).await?.at_snapshot(args.snapshot.clone());
     let files = files.validating(args.transfer.validate_content);
-    let chosen = choose(&files, &from, &args.choice).await?;
+    let chosen = choose(&files, &from, &args.choice, tree).await?;
     // Looked at before the first byte: a name that leads out of the directory spoils the whole.
     let places: Vec<PathBuf> =
         chosen.iter().map(|path| local_place(&args.destination, path)).collect::<Result<_, _>>()?;
@@ -163,15 +192,18 @@ pub async fn download(session: &Session, args: DownloadBatchArgs) -> Result<(), 
         let connections = args.transfer.max_connections.into();
         let download = files.download(&from.share, path, DownloadRange::default(), to, connections, &progress);
         watched(download, &bar).await.map_err(done)?;
-        urls.push(Value::from(files.url(&from.share, path)));
+        urls.push(Value::from(match tree {
+            Tree::Share => files.url(&from.share, path),
+            Tree::Container => path.clone(),
+        }));
     }
     session.print_value(&urls.into())
 }
 
-pub async fn delete(session: &Session, args: DeleteBatchArgs) -> Result<(), Failure> {
+pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Result<(), Failure> {
     let from = ShareRef::parse("--source", &args.source)?;
-    let files = open(session, &args.account, &from).await?;
-    let chosen = choose(&files, &from, &args.choice).await?;
+    let files = open(session, &args.account, &from, tree).await?;
+    let chosen = choose(&files, &from, &args.choice, tree).await?;
     if args.choice.dryrun {
         say(format_args!("delete files from {}", from.share));
         say(format_args!("    pattern {}", args.choice.shown()));
@@ -190,14 +222,31 @@ pub async fn delete(session: &Session, args: DeleteBatchArgs) -> Result<(), Fail
     session.print_value(&vec![Value::Null; chosen.len()].into())
 }
 
-async fn open(session: &Session, account: &AccountArgs, share: &ShareRef) -> Result<FileService, Failure> {
-    storage_login::open_or(session, account, share.account.as_deref()).await
+async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tree) -> Result<FileService, Failure> {
+    match tree {
+        Tree::Share => storage_login::open_or(session, account, of.account.as_deref()).await,
+        Tree::Container => storage_login::open_blobs(session, account, of.account.as_deref()).await,
+    }
 }
 
 /// Paths of the files that a command is about.
-async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs) -> Result<Vec<String>, Failure> {
-    let found = files.walk(&from.share, &from.directory).await?;
-    Ok(found.into_iter().map(|(path, _)| path).filter(|path| choice.takes(path)).collect())
+async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<String>, Failure> {
+    let found: Vec<String> = match tree {
+        Tree::Share => files.walk(&from.share, &from.directory).await?.into_iter().map(|(path, _)| path).collect(),
+        Tree::Container => {
+            let prefix = Some(&from.directory).filter(|directory| !directory.is_empty());
+            let filter =
+                BlobFilter { prefix: prefix.map(|directory| format!("{directory}/")), ..BlobFilter::default() };
+            let blobs = files.list_blobs(&from.share, &filter).await?.into_iter();
+            blobs
+                .map(|entry| match entry {
+                    BlobEntry::Blob(blob) => blob.name,
+                    BlobEntry::Prefix(name) => name,
+                })
+                .collect()
+        }
+    };
+    Ok(found.into_iter().filter(|path| choice.takes(path)).collect())
 }
 
 /// Makes the directories above `path` that have not been made yet.

@@ -7,7 +7,7 @@ use corro_client::files::{ContentSettings, Entry};
 use corro_model::storage::sas::Resource;
 use serde_json::{Value, json};
 
-use super::storage_batch::{self, DeleteBatchArgs, DownloadBatchArgs, UploadBatchArgs};
+use super::storage_batch::{self, DeleteBatchArgs, DownloadBatchArgs, Tree, UploadBatchArgs};
 use super::storage_copy::{self, CopyCommand};
 use super::storage_login::{self, AccountArgs};
 use super::storage_objects as objects;
@@ -170,9 +170,9 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure>
     match command {
         FileCommand::Upload(args) => storage_transfer::upload(session, *args).await,
         FileCommand::Download(args) => storage_transfer::download(session, args).await,
-        FileCommand::UploadBatch(args) => storage_batch::upload(session, *args).await,
-        FileCommand::DownloadBatch(args) => storage_batch::download(session, args).await,
-        FileCommand::DeleteBatch(args) => storage_batch::delete(session, args).await,
+        FileCommand::UploadBatch(args) => storage_batch::upload(session, *args, Tree::Share).await,
+        FileCommand::DownloadBatch(args) => storage_batch::download(session, args, Tree::Share).await,
+        FileCommand::DeleteBatch(args) => storage_batch::delete(session, args, Tree::Share).await,
         FileCommand::Copy(command) => storage_copy::run(session, command).await,
         FileCommand::List(args) => list(session, args).await,
         FileCommand::Show(PathArgs { share, path }) => {

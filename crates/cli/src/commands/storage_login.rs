@@ -40,6 +40,7 @@ struct Given {
     key: Option<String>,
     sas: Option<String>,
     endpoint: Option<String>,
+    blob_endpoint: Option<String>,
 }
 
 /// The file service of the account, ready to use.
@@ -53,6 +54,29 @@ pub async fn open_or(session: &Session, args: &AccountArgs, named: Option<&str>)
     args.account_name = args.account_name.or_else(|| named.map(str::to_owned));
     let given = collect(&args, |option| setting("storage", option))?;
     open_given(session, given, args.timeout).await
+}
+
+/// The blob service of the account.
+pub async fn open_blobs(session: &Session, args: &AccountArgs, named: Option<&str>) -> Result<FileService, Failure> {
+    let mut args = args.clone();
+    args.account_name = args.account_name.or_else(|| named.map(str::to_owned));
+    let mut given = collect(&args, |option| setting("storage", option))?;
+    match given.blob_endpoint.take() {
+        Some(endpoint) => {
+            given.endpoint = Some(endpoint);
+            Ok(open_given(session, given, args.timeout).await?.as_blobs())
+        }
+        None => Ok(open_given(session, given, args.timeout).await?.blobs()),
+    }
+}
+
+/// Says the rule for names of containers, as making one does.
+pub async fn open_container(session: &Session, args: &AccountArgs, container: &str) -> Result<FileService, Failure> {
+    if check_name(NameOf::Share, container).is_err() {
+        return Err(Failure::usage(format!("'{container}' is not the name of a container"))
+            .hint("use 3 to 63 lower-case letters, digits and single dashes"));
+    }
+    open_blobs(session, args, None).await
 }
 
 /// The file service of another account than the command's own.
@@ -157,6 +181,7 @@ fn collect(args: &AccountArgs, setting: impl Fn(&str) -> Option<String>) -> Resu
         key: args.account_key.clone().or_else(|| secret("key")),
         sas: args.sas_token.clone().or_else(|| secret("sas_token").filter(|_| args.account_key.is_none())),
         endpoint: None,
+        blob_endpoint: None,
     })
 }
 
@@ -173,6 +198,7 @@ fn parse_connection_string(text: &str) -> Result<Given, Failure> {
             "accountkey" => &mut given.key,
             "sharedaccesssignature" => &mut given.sas,
             "fileendpoint" => &mut given.endpoint,
+            "blobendpoint" => &mut given.blob_endpoint,
             _ => continue,
         };
         *slot = Some(value.to_owned());

@@ -72,7 +72,7 @@ pub fn copy(copy: &Copy) -> Value {
 }
 
 fn file_object(path: &str, about: &FileProperties, content_range: Option<&str>) -> Value {
-    let FileProperties { properties, length, content, copy: copied, server_encrypted } = about;
+    let FileProperties { properties, length, content, copy: copied, server_encrypted, .. } = about;
     json!({"name": path.trim_end_matches('/').rsplit('/').next(), "metadata": properties.metadata, "properties": {
         "contentLength": length, "contentRange": content_range, "etag": properties.etag,
         "lastModified": properties.last_modified, "contentSettings": content_object(content),
@@ -80,7 +80,7 @@ fn file_object(path: &str, about: &FileProperties, content_range: Option<&str>) 
     }})
 }
 
-fn content_object(content: &ContentSettings) -> Value {
+pub fn content_object(content: &ContentSettings) -> Value {
     json!({"cacheControl": content.cache_control, "contentDisposition": content.disposition,
            "contentEncoding": content.encoding, "contentLanguage": content.language, "contentMd5": content.md5,
            "contentType": content.content_type})

@@ -1,5 +1,5 @@
-//! Shared access signatures and addresses: what lets somebody without the account's key at a share or file for a while.
-//! Entered by the share and file commands.
+//! Shared access signatures and addresses: what lets somebody without the account's key at a share, file, container or blob for a while.
+//! Entered by the commands of those.
 
 use clap::Args;
 use corro_client::FileService;
@@ -10,7 +10,7 @@ use crate::session::Session;
 
 #[derive(Args, Debug)]
 pub struct SasArgs {
-    /// What it permits: (r)ead (c)reate (w)rite (d)elete, and (l)ist for a share
+    /// What it permits: (r)ead (c)reate (w)rite (d)elete, and (l)ist for a share or container
     #[arg(long, value_name = "LETTERS")]
     permissions: Option<String>,
     /// When it ends, in UTC: 2030-01-01, 2030-01-01T12:00Z or 2030-01-01T12:00:00Z
@@ -115,8 +115,10 @@ impl SasArgs {
 /// The letters in the order in which the service wants them, each once.
 fn in_order(given: &str, resource: Resource) -> Result<String, Failure> {
     let known = match resource {
-        Resource::File | Resource::Blob => "rcwd",
+        Resource::File => "rcwd",
         Resource::Share => "rcwdl",
+        Resource::Blob => "racwd",
+        Resource::Container => "racwdl",
     };
     match given.chars().find(|letter| !known.contains(*letter)) {
         Some(letter) => Err(Failure::usage(format!("argument --permissions: '{letter}' is not one of {known}"))),

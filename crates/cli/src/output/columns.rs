@@ -20,6 +20,9 @@ pub enum TableKind {
     SetupFile,
     Share,
     ShareEntry,
+    Container,
+    ContainerEntry,
+    Blob,
 }
 
 /// One row per object; a single object makes one row.
@@ -89,6 +92,30 @@ fn row(kind: TableKind, item: &Value) -> Row {
             ("Quota", item["properties"]["quota"].clone()),
             ("Last Modified", item["properties"]["lastModified"].clone()),
         ],
+        TableKind::Container | TableKind::ContainerEntry => {
+            let properties = &item["properties"];
+            let status =
+                if kind == TableKind::Container { &properties["lease"]["status"] } else { &properties["leaseStatus"] };
+            vec![
+                ("Name", item["name"].clone()),
+                ("Lease Status", or_blank(status)),
+                ("Last Modified", or_blank(&properties["lastModified"])),
+            ]
+        }
+        TableKind::Blob => {
+            let properties = &item["properties"];
+            // To `az` a length of nothing is nothing.
+            let length = if properties["contentLength"] == 0 { &Value::Null } else { &properties["contentLength"] };
+            vec![
+                ("Name", item["name"].clone()),
+                ("Blob Type", or_blank(&properties["blobType"])),
+                ("Blob Tier", or_blank(&properties["blobTier"])),
+                ("Length", or_blank(length)),
+                ("Content Type", or_blank(&properties["contentSettings"]["contentType"])),
+                ("Last Modified", or_blank(&properties["lastModified"])),
+                ("Snapshot", or_blank(&item["snapshot"])),
+            ]
+        }
         TableKind::ShareEntry => {
             let is_directory = item["type"] == "dir";
             let name = item["name"].as_str().unwrap_or_default();

@@ -27,6 +27,8 @@ pub enum Shape {
     Share,
     ShareDirectory,
     ShareFile,
+    Container,
+    Blob,
 }
 
 impl Shape {
@@ -64,6 +66,8 @@ impl Shape {
             Shape::Share => "storageShare",
             Shape::ShareDirectory => "storageDirectory",
             Shape::ShareFile => "storageFile",
+            Shape::Container => "storageContainer",
+            Shape::Blob => "storageBlob",
         }
     }
 }

@@ -167,7 +167,7 @@ fn a_renewed_key_shuts_the_old_one_out() {
     assert_eq!(
         string,
         format!(
-            "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey={second};BlobEndpoint=http://{address}/acc;FileEndpoint=http://{address}/acc"
+            "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey={second};BlobEndpoint=http://{address}/acc.blob;FileEndpoint=http://{address}/acc"
         )
     );
     let output = world.command(&["storage", "share", "list", "--connection-string", string]).output();

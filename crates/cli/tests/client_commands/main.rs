@@ -3,6 +3,7 @@
 
 mod accounts;
 mod batches;
+mod blobs;
 mod shares;
 mod storage;
 mod talk;

@@ -1,9 +1,10 @@
-//! The file service of one storage account: shares, directories, files. Entered by the storage commands.
+//! The file service of one storage account: shares, directories, files; and its blob service (`blobs`). Entered by the storage commands.
 //! Every request is signed with the account's key or carries a shared access signature; neither is ever shown.
 //!
 //! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download` and its
 //! `draft`, `settings` (what is said about things) and `properties` (what is told), `links`; `mounted` is what mounts use.
 
+mod blobs;
 mod download;
 mod draft;
 mod links;
@@ -28,6 +29,7 @@ use crate::transport::{Answer, Transport};
 use crate::{ClientError, Trust, xml};
 use refusal::{About, explained};
 
+pub use blobs::{Blob, BlobEntry, BlobFilter, Container};
 pub use download::{Download, DownloadRange};
 pub use draft::Destination;
 pub use mounted::{Appending, Brief, BriefPage, Kind, Room, State};
@@ -68,6 +70,8 @@ pub struct FileService {
     snapshot: Option<String>,
     /// Transfers carry a digest of every range.
     validating: bool,
+    /// The blob service, whose shares are containers.
+    of_blobs: bool,
 }
 
 #[derive(Clone)]
@@ -105,6 +109,7 @@ impl FileService {
             timeout: None,
             snapshot: None,
             validating: false,
+            of_blobs: false,
         })
     }
 
@@ -157,7 +162,7 @@ impl FileService {
     /// Reads the answer to a request about `share` and `path`; an error answer becomes an error that names them.
     async fn read(&self, response: Response, (share, path): (&str, &str)) -> Result<Answer, ClientError> {
         let answer = whole(&self.transport, response).await?;
-        let about = About { account: &self.account, share, path };
+        let about = About { account: &self.account, share, path, of_blobs: self.of_blobs };
         if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(explained(&answer, about))) }
     }
 

@@ -32,6 +32,8 @@ pub struct FileProperties {
     pub content: ContentSettings,
     pub copy: Copy,
     pub server_encrypted: Option<bool>,
+    /// Told of blobs.
+    pub created: Option<Timestamp>,
 }
 
 /// How a file came to be, if it was copied from another; the words are the service's.
@@ -96,7 +98,7 @@ impl FileService {
 
     /// Replaces all content settings of a file.
     pub async fn set_content(&self, share: &str, path: &str, content: ContentSettings) -> Result<(), ClientError> {
-        let headers = FileSettings { content, metadata: Metadata::new() }.headers();
+        let headers = FileSettings { content, metadata: Metadata::new() }.headers_of(self.of_blobs);
         self.set((share, path), &[PROPERTIES], &borrowed(&headers).collect::<Vec<_>>()).await
     }
 
@@ -166,10 +168,13 @@ pub(super) fn file_properties_of(headers: &HeaderMap, length: u64) -> FileProper
             language: text(headers, "content-language"),
             disposition: text(headers, "content-disposition"),
             cache_control: text(headers, "cache-control"),
-            md5: text(headers, "content-md5").or_else(|| text(headers, "x-ms-content-md5")),
+            md5: ["content-md5", "x-ms-content-md5", "x-ms-blob-content-md5"]
+                .iter()
+                .find_map(|name| text(headers, name)),
         },
         copy: copy_of(headers),
         server_encrypted: text(headers, "x-ms-server-encrypted").map(|word| word == "true"),
+        created: text(headers, "x-ms-creation-time").as_deref().and_then(http_time),
     }
 }
 

@@ -12,6 +12,7 @@ pub struct About<'a> {
     pub account: &'a str,
     pub share: &'a str,
     pub path: &'a str,
+    pub of_blobs: bool,
 }
 
 /// The error in an answer, with what it is about.
@@ -23,15 +24,20 @@ pub fn explained(answer: &Answer, about: About<'_>) -> ApiError {
 }
 
 fn words(code: &str, said: Option<&str>, status: u16, about: About<'_>) -> String {
-    let About { account, share, path } = about;
+    let About { account, share, path, of_blobs } = about;
     let path = path.trim_matches('/');
+    let tree = if of_blobs { "container" } else { "share" };
     let place = match (share, path) {
         ("", _) => format!("the account {account}"),
-        (share, "") => format!("the share {share} of the account {account}"),
-        (share, path) => format!("{path} on the share {share} of the account {account}"),
+        (share, "") => format!("the {tree} {share} of the account {account}"),
+        (share, path) => format!("{path} on the {tree} {share} of the account {account}"),
     };
     let known = match code {
         "ResourceNotFound" => "The specified resource does not exist",
+        "BlobNotFound" => "The specified blob does not exist",
+        "ContainerNotFound" => {
+            return format!("The specified container does not exist: {share} in the account {account}");
+        }
         "ParentNotFound" => "The specified parent path does not exist",
         "ShareNotFound" => return format!("The specified share does not exist: {share} in the account {account}"),
         "ShareSnapshotNotFound" => "The specified share snapshot does not exist",
@@ -62,7 +68,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_they_are_about() {
-        let about = |share, path| About { account: "acc", share, path };
+        let about = |share, path| About { account: "acc", share, path, of_blobs: false };
         for (code, said, about, expected) in [
             (
                 "ResourceNotFound",

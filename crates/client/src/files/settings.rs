@@ -30,6 +30,11 @@ pub(super) type Headers = Vec<(String, String)>;
 
 impl FileSettings {
     pub(super) fn headers(&self) -> Headers {
+        self.headers_of(false)
+    }
+
+    /// Those of a blob have names of their own.
+    pub(super) fn headers_of(&self, blob: bool) -> Headers {
         let content = &self.content;
         let mut headers = metadata_headers(&self.metadata);
         let given = [
@@ -41,7 +46,8 @@ impl FileSettings {
             ("x-ms-cache-control", &content.cache_control),
             ("x-ms-content-md5", &content.md5),
         ];
-        headers.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))));
+        let named = |name: &str| if blob { name.replacen("x-ms-", "x-ms-blob-", 1) } else { name.to_owned() };
+        headers.extend(given.into_iter().filter_map(|(name, value)| Some((named(name), value.clone()?))));
         headers
     }
 }

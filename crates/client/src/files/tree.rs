@@ -33,9 +33,9 @@ pub enum Entry {
 }
 
 pub(super) const SHARE: (&str, &str) = ("restype", "share");
-const CONTAINER: (&str, &str) = ("restype", "container");
+pub(super) const CONTAINER: (&str, &str) = ("restype", "container");
 pub(super) const DIRECTORY: (&str, &str) = ("restype", "directory");
-const LIST: (&str, &str) = ("comp", "list");
+pub(super) const LIST: (&str, &str) = ("comp", "list");
 
 impl FileService {
     /// False when a share of that name was there already.
@@ -131,7 +131,7 @@ impl FileService {
     }
 
     /// Every page of a listing: the children of its element `container`.
-    async fn list_all(
+    pub(super) async fn list_all(
         &self,
         place: (&str, &str),
         query: &[(&str, &str)],
@@ -166,7 +166,7 @@ impl FileService {
     }
 }
 
-fn created(result: Result<(), ClientError>) -> Result<bool, ClientError> {
+pub(super) fn created(result: Result<(), ClientError>) -> Result<bool, ClientError> {
     match result {
         Ok(()) => Ok(true),
         Err(ClientError::Api(error))

@@ -32,13 +32,7 @@ impl FileService {
         connections: usize,
         progress: Progress<'_>,
     ) -> Result<u64, ClientError> {
-        let fail = |error: std::io::Error| ClientError::ReadFile { path: source.to_owned(), source: error };
-        let file = Arc::new(File::open(source).map_err(fail)?);
-        let metadata = file.metadata().map_err(fail)?;
-        if !metadata.is_file() {
-            return Err(fail(std::io::Error::other("it is not a file")));
-        }
-        let total = metadata.len();
+        let (file, total) = open_source(source)?;
         self.create_file((share, path), total, settings).await?;
         let done = AtomicU64::new(0);
         progress(0, total);
@@ -88,7 +82,18 @@ impl FileService {
     }
 }
 
-async fn read_range(file: Arc<File>, start: u64, length: u64, source: &Path) -> Result<Bytes, ClientError> {
+/// The file to upload, and its length.
+pub(super) fn open_source(source: &Path) -> Result<(Arc<File>, u64), ClientError> {
+    let fail = |error: std::io::Error| ClientError::ReadFile { path: source.to_owned(), source: error };
+    let file = File::open(source).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    match metadata.is_file() {
+        true => Ok((Arc::new(file), metadata.len())),
+        false => Err(fail(std::io::Error::other("it is not a file"))),
+    }
+}
+
+pub(super) async fn read_range(file: Arc<File>, start: u64, length: u64, source: &Path) -> Result<Bytes, ClientError> {
     let read = move || -> std::io::Result<Bytes> {
         // Into memory that was not zeroed first: that would be a second pass over every byte.
         let mut content = Vec::with_capacity(length as usize);

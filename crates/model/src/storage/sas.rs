@@ -20,6 +20,9 @@ pub use self::terms::{Bearer, is_time};
 
 /// The version the service wrote into its own download links.
 const MADE_VERSION: &str = "2016-05-31";
+/// Versions since which links of the blob service sign more. Versions are dates: their text sorts as they do.
+const SIGNS_RESOURCE: &str = "2018-11-09";
+const SIGNS_SCOPE: &str = "2020-12-06";
 
 /// Query of a link that lets its holder read one file until `expires` (unix seconds). `path` is
 /// decoded, without a leading slash.
@@ -76,6 +79,8 @@ pub enum Resource {
     Share,
     /// A file in a container.
     Blob,
+    /// A container and what is in it.
+    Container,
 }
 
 impl Resource {
@@ -84,7 +89,13 @@ impl Resource {
             Resource::File => "f",
             Resource::Share => "s",
             Resource::Blob => "b",
+            Resource::Container => "c",
         }
+    }
+
+    /// Of the blob service, not of the file service.
+    pub fn is_of_blobs(self) -> bool {
+        matches!(self, Resource::Blob | Resource::Container)
     }
 }
 
@@ -191,6 +202,7 @@ impl Sas {
             "f" => Resource::File,
             "s" => Resource::Share,
             "b" => Resource::Blob,
+            "c" => Resource::Container,
             _ => return Some(Err(Refused::Malformed)),
         };
         if malformed || sas.version.is_empty() {
@@ -265,8 +277,9 @@ impl Sas {
             Resource::File => format!("/file/{account}/{share}/{path}"),
             Resource::Share => format!("/file/{account}/{share}"),
             Resource::Blob => format!("/blob/{account}/{share}/{path}"),
+            Resource::Container => format!("/blob/{account}/{share}"),
         };
-        let text = [
+        let mut lines = vec![
             self.permissions.as_str(),
             &self.start,
             &self.expiry,
@@ -275,13 +288,21 @@ impl Sas {
             &self.addresses,
             &self.protocols,
             &self.version,
-            &self.overrides.cache_control,
+        ];
+        // Newer links of the blob service also say what they are of, a snapshot and an encryption scope; of those there are
+        // none here.
+        if self.resource.is_of_blobs() && self.version.as_str() >= SIGNS_RESOURCE {
+            lines.extend([self.resource.letter(), ""]);
+            lines.extend((self.version.as_str() >= SIGNS_SCOPE).then_some(""));
+        }
+        lines.extend([
+            self.overrides.cache_control.as_str(),
             &self.overrides.content_disposition,
             &self.overrides.content_encoding,
             &self.overrides.content_language,
             &self.overrides.content_type,
-        ]
-        .join("\n");
+        ]);
+        let text = lines.join("\n");
         // A line of its own, which no link of a client has: it can be neither added nor left out.
         if self.by.is_empty() { text } else { format!("{text}\nby:{}", self.by) }
     }

@@ -240,10 +240,9 @@ impl App {
                 creation_time: record.created,
                 primary_location: record.location.clone(),
                 status_of_primary: "available".to_owned(),
-                // One address for all: a request says itself that it is about a container. Queues and tables are named as
-                // the service names them; nothing answers there.
-                primary_endpoints: ["blob", "file", "queue", "table"]
-                    .map(|s| (s.to_owned(), format!("{base_url}/{name}/")))
+                // Queues and tables are named as the service names them; nothing answers there.
+                primary_endpoints: [("blob", ".blob"), ("file", ""), ("queue", ""), ("table", "")]
+                    .map(|(service, suffix)| (service.to_owned(), format!("{base_url}/{name}{suffix}/")))
                     .into(),
                 supports_https_traffic_only: record.https_only,
                 settings: record.settings.clone(),

@@ -316,12 +316,16 @@ fn remote_address(request: &Request) -> String {
     peer.map_or_else(|| "unknown".to_owned(), |peer| peer.0.ip().to_canonical().to_string())
 }
 
-/// The storage account that a request is for: the host says it, or the first word of the path. Words of the resource
-/// manager cannot be names of accounts.
+/// The storage account that a request is for: the host says it, or the first word of the path (`account`, or `account.blob` for
+/// its blobs). Words of the resource manager cannot be names of accounts.
 fn account_of(request: &Request) -> Option<(String, AddressStyle)> {
     let in_path = || {
         let first = request.uri().path().split('/').nth(1).unwrap_or_default();
-        check_name(NameOf::StorageAccount, first).is_ok().then(|| (first.to_owned(), AddressStyle::Path))
+        let (account, style) = match first.strip_suffix(".blob") {
+            Some(account) => (account, AddressStyle::BlobPath),
+            None => (first, AddressStyle::Path),
+        };
+        check_name(NameOf::StorageAccount, account).is_ok().then(|| (account.to_owned(), style))
     };
     account_in_host(request).or_else(in_path)
 }

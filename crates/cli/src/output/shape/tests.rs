@@ -40,6 +40,8 @@ fn every_printable_shape_exists() {
         Share,
         ShareDirectory,
         ShareFile,
+        Container,
+        Blob,
     ] {
         assert!(SHAPES.contains_key(shape.name()), "{shape:?}");
     }

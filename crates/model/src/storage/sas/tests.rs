@@ -123,7 +123,7 @@ fn malformed_links_are_told_from_no_links() {
     for query in [
         "sr=f&sig=x",
         "sv=2018-03-28&sig=x",
-        "sv=2018-03-28&sr=c&sig=x",
+        "sv=2018-03-28&sr=q&sig=x",
         "sv=2018-03-28&sr=f&sp=r&sp=rw&sig=x",
         "sv=2018-03-28&sr=f&sp=r%0A&sig=x",
     ] {

@@ -10,15 +10,21 @@ const METADATA: &str = "x-ms-meta-";
 /// The service's limit for names and values together.
 const MAX_METADATA: usize = 8 << 10;
 
-/// The header of a request and the name it is kept and answered under.
-const CONTENT: [(&str, &str); 6] = [
-    ("x-ms-content-type", "content-type"),
-    ("x-ms-content-encoding", "content-encoding"),
-    ("x-ms-content-language", "content-language"),
-    ("x-ms-content-disposition", "content-disposition"),
-    ("x-ms-content-md5", "content-md5"),
-    ("x-ms-cache-control", "cache-control"),
+/// The header of a request, that of one about a blob, and the name it is kept and answered under.
+const CONTENT: [(&str, &str, &str); 6] = [
+    ("x-ms-content-type", "x-ms-blob-content-type", "content-type"),
+    ("x-ms-content-encoding", "x-ms-blob-content-encoding", "content-encoding"),
+    ("x-ms-content-language", "x-ms-blob-content-language", "content-language"),
+    ("x-ms-content-disposition", "x-ms-blob-content-disposition", "content-disposition"),
+    ("x-ms-content-md5", "x-ms-blob-content-md5", "content-md5"),
+    ("x-ms-cache-control", "x-ms-blob-cache-control", "cache-control"),
 ];
+
+/// Header and name of each, as the service that is asked calls them.
+fn content_headers(call: &Call) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_blobs = call.of_blobs;
+    CONTENT.into_iter().map(move |(of_files, of_blob, name)| (if of_blobs { of_blob } else { of_files }, name))
+}
 
 /// Everything the request says.
 pub(super) fn of(call: &Call) -> Result<Properties, Refusal> {
@@ -47,7 +53,7 @@ pub(super) fn metadata(call: &Call) -> Result<Properties, Refusal> {
 
 /// `new` takes the place of all content settings that were kept.
 pub(super) fn replace_content(properties: &mut Properties, new: &Properties) {
-    for (_, name) in CONTENT {
+    for (.., name) in CONTENT {
         properties.remove(name);
         if let Some(value) = new.get(name) {
             let kept = properties.set(name, value);
@@ -57,7 +63,7 @@ pub(super) fn replace_content(properties: &mut Properties, new: &Properties) {
 }
 
 fn set_content(call: &Call, properties: &mut Properties) -> Result<(), Refusal> {
-    for (header, name) in CONTENT {
+    for (header, name) in content_headers(call) {
         if !call.headers.contains_key(header) {
             continue;
         }
@@ -73,7 +79,7 @@ fn set_content(call: &Call, properties: &mut Properties) -> Result<(), Refusal> 
 }
 
 pub(super) fn says_content(call: &Call) -> bool {
-    CONTENT.iter().any(|(header, _)| call.headers.contains_key(*header))
+    content_headers(call).any(|(header, _)| call.headers.contains_key(header))
 }
 
 /// `new` takes the place of all metadata that was kept.
@@ -95,7 +101,7 @@ pub(super) fn set(headers: &mut HeaderMap, properties: &Properties) {
     for (name, value) in properties.iter() {
         let known = name.starts_with(METADATA)
             || name.starts_with("x-ms-copy-")
-            || CONTENT.iter().any(|(_, content)| *content == name);
+            || CONTENT.iter().any(|(.., content)| *content == name);
         if let (true, Ok(name), Ok(value)) = (known, HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }

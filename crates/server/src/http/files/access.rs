@@ -52,7 +52,7 @@ pub(super) fn authenticate(call: &Call, keys: Option<&[Vec<u8>]>, now: i64) -> R
     // What the host says must be what the link is for.
     match &admission {
         Admission::Access(Access::Link(sas), _) | Admission::ByPolicy(sas, _)
-            if call.of_blobs && sas.resource != Resource::Blob =>
+            if call.of_blobs && !sas.resource.is_of_blobs() =>
         {
             Err(Refusal::authentication())
         }
@@ -132,7 +132,7 @@ impl Access {
             (Access::AccountLink(_), need) if permits(need.permissions()) => return Ok(()),
             (Access::Link(_), Need::OnFile(any)) if permits(any) => return Ok(()),
             (Access::Link(sas), Need::InShare(any) | Need::Listing(any))
-                if sas.resource == Resource::Share && permits(any) =>
+                if matches!(sas.resource, Resource::Share | Resource::Container) && permits(any) =>
             {
                 return Ok(());
             }
@@ -168,9 +168,9 @@ impl Access {
         }
     }
 
-    /// A link to something in a container.
+    /// A link to a container or to something in one.
     pub fn is_for_blob(&self) -> bool {
-        matches!(self, Access::Link(sas) if sas.resource == Resource::Blob)
+        matches!(self, Access::Link(sas) if sas.resource.is_of_blobs())
     }
 
     /// Response headers chosen by the maker of a link.

@@ -49,6 +49,12 @@ pub(super) struct Target {
     pub path: SharePath,
 }
 
+impl AddressStyle {
+    pub fn is_of_blobs(self) -> bool {
+        matches!(self, AddressStyle::BlobHost | AddressStyle::BlobPath)
+    }
+}
+
 /// The snapshot that a query names, if it names one.
 pub(super) fn snapshot_in(query: &str) -> Result<Option<SnapshotId>, Refusal> {
     snapshot_named(query, "sharesnapshot")
@@ -90,6 +96,7 @@ impl Call {
         let endpoint = match style {
             AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
             AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
+            AddressStyle::BlobPath => format!("{scheme}://{host}/{account}.blob/"),
         };
         // Names are as they are given; only who asks for it gets the old way, in which "a." is "a".
         let trims = text_of(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
@@ -109,7 +116,7 @@ impl Call {
             endpoint,
             address,
             over_tls,
-            of_blobs: style == AddressStyle::BlobHost,
+            of_blobs: style.is_of_blobs(),
         }
     }
 
@@ -165,9 +172,10 @@ impl Target {
     pub fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, Refusal> {
         let decoded = percent_decode_str(raw_path).decode_utf8().map_err(|_| Refusal::new("InvalidUri"))?;
         let mut rest = decoded.strip_prefix('/').ok_or(Refusal::new("InvalidUri"))?;
-        if style == AddressStyle::Path {
+        if let AddressStyle::Path | AddressStyle::BlobPath = style {
             let (first, after) = rest.split_once('/').unwrap_or((rest, ""));
-            if first != account {
+            let suffix = if style.is_of_blobs() { ".blob" } else { "" };
+            if first.strip_suffix(suffix) != Some(account) {
                 return Err(Refusal::new("InvalidUri"));
             }
             rest = after;
@@ -175,6 +183,11 @@ impl Target {
         let (share, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !share.is_empty() && !is_share_name(share) || share.is_empty() && !path.is_empty() {
             return Err(Refusal::new("InvalidResourceName"));
+        }
+        if style.is_of_blobs() && path.ends_with('/') {
+            let message =
+                "A blob whose name ends with a slash cannot be kept here, where blobs are files in directories.";
+            return Err(Refusal::new("InvalidResourceName").saying(message));
         }
         // One slash at the end is how some clients write a directory.
         let path = SharePath::parse(path.strip_suffix('/').unwrap_or(path))
@@ -219,7 +232,7 @@ mod tests {
 
     #[test]
     fn paths_are_decoded_once_and_split_afterwards() {
-        use AddressStyle::{Host, Path};
+        use AddressStyle::{BlobHost, BlobPath, Host, Path};
         let check = |style, raw: &str, expected: Result<(&str, &str), &str>| {
             let found = Target::parse(raw, style, "acc");
             let found = found.as_ref().map(|t| (t.share.as_str(), t.path.as_str())).map_err(|r| r.code);
@@ -236,6 +249,9 @@ mod tests {
         check(Host, "/share/a+b", Ok(("share", "a+b")));
         check(Host, "/share/%252e%252e/x", Ok(("share", "%2e%2e/x")));
         check(Path, "/other/share/d", Err("InvalidUri"));
+        check(BlobPath, "/acc.blob/share/d/f", Ok(("share", "d/f")));
+        check(BlobPath, "/acc/share/d", Err("InvalidUri"));
+        check(BlobHost, "/share/d/", Err("InvalidResourceName"));
         check(Host, "/share/%ff", Err("InvalidUri"));
         check(Host, "//x", Err("InvalidResourceName"));
         check(Host, "/..", Err("InvalidResourceName"));

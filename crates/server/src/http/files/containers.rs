@@ -1,5 +1,4 @@
-//! Requests about blob containers: enough of the blob service that a container can be made, found, listed and deleted.
-//! What is in one is reached by mounting it.
+//! Requests about blob containers: making, finding, listing and deleting them. What is in one is `blobs`'.
 
 use axum::response::Response;
 use corro_shares::{SharePath, Stat};
@@ -15,11 +14,25 @@ use super::{
 pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
     let containers = context.on_disk(|shares, place| shares.list_containers(&place.account)).await?;
     let TreePage { asked, trees, next } = page(context.call, containers, |container| &container.name)?;
-    Ok(reply::document(xml::containers(&asked, &trees, next.as_deref())))
+    let include = context.call.parameter("include").to_ascii_lowercase();
+    let with_metadata = include.split(',').any(|word| word.trim() == "metadata");
+    Ok(reply::document(xml::containers(&asked, &trees, with_metadata, next.as_deref())))
+}
+
+/// What clients ask to find out what they talk to.
+pub(super) fn account() -> Response {
+    let mut response = reply::empty(200);
+    reply::set(response.headers_mut(), "x-ms-sku-name", "Standard_LRS");
+    reply::set(response.headers_mut(), "x-ms-account-kind", "StorageV2");
+    response
 }
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
     let metadata = about::metadata(context.call)?;
+    // Nothing is shown to those who show nothing.
+    if context.call.headers.contains_key("x-ms-blob-public-access") {
+        return Err(Refusal::new("PublicAccessNotPermitted"));
+    }
     let stat = context
         .on_disk(move |shares, place| describe_new(&shares.create_container(&place.account, &place.share)?, metadata))
         .await?;
@@ -35,6 +48,8 @@ pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal
     // A container cannot be leased.
     reply::set(response.headers_mut(), "x-ms-lease-status", "unlocked");
     reply::set(response.headers_mut(), "x-ms-lease-state", "available");
+    reply::set(response.headers_mut(), "x-ms-has-immutability-policy", "false");
+    reply::set(response.headers_mut(), "x-ms-has-legal-hold", "false");
     Ok(response)
 }
 

@@ -195,7 +195,7 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
 }
 
 /// A link that leads nowhere has neither lease nor attributes, and can be removed.
-fn check_deletion(guard: &Guard, share: &corro_shares::Share, path: &SharePath) -> Result<(), Refusal> {
+pub(super) fn check_deletion(guard: &Guard, share: &corro_shares::Share, path: &SharePath) -> Result<(), Refusal> {
     match guard.check_write(share, path) {
         Err(refusal) if refusal.code == "ResourceNotFound" => Ok(()),
         checked => checked,
@@ -216,13 +216,19 @@ pub(super) fn set_file(headers: &mut HeaderMap, call: &Call, described: &Describ
     headers.reserve(MANY_HEADERS);
     reply::set_stat(headers, stat);
     reply::set_smb(headers, call, (stat, properties), *parent);
-    if leases::are_told_of_files(call) {
+    if call.of_blobs || leases::are_told_of_files(call) {
         leases::describe(headers, &Lease::of(properties, now));
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     about::set(headers, properties);
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(name!("x-ms-type"), HeaderValue::from_static("File"));
+    match call.of_blobs {
+        false => headers.insert(name!("x-ms-type"), HeaderValue::from_static("File")),
+        true => {
+            reply::set_text(headers, name!("x-ms-creation-time"), reply::http_date(stat.created));
+            headers.insert(name!("x-ms-blob-type"), HeaderValue::from_static("BlockBlob"))
+        }
+    };
     headers.insert(name!("x-ms-server-encrypted"), HeaderValue::from_static("true"));
 }
 

@@ -95,7 +95,7 @@ pub(super) async fn read(context: Context<'_>, access: &Access) -> Result<Respon
     let headers = response.headers_mut();
     set_file(headers, call, &described, now);
     if let Some(md5) = whole_md5 {
-        reply::set(headers, "x-ms-content-md5", &md5);
+        reply::set(headers, if call.of_blobs { "x-ms-blob-content-md5" } else { "x-ms-content-md5" }, &md5);
     }
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
     if let Some(overrides) = access.overrides() {

@@ -1,20 +1,21 @@
 //! The Azure Files REST service over the share trees: what `az storage`, the SDKs, our CLI, remote
 //! mounts and `job file stream` talk to. Entered through [`FileService::handle`] once the caller
-//! has found out which account is meant. Knows nothing of jobs, stores or tokens. Of the blob
-//! service it has the containers, which jobs mount, and reads what is in them; it writes no blob.
+//! has found out which account is meant. Knows nothing of jobs, stores or tokens. The blob service
+//! over containers, which jobs mount too, is the same service with a few rooms of its own (`blobs`).
 //!
 //! Deny by default: nothing is looked up before the caller has shown a valid Shared Key signature
 //! or shared access signature, and an account that does not exist answers like a wrong key. Paths
 //! are decoded once, here, and from then on are [`corro_shares::SharePath`]s.
 //!
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
-//! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `directories`,
+//! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `blobs`, `directories`,
 //! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download`, `leases`, `permissions`,
 //! `handles`; `mounted` has what mounts on other machines need beyond the service; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
 //! write what is kept beside content; `refusal` and `reply` write every answer.
 
 mod about;
 mod access;
+mod blobs;
 mod call;
 mod conditions;
 mod containers;
@@ -84,10 +85,12 @@ pub trait AccountKeys: Send + Sync + 'static {
 pub enum AddressStyle {
     /// `http://{account}.file.{suffix}/{share}/…`
     Host,
-    /// `http://{account}.blob.{suffix}/{container}…`: containers only.
+    /// `http://{account}.blob.{suffix}/{container}/…`: the blob service.
     BlobHost,
     /// `http://{address}/{account}/{share}/…`
     Path,
+    /// `http://{address}/{account}.blob/{container}/…`: the blob service.
+    BlobPath,
 }
 
 /// Put into the extensions of requests that came over TLS. Without it a shared access signature
@@ -149,6 +152,7 @@ impl FileService {
         let response = match answer {
             Ok(response) => response,
             Err(refusal) => {
+                let refusal = if call.of_blobs { refusal.of_blobs() } else { refusal };
                 let code = refusal.code;
                 let response = refusal.into_response(&call, (self.0.now)());
                 let actor = known.map(|access: Access| access.actor(&call.account));
@@ -185,7 +189,8 @@ impl FileService {
     fn tell_refusal(&self, call: &Call, actor: Option<&str>, status: u16, code: &str) {
         let Some(ledger) = self.0.ledger.as_ref().filter(|_| matches!(status, 401 | 403)) else { return };
         let (account, path) = (&call.account, &call.raw_path);
-        let is_path_style = path.strip_prefix('/').is_some_and(|rest| rest.split('/').next() == Some(account));
+        let first = path.split('/').nth(1).unwrap_or_default();
+        let is_path_style = first.strip_suffix(".blob").unwrap_or(first) == account;
         let path = if is_path_style { path.clone() } else { format!("/{account}{path}") };
         ledger.refused(actor, &call.from(), call.method.as_str(), &path, status, code);
     }
@@ -224,7 +229,7 @@ impl FileService {
         let admitted = match access::authenticate(call, keys.as_deref(), now) {
             Ok(Admission::Access(access, signer)) => Ok((access, signer)),
             Ok(Admission::ByPolicy(sas, signer)) => {
-                let policy = self.policy(call, &sas.identifier).await?;
+                let policy = self.policy(call, &sas).await?;
                 access::under_policy(*sas, policy.as_ref(), call.bearer(), now).map(|access| (access, signer))
             }
             Err(refusal) => Err(refusal),
@@ -248,14 +253,17 @@ impl FileService {
         }
     }
 
-    /// What the share of a link keeps under a name. A share that is not there keeps nothing.
-    async fn policy(&self, call: &Call, id: &str) -> Result<Option<sas::Policy>, Refusal> {
+    /// What the share or container of a link keeps under a name. One that is not there keeps nothing.
+    async fn policy(&self, call: &Call, sas: &sas::Sas) -> Result<Option<sas::Policy>, Refusal> {
         let (shares, account) = (self.0.shares.clone(), call.account.clone());
-        let share = call.target.clone()?.share;
-        let read = spawn_blocking(move || shares.share(&account, &share)?.describe(&SharePath::ROOT));
+        let (share, is_of_blobs) = (call.target.clone()?.share, sas.resource.is_of_blobs());
+        let read = spawn_blocking(move || {
+            let tree = if is_of_blobs { shares.container(&account, &share) } else { shares.share(&account, &share) };
+            tree?.describe(&SharePath::ROOT)
+        });
         match read.await.map_err(|_| Refusal::internal())? {
-            Ok((_, properties)) => Ok(policies::find(&properties, id)),
-            Err(ShareError::ShareNotFound(_)) => Ok(None),
+            Ok((_, properties)) => Ok(policies::find(&properties, &sas.identifier)),
+            Err(ShareError::ShareNotFound(_) | ShareError::ContainerNotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -281,9 +289,10 @@ impl FileService {
         if snapshot.is_some() && !operation.is_for_snapshots() {
             return Err(Refusal::new("ShareSnapshotOperationNotSupported"));
         }
-        let in_container = call.of_blobs || access.is_for_blob();
+        let in_container = call.of_blobs || access.is_for_blob() || operation.is_of_blobs();
         let reads = matches!(operation, Operation::ReadFile | Operation::FileProperties) && snapshot.is_none();
-        if access.is_for_blob() && !reads {
+        // The links that this server makes to output in containers lead to the file service's address.
+        if access.is_for_blob() && !call.of_blobs && !reads {
             return Err(Refusal::new("AuthorizationPermissionMismatch"));
         }
         let (of_snapshot, may_replace) = (snapshot.is_some(), access.may_replace());
@@ -305,6 +314,12 @@ impl FileService {
             Operation::LeaseShare => leases::change(context, Of::Share).await,
             Operation::Permission => permissions::get(context).await,
             Operation::CreatePermission => permissions::create(context, body).await,
+            Operation::AccountInformation => Ok(containers::account()),
+            Operation::ListBlobs => blobs::list(context).await,
+            Operation::PutBlob => blobs::put(context, body).await,
+            Operation::PutBlock => blobs::blocks::put(context, body).await,
+            Operation::PutBlockList => blobs::blocks::commit(context, body).await,
+            Operation::BlockList => blobs::blocks::list(context).await,
             Operation::ListContainers => containers::list(context).await,
             Operation::CreateContainer => containers::create(context).await,
             Operation::SetContainer => containers::set(context).await,
@@ -324,6 +339,7 @@ impl FileService {
             Operation::ListRanges => content::ranges(context).await,
             Operation::LeaseFile => leases::change(context, Of::File).await,
             Operation::RenameFile => renames::rename(context, access, Kind::File).await,
+            Operation::DeleteFile if in_container => blobs::delete(context).await,
             Operation::DeleteFile => content::delete(context).await,
             Operation::WriteRange => upload::write(context, body).await,
             Operation::WriteRangeFromUrl => from_url::write(context, access).await,

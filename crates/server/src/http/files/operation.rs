@@ -27,11 +27,17 @@ pub(super) enum Operation {
     Permission,
     CreatePermission,
     CreateSnapshot,
+    AccountInformation,
     ListContainers,
     CreateContainer,
     ContainerProperties,
     SetContainer,
     DeleteContainer,
+    ListBlobs,
+    PutBlob,
+    PutBlock,
+    PutBlockList,
+    BlockList,
     CreateDirectory,
     DirectoryProperties,
     SetDirectory,
@@ -119,11 +125,28 @@ impl Operation {
             (&GET | &HEAD, ShareRoot, "container", "" | "metadata") => O::ContainerProperties,
             (&PUT, ShareRoot, "container", "metadata") => O::SetContainer,
             (&DELETE, ShareRoot, "container", "") => O::DeleteContainer,
+            (&GET, ShareRoot, "container", "list") => O::ListBlobs,
+            (&GET | &HEAD, ShareRoot, "container", "acl") if call.of_blobs => O::ShareAcl,
+            (&PUT, ShareRoot, "container", "acl") if call.of_blobs => O::SetShareAcl,
+            (&GET | &HEAD, _, "account", "properties") if call.of_blobs => O::AccountInformation,
+            (&PUT, Path, "", "") if call.of_blobs && from_url => return Err(not_kept("copying blobs")),
+            (&PUT, Path, "", "") if call.of_blobs => O::PutBlob,
+            (&PUT, Path, "", "block") if call.of_blobs && from_url => return Err(not_kept("copying blobs")),
+            (&PUT, Path, "", "block") if call.of_blobs => O::PutBlock,
+            (&PUT, Path, "", "blocklist") if call.of_blobs => O::PutBlockList,
+            (&GET, Path, "", "blocklist") if call.of_blobs => O::BlockList,
             (&GET, Path, "", "") if call.of_blobs => O::ReadFile,
-            (&HEAD, Path, "", "") if call.of_blobs => O::FileProperties,
-            _ if call.of_blobs => {
-                let message = "Of the blob service only containers are kept here, for jobs to mount and to read from.";
-                return Err(Refusal::new("InvalidQueryParameterValue").saying(message));
+            (&HEAD, Path, "", "" | "metadata") | (&GET, Path, "", "metadata") if call.of_blobs => O::FileProperties,
+            (&PUT, Path, "", "properties" | "metadata") if call.of_blobs => O::SetFile,
+            (&DELETE, Path, "", "") if call.of_blobs => O::DeleteFile,
+            (_, _, _, "snapshot") if call.of_blobs => return Err(not_kept("snapshots of blobs")),
+            (_, _, _, "lease") if call.of_blobs => return Err(not_kept("leases of blobs and containers")),
+            (_, _, _, "tier") if call.of_blobs => return Err(not_kept("tiers")),
+            (_, _, _, "page" | "pagelist" | "appendblock") if call.of_blobs => {
+                return Err(not_kept("page blobs and append blobs"));
+            }
+            (&GET | &HEAD | &PUT | &DELETE, ..) if call.of_blobs => {
+                return Err(Refusal::new("InvalidQueryParameterValue"));
             }
 
             (&GET, Account, "", "list") => O::ListShares,
@@ -188,6 +211,10 @@ impl Operation {
             Self::ListShares | Self::ListContainers => Need::OnService(&[P::List]),
             Self::CreateShare | Self::CreateSnapshot | Self::CreateContainer => Need::OnShare(&[P::Create, P::Write]),
             Self::ShareProperties | Self::ContainerProperties | Self::Permission => Need::OnShare(&[P::Read]),
+            Self::AccountInformation => Need::OnService(&[P::Read, P::List, P::Create, P::Write, P::Delete]),
+            Self::ListBlobs => Need::Listing(&[P::List]),
+            Self::PutBlob | Self::PutBlock | Self::PutBlockList => Need::OnFile(&[P::Create, P::Write]),
+            Self::BlockList => Need::OnFile(&[P::Read]),
             Self::ShareStats => Need::OnShare(&[P::List, P::Read]),
             Self::SetShare | Self::SetContainer | Self::UndeleteShare | Self::LeaseShare => Need::OnShare(&[P::Write]),
             Self::CreatePermission => Need::OnShare(&[P::Create, P::Write]),
@@ -215,9 +242,14 @@ impl Operation {
     pub fn service_letter(self) -> char {
         match self {
             Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => 'b',
-            Self::SetContainer | Self::DeleteContainer => 'b',
+            Self::SetContainer | Self::DeleteContainer | Self::ListBlobs => 'b',
             _ => 'f',
         }
+    }
+
+    /// Only the blob service has it, also where the address does not say which of the two is meant.
+    pub fn is_of_blobs(self) -> bool {
+        self.service_letter() == 'b'
     }
 
     /// A snapshot can be read, and deleted whole.
@@ -230,7 +262,8 @@ impl Operation {
             Self::SetShare | Self::UndeleteShare | Self::ShareAcl | Self::SetShareAcl | Self::LeaseShare => false,
             Self::Permission | Self::CreatePermission | Self::CreateSnapshot => false,
             Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => false,
-            Self::SetContainer | Self::DeleteContainer => false,
+            Self::SetContainer | Self::DeleteContainer | Self::AccountInformation => false,
+            Self::ListBlobs | Self::PutBlob | Self::PutBlock | Self::PutBlockList | Self::BlockList => false,
             Self::CreateDirectory | Self::SetDirectory | Self::RenameDirectory | Self::DeleteDirectory => false,
             Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
             Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
@@ -238,6 +271,11 @@ impl Operation {
             Self::Append | Self::SetModified | Self::Sync => false,
         }
     }
+}
+
+/// What the real blob service has and this one does not.
+fn not_kept(what: &str) -> Refusal {
+    Refusal::new("FeatureNotSupported").saying(format!("Of the blob service, {what} cannot be had here."))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -90,6 +90,24 @@ impl Refusal {
         }
     }
 
+    /// The same in the words of the blob service.
+    pub fn of_blobs(self) -> Self {
+        let code = match self.code {
+            "ResourceNotFound" | "ParentNotFound" => "BlobNotFound",
+            "ResourceAlreadyExists" => "BlobAlreadyExists",
+            "LeaseIdMismatchWithFileOperation" => "LeaseIdMismatchWithBlobOperation",
+            "LeaseNotPresentWithFileOperation" => "LeaseNotPresentWithBlobOperation",
+            "InvalidFileOrDirectoryPathName" => "InvalidResourceName",
+            "ResourceTypeMismatch" => {
+                let message = "A blob cannot be kept under this name here, where blobs are files in directories: \
+                               another one lies below it, or it lies below another one.";
+                return Refusal { code: "BlobPathConflict", ..self }.saying(message);
+            }
+            _ => return self,
+        };
+        Refusal { code, message: Cow::Borrowed(row(code).1), ..self }
+    }
+
     pub fn into_response(self, call: &Call, now: i64) -> Response {
         let (status, _) = row(self.code);
         if let Some(cause) = &self.cause {
@@ -196,6 +214,20 @@ fn row(code: &str) -> (StatusCode, &'static str) {
         "ShareSnapshotNotFound" => (404, "The specified share snapshot does not exist."),
         "CannotVerifyCopySource" => (404, "The specified copy source does not exist or may not be read."),
         "ResourceNotFound" => (404, "The specified resource does not exist."),
+        "BlobNotFound" => (404, "The specified blob does not exist."),
+        "BlobAlreadyExists" => (409, "The specified blob already exists."),
+        "BlobPathConflict" => (409, "A blob cannot be kept under this name."),
+        "InvalidBlobType" => (409, "The blob type is invalid for this operation: only block blobs are kept here."),
+        "PublicAccessNotPermitted" => {
+            (409, "Public access is not permitted on this storage account. Leave it out, and give out links instead.")
+        }
+        "FeatureNotSupported" => (409, "This cannot be had here."),
+        "InvalidBlobOrBlock" => (400, "The specified blob or block content is invalid."),
+        "InvalidBlockId" => (400, "The specified block ID is invalid. The block ID must be Base64-encoded."),
+        "InvalidBlockList" => (400, "The specified block list is invalid: one of its blocks was not uploaded."),
+        "BlockListTooLong" => (400, "The block list may not contain more than 50,000 blocks."),
+        "LeaseIdMismatchWithBlobOperation" => (412, "The lease ID specified did not match the lease ID for the blob."),
+        "LeaseNotPresentWithBlobOperation" => (412, "There is currently no lease on the blob."),
         "ParentNotFound" => (404, "The specified parent path does not exist."),
         "UnsupportedHttpVerb" => (405, "The resource does not support the specified HTTP verb."),
         "OperationTimedOut" => (408, "The body of the request did not arrive in time."),

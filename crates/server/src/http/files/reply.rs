@@ -38,7 +38,11 @@ pub(super) fn stamp(call: &Call, mut response: Response) -> Response {
     let headers = response.headers_mut();
     set_text(headers, name!("x-ms-request-id"), call.request_id.clone());
     set_text(headers, name!("x-ms-version"), call.version.clone());
-    headers.insert(header::SERVER, HeaderValue::from_static("Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0"));
+    let server = match call.of_blobs {
+        true => "Windows-Azure-Blob/1.0 Microsoft-HTTPAPI/2.0",
+        false => "Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0",
+    };
+    headers.insert(header::SERVER, HeaderValue::from_static(server));
     // Content comes from jobs: no browser shall take it for a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // Nor run it, whatever type its maker gave it: it would run with the rights of this address.
@@ -57,7 +61,7 @@ pub(super) fn set_stat(headers: &mut HeaderMap, stat: &Stat) {
 
 /// The SMB properties, for callers that know them. `parent` is the id of the directory above.
 pub(super) fn set_smb(headers: &mut HeaderMap, call: &Call, (stat, properties): (&Stat, &Properties), parent: u64) {
-    if !call.speaks_smb() {
+    if !call.speaks_smb() || call.of_blobs {
         return;
     }
     let shown = Shown::of(stat, properties);

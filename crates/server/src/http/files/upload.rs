@@ -117,7 +117,7 @@ fn change_of(call: &Call) -> Result<Change, Refusal> {
     }
 }
 
-fn sent_md5(call: &Call) -> Result<Option<[u8; 16]>, Refusal> {
+pub(super) fn sent_md5(call: &Call) -> Result<Option<[u8; 16]>, Refusal> {
     let Some(value) = call.headers.get("content-md5") else { return Ok(None) };
     let decoded = STANDARD.decode(value.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
     decoded.map(Some).ok_or(Refusal::header("content-md5"))
@@ -161,7 +161,7 @@ pub(super) async fn collect(body: Body, len: u64, max_pause: Duration) -> Result
     }
 }
 
-fn is_too_slow(received: u64, elapsed: Duration) -> bool {
+pub(super) fn is_too_slow(received: u64, elapsed: Duration) -> bool {
     let counted = elapsed.saturating_sub(GRACE).as_secs_f64();
     (received as f64) < counted * MIN_RATE as f64
 }

@@ -48,11 +48,7 @@ pub(super) fn shares(
             describe(&share.properties),
         );
         if with_metadata {
-            xml.push_str("<Metadata>");
-            for (name, value) in metadata_of(&share.properties) {
-                let _ = write!(xml, "<{name}>{}</{name}>", escape(value));
-            }
-            xml.push_str("</Metadata>");
+            push_metadata(&mut xml, &share.properties);
         }
         xml.push_str("</Share>");
     }
@@ -60,7 +56,7 @@ pub(super) fn shares(
     finish(xml, next)
 }
 
-pub(super) fn containers(asked: &Asked, containers: &[TreeEntry], next: Option<&str>) -> String {
+pub(super) fn containers(asked: &Asked, containers: &[TreeEntry], with_metadata: bool, next: Option<&str>) -> String {
     let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(asked.endpoint));
     echo(&mut xml, asked);
     xml.push_str("<Containers>");
@@ -68,11 +64,16 @@ pub(super) fn containers(asked: &Asked, containers: &[TreeEntry], next: Option<&
         let _ = write!(
             xml,
             "<Container><Name>{}</Name><Properties><Last-Modified>{}</Last-Modified><Etag>{}</Etag>\
-             <LeaseStatus>unlocked</LeaseStatus><LeaseState>available</LeaseState></Properties></Container>",
+             <LeaseStatus>unlocked</LeaseStatus><LeaseState>available</LeaseState>\
+             <HasImmutabilityPolicy>false</HasImmutabilityPolicy><HasLegalHold>false</HasLegalHold></Properties>",
             escape(&container.name),
             http_date(container.modified),
             escape(&container.etag),
         );
+        if with_metadata {
+            push_metadata(&mut xml, &container.properties);
+        }
+        xml.push_str("</Container>");
     }
     xml.push_str("</Containers>");
     finish(xml, next)
@@ -194,7 +195,15 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
     let _ = write!(xml, "</{element}>");
 }
 
-fn echo(xml: &mut String, asked: &Asked) {
+pub(super) fn push_metadata(xml: &mut String, properties: &Properties) {
+    xml.push_str("<Metadata>");
+    for (name, value) in metadata_of(properties) {
+        let _ = write!(xml, "<{name}>{}</{name}>", escape(value));
+    }
+    xml.push_str("</Metadata>");
+}
+
+pub(super) fn echo(xml: &mut String, asked: &Asked) {
     for (element, value) in [("Prefix", asked.prefix), ("Marker", asked.marker)] {
         match value.is_empty() {
             true => {}
@@ -209,7 +218,7 @@ fn echo(xml: &mut String, asked: &Asked) {
     }
 }
 
-fn finish(mut xml: String, next: Option<&str>) -> String {
+pub(super) fn finish(mut xml: String, next: Option<&str>) -> String {
     match next {
         Some(next) => {
             let _ = write!(xml, "<NextMarker>{}</NextMarker>", escape(next));
@@ -221,7 +230,7 @@ fn finish(mut xml: String, next: Option<&str>) -> String {
 }
 
 /// A name, encoded if it must be.
-fn push_name(xml: &mut String, element: &str, name: &str) {
+pub(super) fn push_name(xml: &mut String, element: &str, name: &str) {
     let _ = match can_be_said(name) {
         true => write!(xml, "<{element}>{}</{element}>", escape(name)),
         false => {
@@ -243,6 +252,11 @@ fn marker_of(name: &str, asked: &Asked) -> String {
     }
 }
 
+/// A marker for a name that may hold anything; [`marked`] reads it.
+pub(super) fn encoded_marker(name: &str) -> String {
+    format!("/{}/", utf8_percent_encode(name, NON_ALPHANUMERIC))
+}
+
 /// The name that a marker stands for, and the prefix if it carries one.
 pub(super) fn marked(marker: &str) -> (String, Option<String>) {
     let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -252,7 +266,7 @@ pub(super) fn marked(marker: &str) -> (String, Option<String>) {
     }
 }
 
-fn can_be_said(text: &str) -> bool {
+pub(super) fn can_be_said(text: &str) -> bool {
     !text.contains(|c| matches!(c, '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}'))
 }
 

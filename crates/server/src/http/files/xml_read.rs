@@ -26,6 +26,11 @@ impl Element {
 
 /// The document's one element; None when the text is not a document of this kind.
 pub(super) fn parse(text: &str) -> Option<Element> {
+    parse_long(text, MAX_ELEMENTS)
+}
+
+/// The same of one that may have more elements than settings have.
+pub(super) fn parse_long(text: &str, max_elements: usize) -> Option<Element> {
     let mut rest = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
@@ -63,7 +68,7 @@ pub(super) fn parse(text: &str) -> Option<Element> {
             let (element, is_empty, after) = opening(&rest[1..])?;
             rest = after;
             n_elements += 1;
-            if root.is_some() || open.len() == MAX_DEPTH || n_elements > MAX_ELEMENTS {
+            if root.is_some() || open.len() == MAX_DEPTH || n_elements > max_elements {
                 return None;
             }
             if !is_empty {

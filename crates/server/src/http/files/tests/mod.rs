@@ -2,6 +2,7 @@
 //! them. This file is the bench; the siblings are the tests.
 
 mod access;
+mod blobs;
 mod containers;
 mod content;
 mod described;

@@ -1,0 +1,148 @@
+//! All files of a tree as one sorted list of names with slashes in them, as the blob service has it: by prefix, from a name
+//! on, and with what lies behind a delimiter counted as one. Directories are listed only through the files in them.
+//! Linked directories are not entered, so it ends.
+
+use rustix::fs::{Dir, FileType};
+
+use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
+
+/// Which part of a listing is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct FlatRequest<'a> {
+    pub prefix: &'a str,
+    /// Names from this one on, itself included.
+    pub from: &'a str,
+    /// Names that go on after it, behind the prefix, are listed as one; none when it is empty.
+    pub delimiter: &'a str,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flat {
+    File {
+        name: String,
+        stat: Stat,
+        properties: Properties,
+    },
+    /// The common beginning of at least one name, up to the delimiter.
+    Prefix(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlatPage {
+    /// In byte order of their names.
+    pub items: Vec<Flat>,
+    /// Where the next page begins; None at the end.
+    pub next: Option<String>,
+}
+
+impl Share {
+    pub fn list_flat(&self, request: FlatRequest<'_>) -> Result<FlatPage, ShareError> {
+        let mut page = FlatPage::default();
+        self.visit(&SharePath::ROOT, &request, &mut page)?;
+        Ok(page)
+    }
+
+    /// False when the page is full.
+    fn visit(&self, path: &SharePath, request: &FlatRequest<'_>, page: &mut FlatPage) -> Result<bool, ShareError> {
+        for Child { path: child, full, is_directory } in self.sorted(path)? {
+            let matches = full.starts_with(request.prefix);
+            let leads = is_directory && request.prefix.starts_with(&full);
+            // Everything in a directory begins with its name: it is before `from` if that is, and `from` is not in it.
+            let is_before = full.as_str() < request.from && !(is_directory && request.from.starts_with(&full));
+            if !(matches || leads) || is_before {
+                continue;
+            }
+            let group = if matches { group_of(&full, request) } else { None };
+            let go_on = match group {
+                Some(group) => {
+                    let is_new = group >= request.from && page.items.last().is_none_or(|last| !last.is_prefix(group));
+                    let is_there = || if is_directory { self.holds_file(&child) } else { Ok(true) };
+                    !is_new || !is_there()? || page.take(group, request.limit, || Some(Flat::Prefix(group.to_owned())))
+                }
+                None if is_directory => self.visit(&child, request, page)?,
+                None => page.take(&full, request.limit, || {
+                    let stat = self.stat_file(&child).ok()?;
+                    // One that may not be read is listed without them.
+                    let properties = self.describe(&child).map(|(_, properties)| properties).unwrap_or_default();
+                    Some(Flat::File { name: full.clone(), stat, properties })
+                }),
+            };
+            if !go_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What lies in a directory, in the order of the names that begin there. One that has just gone has nothing.
+    fn sorted(&self, path: &SharePath) -> Result<Vec<Child>, ShareError> {
+        let failed = |errno| ShareError::at("list the directory", path, errno);
+        let directory = match beneath::open_dir(&self.root, path) {
+            Err(ShareError::NotFound(_)) if !path.is_root() => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        let mut children = Vec::new();
+        for entry in Dir::read_from(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Some(child) = entry.file_name().to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
+            let kind = match entry.file_type() {
+                FileType::RegularFile => Some(Kind::File),
+                FileType::Directory => Some(Kind::Directory),
+                // A link to a directory may lead in a circle.
+                FileType::Symlink => self.stat_file(&child).ok().map(|stat| stat.kind),
+                FileType::Unknown => self.stat(&child).ok().map(|stat| stat.kind),
+                _ => None,
+            };
+            let Some(kind) = kind else { continue };
+            let is_directory = kind == Kind::Directory;
+            let full = format!("{}{}", child.as_str(), if is_directory { "/" } else { "" });
+            children.push(Child { path: child, full, is_directory });
+        }
+        children.sort_unstable_by(|a, b| a.full.cmp(&b.full));
+        Ok(children)
+    }
+
+    fn holds_file(&self, path: &SharePath) -> Result<bool, ShareError> {
+        for child in self.sorted(path)? {
+            if !child.is_directory || self.holds_file(&child.path)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+struct Child {
+    path: SharePath,
+    /// As it stands in names: of a directory with its slash.
+    full: String,
+    is_directory: bool,
+}
+
+/// What a name is listed under, if it goes on behind the delimiter.
+fn group_of<'n>(full: &'n str, request: &FlatRequest<'_>) -> Option<&'n str> {
+    let FlatRequest { prefix, delimiter, .. } = request;
+    if delimiter.is_empty() {
+        return None;
+    }
+    let at = full[prefix.len()..].find(delimiter)?;
+    Some(&full[..prefix.len() + at + delimiter.len()])
+}
+
+impl Flat {
+    fn is_prefix(&self, name: &str) -> bool {
+        matches!(self, Flat::Prefix(prefix) if prefix == name)
+    }
+}
+
+impl FlatPage {
+    /// False when there was no room for it: then the next page begins with it.
+    fn take(&mut self, name: &str, limit: usize, item: impl FnOnce() -> Option<Flat>) -> bool {
+        match self.items.len() < limit {
+            true => self.items.extend(item()),
+            false => self.next = Some(name.to_owned()),
+        }
+        self.next.is_none()
+    }
+}
