@@ -10,3 +10,5 @@ mod forwarding;
 mod login;
 #[path = "nodes/setup.rs"]
 mod setup;
+#[path = "nodes/volumes.rs"]
+mod volumes;

@@ -21,6 +21,8 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\([0-9]+ bytes\)", "(<N> bytes)"),
         (r#""(expires_on|not_before)":"[0-9]+""#, r#""$1":"<TIME>""#),
         (r"127\.0\.0\.1:[0-9]{4,5}", "127.0.0.1:<PORT>"),
+        (r"port=[0-9]+", "port=<NFS>"),
+        (r"/data/[0-9a-f]{32}", "/data/<WORD>"),
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<UUID>"),
         (r"tvm-[0-9]+_([0-9]+)-[0-9]{8}t[0-9]{6}z-p", "<NODE $1>"),
         (r#""port": [0-9]+\.0"#, r#""port": <PORT>.0"#),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use corro_launch::namespaces::{NamespaceError, Namespaces, View};
-use corro_model::node::{TaskOrder, Volume, VolumeSource};
+use corro_model::node::{TaskOrder, Volume};
 
 use crate::config::{Isolation, IsolationMode};
 use crate::directories::Layout;
@@ -72,10 +72,7 @@ pub fn view(
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| may_be_hidden(path));
     let hidden = hidden.chain([root.to_owned()]).chain(real(&scratch::all()));
     let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.scratch];
-    let volumes = order.volumes.iter().chain(cluster_volumes).filter_map(|volume| match &volume.source {
-        VolumeSource::LocalDirectory(path) => Some(path),
-        _ => None,
-    });
+    let volumes = order.volumes.iter().chain(cluster_volumes).filter_map(Volume::linked_directory);
     let shared = (order.hosts.len() > 1).then_some(&order.shared_temp);
     let shown = own.into_iter().chain(volumes).chain(shared).filter_map(|path| real(path));
     View::new(hidden, shown)
@@ -146,7 +143,7 @@ fn tell_at(meeting: &Path, address: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use corro_model::node::VolumeKind;
+    use corro_model::node::{VolumeKind, VolumeSource};
 
     use super::*;
     use crate::testing;
@@ -170,6 +167,7 @@ mod tests {
             relative: name.into(),
             label: name.into(),
             source: VolumeSource::LocalDirectory(data.join("shares/a").join(name)),
+            read_only: false,
         };
         order.volumes = vec![volume("s")];
         let layout = Layout::new(&root, &order);

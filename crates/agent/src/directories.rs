@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, openat, symlinkat};
 use corro_model::node::TaskOrder;
 
 use crate::spare::{SPARE, Spare};
-use crate::{scratch, tree};
+use crate::{mounts, scratch, tree};
 
 /// Where things lie, as the job is told. Pure.
 #[derive(Clone, Debug, PartialEq)]
@@ -168,15 +168,18 @@ impl Directories {
         Ok((tree::make_beneath(&self.handle, WHEELS)?, self.root.join(WHEELS)))
     }
 
-    /// Removes everything a job or a mount can have left on this node.
+    /// Removes everything a job or a mount can have left on this node. What is mounted goes first: it is somebody else's.
     pub fn clean(&self) -> io::Result<()> {
+        let taken = mounts::take_away_below(&self.root);
         scratch::remove(&self.root)?;
         self.empty(&[MOUNTS, JOBS, HOME])?;
-        self.spare.clear()
+        self.spare.clear()?;
+        taken.map(drop)
     }
 
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
+        mounts::take_away_below(&self.root)?;
         scratch::remove(&self.root)?;
         [MOUNTS, JOBS, HOME, LOGIN, WHEELS, SPARE].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
     }

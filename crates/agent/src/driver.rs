@@ -102,7 +102,7 @@ impl Driver {
         if let Some(desired) = self.desired.clone() {
             while let Some(action) = next_action(&desired, &self.local) {
                 match action {
-                    Action::MountVolumes(volumes) => self.mount(volumes),
+                    Action::MountVolumes(volumes) => self.mount(volumes).await,
                     Action::SetUp(order) => {
                         self.local.setup = Progress::Running;
                         self.setup = Some(Setup::start(&self.context, order, self.sender.clone()));
@@ -219,18 +219,20 @@ impl Driver {
         AgentEnd::Retired
     }
 
-    fn mount(&mut self, volumes: &[Volume]) {
-        let result = self.context.directories.mounts().map(|root| {
-            let path = self.context.directories.root().join("mounts");
-            for old in self.local.volumes.iter().flatten().filter(|old| !volumes.contains(old)) {
-                if let Err(error) = mounts::unmount(&root, old, self.context.directories.spare()) {
+    async fn mount(&mut self, volumes: &[Volume]) {
+        let (context, wanted) = (self.context.clone(), volumes.to_vec());
+        let old = self.local.volumes.take().unwrap_or_default();
+        // A mount command may take its time.
+        let mounting = spawn_blocking(move || {
+            let (root, path) = (context.directories.mounts()?, context.directories.mount_root());
+            for old in old.iter().filter(|old| !wanted.contains(old)) {
+                if let Err(error) = mounts::unmount(&root, &path, old, context.site()) {
                     tracing::warn!(%error, volume = old.label, "a volume could not be unmounted");
                 }
             }
-            volumes.iter().try_for_each(|volume| {
-                mounts::mount(&root, &path, volume, self.context.directories.spare()).map(|_| ())
-            })
+            Ok(wanted.iter().try_for_each(|volume| mounts::mount(&root, &path, volume, context.site()).map(|_| ())))
         });
+        let result = mounting.await.unwrap_or_else(|broken| Err(io::Error::other(broken)));
         self.local.problem = match result {
             Ok(mounted) => mounted.err(),
             Err(error) => Some(self.storage_failure(&error).error),

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use corro_launch::exit::Exit;
 use corro_model::batchai::BatchAiError;
-use corro_model::node::{AGENT_RESTARTED, TaskFailure, VolumeKind};
+use corro_model::node::{AGENT_RESTARTED, TaskFailure, Volume, VolumeKind};
 use corro_model::{NodeId, Timestamp};
 
 /// What the service showed where no process had an exit code.
@@ -17,21 +17,37 @@ pub fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-pub fn mount(label: &str, at: &Path, why: &str) -> BatchAiError {
-    let info = format!("Could not mount Azure File Share {label} at {}: {why}", at.display());
-    BatchAiError::new("AZFMountError", "Unable to mount Azure File").with("Info", info)
-}
-
-/// As `mount`, for a blob container.
-pub fn mount_container(info: String) -> BatchAiError {
-    BatchAiError::new("BFSMountError", "unable to mount blob fuse file system").with("Info", info)
+/// A volume that cannot be mounted. `is_known`: the server knew, and what it says is all that there is to say of a container.
+pub fn mount(volume: &Volume, at: &Path, node: &NodeId, why: &str, is_known: bool) -> BatchAiError {
+    let (label, at) = (&volume.label, at.display());
+    let (code, message, info) = match volume.kind {
+        VolumeKind::FileShare => (
+            "AZFMountError",
+            "Unable to mount Azure File",
+            format!("Could not mount Azure File Share {label} at {at}: {why}"),
+        ),
+        VolumeKind::Container => (
+            "BFSMountError",
+            "unable to mount blob fuse file system",
+            if is_known { why.to_owned() } else { format!("Could not mount {label} at {at}: {why}") },
+        ),
+        VolumeKind::FileServer => {
+            ("FileServerMountError", "Unable to mount file server", format!("Could not mount {label} at {at}: {why}"))
+        }
+        VolumeKind::Unmanaged => (
+            "UnmanagedMountError",
+            "Unable to mount unmanaged file system",
+            format!("Could not mount {label} at {at}: {why}"),
+        ),
+    };
+    BatchAiError::new(code, message).with("Info", info).with("Node", node.as_str())
 }
 
 /// A job whose volume cannot be mounted, with the exit code that the service gave for this kind.
 pub fn job_mount(kind: VolumeKind, error: BatchAiError) -> TaskFailure {
     let exit_code = match kind {
         VolumeKind::FileShare => NO_EXIT_CODE,
-        VolumeKind::Container => 1,
+        VolumeKind::Container | VolumeKind::FileServer | VolumeKind::Unmanaged => 1,
     };
     TaskFailure { exit_code: Some(exit_code), ..failed(error) }
 }

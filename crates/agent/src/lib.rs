@@ -147,8 +147,10 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     Ok(end)
 }
 
-/// Removes a dead node's directory by handles: links are not followed, other file systems not entered.
+/// Removes a dead node's directory by handles: what is mounted there is taken away first, links are not followed, other
+/// file systems not entered.
 pub fn remove_node_directory(root: &Path) -> io::Result<()> {
+    mounts::take_away_below(root)?;
     let (Some(parent), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };

@@ -18,7 +18,6 @@ use crate::crew::{Crew, Output};
 use crate::directories::{JobDirectories, Layout};
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, LogNames};
-use crate::spare::Spare;
 use crate::task::{Context, Cut, Task};
 use crate::variables::{self, Environment};
 use crate::{confinement, container, failure, mounts, shell};
@@ -57,7 +56,7 @@ pub fn lay_ground(
     let directories = context.directories.begin(order);
     let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
-    let mounted = mount_all(&directories, &order.volumes, context.directories.spare(), log);
+    let mounted = mount_all(context, &directories, &order.volumes, log);
     let in_container = container::is_wanted(order);
     // A container has the variables of its image instead.
     let mut node_variables = if in_container { BTreeMap::new() } else { inherited(std::env::vars_os()) };
@@ -120,8 +119,9 @@ pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLo
         Ok(None) => return,
         Err(error) => return log.line(format_args!("Could not unmount the job's volumes: {error}")),
     };
+    let path = Layout::new(context.directories.root(), order).job_mount_root;
     for volume in order.volumes.iter().rev() {
-        match mounts::unmount(&root, volume, context.directories.spare()) {
+        match mounts::unmount(&root, &path, volume, context.site()) {
             Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
             Ok(false) => {}
             Err(error) => log.line(format_args!("Could not unmount {}: {error}", volume.label)),
@@ -179,9 +179,9 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
 }
 
 fn mount_all(
+    context: &Context,
     directories: &JobDirectories,
     volumes: &[Volume],
-    spare: &Spare,
     log: &ExecutionLog,
 ) -> Result<(), TaskFailure> {
     let mut said = None;
@@ -190,9 +190,11 @@ fn mount_all(
             log.line(match volume.kind {
                 VolumeKind::FileShare => "Mounting Azure file shares",
                 VolumeKind::Container => "Mounting blob file systems",
+                VolumeKind::FileServer => "Mounting file servers",
+                VolumeKind::Unmanaged => "Mounting unmanaged file systems",
             });
         }
-        match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume, spare) {
+        match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume, context.site()) {
             Ok(at) => log.line(format_args!("Mounted {} at {}", volume.label, at.display())),
             Err(error) => {
                 error.details.iter().for_each(|detail| log.line(&detail.value));

@@ -22,6 +22,7 @@ use crate::execution_log::ExecutionLog;
 use crate::limits::{self, Group, MemoryLimit};
 use crate::meeting::Meeting;
 use crate::memory::Memory;
+use crate::mounts::Site;
 use crate::{failure, prepare, python, ranks, wheels};
 
 /// What every task of a node shares.
@@ -37,6 +38,13 @@ pub struct Context {
     pub walls: Arc<Result<(), String>>,
     /// Holds the node's processes together, else why not.
     pub group: Arc<Result<Group, String>>,
+}
+
+impl Context {
+    /// Where this node's volumes are mounted.
+    pub fn site(&self) -> Site<'_> {
+        Site { node: &self.node, spare: self.directories.spare() }
+    }
 }
 
 /// What the task is to do beyond preparing. Only ever gains.

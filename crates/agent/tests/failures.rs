@@ -134,6 +134,7 @@ async fn a_volume_that_cannot_be_mounted_fails_the_job() {
         relative: "data".into(),
         label: "//acc.file.core.windows.net/data".into(),
         source: VolumeSource::Unavailable { why: "the share 'data' does not exist".into() },
+        read_only: false,
     });
     let (_, failure) = world.node.run_alone(&order).await;
     let failure = failure.expect("it failed");
@@ -149,8 +150,13 @@ async fn a_volume_that_cannot_be_mounted_fails_the_job() {
 async fn cluster_volumes_make_the_node_ready_or_give_it_a_problem() {
     let world = World::new().await;
     let label = "//acc.file.core.windows.net/x".to_owned();
-    let volume =
-        |source| Volume { kind: VolumeKind::FileShare, relative: "external".into(), label: label.clone(), source };
+    let volume = |source| Volume {
+        kind: VolumeKind::FileShare,
+        relative: "external".into(),
+        label: label.clone(),
+        source,
+        read_only: false,
+    };
     let good = vec![volume(VolumeSource::LocalDirectory(world.share.clone()))];
     let bad = vec![volume(VolumeSource::LocalDirectory(world.share.join("missing")))];
     world.node.want(DesiredNode { volumes: bad, ..DesiredNode::default() });

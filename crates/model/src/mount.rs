@@ -85,6 +85,35 @@ fn components(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
 }
 
+/// Whether mount options, as `-o ro,x` or `ro,x`, ask for a mount that cannot be written through. The last one counts.
+pub fn is_read_only(options: &str) -> bool {
+    let words = options.split([',', ' ', '\t']).filter_map(|word| match word.trim_start_matches("-o") {
+        "ro" => Some(true),
+        "rw" => Some(false),
+        _ => None,
+    });
+    words.last().unwrap_or(false)
+}
+
+/// Whether the modes of a share leave nobody to write files or make them.
+pub fn forbids_writing(file_mode: &str, directory_mode: &str) -> bool {
+    let writable = |mode: &str| parse_mode(mode).is_none_or(|mode| mode & 0o222 != 0);
+    !writable(file_mode) && !writable(directory_mode)
+}
+
+/// Rights in octal: `0777`.
+pub fn parse_mode(text: &str) -> Option<u32> {
+    let digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    digits.then(|| u32::from_str_radix(text, 8).ok()).flatten()
+}
+
+/// The directory `inside` of another; `None` when it would leave it. Links are the caller's to look at.
+pub fn inside_of(root: &std::path::Path, inside: &str) -> Option<std::path::PathBuf> {
+    let names = components(inside);
+    (!names.contains(&"..") && !inside.contains('\0'))
+        .then(|| names.iter().fold(root.to_owned(), |path, name| path.join(name)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +138,37 @@ mod tests {
         check("$AZ_BATCHAI_JOB_MOUNT_ROOTS/myshare", None);
         check("$AZ_BATCHAI_MOUNT_ROOT/myshare", None);
         check("/tmp/myshare", None);
+    }
+
+    #[test]
+    fn options_and_modes_say_what_may_be_written() {
+        for (options, expected) in [
+            ("", false),
+            ("rw", false),
+            ("ro", true),
+            ("rsize=1,ro", true),
+            ("ro,rw", false),
+            ("-o ro", true),
+            ("--use-https=true -o big_writes -o ro", true),
+            ("-oro", true),
+            ("error=ro2", false),
+        ] {
+            assert_eq!(is_read_only(options), expected, "{options}");
+        }
+        assert!(
+            forbids_writing("0444", "0555") && !forbids_writing("0444", "0777") && !forbids_writing("0777", "0777")
+        );
+        assert_eq!(
+            (parse_mode("0777"), parse_mode("755"), parse_mode("4755")),
+            (Some(0o777), Some(0o755), Some(0o4755))
+        );
+        assert_eq!(
+            (parse_mode(""), parse_mode("rwx"), parse_mode("0o777"), parse_mode("888")),
+            (None, None, None, None)
+        );
+        let root = std::path::Path::new("/data/f");
+        assert_eq!(inside_of(root, "a//b/"), Some("/data/f/a/b".into()));
+        assert_eq!((inside_of(root, ""), inside_of(root, "a/../b")), (Some(root.to_owned()), None));
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub struct SetupOrder {
     pub secrets: Vec<TaskSecret>,
 }
 
-/// A share or container that must appear at `relative` below a mount root.
+/// Something that must appear at `relative` below a mount root.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     #[serde(default)]
@@ -156,6 +156,21 @@ pub struct Volume {
     /// What people call it: `//account.file.core.windows.net/share`, or `name container from account account`.
     pub label: String,
     pub source: VolumeSource,
+    /// Nothing may be written through it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+impl Volume {
+    /// The directory of the server's machine that a link to this volume leads to. What is read-only has no link.
+    pub fn linked_directory(&self) -> Option<&PathBuf> {
+        match &self.source {
+            _ if self.read_only => None,
+            VolumeSource::LocalDirectory(path) => Some(path),
+            VolumeSource::FileServer { directory, .. } => Some(directory),
+            VolumeSource::Command { .. } | VolumeSource::Unavailable { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,6 +179,8 @@ pub enum VolumeKind {
     #[default]
     FileShare,
     Container,
+    FileServer,
+    Unmanaged,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,10 +188,23 @@ pub enum VolumeKind {
 pub enum VolumeSource {
     /// A directory on the server's own machine.
     LocalDirectory(PathBuf),
+    /// A file server: its directory where that lies on the node's machine, what it exports elsewhere.
+    FileServer { directory: PathBuf, export: Option<NfsExport> },
+    /// The node runs this, with the mount point behind it.
+    Command { command: String },
     /// The server already knows that it cannot be mounted, and why.
     Unavailable { why: String },
-    /// A kind of volume that nodes cannot mount, with the error that says so.
-    Unsupported { error: BatchAiError },
+}
+
+/// Where a file server is exported over NFS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NfsExport {
+    pub address: std::net::IpAddr,
+    pub port: u16,
+    /// Whoever knows it may mount.
+    pub path: Secret,
+    /// Of the user: `rw,rsize=65536`.
+    pub options: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ mod file_server;
 pub mod gateway;
 pub mod http;
 pub mod kept;
+pub mod nfs;
 mod provider;
 pub mod reconcile;
 #[cfg(test)]
@@ -63,6 +64,8 @@ pub struct ServerConfig {
     pub quotas: Quotas,
     /// Where Python wheels lie that every node offers to `pip`; it need not be there.
     pub wheels: PathBuf,
+    /// Where file servers are exported over NFS; nowhere without.
+    pub nfs: Option<SocketAddr>,
     /// With this token any machine may become a node that a cluster waits for.
     pub open_join_token: Option<Secret>,
 }
@@ -98,6 +101,8 @@ impl Server {
         let store = open_store(data).await?;
         let (vault, identity) = instance::ensure_instance(&store, data).await?;
         let shares = open_shares(data).await?;
+        let exports_key = instance::keyed_digest(&identity.token_key, "nfs exports", b"");
+        let exports = open_exports(data, exports_key).await?;
         let shared_temp = data.join("job-shared");
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
         ending::clear_shared_temp(&shared_temp, &store.snapshot());
@@ -115,6 +120,7 @@ impl Server {
             quotas: config.quotas,
             followers: Default::default(),
             client: Default::default(),
+            exports: Arc::new(exports),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
@@ -133,7 +139,13 @@ impl Server {
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let standing = api.standing();
         let judge = Arc::new(Keyring::new(app.clone()));
+        let nfs = match config.nfs {
+            Some(listen) => Some(nfs::open(&app, listen, &data.join("nfs-port")).await?),
+            None => None,
+        };
         let tasks = vec![
+            tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
+            tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(standing.watch(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
             tokio::spawn(reconciler.run(stopping.clone())),
@@ -204,6 +216,15 @@ async fn tell_about_files(files: FileService, mut stopping: watch::Receiver<bool
     files.tell_due(true);
 }
 
+/// Until the server stops; whoever is still connected then is left to the end of the process.
+async fn serve_nfs(serving: Option<impl Future<Output = ()>>, mut stopping: watch::Receiver<bool>) {
+    let Some(serving) = serving else { return };
+    tokio::select! {
+        () = serving => {}
+        _ = stopping.wait_for(|stop| *stop) => {}
+    }
+}
+
 async fn open_store(data: &Path) -> anyhow::Result<Store> {
     let path = data.join(backup::DATABASE);
     let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
@@ -219,6 +240,12 @@ async fn open_shares(data: &Path) -> anyhow::Result<Shares> {
         tracing::warn!(error, "what a deleted share left behind cannot be removed");
     }
     Ok(shares)
+}
+
+async fn open_exports(data: &Path, key: [u8; 32]) -> anyhow::Result<nfs::Exports> {
+    let dir = data.join("file-servers");
+    let exports = tokio::task::spawn_blocking(move || nfs::Exports::open(&dir, key)).await?;
+    exports.context("cannot open the directory of file servers")
 }
 
 fn unix_now() -> i64 {

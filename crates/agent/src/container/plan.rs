@@ -10,7 +10,7 @@ use bollard::models::{ContainerCreateBody, DeviceMapping, DeviceRequest, HostCon
 
 use corro_model::NodeId;
 use corro_model::container::{parse_size, size_words};
-use corro_model::node::{Limits, TaskOrder, Volume, VolumeSource};
+use corro_model::node::{Limits, TaskOrder, Volume};
 
 use crate::directories::Layout;
 
@@ -53,10 +53,7 @@ pub fn bounds(limits: Option<&Limits>, machine: &Machine) -> Bounds {
 pub fn places(layout: &Layout, wheels: &Path, order: &TaskOrder, of_cluster: &[Volume]) -> BTreeMap<PathBuf, Access> {
     let mut places = BTreeMap::new();
     places.insert(wheels.to_owned(), Access::Read);
-    let targets = of_cluster.iter().chain(&order.volumes).filter_map(|volume| match &volume.source {
-        VolumeSource::LocalDirectory(path) => Some(path.clone()),
-        _ => None,
-    });
+    let targets = of_cluster.iter().chain(&order.volumes).filter_map(|volume| volume.linked_directory().cloned());
     let shared = (order.hosts.len() > 1).then(|| order.shared_temp.clone());
     let own = [layout.jobs.clone(), layout.mount_root.clone()];
     places.extend(own.into_iter().chain(shared).chain(targets).map(|path| (path, Access::Write)));
@@ -169,7 +166,7 @@ pub fn words(order: &TaskOrder, machine: &Machine) -> String {
 #[cfg(test)]
 mod tests {
     use corro_model::batchai::{ContainerSettings, ImageSourceRegistry};
-    use corro_model::node::VolumeKind;
+    use corro_model::node::{VolumeKind, VolumeSource};
     use serde_json::json;
 
     use super::*;
@@ -240,6 +237,7 @@ mod tests {
             relative: "s".into(),
             label: "s".into(),
             source: VolumeSource::LocalDirectory(path.into()),
+            read_only: false,
         };
         order.volumes = vec![volume("/d/shares/a/s")];
         let layout = Layout::new(Path::new("/n"), &order);

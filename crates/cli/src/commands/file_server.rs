@@ -5,9 +5,9 @@ mod spec;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use corro_model::batchai::{FileServer, FileServerCreateParameters};
+use corro_model::batchai::{FileServer, FileServerCreateParameters, NfsMount};
 use corro_model::names::{NameOf, check_name};
-use corro_model::ops::{FileServersCreate, FileServersDelete, FileServersGet, FileServersList, WorkspacesGet};
+use corro_model::ops::{FileServersCreate, FileServersDelete, FileServersGet, FileServersList, NoBody, WorkspacesGet};
 use corro_model::validate;
 
 use super::admin::{self, AdminArgs};
@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
 use crate::session::{Session, setting};
+use crate::talk::say;
 use spec::{DiskArgs, ServerFile};
 
 #[derive(Subcommand, Debug)]
@@ -101,12 +102,30 @@ pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<()
     let deleting = Ending { doing: "Deleting", loss: Some("All files on it are deleted with it.") };
     match command {
         FileServerCommand::Create(args) => create(session, *args).await,
-        FileServerCommand::Show(args) => resource::show::<FileServers>(session, &args).await,
+        FileServerCommand::Show(args) => {
+            resource::show::<FileServers>(session, &args).await?;
+            tell_mount(session, &args).await
+        }
         FileServerCommand::List(args) => resource::list::<FileServers>(session, &args.target()?).await,
         FileServerCommand::Delete(args) => {
             resource::end::<FileServers, FileServersDelete>(session, &args, deleting).await
         }
     }
+}
+
+/// How other machines mount it, for those who may. What is printed is what `az` prints, which has no place for it.
+async fn tell_mount(session: &Session, args: &Chosen<NameArgs>) -> Result<(), Failure> {
+    // With --ids there may be several.
+    let Ok(target) = args.named.target() else { return Ok(()) };
+    let values = target.values();
+    let found = session.client()?.call::<FileServersGet>(&values, &[("$expand", "nfs")], &NoBody {}).await;
+    let server: FileServer = found.map_err(|error| target.failure(error))?;
+    if let Some(NfsMount { address, port, path }) = server.properties.mount_settings.and_then(|settings| settings.nfs) {
+        say(format_args!(
+            "Other machines mount it with: mount -t nfs -o vers=3,nolock,port={port},mountport={port} {address}:{path} DIRECTORY"
+        ));
+    }
+    Ok(())
 }
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {

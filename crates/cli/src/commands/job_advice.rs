@@ -40,6 +40,14 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
     let info = detail(error, "Info").unwrap_or_default();
     Some(match error.code.as_str() {
         "AZFMountError" | "BFSMountError" => return mount(info, target.name("group")),
+        "FileServerMountError" => "Look at the file server with 'corro batchai file-server show' and at its entry in \
+             mountVolumes, mend what the error names, and submit the job again."
+            .to_owned(),
+        "UnmanagedMountError" => {
+            "Try the mount command by hand on the node, with a directory behind it, as the user that \
+             the agent runs as. Mend it in mountVolumes, then submit the job again."
+                .to_owned()
+        }
         "JobFailed" | "JobPreparationFailed" => return ended(error),
         "FailedStartingContainer" => container(detail(error, "Reason").unwrap_or_default()),
         "ContainerNotRemoved" => {
@@ -120,8 +128,8 @@ fn mount(info: &str, group: &str) -> Option<String> {
     }
     let container = quoted("Azure Blob Container '")?;
     Some(format!(
-        "Make the container {container} with a client of the blob service (Corro has no command for it), or use a share of \
-         azureFileShares; then submit the job again."
+        "Make the container {container} with 'corro storage container create -n {container} --account-name ACCOUNT', with the \
+         account that mountVolumes names; then submit the job again."
     ))
 }
 
@@ -274,8 +282,10 @@ mod tests {
             (
                 "BFSMountError",
                 vec![("Info", "Could not mount x: Azure Blob Container 'c' doesn't exist")],
-                Some("Make the container c with"),
+                Some("'corro storage container create -n c "),
             ),
+            ("FileServerMountError", vec![("Info", "x")], Some("'corro batchai file-server show'")),
+            ("UnmanagedMountError", vec![("Info", "x")], Some("Try the mount command by hand")),
             ("BFSMountError", vec![("Info", "something else")], None),
             ("Else", vec![], None),
         ] {

@@ -41,6 +41,11 @@ pub struct HostingArgs {
     #[arg(long, value_name = "DIR")]
     wheels: Option<PathBuf>,
 
+    /// Address on which file servers are exported over NFS, with or without a port, or 'off'. NFS knows no login and no
+    /// encryption: open it to other machines only in a network that you trust
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    nfs: String,
+
     /// Run jobs that ask for a container directly on this machine instead
     #[arg(long)]
     no_containers: bool,
@@ -148,9 +153,23 @@ fn wheels_path(args: &HostingArgs, data: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
+fn nfs_address(text: &str) -> Result<Option<SocketAddr>, Failure> {
+    let wrong = || {
+        Failure::usage(format!("--nfs {text}: it is not an address to serve NFS on"))
+            .hint("write it as 10.0.0.4 or 10.0.0.4:2049, or 'off'")
+    };
+    if text == "off" {
+        return Ok(None);
+    }
+    let address = text.parse::<std::net::SocketAddrV4>();
+    let address = address.or_else(|_| text.parse().map(|ip| std::net::SocketAddrV4::new(ip, 0)));
+    address.map(|address| Some(address.into())).map_err(|_| wrong())
+}
+
 /// Refuses what cannot work before anything is made.
 pub fn check(args: &HostingArgs) -> Result<(), Failure> {
     listen_address(&args.address)?;
+    nfs_address(&args.nfs)?;
     let least = corro_server::MIN_LEASE.as_secs_f64();
     if !(least..=3600.0).contains(&args.lease) {
         return Err(Failure::usage(format!("--lease is {}: use {least} to 3600 seconds", args.lease)));
@@ -175,6 +194,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         containers_on_host: args.no_containers,
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,
+        nfs: nfs_address(&args.nfs)?,
         wheels: wheels_path(args, data.path())?,
         quotas: Quotas { clusters: args.max_clusters, cores: args.max_cores, ..Quotas::default() },
     };

@@ -1,4 +1,4 @@
-//! File servers: a machine with disks that clusters mount. A resource with a life of its own; nothing is exported yet.
+//! File servers: a machine with disks that clusters mount. A resource with a life of its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -89,4 +89,15 @@ pub struct MountSettings {
     pub file_server_public_ip: String,
     #[serde(rename = "fileServerInternalIP")]
     pub file_server_internal_ip: String,
+    /// Ours: how to mount it over NFS. Told only to those who may change the file server and ask with `$expand=nfs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<NfsMount>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NfsMount {
+    pub address: String,
+    pub port: u16,
+    /// Whoever knows it may mount.
+    pub path: String,
 }

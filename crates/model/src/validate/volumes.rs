@@ -1,9 +1,12 @@
 //! Volumes: what each kind must name, and that no two lie on each other.
 
+use std::path::Path;
+
 use super::{blank, refuse};
 use crate::batchai::{MountVolumes, StorageCredentials};
 use crate::error::ApiError;
 use crate::ids::arm;
+use crate::mount::{inside_of, parse_mode};
 
 pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), ApiError> {
     let Some(volumes) = volumes else { return Ok(()) };
@@ -18,6 +21,12 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
         if share.azure_file_url.contains(['@', '?', '#']) {
             let message = "it holds more than the address of a share: a key goes into credentials.accountKey";
             return refuse(&format!("{at}.azureFileUrl"), message);
+        }
+        for (name, mode) in [("fileMode", &share.file_mode), ("directoryMode", &share.directory_mode)] {
+            if parse_mode(mode).is_none() {
+                let message = format!("'{mode}' is no mode: write it in octal, as 0777");
+                return refuse(&format!("{at}.{name}"), &message);
+            }
         }
         check_credentials(&at, share.credentials.as_ref())?;
         check_place(&at, &share.relative_mount_path, &mut mounted)?;
@@ -41,6 +50,11 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
         if arm::parse_file_server(&server.file_server.id).is_none() {
             let message = format!("'{}' is not the id of a file server", server.file_server.id);
             return refuse(&format!("{at}.fileServer.id"), &message);
+        }
+        let inside = server.source_directory.as_deref().unwrap_or_default();
+        if inside_of(Path::new("/"), inside).is_none() {
+            let message = format!("'{inside}' is not a directory of the file server");
+            return refuse(&format!("{at}.sourceDirectory"), &message);
         }
         check_place(&at, &server.relative_mount_path, &mut mounted)?;
     }

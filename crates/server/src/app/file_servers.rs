@@ -1,8 +1,8 @@
-//! File servers: asked for, shown, deleted. Records with a life of their own; no machine and no export stand behind them
-//! yet.
+//! File servers: asked for, shown, deleted. What they hold and how it is reached is `nfs`'.
 
 use corro_model::batchai::*;
 use corro_model::names::{NameOf, check_name};
+use corro_model::rights::{Right, Scope};
 use corro_model::validate::check_file_server;
 use corro_model::{ApiError, FileServerKey, Secret, ids::arm};
 use corro_store::{FileServerRecord, OperationGoal, State};
@@ -11,9 +11,8 @@ use super::conflict::{Put, differs, is_same};
 use super::instance::hex;
 use super::workspaces::{find_workspace, living_workspace};
 use super::{App, guid, operations, refuse_deleting};
+use crate::nfs::MOUNT_POINT;
 
-/// Where the disks would be mounted on the server itself.
-const MOUNT_POINT: &str = "/data";
 /// The machine the server stands for is this one.
 const ADDRESS: &str = "127.0.0.1";
 
@@ -68,6 +67,17 @@ impl App {
         let snapshot = self.snapshot();
         let (key, record) = find_file_server(&snapshot, group, workspace, name)?;
         Ok(self.file_server_answer(&snapshot, &key, &record))
+    }
+
+    /// The same, and how it is mounted over NFS, for a caller that may change it.
+    pub fn file_server_with_export(&self, group: &str, workspace: &str, name: &str) -> Result<FileServer, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, record) = find_file_server(&snapshot, group, workspace, name)?;
+        let mut found = self.file_server_answer(&snapshot, &key, &record);
+        if let Some(settings) = &mut found.properties.mount_settings {
+            settings.nfs = self.nfs_mount(&key, &record);
+        }
+        Ok(found)
     }
 
     pub fn file_servers(&self, group: &str, workspace: &str) -> Result<Vec<FileServer>, ApiError> {
@@ -145,13 +155,30 @@ impl App {
             properties: FileServerProperties {
                 provisioning: record.provisioning.clone(),
                 spec: record.spec.clone(),
-                mount_settings: is_there.then(|| MountSettings {
-                    mount_point: MOUNT_POINT.to_owned(),
-                    file_server_public_ip: ADDRESS.to_owned(),
-                    file_server_internal_ip: ADDRESS.to_owned(),
+                mount_settings: is_there.then(|| {
+                    let address = self.exports.door().map_or_else(|| ADDRESS.to_owned(), |door| door.ip().to_string());
+                    MountSettings {
+                        mount_point: MOUNT_POINT.to_owned(),
+                        file_server_public_ip: address.clone(),
+                        file_server_internal_ip: address,
+                        nfs: None,
+                    }
                 }),
             },
         }
+    }
+
+    /// Who may only read the record may not write what is on the server, which the path is enough for.
+    fn nfs_mount(&self, key: &FileServerKey, record: &FileServerRecord) -> Option<NfsMount> {
+        let door = self.exports.door()?;
+        let workspace = key.workspace();
+        let (group, workspace) = workspace.as_str().split_once('/')?;
+        let scope = Scope::Workspace(group.to_owned(), workspace.to_owned());
+        self.caller.may(Right::Write, &scope).then(|| NfsMount {
+            address: door.ip().to_string(),
+            port: door.port(),
+            path: self.exports.path(key, record),
+        })
     }
 }
 

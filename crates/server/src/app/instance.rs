@@ -6,6 +6,8 @@ use corro_model::{ApiError, Secret, Timestamp};
 use corro_store::backup::{DATABASE, MASTER_KEY};
 use corro_store::seal::{SealError, digest, random};
 use corro_store::{InstanceRecord, PrincipalRecord, Store, Vault};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 use super::guid;
 use super::principals::everything;
@@ -151,6 +153,15 @@ async fn put_administrator(
 pub fn verify(state: &corro_store::State, client_id: &str, secret: &Secret) -> bool {
     let given = digest(secret.expose());
     state.principals.get(client_id).is_some_and(|principal| principal.secret_digest == given)
+}
+
+/// HMAC-SHA256 under a key; different for every purpose.
+pub fn keyed_digest(key: &[u8], purpose: &str, text: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(purpose.as_bytes());
+    mac.update(&[0]);
+    mac.update(text);
+    mac.finalize().into_bytes().into()
 }
 
 pub fn hex(bytes: &[u8]) -> String {

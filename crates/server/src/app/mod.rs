@@ -31,8 +31,6 @@ use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
 use corro_store::{Sealed, State, Store, Vault};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 
 /// What every rule works with; cheap to clone.
 #[derive(Clone)]
@@ -52,6 +50,8 @@ pub struct App {
     pub followers: followers::Followers,
     /// What the caller uses.
     pub client: followers::Client,
+    /// Where file servers lie and are exported.
+    pub exports: Arc<crate::nfs::Exports>,
 }
 
 impl App {
@@ -68,11 +68,7 @@ impl App {
 
     /// HMAC-SHA256 under this installation's key; different for every purpose.
     pub fn keyed_digest(&self, purpose: &str, text: &[u8]) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.token_key).expect("HMAC takes keys of any length");
-        mac.update(purpose.as_bytes());
-        mac.update(&[0]);
-        mac.update(text);
-        mac.finalize().into_bytes().into()
+        instance::keyed_digest(&self.token_key, purpose, text)
     }
 
     pub fn snapshot(&self) -> Arc<State> {

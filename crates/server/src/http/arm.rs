@@ -186,7 +186,12 @@ async fn create_file_server(app: App, call: Call<FileServerCreateParameters>) ->
 }
 
 async fn get_file_server(app: App, call: Call<NoBody>) -> Result<FileServer> {
-    Ok(Answer::Ok(app.file_server(&call.param("group"), &call.param("workspace"), &call.param("fileServer"))?))
+    let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
+    // Not in the service's document, so only who asks for it gets it.
+    Ok(Answer::Ok(match call.query("$expand") == Some("nfs") {
+        true => app.file_server_with_export(&group, &workspace, &name)?,
+        false => app.file_server(&group, &workspace, &name)?,
+    }))
 }
 
 async fn list_file_servers(app: App, call: Call<NoBody>) -> Result<Page<FileServer>> {

@@ -343,4 +343,4 @@ fn account_in_host(request: &Request) -> Option<(String, AddressStyle)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -45,7 +45,7 @@ pub struct Bench {
     /// The administrator's.
     pub token: String,
     _stop: watch::Sender<bool>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 #[derive(Debug)]
@@ -73,6 +73,11 @@ impl Answer {
 }
 
 impl Bench {
+    /// Where everything of this server lies.
+    pub fn path(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     pub async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| dir.path().join(name);
@@ -92,6 +97,7 @@ impl Bench {
             quotas: Default::default(),
             followers: Default::default(),
             client: Default::default(),
+            exports: Arc::new(crate::nfs::Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);
@@ -101,7 +107,7 @@ impl Bench {
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);
         let token = app.issue_token(&admin.client_id, &admin.client_secret, "x").expect("a token").access_token;
-        Self { app, api, files, token: token.expose().to_owned(), _stop: stop, _dir: dir }
+        Self { app, api, files, token: token.expose().to_owned(), _stop: stop, dir: dir }
     }
 
     pub fn subscription(&self) -> String {

@@ -70,7 +70,7 @@ impl<'a> Orders<'a> {
             let task = on_nodes.and_then(|setup| setup.setup_task.as_ref());
             DesiredNode {
                 retire: false,
-                volumes: volumes_of(self.app, volumes, &bag),
+                volumes: volumes_of(self.app, self.state, volumes, &bag),
                 setup: task.and_then(|task| setup(task, &bag)),
                 login: login(&cluster.spec.user_account_settings, &bag),
                 task: None,
@@ -150,7 +150,7 @@ fn order(
         command: command(&job.spec)?,
         ranked: tool != ToolType::Custom,
         preparation: job.spec.job_preparation.as_ref().map(|p| p.command_line.clone()),
-        volumes: volumes_of(app, job.spec.mount_volumes.as_ref(), &bag),
+        volumes: volumes_of(app, state, job.spec.mount_volumes.as_ref(), &bag),
         std_out_err_path_prefix: job.spec.std_out_err_path_prefix.clone(),
         input_directories: job.spec.input_directories.clone(),
         output_directories: job.spec.output_directories.clone(),

@@ -1,40 +1,81 @@
-//! The volumes of a cluster or a job as its nodes are told of them: where each lies, or why it cannot be mounted.
+//! Where the volumes of a cluster or job lie: which directory of this machine, which command, or why they cannot be mounted.
+//! Entered by `orders`. Looks at disks, mounts nothing.
 
-use corro_model::Secret;
-use corro_model::batchai::{AzureBlobFileSystemReference, AzureFileShareReference, BatchAiError, MountVolumes};
-use corro_model::node::{Volume, VolumeKind, VolumeSource};
+use corro_model::batchai::{
+    AzureBlobFileSystemReference, AzureFileShareReference, FileServerReference, MountVolumes,
+    UnmanagedFileSystemReference,
+};
+use corro_model::ids::arm;
+use corro_model::node::{NfsExport, Volume, VolumeKind, VolumeSource};
+use corro_model::{Secret, mount};
+use corro_store::State;
 
 use crate::app::App;
+use crate::app::file_servers::find_file_server;
 use crate::app::secrets::Bag;
 
-pub fn volumes_of(app: &App, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volume> {
+/// In the order in which the service mounted them.
+pub fn volumes_of(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volume> {
     let Some(volumes) = volumes else { return Vec::new() };
     let shares = volumes.azure_file_shares.iter().map(|share| share_volume(app, share, bag));
     let containers = volumes.azure_blob_file_systems.iter().map(|blob| container_volume(app, blob, bag));
-    shares.chain(containers).chain(unsupported_volumes(volumes)).collect()
+    let servers = volumes.file_servers.iter().map(|server| server_volume(app, state, server));
+    let unmanaged = volumes.unmanaged_file_systems.iter().map(unmanaged_volume);
+    shares.chain(containers).chain(servers).chain(unmanaged).collect()
 }
 
-/// Kinds that are accepted and that nodes cannot mount yet: whoever needs one is told so.
-fn unsupported_volumes(volumes: &MountVolumes) -> impl Iterator<Item = Volume> {
-    let volume = |relative: &str, label: String, code: &str, message: &str, what: &str| {
-        let info = format!(
-            "Could not mount {label} at {relative}: {what} cannot be mounted yet, use azureFileShares or azureBlobFileSystems"
-        );
-        let error = BatchAiError::new(code, message).with("Info", info);
-        let (kind, source) = (VolumeKind::default(), VolumeSource::Unsupported { error });
-        Volume { kind, relative: relative.to_owned(), label, source }
-    };
-    let servers = volumes.file_servers.iter().map(move |server| {
-        let message = "Unable to mount file server";
-        let label = server.file_server.id.clone();
-        volume(&server.relative_mount_path, label, "FileServerMountError", message, "file servers")
+fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> Volume {
+    Volume {
+        kind: VolumeKind::Unmanaged,
+        relative: system.relative_mount_path.clone(),
+        // Not its command: people put passwords there.
+        label: "the unmanaged file system".to_owned(),
+        source: VolumeSource::Command { command: system.mount_command.clone() },
+        read_only: false,
+    }
+}
+
+fn server_volume(app: &App, state: &State, server: &FileServerReference) -> Volume {
+    let named = arm::parse_file_server(&server.file_server.id);
+    let name = named.as_ref().map_or(server.file_server.id.as_str(), |named| named.name);
+    let options = server.mount_options.clone().unwrap_or_default();
+    Volume {
+        kind: VolumeKind::FileServer,
+        relative: server.relative_mount_path.clone(),
+        label: match server.source_directory.as_deref().unwrap_or_default() {
+            "" => format!("file server {name}"),
+            inside => format!("directory {inside} of file server {name}"),
+        },
+        read_only: mount::is_read_only(&options),
+        source: server_source(app, state, server, options).unwrap_or_else(|why| VolumeSource::Unavailable { why }),
+    }
+}
+
+fn server_source(
+    app: &App,
+    state: &State,
+    server: &FileServerReference,
+    options: String,
+) -> Result<VolumeSource, String> {
+    let gone = || "the file server does not exist any more".to_owned();
+    let named = arm::parse_file_server(&server.file_server.id).ok_or_else(gone)?;
+    let (key, record) = find_file_server(state, named.group, named.workspace, named.name).map_err(|_| gone())?;
+    let root =
+        app.exports.directory(&key, &record).map_err(|error| format!("its directory cannot be made: {error}"))?;
+    let inside = server.source_directory.as_deref().unwrap_or_default().trim_matches('/');
+    let directory = mount::inside_of(&root, inside)
+        .ok_or_else(|| format!("sourceDirectory '{inside}' leads out of the file server"))?;
+    if !directory.is_dir() {
+        return Err(format!("there is no directory '{inside}' on the file server"));
+    }
+    let export = app.exports.door().map(|door| NfsExport {
+        address: door.ip(),
+        port: door.port(),
+        path: Secret::new(format!("{}/{inside}", app.exports.path(&key, &record)).trim_end_matches('/')),
+        options,
     });
-    let unmanaged = volumes.unmanaged_file_systems.iter().map(move |system| {
-        let message = "Unable to mount unmanaged file system";
-        let label = "an unmanaged file system".to_owned();
-        volume(&system.relative_mount_path, label, "UnmanagedMountError", message, "unmanaged file systems")
-    });
-    servers.chain(unmanaged)
+    // To another machine an address of this one's own is none.
+    Ok(VolumeSource::FileServer { directory, export: export.filter(|export| !export.address.is_loopback()) })
 }
 
 fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -> Volume {
@@ -47,7 +88,8 @@ fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -
         },
     };
     let label = format!("{name} container from {account} account");
-    Volume { kind: VolumeKind::Container, relative: blob.relative_mount_path.clone(), label, source }
+    let read_only = mount::is_read_only(blob.mount_options.as_deref().unwrap_or_default());
+    Volume { kind: VolumeKind::Container, relative: blob.relative_mount_path.clone(), label, source, read_only }
 }
 
 fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Volume {
@@ -60,7 +102,8 @@ fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Volume
         Err(why) => VolumeSource::Unavailable { why },
     };
     let label = format!("//{host}/{name}");
-    Volume { kind: VolumeKind::FileShare, relative: share.relative_mount_path.clone(), label, source }
+    let read_only = mount::forbids_writing(&share.file_mode, &share.directory_mode);
+    Volume { kind: VolumeKind::FileShare, relative: share.relative_mount_path.clone(), label, source, read_only }
 }
 
 /// Where the share lies on this machine, if whoever asked for it has a key of its account.

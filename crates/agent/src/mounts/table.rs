@@ -1,0 +1,124 @@
+//! What is mounted, as the kernel tells it, and taking it away. Entered before any directory of a node is removed: what is
+//! mounted there belongs to somebody else.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+pub fn is_mounted(at: &Path) -> io::Result<bool> {
+    Ok(all()?.iter().any(|mounted| mounted == at))
+}
+
+/// Unmounts what is mounted at `at`, all layers of it. True when something was.
+pub fn take_away(at: &Path) -> io::Result<bool> {
+    let layers = all()?.iter().filter(|mounted| *mounted == at).count();
+    for _ in 0..layers {
+        unmount_one(at)?;
+    }
+    Ok(layers > 0)
+}
+
+/// Unmounts everything at or below `root`, the last first; gives how many they were. What cannot be unmounted is the error,
+/// after all others were.
+pub fn take_away_below(root: &Path) -> io::Result<usize> {
+    // As the kernel writes it; a directory that is gone has no mounts.
+    let Ok(root) = root.canonicalize() else { return Ok(0) };
+    let found: Vec<PathBuf> = all()?.into_iter().filter(|mounted| mounted.starts_with(&root)).collect();
+    let mut failure = None;
+    for at in found.iter().rev() {
+        if let Err(error) = unmount_one(at) {
+            failure = Some(io::Error::new(error.kind(), format!("{} cannot be unmounted: {error}", at.display())));
+        }
+    }
+    failure.map_or(Ok(found.len()), Err)
+}
+
+/// Lazily if it is busy: whoever still holds a file of it keeps that file, and nobody finds it any more.
+fn unmount_one(at: &Path) -> io::Result<()> {
+    let plain = unmount(at, UnmountFlags::NOFOLLOW);
+    let done = match plain {
+        Err(Errno::BUSY) => unmount(at, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
+        other => other,
+    };
+    match done {
+        // Not ours any more, or nothing there.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        // A file system in user space is taken away with the helper that made it.
+        Err(Errno::PERM) => by_helper(at),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn by_helper(at: &Path) -> io::Result<()> {
+    for program in ["fusermount3", "fusermount"] {
+        let ended = Command::new(program)
+            .args(["-u", "-z", "--"])
+            .arg(at)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if ended.is_ok_and(|status| status.success()) {
+            return Ok(());
+        }
+    }
+    Err(Errno::PERM.into())
+}
+
+/// Every mount point that this process sees, in the order they were mounted.
+fn all() -> io::Result<Vec<PathBuf>> {
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+/// The fifth word of each line, in which blanks and backslashes are written in octal.
+fn parse(table: &[u8]) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let words = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    words.map(|word| PathBuf::from(unescape(word))).collect()
+}
+
+fn unescape(word: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((byte, after)) = rest.split_first() {
+        let number = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match (byte, number.and_then(|digits| u8::from_str_radix(digits, 8).ok())) {
+            (b'\\', Some(number)) => {
+                plain.push(number);
+                rest = &after[3..];
+            }
+            _ => {
+                plain.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_with_their_blanks() {
+        let table = b"22 1 0:20 / / rw - ext4 /dev/root rw\n\
+            30 22 0:40 / /data/nodes/n\\0401/mounts/a\\134b rw,relatime shared:1 - tmpfs tmpfs rw\n";
+        let expected = [PathBuf::from("/"), PathBuf::from("/data/nodes/n 1/mounts/a\\b")];
+        assert_eq!(parse(table), expected);
+    }
+
+    #[test]
+    fn a_directory_on_which_nothing_is_mounted_has_nothing_to_take_away() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(!is_mounted(directory.path()).expect("a table") && is_mounted(Path::new("/")).expect("a table"));
+        assert!(!take_away(directory.path()).expect("nothing to do"));
+        assert_eq!(take_away_below(directory.path()).expect("nothing to do"), 0);
+        assert_eq!(take_away_below(&directory.path().join("none")).expect("nothing to do"), 0);
+    }
+}

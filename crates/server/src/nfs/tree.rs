@@ -1,0 +1,305 @@
+//! From the handles that NFS clients hold to files beneath a file server's directory. A handle says which file server, which
+//! file (inode and birth) and that this server made it; where the file lies is remembered since it was last found, and
+//! checked whenever it is opened. Nothing is reached by joining strings, through a link or in another file system.
+//! Synchronous; `vfs` chooses the thread.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit, Mac};
+use nfs3_server::nfs3_types::nfs3::nfsstat3;
+use nfs3_server::vfs::FileHandle;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use sha2::Sha256;
+
+use crate::app::App;
+
+type Outcome<T> = Result<T, nfsstat3>;
+
+/// Which file of which file server. A file that took another's number was born at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    server: u64,
+    inode: u64,
+    born: u64,
+}
+
+impl Node {
+    /// Of the same file server.
+    pub fn is_beside(&self, other: &Node) -> bool {
+        self.server == other.server
+    }
+}
+
+/// A node, and what proves that we made it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Handle([u8; LENGTH]);
+
+const PROOF: usize = 16;
+const LENGTH: usize = 24 + PROOF;
+
+impl Handle {
+    /// One that opens nothing.
+    pub const NOWHERE: Handle = Handle([0; LENGTH]);
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(handle)")
+    }
+}
+
+impl FileHandle for Handle {
+    fn len(&self) -> usize {
+        LENGTH
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Handle)
+    }
+}
+
+pub struct Trees {
+    pub app: App,
+    key: [u8; 32],
+    known: Mutex<HashMap<Node, Place>>,
+}
+
+/// Where a file was last found.
+#[derive(Clone, Debug)]
+struct Place {
+    /// None for a file server's own directory.
+    parent: Option<Node>,
+    name: OsString,
+    /// What the client said when it made the file, so that it may say so twice.
+    verifier: Option<[u8; 8]>,
+}
+
+/// More, and all are forgotten: clients look them up again.
+const MAX_KNOWN: usize = 500_000;
+const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
+impl Trees {
+    pub fn new(app: App, key: [u8; 32]) -> Self {
+        Trees { app, key, known: Mutex::default() }
+    }
+
+    /// The directory that a path of a mount names: a file server's word, then names.
+    pub fn mount(&self, path: &str) -> Outcome<Handle> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        let word = names.next().filter(|first| Some(*first) == super::MOUNT_POINT.strip_prefix('/')).and(names.next());
+        let word = word.ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let (key, record) = self.app.exports.find(&self.app.snapshot(), word).ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let directory = self.app.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;
+        let metadata = File::open(&directory).and_then(|file| file.metadata()).map_err(of_io)?;
+        let server = server_of(directory.as_os_str());
+        let node = Node { server, inode: metadata.ino(), born: born(&metadata) };
+        self.note(node, Place { parent: None, name: directory.into_os_string(), verifier: None });
+        let mut handle = self.handle(node);
+        for name in names {
+            handle = self.lookup(&handle, name.as_bytes())?.0;
+        }
+        Ok(handle)
+    }
+
+    pub fn lookup(&self, directory: &Handle, name: &[u8]) -> Outcome<(Handle, Metadata)> {
+        let node = self.check(directory)?;
+        match name {
+            b"." => {
+                let (_, metadata) = self.open(directory, OFlags::PATH)?;
+                Ok((*directory, metadata))
+            }
+            b".." => {
+                let parent = self.place(node)?.parent.unwrap_or(node);
+                let parent = self.handle(parent);
+                let (_, metadata) = self.open(&parent, OFlags::PATH)?;
+                Ok((parent, metadata))
+            }
+            name => {
+                let (inside, _) = self.open_directory(directory)?;
+                let file = open(&inside, check_name(name)?, OFlags::PATH | OFlags::NOFOLLOW)?;
+                self.found(node, name, &file)
+            }
+        }
+    }
+
+    /// What was found or made as `name` in a directory.
+    pub fn found(&self, directory: Node, name: &[u8], file: &File) -> Outcome<(Handle, Metadata)> {
+        let metadata = file.metadata().map_err(of_io)?;
+        let node = Node { server: directory.server, inode: metadata.ino(), born: born(&metadata) };
+        let place = Place { parent: Some(directory), name: OsStr::from_bytes(name).to_owned(), verifier: None };
+        self.note(node, place);
+        Ok((self.handle(node), metadata))
+    }
+
+    /// The file of a handle, if it is still where it was found.
+    pub fn open(&self, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
+        let node = self.check(handle)?;
+        let (mut names, mut at) = (Vec::new(), node);
+        let root = loop {
+            let Place { parent, name, .. } = self.place(at)?;
+            match parent {
+                Some(parent) => {
+                    names.push(name);
+                    at = parent;
+                }
+                None => break name,
+            }
+        };
+        let root = openat2(rustix::fs::CWD, Path::new(&root), DIRECTORY, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+            .map_err(|_| nfsstat3::NFS3ERR_STALE)?;
+        names.reverse();
+        let path = match names.is_empty() {
+            true => OsString::from("."),
+            false => names.join(OsStr::new("/")),
+        };
+        let file = match open(&root, path.as_bytes(), flags | OFlags::NOFOLLOW) {
+            // It was moved or removed by somebody else.
+            Err(nfsstat3::NFS3ERR_NOENT | nfsstat3::NFS3ERR_NOTDIR) => return Err(nfsstat3::NFS3ERR_STALE),
+            opened => opened?,
+        };
+        let metadata = file.metadata().map_err(of_io)?;
+        match (metadata.ino(), born(&metadata)) == (node.inode, node.born) {
+            true => Ok((file, metadata)),
+            false => Err(nfsstat3::NFS3ERR_STALE),
+        }
+    }
+
+    /// A directory to make, find or remove names in.
+    pub fn open_directory(&self, handle: &Handle) -> Outcome<(File, Node)> {
+        let node = self.check(handle)?;
+        let (directory, metadata) = self.open(handle, OFlags::PATH)?;
+        if !metadata.is_dir() {
+            return Err(nfsstat3::NFS3ERR_NOTDIR);
+        }
+        Ok((directory, node))
+    }
+
+    /// A file was moved: what is below it moves with it.
+    pub fn moved(&self, handle: &Handle, to: Node, name: &[u8]) {
+        if let Ok(node) = self.check(handle) {
+            let place = Place { parent: Some(to), name: OsStr::from_bytes(name).to_owned(), verifier: None };
+            self.note(node, place);
+        }
+    }
+
+    pub fn set_verifier(&self, handle: &Handle, verifier: [u8; 8]) {
+        if let Ok(node) = self.check(handle)
+            && let Some(place) = self.known().get_mut(&node)
+        {
+            place.verifier = Some(verifier);
+        }
+    }
+
+    /// Whether the file was made by a request that said this.
+    pub fn has_verifier(&self, handle: &Handle, verifier: [u8; 8]) -> bool {
+        self.check(handle).and_then(|node| self.place(node)).is_ok_and(|place| place.verifier == Some(verifier))
+    }
+
+    fn place(&self, node: Node) -> Outcome<Place> {
+        self.known().get(&node).cloned().ok_or(nfsstat3::NFS3ERR_STALE)
+    }
+
+    fn note(&self, node: Node, place: Place) {
+        let mut known = self.known();
+        if known.len() >= MAX_KNOWN && !known.contains_key(&node) {
+            known.retain(|_, place| place.parent.is_none());
+        }
+        let verifier = known.get(&node).and_then(|known| known.verifier);
+        known.insert(node, Place { verifier: place.verifier.or(verifier), ..place });
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Node, Place>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, node: Node) -> Handle {
+        let mut bytes = [0; LENGTH];
+        for (at, number) in [node.server, node.inode, node.born].into_iter().enumerate() {
+            bytes[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        let proof = self.mac(&bytes[..LENGTH - PROOF]).finalize().into_bytes();
+        bytes[LENGTH - PROOF..].copy_from_slice(&proof[..PROOF]);
+        Handle(bytes)
+    }
+
+    fn check(&self, handle: &Handle) -> Outcome<Node> {
+        let (bytes, proof) = handle.0.split_at(LENGTH - PROOF);
+        self.mac(bytes).verify_truncated_left(proof).map_err(|_| nfsstat3::NFS3ERR_BADHANDLE)?;
+        let number = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
+        Ok(Node { server: number(0), inode: number(1), born: number(2) })
+    }
+
+    fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
+        mac.update(bytes);
+        mac
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn open(directory: impl AsFd, path: &[u8], flags: OFlags) -> Outcome<File> {
+    // Without NONBLOCK, opening a pipe that a job left would wait for its other end.
+    let careful = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
+    let opened = openat2(directory, path, flags | careful | OFlags::CLOEXEC, Mode::empty(), RESOLVE);
+    opened.map(File::from).map_err(of_errno)
+}
+
+/// A name that is one name.
+pub fn check_name(name: &[u8]) -> Outcome<&[u8]> {
+    match name {
+        b"" | b"." | b".." => Err(nfsstat3::NFS3ERR_INVAL),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(nfsstat3::NFS3ERR_INVAL),
+        _ if name.len() > 255 => Err(nfsstat3::NFS3ERR_NAMETOOLONG),
+        _ => Ok(name),
+    }
+}
+
+pub fn of_errno(errno: Errno) -> nfsstat3 {
+    match errno {
+        Errno::NOENT => nfsstat3::NFS3ERR_NOENT,
+        Errno::ACCESS => nfsstat3::NFS3ERR_ACCES,
+        Errno::PERM => nfsstat3::NFS3ERR_PERM,
+        Errno::EXIST => nfsstat3::NFS3ERR_EXIST,
+        Errno::XDEV => nfsstat3::NFS3ERR_XDEV,
+        Errno::NOTDIR => nfsstat3::NFS3ERR_NOTDIR,
+        Errno::ISDIR => nfsstat3::NFS3ERR_ISDIR,
+        Errno::INVAL | Errno::LOOP | Errno::NXIO => nfsstat3::NFS3ERR_INVAL,
+        Errno::FBIG => nfsstat3::NFS3ERR_FBIG,
+        Errno::NOSPC => nfsstat3::NFS3ERR_NOSPC,
+        Errno::DQUOT => nfsstat3::NFS3ERR_DQUOT,
+        Errno::ROFS => nfsstat3::NFS3ERR_ROFS,
+        Errno::NAMETOOLONG => nfsstat3::NFS3ERR_NAMETOOLONG,
+        Errno::NOTEMPTY => nfsstat3::NFS3ERR_NOTEMPTY,
+        _ => nfsstat3::NFS3ERR_IO,
+    }
+}
+
+pub fn of_io(error: std::io::Error) -> nfsstat3 {
+    Errno::from_io_error(&error).map_or(nfsstat3::NFS3ERR_IO, of_errno)
+}
+
+/// 0 where the disk does not tell.
+fn born(metadata: &Metadata) -> u64 {
+    let born: SystemTime = metadata.created().unwrap_or(UNIX_EPOCH);
+    born.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Tells the directories of file servers apart.
+fn server_of(directory: &OsStr) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    directory.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
