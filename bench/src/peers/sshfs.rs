@@ -42,7 +42,11 @@ impl Sshfs {
         }
         let (sshfs, sshd) = (find("sshfs").context("no sshfs")?, find("sshd").context("no sshd")?);
         let shown = Command::new(&sshfs).arg("-V").output()?;
-        let version = String::from_utf8_lossy(&shown.stdout).lines().next().unwrap_or("?").to_owned();
+        let version = String::from_utf8_lossy(&shown.stdout)
+            .lines()
+            .find(|line| line.starts_with("SSHFS"))
+            .unwrap_or("sshfs")
+            .to_owned();
         let directory = directory.join("ssh");
         fs::create_dir_all(directory.join("mount"))?;
         // Where its unprivileged part lives; Debian's own start script makes it.

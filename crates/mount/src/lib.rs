@@ -1,4 +1,4 @@
-//! A share of a Corro server as a directory of this machine: `corro mount`, and what agents do for jobs whose share is on another machine.
+//! A share of a Corro server as a directory of this machine: `corro mount`.
 //! A FUSE file system over the file service. Never prints; its log goes through `tracing`.
 //!
 //! Reading order: `settings` (what is mounted, and how), `process` (the mount process) with its `watcher` and the machine's `table` of mounts; then
