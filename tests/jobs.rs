@@ -8,6 +8,8 @@ mod endings;
 mod files;
 #[path = "jobs/limits.rs"]
 mod limits;
+#[path = "jobs/mpi.rs"]
+mod mpi;
 #[path = "jobs/preparation.rs"]
 mod preparation;
 #[path = "jobs/python.rs"]
@@ -16,3 +18,5 @@ mod python;
 mod queue;
 #[path = "jobs/ranks.rs"]
 mod ranks;
+#[path = "jobs/recipes.rs"]
+mod recipes;

@@ -53,6 +53,8 @@ impl Site {
         let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
         let mut command = self.command();
         command.args([word, "--listen", "127.0.0.1:0", "--data"]).arg(self.data()).args(options);
+        // Ranks by our own launcher, whatever this machine has.
+        command.env("CORRO_MPIRUN", "none");
         command.stdout(Stdio::piped()).stderr(log);
         // SAFETY: runs between fork and exec and makes one system call.
         unsafe {

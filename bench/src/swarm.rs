@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use corro_model::layout::Role;
 use corro_model::node::*;
 use corro_model::{Secret, Timestamp};
 use futures_util::{SinkExt, StreamExt};
@@ -144,7 +145,7 @@ impl Agent {
         if self.observed.task.as_ref().is_none_or(|task| task.attempt != order.attempt) {
             tally.count(&tally.ordered, tally.gang, "ordered");
             let address = order.hosts[order.host_idx].address.clone();
-            let gang = order.is_master().then_some(GangAddress { address, rendezvous_port: 1, master_port: 2 });
+            let gang = order.is_master().then_some(GangAddress::new(address, 1, 2));
             let phase = TaskPhase::Prepared { gang };
             self.rank = order.host_idx;
             self.observed.task = Some(ObservedTask { attempt: order.attempt, phase, exits: Vec::new() });
@@ -162,8 +163,9 @@ impl Agent {
         if let Some(task) = &mut self.observed.task {
             let at = Timestamp::from(std::time::SystemTime::now());
             let (exit_code, signal, stopped, stderr_tail) = (Some(0), None, false, String::new());
-            task.exits =
-                vec![RankExit { rank: self.rank, exit_code, signal, stopped, at, stderr_tail, out_of_memory: None }];
+            let (rank, role, index, out_of_memory) = (self.rank, Role::Rank, self.rank, None);
+            let exit = RankExit { rank, role, index, exit_code, signal, stopped, at, stderr_tail, out_of_memory };
+            task.exits = vec![exit];
             task.phase = TaskPhase::Ended { failure: None };
         }
     }

@@ -40,16 +40,14 @@ fn refusals_name_what_is_wrong() {
     refused(&two, &["customToolkitSettings, horovodSettings", "exactly one"]);
     refused(&job(|job| job["customToolkitSettings"] = Value::Null), &["no toolkit settings", "exactly one of"]);
     // What the service accepted is accepted, and fails with the reason.
-    let unsupported = job(|job| {
-        job["customToolkitSettings"] = Value::Null;
-        job["caffeSettings"] = json!({"configFilePath": "x"});
-    });
+    let vault = json!({"sourceVault": {"id": "v"}, "secretUrl": "https://v/s"});
+    let unsupported = job(|job| job["secrets"] = json!([{"name": "KEY", "valueSecretReference": vault}]));
     site.write("job.json", unsupported);
     site.corro(&create("")).ok();
     let failed = site.job("j");
-    assert_eq!((&failed["executionState"], &failed["toolType"]), (&json!("failed"), &json!("caffe")), "{failed}");
+    assert_eq!(failed["executionState"], "failed", "{failed}");
     let reason = failed["executionInfo"]["errors"][0]["message"].as_str().expect("text").to_owned();
-    for words in ["properties.caffeSettings", "cannot be run yet", "horovodSettings"] {
+    for words in ["properties.secrets (KEY)", "key vaults are not supported", "give the value itself"] {
         assert!(reason.contains(words), "{reason}");
     }
     site.corro(&format!("batchai job delete {IN_WORKSPACE} -e cifar -n j --yes")).ok();

@@ -141,6 +141,8 @@ impl Site {
             .args(&self.up_args)
             .env("PATH", self.tool_path())
             .env("CORRO_LOG", "info")
+            // Ranks by our own launcher, whatever this machine has; jobs that want an mpirun name it.
+            .env("CORRO_MPIRUN", "none")
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()

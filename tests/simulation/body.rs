@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use corro_agent::reconcile::{Action, Local, LocalTask, Reason, next_action};
 use corro_model::batchai::BatchAiError;
+use corro_model::layout::Role;
 use corro_model::node::{
     AGENT_RESTARTED, DesiredNode, GangAddress, NodeCredential, ObservedNode, ObservedTask, RankExit, TaskFailure,
     TaskOrder, TaskPhase,
@@ -315,7 +316,7 @@ impl World {
             Work::Prepared(_) if task.stopping.is_some() => task.observed.phase = TaskPhase::Ended { failure: None },
             Work::Prepared(_) => {
                 let master = body.order.as_ref().is_some_and(|order| order.is_master());
-                let gang = GangAddress { address: "127.0.0.4".to_owned(), rendezvous_port: 1, master_port: 2 };
+                let gang = GangAddress::new("127.0.0.4", 1, 2);
                 task.observed.phase = TaskPhase::Prepared { gang: master.then_some(gang) };
                 self.laws.prepared(&task.observed.attempt, node);
                 self.run_if_ready(node);
@@ -408,5 +409,6 @@ pub fn failure(at: corro_model::Timestamp) -> TaskFailure {
 
 fn exit(rank: usize, code: Option<i32>, stopped: bool, at: corro_model::Timestamp) -> RankExit {
     let signal = if code.is_none() { Some(9) } else { None };
-    RankExit { rank, exit_code: code, signal, stopped, at, stderr_tail: String::new(), out_of_memory: None }
+    let (role, stderr_tail, out_of_memory) = (Role::Rank, String::new(), None);
+    RankExit { rank, role, index: rank, exit_code: code, signal, stopped, at, stderr_tail, out_of_memory }
 }

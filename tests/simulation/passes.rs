@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{DesiredNode, DesiredTask, GangHost, Goal, TaskOrder};
 use corro_model::state::{NodeEvent, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Secret, Timestamp};
@@ -273,8 +274,12 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         segment: String::new(),
         hosts: hosts.into(),
         host_idx,
-        command: String::new(),
-        ranked: true,
+        layout: Layout::Ranks(Ranks {
+            command: String::new(),
+            logs: RankLogs::Together,
+            indexed: false,
+            backend: None,
+        }),
         preparation: None,
         volumes: Vec::new(),
         std_out_err_path_prefix: String::new(),

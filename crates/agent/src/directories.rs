@@ -257,7 +257,7 @@ fn write_hostfile(job: &OwnedFd, text: &[u8], is_there: bool) -> io::Result<()> 
 fn hostfile(order: &TaskOrder) -> String {
     let mut text = String::new();
     for host in order.hosts.iter() {
-        let slots = if order.ranked { host.slots } else { host.slots.max(1) };
+        let slots = if order.layout.reaches_out_alone() { host.slots.max(1) } else { host.slots };
         writeln!(text, "{} slots={slots}", host.address).expect("writing to a string does not fail");
     }
     text

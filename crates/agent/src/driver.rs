@@ -292,6 +292,8 @@ impl Driver {
             counters: None,
             limit: None,
             container: None,
+            remote: None,
+            ports: None,
         };
         self.work.spawn(task.run());
     }

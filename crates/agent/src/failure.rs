@@ -94,6 +94,15 @@ pub fn compatibility(node: &NodeId, why: &dyn Error) -> TaskFailure {
     failed(error.with("Node", node.as_str()).with("Variable", "CORRO_COMPAT").with("Info", chain(why)))
 }
 
+/// A launcher that the job asks for by name must be there.
+pub fn mpirun(program: &str, why: &str, node: &NodeId) -> TaskFailure {
+    let error = BatchAiError::new("MpirunFailed", "Unable to use the mpirun that the job asks for");
+    let info = format!(
+        "{program}: {why}. Install it in the job's preparation, name another in CORRO_MPIRUN, or leave that variable out"
+    );
+    failed(error.with("Node", node.as_str()).with("Variable", "CORRO_MPIRUN").with("Info", info))
+}
+
 pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("JobDirectoryFailed", "Unable to create a directory of the job")
         .with("Node", node.as_str())
@@ -131,7 +140,7 @@ pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
 pub fn rendezvous(address: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("RendezvousFailed", "Unable to open the meeting point of the ranks")
         .with("Node", node.as_str())
-        .with("Info", format!("The master node cannot listen on its address {address}: {}", chain(why)));
+        .with("Info", format!("The node cannot listen on its address {address}: {}", chain(why)));
     failed(error)
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
-//! job); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew` and `meeting`; what a job
+//! job); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`, `tensorflow`, `mpi` and `remote`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
 //! `counters`, `failure`; what survives a crash: `memory`, `durable`.
 
@@ -28,16 +28,20 @@ mod logs;
 mod meeting;
 mod memory;
 mod mounts;
+mod mpi;
 mod news;
+mod ports;
 mod prepare;
 mod python;
 mod ranks;
 pub mod reconcile;
+pub mod remote;
 mod scratch;
 mod setup;
 mod shell;
 mod spare;
 mod task;
+mod tensorflow;
 #[cfg(test)]
 mod testing;
 mod tree;

@@ -23,9 +23,6 @@ pub struct LogNames {
     pub preparation_stderr: String,
 }
 
-pub const STDOUT: &str = "stdout.txt";
-pub const STDERR: &str = "stderr.txt";
-
 impl LogNames {
     /// With one node the names are plain; with several each node has its own.
     pub fn new(order: &TaskOrder, node: &NodeId) -> LogNames {
@@ -144,6 +141,8 @@ mod tests {
 
     use super::*;
     use crate::testing;
+
+    const STDOUT: &str = "stdout.txt";
 
     #[test]
     fn names_follow_the_number_of_nodes() {

@@ -28,7 +28,7 @@ pub enum MeetingError {
     },
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
-    #[error("no free port for the master rank")]
+    #[error("no free port for the job's processes")]
     Port(#[source] io::Error),
 }
 
@@ -37,11 +37,8 @@ impl Meeting {
         let bind = resolve(address).await?;
         let hosts = hosts(order);
         let rendezvous = Rendezvous::start(bind, known_scopes(&hosts, &place(&hosts))).await?;
-        let gang = GangAddress {
-            address: address.to_owned(),
-            rendezvous_port: rendezvous.addr().port(),
-            master_port: free_port(bind).await.map_err(MeetingError::Port)?,
-        };
+        let master_port = free_port(bind).await.map_err(MeetingError::Port)?;
+        let gang = GangAddress::new(address, rendezvous.addr().port(), master_port);
         Ok(Meeting { gang, _rendezvous: rendezvous })
     }
 }
@@ -73,7 +70,8 @@ fn interface_in(routes: &str, ip: Ipv4Addr) -> Option<String> {
     routes.lines().skip(1).filter_map(direct).max_by_key(|(mask, _)| *mask).map(|(_, name)| name)
 }
 
-async fn resolve(address: &str) -> Result<SocketAddr, MeetingError> {
+/// The socket address of a node's own address, with any port.
+pub async fn resolve(address: &str) -> Result<SocketAddr, MeetingError> {
     let failed = |source| MeetingError::Address { address: address.to_owned(), source };
     let mut found = tokio::net::lookup_host((address, 0)).await.map_err(failed)?;
     found.next().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))

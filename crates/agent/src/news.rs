@@ -48,6 +48,7 @@ fn can_wait(told: &ObservedNode, now: &ObservedNode) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use corro_model::layout::Role;
     use corro_model::node::ObservedTask;
     use corro_model::{AttemptId, Timestamp};
 
@@ -56,6 +57,8 @@ mod tests {
     fn node(phase: TaskPhase, exits: &[i32]) -> ObservedNode {
         let exit = |code: &i32| RankExit {
             rank: 0,
+            role: Role::Rank,
+            index: 0,
             exit_code: Some(*code),
             signal: None,
             stopped: false,

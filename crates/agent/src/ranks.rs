@@ -1,66 +1,72 @@
-//! Runs this node's ranks: all start, their output goes into one pair of files, and one that fails takes its siblings
-//! down. Entered by `task` only. Never decides what a failure means for the job.
+//! Runs this node's processes of a job: all start, their output goes into the files that the layout names, and one that
+//! fails takes its siblings down. Entered by `task` only. Never decides what a failure means for the job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use corro_launch::confinement::Confinement;
 use corro_launch::environment::{GangContext, for_rank};
 use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
-use corro_launch::place::place;
+use corro_launch::place::{RankPlace, place};
 use corro_launch::process::ProcessSpec;
+use corro_model::layout::{Layout, Place, Ranks, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};
 
 use crate::crew::{Crew, Ended, Output};
 use crate::failure::{self, now};
-use crate::logs::{LogFile, STDERR, STDOUT};
+use crate::logs::LogFile;
 use crate::meeting::{hosts, interface_of};
+use crate::mpi::{self, Mpirun};
 use crate::prepare::Ground;
-use crate::shell;
 use crate::task::{Cut, Task, stop_asked};
+use crate::tensorflow::{self, Cluster};
+use crate::{remote, shell};
 
 /// For the siblings of a rank that failed.
 const SIBLING_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the ranks to their end and reports each one's. An error is a failure beside them.
-pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress) -> Result<(), Cut> {
-    let ranks = ranks_here(task, gang);
-    if ranks.is_empty() {
-        task.log.line("No process of the job runs on this node");
+/// Runs the processes to their end and reports each one's. An error is a failure beside them.
+pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: Option<&Mpirun>) -> Result<(), Cut> {
+    let order = Arc::clone(&task.order);
+    let places = order.places(gang.mpirun);
+    let here: Vec<&Place> = places.iter().filter(|place| place.host_idx == order.host_idx).collect();
+    if here.is_empty() {
+        task.log.line("No process of the job runs on this node by itself");
         task.reporter.phase(TaskPhase::Running).await;
         // The job's command may reach this node in its own way, so everything stays as prepared until the job is over.
         stop_asked(&mut task.control, None).await;
         return Ok(());
     }
     let node = task.context.node.clone();
-    let directory = &ground.environment.log_directory;
-    let output = Output {
-        stdout: LogFile::open(directory, STDOUT, &node)?,
-        stderr: LogFile::open(directory, STDERR, &node)?,
-        mode: if n_processes(&task.order) == 1 { Mode::Raw } else { Mode::Lines },
-    };
+    let outputs = outputs(&places, &here, ground, task)?;
     task.reporter.phase(TaskPhase::Running).await;
     let mut crew = Crew::default();
     let mut failure = None;
-    for (rank, own) in ranks {
-        if let Err(error) = start(task, ground, rank, own, &output, &mut crew).await {
-            task.log.line(format_args!("Could not start rank {rank}: {}", failure::chain(&error)));
-            failure = Some(failure::process(&format!("rank {rank}"), &node, &error));
+    let scene = Scene::new(&order, ground, gang, &places, &task.context.config.address);
+    for place in &here {
+        let name = place.role.name(place.index);
+        let words = scene.words(mpirun, place);
+        if let Err(error) = start(task, ground, place, words, &outputs[&place.number], &mut crew).await {
+            task.log.line(format_args!("Could not start {name}: {}", failure::chain(&error)));
+            failure = Some(failure::process(&name, &node, &error));
             crew.stop(Duration::ZERO);
             break;
         }
     }
     while let Some(ended) = crew.next(&mut task.control).await {
+        let place = places[ended.rank].clone();
         if let Err(error) = &ended.exit {
-            failure.get_or_insert(failure::process(&format!("rank {}", ended.rank), &node, error));
+            failure.get_or_insert(failure::process(&place.role.name(place.index), &node, error));
         }
-        let exit = report(task, ended).await;
+        let exit = report(task, &place, ended).await;
         if !exit.succeeded() && !exit.stopped {
             crew.stop(SIBLING_GRACE);
         }
     }
-    let lost = output.stdout.failure(&node).or_else(|| output.stderr.failure(&node));
+    let lost =
+        outputs.values().find_map(|output| output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)));
     if let Some(lost) = &lost {
         task.log.line(format_args!(
             "{}: {}",
@@ -74,69 +80,176 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress) -> Result
     }
 }
 
-/// The numbers of this node's ranks, each with the variables of its place.
-fn ranks_here(task: &Task, gang: &GangAddress) -> Vec<(usize, BTreeMap<String, String>)> {
-    let order = &task.order;
-    if !order.ranked {
-        return if order.is_master() { vec![(0, BTreeMap::new())] } else { Vec::new() };
+/// The files of this node's processes, by their numbers. One that all write to is opened once.
+fn outputs(places: &[Place], here: &[&Place], ground: &Ground, task: &Task) -> Result<HashMap<usize, Output>, Cut> {
+    let (directory, node) = (&ground.environment.log_directory, &task.context.node);
+    let mut files: HashMap<&str, Output> = HashMap::new();
+    let mut outputs = HashMap::new();
+    for place in here {
+        let output = match files.get(place.stdout.as_str()) {
+            Some(output) => output.clone(),
+            None => {
+                let alone = places.iter().filter(|other| other.stdout == place.stdout).count() == 1;
+                let output = Output {
+                    stdout: LogFile::open(directory, &place.stdout, node)?,
+                    stderr: LogFile::open(directory, &place.stderr, node)?,
+                    mode: if alone { Mode::Raw } else { Mode::Lines },
+                };
+                files.insert(&place.stdout, output.clone());
+                output
+            }
+        };
+        outputs.insert(place.number, output);
     }
-    let context = GangContext {
-        rendezvous_addr: gang.address.clone(),
-        rendezvous_port: gang.rendezvous_port,
-        iface: interface_of(&task.context.config.address),
-        master_addr: gang.address.clone(),
-        master_port: gang.master_port,
-        secret: order.gang_secret.expose().to_owned(),
-    };
-    let hostname = task.context.node.as_str();
-    let places = place(&hosts(order)).into_iter().filter(|place| place.host_idx == order.host_idx);
-    places.map(|place| (place.rank, for_rank(&context, &place, hostname))).collect()
+    Ok(outputs)
 }
 
-/// Of the whole job, over all its nodes.
-fn n_processes(order: &TaskOrder) -> usize {
-    if order.ranked { order.hosts.iter().map(|host| host.slots).sum() } else { 1 }
+/// What the words and variables of this node's processes are made from.
+struct Scene<'a> {
+    order: &'a TaskOrder,
+    gang: &'a GangAddress,
+    /// What all of them see.
+    variables: BTreeMap<String, String>,
+    /// Of all ranks, in order, and who tells them of each other.
+    ranks: Vec<RankPlace>,
+    context: GangContext,
+    cluster: Option<Cluster>,
+}
+
+impl<'a> Scene<'a> {
+    fn new(order: &'a TaskOrder, ground: &Ground, gang: &'a GangAddress, places: &[Place], address: &str) -> Scene<'a> {
+        let mut variables = ground.environment.variables.clone();
+        variables.extend(remote::nodes(order, gang).map(|nodes| (remote::NODES_VARIABLE.to_owned(), nodes)));
+        let shared = ground.directories.layout.shared.to_string_lossy();
+        variables.extend(order.layout.ranks().into_iter().flat_map(|ranks| of_torch(ranks, gang, &shared)));
+        let distributed = matches!(order.layout, Layout::TensorFlow(_)) && places.len() > 1;
+        let context = GangContext {
+            rendezvous_addr: gang.address.clone(),
+            rendezvous_port: gang.rendezvous_port,
+            iface: interface_of(address),
+            master_addr: gang.address.clone(),
+            master_port: gang.master_port,
+            secret: order.gang_secret.expose().to_owned(),
+        };
+        let ranks = if order.layout.ranks().is_some() { place(&hosts(order)) } else { Vec::new() };
+        let cluster = distributed.then(|| tensorflow::cluster(order, places, gang)).flatten();
+        Scene { order, gang, variables, ranks, context, cluster }
+    }
+
+    /// The words and the variables of one process.
+    fn words(&self, mpirun: Option<&Mpirun>, own: &Place) -> (Vec<String>, BTreeMap<String, String>) {
+        let mut env = self.variables.clone();
+        let path = self.variables.get("PATH").map(String::as_str);
+        if let (Some(mpirun), Layout::Mpi(ranks)) = (mpirun, &self.order.layout) {
+            let argv = mpi::command(mpirun, self.order, ranks, &self.of_all_ranks(ranks), path);
+            return (argv, env);
+        }
+        match own.role {
+            Role::Rank => {
+                let hostname = self.order.hosts.get(own.host_idx).map_or("", |host| host.node.as_str());
+                env.extend(
+                    self.ranks.get(own.number).map(|p| for_rank(&self.context, p, hostname)).unwrap_or_default(),
+                );
+                if self.order.layout.ranks().is_some_and(|ranks| ranks.indexed) {
+                    env.insert("AZ_BATCHAI_TASK_INDEX".to_owned(), own.number.to_string());
+                }
+            }
+            Role::Worker | Role::ParameterServer => env.extend(tensorflow::variables(self.cluster.as_ref(), own)),
+            Role::Command | Role::Mpirun => {}
+        }
+        (shell::command(own.command, path), env)
+    }
+
+    /// What ranks under an `mpirun` must be told on every node, where no agent of ours starts them.
+    fn of_all_ranks(&self, ranks: &Ranks) -> Vec<(String, String)> {
+        let (address, port) = (self.gang.address.clone(), self.gang.master_port.to_string());
+        let mut exports = vec![("MASTER_ADDR".to_owned(), address), ("MASTER_PORT".to_owned(), port)];
+        exports.extend(of_torch(ranks, self.gang, ""));
+        exports
+    }
+}
+
+/// How processes of `torch.distributed` meet: by a file that all nodes see, as the service did it, or at the master.
+fn of_torch(ranks: &Ranks, gang: &GangAddress, shared: &str) -> Vec<(String, String)> {
+    let Some(backend) = &ranks.backend else { return Vec::new() };
+    let method = match backend.as_str() {
+        "gloo" => format!("file://{shared}/pytorch-init"),
+        "mpi" => "env://".to_owned(),
+        _ => format!("tcp://{}:{}", gang.address, gang.master_port),
+    };
+    let variables = [("AZ_BATCHAI_PYTORCH_BACKEND", backend.clone()), ("AZ_BATCHAI_PYTORCH_INIT_METHOD", method)];
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 async fn start(
     task: &Task,
     ground: &Ground,
-    rank: usize,
-    own: BTreeMap<String, String>,
+    place: &Place<'_>,
+    (argv, env): (Vec<String>, BTreeMap<String, String>),
     output: &Output,
     crew: &mut Crew,
 ) -> Result<(), corro_launch::process::SpawnError> {
-    let mut env = ground.environment.variables.clone();
-    env.extend(own);
-    let spec = ProcessSpec {
-        argv: shell::command(&task.order.command, env.get("PATH").map(String::as_str)),
-        env,
-        cwd: ground.directories.layout.job_temp.clone(),
-        tag: task.tag(&format!("rank-{rank}")),
-        confinement: Confinement::default(),
-    };
+    let cwd = ground.directories.layout.job_temp.clone();
+    let (tag, confinement) = (task.tag(&format!("rank-{}", place.number)), Confinement::default());
+    let spec = ProcessSpec { argv, env, cwd, tag, confinement };
     let process = task.context.config.guard.spawn(ground.process(spec)).await?;
-    task.log.line(format_args!("Started rank {rank} as process {}: {}", process.pid(), task.order.command));
-    crew.add(rank, process, output.clone());
+    let name = place.role.name(place.index);
+    task.log.line(format_args!("Started {name} as process {}: {}", process.pid(), place.command));
+    crew.add(place.number, process, output.clone());
     Ok(())
 }
 
-async fn report(task: &Task, ended: Ended) -> RankExit {
+async fn report(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
     let (exit_code, signal) = match ended.exit {
         Ok(Exit::Code(code)) => (Some(code), None),
         Ok(Exit::Signal(signal)) => (None, Some(signal)),
         Err(_) => (Some(-1), None),
     };
-    let rank = ended.rank;
+    let name = sentence(place.role.name(place.index));
     let why = if ended.stopped { ", as it was told to stop" } else { "" };
     match &ended.exit {
-        Ok(exit) => task.log.line(format_args!("Rank {rank} ended with {exit}{why}")),
-        Err(error) => task.log.line(format_args!("Rank {rank} could not be waited for: {error}")),
+        Ok(exit) => task.log.line(format_args!("{name} ended with {exit}{why}")),
+        Err(error) => task.log.line(format_args!("{name} could not be waited for: {error}")),
     }
-    let (stopped, stderr_tail) = (ended.stopped, ended.stderr.join("\n"));
+    let (rank, role, index, stopped) = (place.number, place.role, place.index, ended.stopped);
+    let stderr_tail = ended.stderr.join("\n");
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };
-    let exit = RankExit { rank, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory };
+    let exit = RankExit { rank, role, index, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory };
     task.reporter.exited(exit.clone()).await;
     exit
+}
+
+/// With the capital that a line begins with; a program's name stays as it is.
+fn sentence(name: String) -> String {
+    match name.strip_prefix(|first: char| "rwpt".contains(first)) {
+        Some(rest) => format!("{}{rest}", name[..1].to_uppercase()),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torch_is_told_where_to_meet() {
+        let gang = GangAddress::new("127.0.0.4", 1, 29500);
+        for (backend, expected) in [
+            ("gloo", "file:///n/shared/pytorch-init"),
+            ("tcp", "tcp://127.0.0.4:29500"),
+            ("nccl", "tcp://127.0.0.4:29500"),
+        ] {
+            let logs = corro_model::layout::RankLogs::Apart;
+            let ranks = Ranks { command: "x".into(), logs, indexed: true, backend: Some(backend.into()) };
+            let seen = of_torch(&ranks, &gang, "/n/shared");
+            assert_eq!([seen[0].1.as_str(), seen[1].1.as_str()], [backend, expected]);
+        }
+    }
+
+    #[test]
+    fn lines_begin_with_a_capital() {
+        let names = [Role::Rank, Role::Command, Role::Mpirun, Role::Worker].map(|role| sentence(role.name(1)));
+        assert_eq!(names, ["Rank 1", "The command", "mpirun", "Worker 1"]);
+    }
 }

@@ -1,6 +1,7 @@
 //! The table of decisions: every stage of a local task against everything the server can want.
 
 use corro_model::Timestamp;
+use corro_model::layout::Role;
 use corro_model::node::{RankExit, TaskFailure, VolumeSource};
 
 use super::*;
@@ -15,7 +16,7 @@ fn order(number: u32) -> TaskOrder {
 }
 
 fn gang() -> GangAddress {
-    GangAddress { address: "127.0.0.4".into(), rendezvous_port: 1, master_port: 2 }
+    GangAddress::new("127.0.0.4", 1, 2)
 }
 
 fn wants(number: u32, goal: Goal) -> DesiredNode {
@@ -196,6 +197,8 @@ fn a_setup_task_runs_once_before_the_first_job() {
 fn a_shutdown_is_blamed_only_for_what_it_cut() {
     let exit = |exit_code, stopped| RankExit {
         rank: 0,
+        role: Role::Rank,
+        index: 0,
         exit_code,
         signal: None,
         stopped,

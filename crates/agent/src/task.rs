@@ -11,7 +11,8 @@ use tokio::time::sleep;
 
 use corro_launch::sweep::{processes_with_tag, sweep};
 use corro_model::NodeId;
-use corro_model::node::{GangAddress, NodeCredential, TaskFailure, TaskOrder, TaskPhase, Volume};
+use corro_model::layout::Layout;
+use corro_model::node::{GangAddress, HostPorts, NodeCredential, TaskFailure, TaskOrder, TaskPhase, Volume};
 
 use crate::config::AgentConfig;
 use crate::container::{self, Container};
@@ -20,10 +21,13 @@ use crate::directories::Directories;
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
 use crate::limits::{self, Group, MemoryLimit};
-use crate::meeting::Meeting;
+use crate::meeting::{Meeting, resolve};
 use crate::memory::Memory;
 use crate::mounts::Site;
-use crate::{failure, prepare, python, ranks, wheels};
+use crate::ports::Ports;
+use crate::prepare::Ground;
+use crate::remote::{House, Remote};
+use crate::{failure, mpi, prepare, python, ranks, remote, tensorflow, wheels};
 
 /// What every task of a node shares.
 #[derive(Clone, Debug)]
@@ -89,6 +93,10 @@ pub struct Task {
     pub limit: Option<MemoryLimit>,
     /// In which the job's processes run, if it has one.
     pub container: Option<Container>,
+    /// Where the job's other nodes have commands started on this one, if the job may want that.
+    pub remote: Option<Remote>,
+    /// For processes that listen by themselves.
+    pub ports: Option<Ports>,
 }
 
 impl Task {
@@ -97,6 +105,9 @@ impl Task {
         self.log.redact(prepare::secrets_of(&self.order, None));
         self.log.line(self.title());
         let mut end = self.live_or_give_up().await;
+        if let Some(remote) = self.remote.take() {
+            remote.close(REMOTE_GRACE).await;
+        }
         if let Some(counters) = self.counters.take() {
             counters.finish().await;
         }
@@ -172,8 +183,10 @@ impl Task {
             }
             prepare::run_preparation(self, &ground, &line).await?;
         }
+        let mpirun = mpi::find(self, &ground).await?;
         self.meeting = self.open_meeting().await?;
-        let gang = match self.place_to_meet() {
+        let ground = self.open_doors(ground).await?;
+        let gang = match self.place_to_meet(mpirun.is_some()) {
             Some(gang) if self.control.borrow().alone => gang,
             gang => {
                 self.log.line("Prepared: waiting for the other nodes");
@@ -184,7 +197,38 @@ impl Task {
         if self.control.borrow().stop.is_some() {
             return Err(Cut::Stopped);
         }
-        ranks::run(self, &ground, &gang).await
+        ranks::run(self, &ground, &gang, mpirun.as_ref()).await
+    }
+
+    /// What other nodes of the job reach here: commands that they start, and processes that listen by themselves.
+    async fn open_doors(&mut self, mut ground: Ground) -> Result<Arc<Ground>, TaskFailure> {
+        let (address, node) = (self.context.config.address.clone(), self.context.node.clone());
+        let failed = |error: &dyn std::error::Error| failure::rendezvous(&address, &node, error);
+        let n_listeners = match self.order.layout {
+            Layout::TensorFlow(_) => tensorflow::n_listeners(&self.order, self.order.host_idx),
+            _ => 0,
+        };
+        if n_listeners > 0 {
+            let at = resolve(&address).await.map_err(|error| failed(&error))?;
+            self.ports = Some(Ports::take(at, n_listeners).map_err(|error| failed(&error))?);
+        }
+        let has_neighbours = self.order.hosts.len() > 1 && self.order.layout.reaches_out();
+        if has_neighbours {
+            let in_container = self.order.container.is_some() && !self.order.containers_on_host;
+            let job = &ground.directories.layout.job_temp;
+            let helper = remote::install(job, in_container).map_err(|e| failure::directory(job, &node, &e))?;
+            let variables = &mut ground.environment.variables;
+            let (secret, path) = (self.order.gang_secret.expose(), variables.get("PATH").map(String::as_str));
+            let added = remote::variables(&helper, &address, secret, path);
+            variables.extend(added);
+        }
+        let ground = Arc::new(ground);
+        if has_neighbours {
+            let (context, order) = (self.context.clone(), Arc::clone(&self.order));
+            let house = House { context, order, ground: Arc::clone(&ground) };
+            self.remote = Some(Remote::open(house).await.map_err(|error| failed(&error))?);
+        }
+        Ok(ground)
     }
 
     /// Container engines hold what they run themselves.
@@ -214,7 +258,7 @@ impl Task {
 
     async fn open_meeting(&self) -> Result<Option<Meeting>, TaskFailure> {
         // Without ranks there is nobody who could meet.
-        if !self.order.is_master() || !self.order.ranked {
+        if !self.order.is_master() || self.order.layout.ranks().is_none() {
             return Ok(None);
         }
         let address = &self.context.config.address;
@@ -228,13 +272,18 @@ impl Task {
         Ok(Some(meeting))
     }
 
-    /// Where the gang meets, which the master says.
-    fn place_to_meet(&self) -> Option<GangAddress> {
-        let nowhere = GangAddress { address: self.context.config.address.clone(), rendezvous_port: 0, master_port: 0 };
-        match &self.meeting {
-            Some(meeting) => Some(meeting.gang.clone()),
-            None => self.order.is_master().then_some(nowhere),
+    /// Where the gang meets, which the master says, and what this node has open for it.
+    fn place_to_meet(&self, mpirun: bool) -> Option<GangAddress> {
+        let remote = self.remote.as_ref().map(|remote| remote.port);
+        let tasks = self.ports.as_ref().map(|ports| ports.numbers.clone()).unwrap_or_default();
+        let has_doors = remote.is_some() || !tasks.is_empty();
+        if !self.order.is_master() && !has_doors {
+            return None;
         }
+        let nowhere = || GangAddress::new(&self.context.config.address, 0, 0);
+        let gang = self.meeting.as_ref().map_or_else(nowhere, |meeting| meeting.gang.clone());
+        let ports = if has_doors { vec![HostPorts { remote, tasks }] } else { Vec::new() };
+        Some(GangAddress { mpirun, ports, ..gang })
     }
 
     /// The server says where to meet; to a node that is the whole gang it may say that it knows best.
@@ -275,6 +324,8 @@ async fn stop_overdue(mut control: watch::Receiver<Control>, tag: String) -> Vec
     spawn_blocking(move || processes_with_tag(&tag)).await.unwrap_or_default()
 }
 
+/// For what other nodes have started here, when the job is over on this one.
+const REMOTE_GRACE: Duration = Duration::from_secs(1);
 /// Guards give up after ten seconds.
 const GUARDS_WITHIN: Duration = Duration::from_secs(12);
 const SWEEP_WITHIN: Duration = Duration::from_secs(5);

@@ -1,10 +1,19 @@
 //! An order to build on, for the unit tests of several rooms.
 
+use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{GangHost, TaskOrder};
 use corro_model::{AttemptId, NodeId, Secret};
 
 pub fn node(index: u32) -> NodeId {
     NodeId::parse(&format!("tvm-1_{index}-20180718t174802z-p")).expect("a valid id")
+}
+
+pub fn ranks(command: &str) -> Layout {
+    Layout::Ranks(Ranks { command: command.into(), logs: RankLogs::Together, indexed: false, backend: None })
+}
+
+pub fn command(command: &str) -> Layout {
+    Layout::Command { command: command.into() }
 }
 
 /// One rank on each of `n_nodes` nodes, seen from the first.
@@ -18,8 +27,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         segment: "sub/rg/workspaces/w/experiments/e/jobs/j/guid".into(),
         hosts: (0..n_nodes).map(host).collect(),
         host_idx: 0,
-        command: "true".into(),
-        ranked: true,
+        layout: ranks("true"),
         preparation: None,
         volumes: Vec::new(),
         std_out_err_path_prefix: "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs".into(),

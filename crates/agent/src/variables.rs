@@ -98,7 +98,7 @@ fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
         // Recipes write their set-up there in job preparation and rely on it later.
         ("BASH_ENV", text(&layout.home.join(".bashrc"))),
     ];
-    if order.ranked {
+    if order.layout.is_mpi() {
         variables.push(("AZ_BATCHAI_MPI_MASTER_NODE", master.to_owned()));
     }
     if order.hosts.len() > 1 {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn some_variables_are_for_some_jobs_only() {
-        let one = compose_for(&TaskOrder { ranked: false, ..testing::order(1) }).variables;
+        let one = compose_for(&TaskOrder { layout: testing::command("true"), ..testing::order(1) }).variables;
         assert_eq!(one["AZ_BATCH_HOST_LIST"], "127.0.0.4");
         assert!(!one.contains_key("AZ_BATCH_MASTER_NODE") && !one.contains_key("AZ_BATCHAI_MPI_MASTER_NODE"));
     }

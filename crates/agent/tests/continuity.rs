@@ -41,7 +41,7 @@ async fn a_job_goes_on_while_the_server_is_away() {
 /// Any address will do for a node that runs already.
 async fn order_gang(world: &World) -> corro_model::node::GangAddress {
     world.node.until_running().await;
-    corro_model::node::GangAddress { address: "127.0.0.4".into(), rendezvous_port: 1, master_port: 1 }
+    corro_model::node::GangAddress::new("127.0.0.4", 1, 1)
 }
 
 #[tokio::test(flavor = "multi_thread")]

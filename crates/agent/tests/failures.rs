@@ -37,13 +37,12 @@ async fn failing_preparation_fails_the_job_before_its_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_rank_is_told_at_once_and_takes_its_siblings_down() {
     let world = World::new().await;
-    let order = TaskOrder {
-        ranked: true,
+    let order = as_ranks(TaskOrder {
         hosts: [host(&world.node, "127.0.0.4", 2)].into(),
         // The sibling takes its time to end, so that the failure has to be told before.
         ..world
             .order("if [ $RANK = 1 ]; then echo cannot allocate >&2; exit 3; fi; trap '' TERM; sleep 600 & wait; wait")
-    };
+    });
     world.node.want_task(Goal::Prepare, &order);
     let gang = world.node.until_prepared().await.expect("the master says where to meet");
     world.node.want_task(Goal::Run { gang }, &order);

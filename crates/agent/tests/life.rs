@@ -31,8 +31,7 @@ async fn a_gang_of_two_nodes_lives_and_leaves_its_logs() {
     let command = "echo start $RANK of $WORLD_SIZE at $MASTER_ADDR >&2; \
         for i in $(seq 200); do printf \"rank $RANK li\"; printf \"ne $i\\n\"; done; printf \"last of $RANK\"; \
         touch $AZ_BATCHAI_OUTPUT_MODEL/$RANK $AZ_BATCHAI_SHARED_JOB_TEMP/$RANK";
-    let base = TaskOrder {
-        ranked: true,
+    let base = as_ranks(TaskOrder {
         preparation: Some("echo prepared; echo warned >&2; echo export PREPARED=yes >> ~/.bashrc".into()),
         output_directories: vec![OutputDirectory {
             id: "MODEL".into(),
@@ -40,7 +39,7 @@ async fn a_gang_of_two_nodes_lives_and_leaves_its_logs() {
             path_suffix: Some("models".into()),
         }],
         ..order(&format!("[ $PREPARED = yes ] || exit 9; {command}"), hosts, &share, &shared_temp)
-    };
+    });
     let orders: Vec<TaskOrder> = (0..2).map(|host_idx| TaskOrder { host_idx, ..base.clone() }).collect();
 
     for (node, order) in nodes.iter().zip(&orders) {
@@ -124,8 +123,7 @@ fn check_merged(stdout: &str) {
 async fn a_job_sees_its_variables_and_nothing_of_the_agents() {
     let world = World::new().await;
     let variable = |name: &str, value: &str| EnvironmentVariable { name: name.into(), value: value.into() };
-    let mut order = world.order("env -0; pwd >&2");
-    order.ranked = true;
+    let mut order = as_ranks(world.order("env -0; pwd >&2"));
     order.gpus = 2;
     order.input_directories =
         vec![InputDirectory { id: "SCRIPTS".into(), path: "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs/scripts".into() }];

@@ -142,8 +142,9 @@ async fn a_node_without_ranks_stays_prepared_until_the_job_is_over() {
     order.hosts = [corro_model::node::GangHost { node, ..this.clone() }, this].into();
     order.host_idx = 1;
     world.node.want_task(Goal::Prepare, &order);
-    assert_eq!(world.node.until_prepared().await, None, "the master is another node");
-    let gang = corro_model::node::GangAddress { address: "127.0.0.9".into(), rendezvous_port: 1, master_port: 1 };
+    let own = world.node.until_prepared().await.expect("it has a door for the job's other nodes");
+    assert_eq!(own.rendezvous_port, 0, "the master is another node");
+    let gang = corro_model::node::GangAddress::new("127.0.0.9", 1, 1);
     world.node.want_task(Goal::Run { gang }, &order);
     world.node.until_running().await;
     world.node.until_beaten(3).await;

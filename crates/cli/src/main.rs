@@ -41,6 +41,9 @@ fn main() -> ExitCode {
     {
         return ExitCode::from(code);
     }
+    if let Some(words) = remote_start(&arguments) {
+        return start_remotely(words);
+    }
     let (cli, path) = args::parse(arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -57,6 +60,28 @@ fn main() -> ExitCode {
                 talk::say(path.usage(&failure.needs));
             }
             ExitCode::from(failure.exit)
+        }
+    }
+}
+
+/// The words for the helper that a job's processes find as `ssh`, if this is it.
+fn remote_start(arguments: &[std::ffi::OsString]) -> Option<Vec<String>> {
+    let is_helper = arguments.first().is_some_and(|name| corro_agent::remote::is_helper(name.as_ref()));
+    let skipped = match arguments.get(1) {
+        _ if is_helper => 1,
+        Some(command) if command == "remote-start" => 2,
+        _ => return None,
+    };
+    Some(arguments.iter().skip(skipped).map(|word| word.to_string_lossy().into_owned()).collect())
+}
+
+fn start_remotely(words: Vec<String>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+        // A read of its input that nobody will answer must not hold it up.
+        Ok(runtime) => std::process::exit(runtime.block_on(corro_agent::remote::start(words))),
+        Err(error) => {
+            eprintln!("corro remote-start: {error}");
+            ExitCode::from(255)
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct GangContext {
     pub secret: String,
 }
 
-/// The variables of one rank: those of Horovod's launcher, of `torchrun` and of Open MPI, so that scripts written for any
+/// The variables of one rank: those of Horovod's launcher, of `torchrun`, of Open MPI and of MPICH, so that scripts written for any
 /// of them find their place.
 pub fn for_rank(gang: &GangContext, place: &RankPlace, hostname: &str) -> BTreeMap<String, String> {
     let number = |n: usize| n.to_string();
@@ -44,6 +44,10 @@ pub fn for_rank(gang: &GangContext, place: &RankPlace, hostname: &str) -> BTreeM
         ("OMPI_COMM_WORLD_SIZE", number(place.size)),
         ("OMPI_COMM_WORLD_LOCAL_RANK", number(place.local_rank)),
         ("OMPI_COMM_WORLD_LOCAL_SIZE", number(place.local_size)),
+        ("PMI_RANK", number(place.rank)),
+        ("PMI_SIZE", number(place.size)),
+        ("MPI_LOCALRANKID", number(place.local_rank)),
+        ("MPI_LOCALNRANKS", number(place.local_size)),
         ("PYTHONUNBUFFERED", "1".to_owned()),
         (SECRET_VARIABLE, gang.secret.clone()),
     ];
@@ -113,11 +117,15 @@ mod tests {
             "LOCAL_WORLD_SIZE=1",
             "MASTER_ADDR=10.0.0.4",
             "MASTER_PORT=4002",
+            "MPI_LOCALNRANKS=1",
+            "MPI_LOCALRANKID=0",
             "NCCL_SOCKET_IFNAME=eth0",
             "OMPI_COMM_WORLD_LOCAL_RANK=0",
             "OMPI_COMM_WORLD_LOCAL_SIZE=1",
             "OMPI_COMM_WORLD_RANK=2",
             "OMPI_COMM_WORLD_SIZE=3",
+            "PMI_RANK=2",
+            "PMI_SIZE=3",
             "PYTHONUNBUFFERED=1",
             "RANK=2",
             "WORLD_SIZE=3",

@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`names`] and [`ids`] (what things are called), [`batchai`] and [`arm`] (what travels),
 //! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`rights`] (who may), [`validate`] (what is refused),
-//! [`node`] (what server and agent tell each other), [`storage`] (how file requests are signed).
+//! [`layout`] (which processes a job has), [`node`] (what server and agent tell each other), [`storage`] (how file requests are signed).
 
 pub mod arm;
 pub mod batchai;
@@ -15,6 +15,7 @@ pub mod error;
 pub mod history;
 pub mod ids;
 pub mod job_file;
+pub mod layout;
 pub mod mount;
 pub mod names;
 pub mod node;

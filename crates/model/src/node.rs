@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::batchai::{BatchAiError, ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
+use crate::layout::{Layout, Place, Role};
 use crate::password::PasswordVerifier;
 use crate::{AttemptId, NodeId, Secret, Timestamp};
 
@@ -226,12 +227,34 @@ pub enum Goal {
     Stop { grace_ms: u64 },
 }
 
-/// Where the ranks of a gang meet. Found out by the master node, handed to all by the server.
+/// Where the processes of a gang meet. Found out by its nodes, put together and handed to all by the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangAddress {
+    /// The master's.
     pub address: String,
     pub rendezvous_port: u16,
     pub master_port: u16,
+    /// The master has an `mpirun`, which starts all ranks.
+    #[serde(default)]
+    pub mpirun: bool,
+    /// Of every node in order, if the job needs them; a node reports its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<HostPorts>,
+}
+
+impl GangAddress {
+    pub fn new(address: impl Into<String>, rendezvous_port: u16, master_port: u16) -> GangAddress {
+        GangAddress { address: address.into(), rendezvous_port, master_port, mpirun: false, ports: Vec::new() }
+    }
+}
+
+/// What one node keeps open, or free, for a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPorts {
+    /// Where the job's processes on other nodes have commands started on this one.
+    pub remote: Option<u16>,
+    /// One for each of its processes that listen by themselves, parameter servers first.
+    pub tasks: Vec<u16>,
 }
 
 /// One node's share of one attempt at a job. Names everything outright; the node makes no choices.
@@ -248,10 +271,8 @@ pub struct TaskOrder {
     pub hosts: Arc<[GangHost]>,
     /// This node's place among `hosts`.
     pub host_idx: usize,
-    /// The shell line each of this job's ranks runs.
-    pub command: String,
-    /// Run under the rank environment (MPI kinds), or as one plain command on the master (custom).
-    pub ranked: bool,
+    /// Which processes the job has on all its nodes.
+    pub layout: Layout,
     pub preparation: Option<String>,
     pub volumes: Vec<Volume>,
     pub std_out_err_path_prefix: String,
@@ -278,6 +299,12 @@ pub struct TaskOrder {
 impl TaskOrder {
     pub fn is_master(&self) -> bool {
         self.host_idx == 0
+    }
+
+    /// All processes of the job, over all nodes.
+    pub fn places(&self, mpirun: bool) -> Vec<Place<'_>> {
+        let slots: Vec<usize> = self.hosts.iter().map(|host| host.slots).collect();
+        self.layout.places(&slots, mpirun)
     }
 }
 
@@ -309,7 +336,7 @@ mod shared {
 pub struct GangHost {
     pub node: NodeId,
     pub address: String,
-    /// How many ranks it runs.
+    /// How many ranks or workers it runs.
     pub slots: usize,
 }
 
@@ -348,7 +375,7 @@ pub struct ObservedTask {
 #[serde(rename_all = "camelCase")]
 pub enum TaskPhase {
     Preparing,
-    /// Waiting for the gang. The master says where the ranks will meet.
+    /// Waiting for the gang. The master says where the ranks will meet, and each node its own ports.
     Prepared {
         gang: Option<GangAddress>,
     },
@@ -372,7 +399,13 @@ pub struct TaskFailure {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankExit {
+    /// Its number among all processes of the job.
     pub rank: usize,
+    #[serde(default)]
+    pub role: Role,
+    /// Among those of its role.
+    #[serde(default)]
+    pub index: usize,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     /// It was stopped because it had to, so it is not to blame.

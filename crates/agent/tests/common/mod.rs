@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use corro_agent::{AgentConfig, AgentEnd};
 use corro_launch::process::Launcher;
 use corro_launch::sweep::processes_with_tag;
+use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{
     CONNECT_PATH, DesiredNode, DesiredTask, FromNode, GangAddress, GangHost, Goal, JOIN_PATH, JoinRequest,
     NodeCredential, ObservedNode, TaskFailure, TaskOrder, TaskPhase, ToNode, Volume, VolumeKind, VolumeSource,
@@ -397,8 +398,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         segment: SEGMENT.into(),
         hosts: hosts.into(),
         host_idx: 0,
-        command: command.into(),
-        ranked: false,
+        layout: Layout::Command { command: command.into() },
         preparation: None,
         volumes: vec![Volume {
             kind: VolumeKind::FileShare,
@@ -420,6 +420,13 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         gpus: 0,
         gang_secret: Secret::new("gang-secret-value"),
     }
+}
+
+/// The same as a job of ranks, which all run the command.
+pub fn as_ranks(order: TaskOrder) -> TaskOrder {
+    let Layout::Command { command } = order.layout else { panic!("{order:?} has ranks already") };
+    let ranks = Ranks { command, logs: RankLogs::Together, indexed: false, backend: None };
+    TaskOrder { layout: Layout::Ranks(ranks), ..order }
 }
 
 pub fn log_directory(share: &Path) -> PathBuf {

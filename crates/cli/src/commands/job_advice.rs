@@ -2,6 +2,7 @@
 //! and, for its one-line reason, by `job create`. Looks only at what the server told; asks nothing.
 
 use corro_model::batchai::{BatchAiError, Job, JobSpec};
+use corro_model::layout::main_logs;
 use corro_model::mount::{MountRoot, below, find_share};
 
 use super::target::Target;
@@ -72,6 +73,11 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
         "NotSupported" => {
             let field = detail(error, "Field").unwrap_or("the field that is named");
             format!("Change {field} in the job file as it says and submit the job again.")
+        }
+        "MpirunFailed" => {
+            "Install the launcher that CORRO_MPIRUN names in the job's preparation, or leave that variable out of the job \
+             file: then the mpirun that the job finds is used, and without one the nodes start the ranks."
+                .to_owned()
         }
         "LogWriteFailed" => "Look whether the disk of the share is full, then submit the job again.".to_owned(),
         _ => return None,
@@ -192,7 +198,10 @@ fn output(spec: &JobSpec, job: &str, target: &Target, preparing: bool) -> String
     let place = format!("{} -j {job}", place(target));
     match preparing {
         true => format!("Its output is on the share: list the files with 'corro batchai job file list {place}'."),
-        false => format!("Its output is on the share: 'corro batchai job file stream {place} -f stderr.txt'."),
+        false => {
+            let (_, log) = main_logs(spec);
+            format!("Its output is on the share: 'corro batchai job file stream {place} -f {log}'.")
+        }
     }
 }
 
@@ -252,7 +261,8 @@ mod tests {
             ("JobWallClockTimeExceeded", vec![], Some("Raise constraints.maxWallClockTime")),
             ("JobTerminated", vec![], Some("'corro admin history --resource g/w/e/j'")),
             ("NodeLost", vec![("Node", "n")], Some("agent.log")),
-            ("NotSupported", vec![("Field", "properties.cntkSettings")], Some("Change properties.cntkSettings in")),
+            ("NotSupported", vec![("Field", "properties.secrets (S)")], Some("Change properties.secrets (S) in")),
+            ("MpirunFailed", vec![("Info", "x")], Some("CORRO_MPIRUN")),
             ("FailedStartingContainer", vec![("Reason", "NoEngine")], Some("Install and start Docker or Podman")),
             ("FailedStartingContainer", vec![("Reason", "PullFailed")], Some("imageSourceRegistry.serverUrl")),
             ("FailedStartingContainer", vec![("Reason", "NoShell")], Some("use an image with /bin/sh")),
@@ -309,6 +319,11 @@ mod tests {
         assert!(
             said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "JobPreparationFailed").contains("'corro batchai job file list")
         );
+        let mut job = failed("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", error("JobFailed", &[]));
+        let spec = std::sync::Arc::make_mut(&mut job.properties.spec);
+        spec.tensor_flow_settings = serde_json::from_value(json!({"pythonScriptFilePath": "a.py"})).expect("settings");
+        let words = advice(&job, &target()).join(" ");
+        assert!(words.contains("-f stderr-wk-0.txt'"), "{words}");
         assert!(said("$AZ_BATCHAI_JOB_TEMP", "JobFailed").contains("which is not a share"));
         assert_eq!(said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "Else"), "");
     }

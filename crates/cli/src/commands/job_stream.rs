@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use corro_client::link::Reading;
 use corro_client::{ClientError, FileLink};
-use corro_model::batchai::{ExecutionState, Job};
+use corro_model::batchai::{ExecutionState, Job, JobSpec};
+use corro_model::layout::main_logs;
 use corro_model::ops::JobsGet;
 
 use super::job_file::OutputDirectory;
@@ -51,6 +52,18 @@ pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) 
     }
 }
 
+/// For whoever waits for a file that jobs of this kind never write.
+fn other_name(name: &str, spec: &JobSpec) -> Option<String> {
+    let (stdout, stderr) = main_logs(spec);
+    let meant = match name {
+        "stdout.txt" => stdout,
+        "stderr.txt" => stderr,
+        _ => return None,
+    };
+    (meant != name)
+        .then(|| format!("Jobs of this kind write no {name}: the output of the first process is in {meant}."))
+}
+
 struct Follower<'a> {
     session: &'a Session,
     directory: &'a OutputDirectory,
@@ -72,6 +85,9 @@ impl Follower<'_> {
             }
             if let Some(job) = ended {
                 say(format_args!("The file \"{}\" not found for the completed job.", self.name));
+                if let Some(hint) = other_name(self.name, &job.properties.spec) {
+                    say(hint);
+                }
                 summarize(&job);
                 return Ok(None);
             }
@@ -83,6 +99,9 @@ impl Follower<'_> {
             }
             if !std::mem::replace(&mut told, true) {
                 say(format_args!("The file \"{}\" not found. Waiting for the job to generate it.", self.name));
+                if let Some(hint) = other_name(self.name, &job.properties.spec) {
+                    say(hint);
+                }
             }
             say_waiting(&job, &mut waiting);
             self.rest(false).await;
@@ -192,5 +211,27 @@ fn summarize(job: &Job) {
     say(format_args!("corro: the job \"{}\" failed{code}", job.name));
     for line in info.iter().flat_map(|info| &info.errors).flat_map(error_lines) {
         say(format_args!("  {line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_waits_for_the_wrong_file_is_told_the_right_one() {
+        let spec = |kind: &str, settings: serde_json::Value| -> JobSpec {
+            let spec = json!({"nodeCount": 1, "stdOutErrPathPrefix": "x", kind: settings});
+            serde_json::from_value(spec).expect("a literal")
+        };
+        let tensorflow = spec("tensorFlowSettings", json!({"pythonScriptFilePath": "a.py"}));
+        let hint = other_name("stderr.txt", &tensorflow).expect("another file is meant");
+        assert_eq!(
+            hint,
+            "Jobs of this kind write no stderr.txt: the output of the first process is in stderr-wk-0.txt."
+        );
+        assert_eq!(other_name("execution.log", &tensorflow), None);
+        assert_eq!(other_name("stdout.txt", &spec("customToolkitSettings", json!({"commandLine": "a"}))), None);
     }
 }

@@ -86,9 +86,34 @@ impl JobSpec {
         given.next().filter(|_| given.next().is_none())
     }
 
-    /// How many processes the job consists of: one for a plain command, else as many as asked for.
+    /// How many processes must end well: one for a plain command, else the ranks or workers that were asked for.
     pub fn rank_count(&self) -> usize {
-        if self.toolkit() == Some(ToolType::Custom) { 1 } else { self.process_count().max(1) as usize }
+        let count = match self.toolkit() {
+            Some(ToolType::Custom) => 1,
+            Some(ToolType::TensorFlow) => {
+                self.tensor_flow_settings.as_ref().and_then(|s| s.worker_count).unwrap_or(self.node_count)
+            }
+            Some(ToolType::Caffe2) => self.node_count,
+            _ => self.process_count(),
+        };
+        count.max(1) as usize
+    }
+
+    /// How many parameter servers a TensorFlow job has: one unless said otherwise, and none in a job of one process.
+    pub fn parameter_server_count(&self) -> usize {
+        let Some(settings) = &self.tensor_flow_settings else { return 0 };
+        let alone = self.node_count == 1 && self.rank_count() == 1;
+        settings.parameter_server_count.map_or(usize::from(!alone), |count| count.max(0) as usize)
+    }
+
+    /// `communicationBackend` of a PyTorch job, in lower case; Gloo unless said otherwise.
+    pub fn torch_backend(&self) -> Option<String> {
+        let settings = self.py_torch_settings.as_ref()?;
+        Some(settings.communication_backend.as_deref().unwrap_or("gloo").to_lowercase())
+    }
+
+    pub fn uses_torch_mpi(&self) -> bool {
+        self.torch_backend().is_some_and(|backend| backend == "mpi")
     }
 
     /// How many processes an MPI kind runs over its nodes; one a node unless said otherwise.

@@ -45,7 +45,7 @@ pub struct PyTorchSettings {
     pub command_line_args: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_count: Option<i32>,
-    /// `TCP`, `Gloo` or `MPI`, in any case and shown as given.
+    /// `TCP`, `Gloo` or `MPI` as the service had them, or `NCCL`; in any case and shown as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication_backend: Option<String>,
 }
@@ -153,10 +153,5 @@ impl ToolType {
             ToolType::CustomMpi => "customMpiSettings",
             ToolType::Horovod => "horovodSettings",
         }
-    }
-
-    /// The kinds that nodes can run today.
-    pub fn can_run(self) -> bool {
-        matches!(self, ToolType::Horovod | ToolType::Custom | ToolType::CustomMpi)
     }
 }

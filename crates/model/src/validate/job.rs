@@ -90,11 +90,6 @@ pub fn unsupported(spec: &JobSpec) -> Option<BatchAiError> {
     let error = |field: String, why: &str| {
         Some(BatchAiError::new("NotSupported", format!("{field}: {why}")).with("Field", field))
     };
-    if let Some(tool) = spec.toolkit().filter(|tool| !tool.can_run()) {
-        let why =
-            "jobs of this kind cannot be run yet: use horovodSettings, customMpiSettings or customToolkitSettings";
-        return error(format!("properties.{}", tool.settings_field()), why);
-    }
     let vault = "key vaults are not supported: give the value itself";
     if let Some(secret) = spec.secrets.iter().find(|secret| secret.value.is_none()) {
         return error(format!("properties.secrets ({})", secret.name), vault);
@@ -247,7 +242,7 @@ mod tests {
             assert_eq!(unsupported(&spec).map(|error| error.details[0].value.clone()).as_deref(), field);
         };
         check(None, |_| {});
-        check(Some("properties.caffe2Settings"), |j| {
+        check(None, |j| {
             j["customToolkitSettings"] = Value::Null;
             j["caffe2Settings"] = json!({"pythonScriptFilePath": "a.py"});
         });

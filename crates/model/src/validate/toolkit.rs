@@ -7,7 +7,7 @@ use crate::error::ApiError;
 /// More processes than this on one node is a mistake in `processCount`.
 const MAX_PROCESSES_PER_NODE: i32 = 64;
 
-const BACKENDS: [&str; 3] = ["TCP", "Gloo", "MPI"];
+const BACKENDS: [&str; 4] = ["TCP", "Gloo", "MPI", "NCCL"];
 
 pub fn check_toolkit(spec: &JobSpec) -> Result<(), ApiError> {
     let field_names = |tools: &[ToolType]| tools.iter().map(|t| t.settings_field()).collect::<Vec<_>>().join(", ");
@@ -47,6 +47,12 @@ pub fn check_toolkit(spec: &JobSpec) -> Result<(), ApiError> {
     {
         return refuse(&format!("{field}.{name}"), "it is empty: say what to run");
     }
+    if let Some(interpreter) = interpreter(spec, tool)
+        && blank(Some(interpreter))
+    {
+        let message = "it is empty: name the program that runs the script, or leave it out for python";
+        return refuse(&format!("{field}.pythonInterpreterPath"), message);
+    }
     let processes = spec.process_count();
     if processes < 1 || processes > spec.node_count.saturating_mul(MAX_PROCESSES_PER_NODE) {
         let most = spec.node_count.saturating_mul(MAX_PROCESSES_PER_NODE);
@@ -75,6 +81,21 @@ fn what_to_run(spec: &JobSpec, tool: ToolType) -> Option<(&'static str, Option<&
     })
 }
 
+/// What is to run the script, if that was said.
+fn interpreter(spec: &JobSpec, tool: ToolType) -> Option<&str> {
+    let path = match tool {
+        ToolType::Cntk => &spec.cntk_settings.as_ref()?.python_interpreter_path,
+        ToolType::PyTorch => &spec.py_torch_settings.as_ref()?.python_interpreter_path,
+        ToolType::TensorFlow => &spec.tensor_flow_settings.as_ref()?.python_interpreter_path,
+        ToolType::Caffe => &spec.caffe_settings.as_ref()?.python_interpreter_path,
+        ToolType::Caffe2 => &spec.caffe2_settings.as_ref()?.python_interpreter_path,
+        ToolType::Chainer => &spec.chainer_settings.as_ref()?.python_interpreter_path,
+        ToolType::Horovod => &spec.horovod_settings.as_ref()?.python_interpreter_path,
+        ToolType::Custom | ToolType::CustomMpi => return None,
+    };
+    path.as_deref()
+}
+
 fn check_cntk(field: &str, settings: Option<&CntkSettings>) -> Result<(), ApiError> {
     let Some(settings) = settings else { return Ok(()) };
     let (config, script) = (settings.config_file_path.as_deref(), settings.python_script_file_path.as_deref());
@@ -88,6 +109,10 @@ fn check_cntk(field: &str, settings: Option<&CntkSettings>) -> Result<(), ApiErr
         }
         None => script.is_none(),
     };
+    if brain_script && settings.python_interpreter_path.is_some() {
+        let message = "it is for Python only: leave it out, or give pythonScriptFilePath in place of configFilePath";
+        return refuse(&format!("{field}.pythonInterpreterPath"), message);
+    }
     match brain_script {
         true if blank(config) => {
             refuse(&format!("{field}.configFilePath"), "it is empty: BrainScript needs a configuration file")
@@ -162,11 +187,24 @@ mod tests {
         check("caffeSettings", interpreter, Some(".pythonInterpreterPath"));
         let backend = |name: &str| json!({"pythonScriptFilePath": "a.py", "communicationBackend": name});
         check("pyTorchSettings", backend("gloo"), None);
-        check("pyTorchSettings", backend("nccl"), Some(".communicationBackend"));
+        check("pyTorchSettings", backend("nccl"), None);
+        check("pyTorchSettings", backend("smoke"), Some(".communicationBackend"));
         let count = |name: &str, count: i32| json!({"pythonScriptFilePath": "a.py", name: count});
         check("tensorFlowSettings", count("workerCount", 2), None);
         check("tensorFlowSettings", count("parameterServerCount", 3), Some(".parameterServerCount"));
-        check("horovodSettings", count("processCount", 0), Some(".processCount"));
+        for kind in ["horovodSettings", "chainerSettings", "cntkSettings", "caffeSettings", "pyTorchSettings"] {
+            check(kind, count("processCount", 0), Some(".processCount"));
+            check(kind, count("processCount", 129), Some(".processCount"));
+            check(
+                kind,
+                json!({"pythonScriptFilePath": "a.py", "pythonInterpreterPath": " "}),
+                Some(".pythonInterpreterPath"),
+            );
+        }
+        check("tensorFlowSettings", count("workerCount", 0), Some(".workerCount"));
+        let interpreter = json!({"configFilePath": "a", "pythonInterpreterPath": "b"});
+        check("cntkSettings", interpreter, Some(".pythonInterpreterPath"));
+        check("customMpiSettings", json!({"commandLine": "a", "processCount": -1}), Some(".processCount"));
         check("customMpiSettings", json!({"commandLine": " "}), Some(".commandLine"));
         check("customToolkitSettings", json!({}), Some(".commandLine"));
     }

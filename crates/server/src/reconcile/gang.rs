@@ -3,6 +3,7 @@
 
 use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
+use corro_model::layout::Role;
 use corro_model::node::{AGENT_RESTARTED, GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
 
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
@@ -22,6 +23,8 @@ pub struct Gang<'a> {
     pub known_address: Option<GangAddress>,
     /// How many ranks must end well.
     pub n_ranks: usize,
+    /// Some of its processes only serve the others, and are stopped when those are done.
+    pub has_servers: bool,
 }
 
 pub struct Member<'a> {
@@ -57,13 +60,26 @@ pub enum Ending {
     Interrupted,
 }
 
-/// Where the ranks meet, if the master has said so.
+/// Where the ranks meet, if the master has said so, with the ports of all nodes once all have said theirs. What some were
+/// told already stays.
 pub fn address(gang: &Gang) -> Option<GangAddress> {
-    let told = gang.members.first().and_then(|master| match &master.report?.phase {
-        TaskPhase::Prepared { gang } => gang.clone(),
+    let known = gang.known_address.as_ref();
+    if let Some(known) = known.filter(|known| !known.ports.is_empty()) {
+        return Some(known.clone());
+    }
+    let said = |member: &Member| match &member.report?.phase {
+        TaskPhase::Prepared { gang } => Some(gang.clone()),
         _ => None,
-    });
-    told.or_else(|| gang.known_address.clone())
+    };
+    let mut address = gang.members.first().and_then(said).flatten().or_else(|| known.cloned())?;
+    address.ports.clear();
+    let said: Option<Vec<_>> = gang.members.iter().map(said).collect();
+    let ports = said.into_iter().flatten().map(|said| said.and_then(|mut said| said.ports.pop()));
+    let ports: Vec<_> = ports.collect();
+    if ports.iter().any(Option::is_some) {
+        address.ports = ports.into_iter().map(Option::unwrap_or_default).collect();
+    }
+    Some(address)
 }
 
 pub fn decide(gang: &Gang) -> Step {
@@ -101,10 +117,11 @@ pub fn decide(gang: &Gang) -> Step {
     })
 }
 
-/// Did every rank end well by itself?
+/// Did every rank end well by itself, or the one process that stands for all of them?
 fn is_done(gang: &Gang) -> bool {
     let exits = gang.members.iter().filter_map(|member| member.report).flat_map(|report| &report.exits);
-    exits.filter(|exit| exit.succeeded() && !exit.stopped).count() >= gang.n_ranks
+    let good = exits.filter(|exit| exit.role.decides() && exit.succeeded() && !exit.stopped);
+    good.clone().count() >= gang.n_ranks || good.into_iter().any(|exit| exit.role.is_whole())
 }
 
 fn go_on(gang: &Gang) -> Step {
@@ -112,9 +129,10 @@ fn go_on(gang: &Gang) -> Step {
     if phases.iter().all(|phase| matches!(phase, Some(TaskPhase::Ended { .. }))) {
         return Step::End(if is_done(gang) { Ending::Succeeded } else { Ending::Interrupted });
     }
-    let idles = |member: &Member| member.report.is_some_and(|report| report.exits.is_empty() && !has_ended(report));
-    if is_done(gang) && gang.members.iter().any(idles) {
-        // All ranks ended well; nodes that run none stayed prepared for them.
+    let goes_on = |report: &ObservedTask| report.exits.is_empty() || gang.has_servers;
+    let stays = |member: &Member| member.report.is_some_and(|report| goes_on(report) && !has_ended(report));
+    if is_done(gang) && gang.members.iter().any(stays) {
+        // All ranks ended well; nodes that run none, and parameter servers, stayed for them.
         return Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     }
     if phases.len() == 1 {
@@ -129,9 +147,7 @@ fn go_on(gang: &Gang) -> Step {
             {
                 Some(_) => Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS }),
                 // All run already: what they are told about the meeting place no longer matters.
-                None => Step::Continue(Goal::Run {
-                    gang: GangAddress { address: String::new(), rendezvous_port: 0, master_port: 0 },
-                }),
+                None => Step::Continue(Goal::Run { gang: GangAddress::new("", 0, 0) }),
             }
         }
         _ => Step::Continue(Goal::Prepare),
@@ -168,9 +184,12 @@ impl Blame<'_> {
                 Ending::Failed { exit_code: failure.exit_code, errors: vec![error] }
             }
             Blame::Rank(node, exit) => {
-                let mut error = BatchAiError::new("JobFailed", "Job failed with non-zero exit code")
-                    .with("Rank", exit.rank.to_string())
-                    .with("Node", node.as_str());
+                let error = BatchAiError::new("JobFailed", "Job failed with non-zero exit code");
+                let error = match exit.role {
+                    Role::Rank | Role::Command => error.with("Rank", exit.rank.to_string()),
+                    role => error.with("Process", role.name(exit.index)),
+                };
+                let mut error = error.with("Node", node.as_str());
                 error = match (exit.signal, exit.exit_code) {
                     (Some(signal), _) => error.with("Signal", signal.to_string()),
                     (None, code) => error.with("ExitCode", code.unwrap_or(-1).to_string()),
@@ -200,6 +219,7 @@ fn has_ended(report: &ObservedTask) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corro_model::node::HostPorts;
     use corro_model::{AttemptId, Timestamp};
 
     fn node(i: usize) -> NodeId {
@@ -207,7 +227,7 @@ mod tests {
     }
 
     fn meeting() -> GangAddress {
-        GangAddress { address: "127.0.0.4".to_owned(), rendezvous_port: 1, master_port: 2 }
+        GangAddress::new("127.0.0.4", 1, 2)
     }
 
     fn report(phase: TaskPhase, exits: Vec<RankExit>) -> ObservedTask {
@@ -218,7 +238,8 @@ mod tests {
         let (signal, stopped) = (None, false);
         let stderr_tail = "Traceback\nboom\n".to_owned();
         let at = Timestamp::from_millis(at);
-        RankExit { rank, exit_code: Some(code), signal, stopped, at, stderr_tail, out_of_memory: None }
+        let (role, exit_code, out_of_memory) = (Role::Rank, Some(code), None);
+        RankExit { rank, role, index: rank, exit_code, signal, stopped, at, stderr_tail, out_of_memory }
     }
 
     fn prepared() -> ObservedTask {
@@ -246,6 +267,7 @@ mod tests {
             overdue: None,
             known_address: None,
             n_ranks: 2,
+            has_servers: false,
         };
         change(&mut gang);
         expected(decide(&gang));
@@ -298,6 +320,53 @@ mod tests {
         let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
         check([Some(ended(vec![exit(0, 0, 1)])), idle()], one_rank, is(stop));
         check([Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![]))], one_rank, is(Step::End(Ending::Succeeded)));
+    }
+
+    #[test]
+    fn parameter_servers_are_stopped_when_the_workers_are_done() {
+        let worker = |rank, code| RankExit { role: Role::Worker, ..exit(rank, code, 1) };
+        let server = |code, stopped| RankExit { role: Role::ParameterServer, index: 0, stopped, ..exit(2, code, 2) };
+        let serves = |gang: &mut Gang| (gang.has_servers, gang.known_address) = (true, Some(meeting()));
+        let running = |exits| Some(report(TaskPhase::Running, exits));
+        let stop = || Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+        let go_on = Step::Continue(Goal::Run { gang: meeting() });
+        check([running(vec![worker(0, 0)]), running(vec![])], serves, is(go_on));
+        check([running(vec![worker(0, 0)]), Some(ended(vec![worker(1, 0)]))], serves, is(stop()));
+        let stopped = || Some(ended(vec![worker(0, 0), server(143, true)]));
+        check([stopped(), Some(ended(vec![worker(1, 0)]))], serves, is(Step::End(Ending::Succeeded)));
+        // One that fails by itself leaves the workers nobody to ask.
+        check([running(vec![server(1, false)]), running(vec![])], serves, is(stop()));
+        let failed = [Some(ended(vec![server(3, false)])), Some(ended(vec![]))];
+        check(failed, serves, |step| {
+            let Step::End(Ending::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
+            assert_eq!(exit_code, Some(3));
+            assert_eq!(errors[0].details[0].value, "parameter server 0");
+        });
+    }
+
+    #[test]
+    fn an_mpirun_stands_for_all_ranks() {
+        let mpirun = RankExit { role: Role::Mpirun, ..exit(0, 0, 1) };
+        let idle = Some(report(TaskPhase::Running, vec![]));
+        let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+        check([Some(ended(vec![mpirun.clone()])), idle], |_| {}, is(stop));
+        check([Some(ended(vec![mpirun])), Some(ended(vec![]))], |_| {}, is(Step::End(Ending::Succeeded)));
+    }
+
+    #[test]
+    fn everybody_is_told_the_ports_of_all() {
+        let at = |port| GangAddress {
+            ports: vec![HostPorts { remote: Some(port), tasks: vec![] }],
+            ..GangAddress::new("127.0.0.4", 1, 2)
+        };
+        let prepared = |port| Some(report(TaskPhase::Prepared { gang: Some(at(port)) }, vec![]));
+        let all = GangAddress { ports: [at(7).ports, at(8).ports].concat(), ..at(7) };
+        check([prepared(7), prepared(8)], |_| {}, is(Step::Continue(Goal::Run { gang: all.clone() })));
+        let preparing = Some(report(TaskPhase::Preparing, vec![]));
+        check([prepared(7), preparing], |gang| assert_eq!(address(gang), Some(meeting())), |_| {});
+        let running = Some(report(TaskPhase::Running, vec![]));
+        let known = |gang: &mut Gang| gang.known_address = Some(all.clone());
+        check([prepared(7), running], known, is(Step::Continue(Goal::Run { gang: all.clone() })));
     }
 
     #[test]

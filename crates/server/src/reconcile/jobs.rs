@@ -71,6 +71,7 @@ fn gather<'a>(
         overdue: (now.since(started) > limit.0).then(|| limit.to_string()),
         known_address: known_address.cloned(),
         n_ranks: job.spec.rank_count(),
+        has_servers: job.spec.parameter_server_count() > 0,
     }
 }
 

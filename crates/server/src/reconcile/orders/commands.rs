@@ -1,53 +1,221 @@
-//! The command lines of a job's processes, and how many of them each node runs. Pure.
+//! Which processes a job of each kind has, and the command line of each. Pure.
 
-use corro_model::batchai::JobSpec;
+use corro_model::batchai::{JobSpec, ToolType};
+use corro_model::layout::{Layout, RankLogs, Ranks, TensorFlow};
 
-/// How many processes each node runs: ceil(P/N) in order; a custom job has one, on the master.
-pub fn slots(processes: usize, n_nodes: usize) -> Vec<usize> {
-    let per_node = processes.div_ceil(n_nodes.max(1));
-    (0..n_nodes).map(|i| processes.saturating_sub(i * per_node).min(per_node)).collect()
+/// `None` for a job that says nothing to run, which was not accepted.
+pub fn layout(spec: &JobSpec) -> Option<Layout> {
+    let tool = spec.toolkit()?;
+    Some(match tool {
+        ToolType::Custom => Layout::Command { command: spec.custom_toolkit_settings.as_ref()?.command_line.clone()? },
+        ToolType::CustomMpi => mpi(spec, spec.custom_mpi_settings.as_ref()?.command_line.clone()),
+        // Our own engine needs no other launcher than ours.
+        ToolType::Horovod => Layout::Ranks(together(script_of(spec.horovod_settings.as_ref()?))),
+        ToolType::Chainer => mpi(spec, script_of(spec.chainer_settings.as_ref()?)),
+        ToolType::Cntk => {
+            let settings = spec.cntk_settings.as_ref()?;
+            let arguments = settings.command_line_args.as_deref();
+            let command = match (&settings.python_script_file_path, &settings.config_file_path) {
+                (Some(script), _) => python(settings.python_interpreter_path.as_deref(), script, arguments),
+                (None, Some(config)) => line(&format!("cntk \"configFile={}\"", quoted(config)), arguments),
+                (None, None) => return None,
+            };
+            mpi(spec, command)
+        }
+        ToolType::Caffe => {
+            let settings = spec.caffe_settings.as_ref()?;
+            let arguments = settings.command_line_args.as_deref();
+            let command = match (&settings.python_script_file_path, &settings.config_file_path) {
+                (Some(script), _) => python(settings.python_interpreter_path.as_deref(), script, arguments),
+                (None, Some(config)) => line(&format!("caffe train \"--solver={}\"", quoted(config)), arguments),
+                (None, None) => return None,
+            };
+            mpi(spec, command)
+        }
+        ToolType::Caffe2 => {
+            let settings = spec.caffe2_settings.as_ref()?;
+            let (script, arguments) = (&settings.python_script_file_path, settings.command_line_args.as_deref());
+            let command = python(settings.python_interpreter_path.as_deref(), script, arguments);
+            Layout::Ranks(Ranks { command, logs: RankLogs::Apart, indexed: true, backend: None })
+        }
+        ToolType::PyTorch => {
+            let settings = spec.py_torch_settings.as_ref()?;
+            let (script, arguments) = (&settings.python_script_file_path, settings.command_line_args.as_deref());
+            let command = python(settings.python_interpreter_path.as_deref(), script, arguments);
+            let ranks = Ranks { command, logs: RankLogs::Apart, indexed: true, backend: spec.torch_backend() };
+            match spec.uses_torch_mpi() {
+                true => launched(spec, Ranks { logs: RankLogs::Together, ..ranks }),
+                false => Layout::Ranks(ranks),
+            }
+        }
+        ToolType::TensorFlow => {
+            let settings = spec.tensor_flow_settings.as_ref()?;
+            let (interpreter, script) =
+                (settings.python_interpreter_path.as_deref(), settings.python_script_file_path.as_str());
+            let command = |arguments: &Option<String>| python(interpreter, script, arguments.as_deref());
+            Layout::TensorFlow(TensorFlow {
+                workers: spec.rank_count(),
+                parameter_servers: spec.parameter_server_count(),
+                master: command(&settings.master_command_line_args),
+                worker: command(&settings.worker_command_line_args),
+                parameter_server: command(&settings.parameter_server_command_line_args),
+            })
+        }
+    })
 }
 
-/// The shell line of one process. A path may hold variables, so it is quoted in a way that lets them through.
-pub fn command(spec: &JobSpec) -> Option<String> {
-    if let Some(settings) = &spec.horovod_settings {
-        // `python` is what the service ran; machines of today often have only `python3`.
-        let found = "\"$(command -v python || command -v python3 || echo python)\"".to_owned();
-        let interpreter = settings.python_interpreter_path.clone().unwrap_or(found);
-        let script = settings.python_script_file_path.replace('\\', "\\\\").replace('"', "\\\"");
-        let arguments = settings.command_line_args.as_deref().unwrap_or_default();
-        return Some(format!("{interpreter} \"{script}\" {arguments}").trim_end().to_owned());
+fn mpi(spec: &JobSpec, command: String) -> Layout {
+    launched(spec, together(command))
+}
+
+/// Programs that use an MPI library find each other only under its own launcher; one alone needs none.
+fn launched(spec: &JobSpec, ranks: Ranks) -> Layout {
+    match spec.rank_count() {
+        1 => Layout::Ranks(ranks),
+        _ => Layout::Mpi(ranks),
     }
-    let custom = spec.custom_toolkit_settings.as_ref().and_then(|settings| settings.command_line.clone());
-    custom.or_else(|| spec.custom_mpi_settings.as_ref().map(|settings| settings.command_line.clone()))
+}
+
+fn together(command: String) -> Ranks {
+    Ranks { command, logs: RankLogs::Together, indexed: false, backend: None }
+}
+
+fn script_of(settings: &corro_model::batchai::ScriptSettings) -> String {
+    let (script, arguments) = (&settings.python_script_file_path, settings.command_line_args.as_deref());
+    python(settings.python_interpreter_path.as_deref(), script, arguments)
+}
+
+fn python(interpreter: Option<&str>, script: &str, arguments: Option<&str>) -> String {
+    // `python` is what the service ran; machines of today often have only `python3`.
+    const FOUND: &str = "\"$(command -v python || command -v python3 || echo python)\"";
+    line(&format!("{} \"{}\"", interpreter.unwrap_or(FOUND), quoted(script)), arguments)
+}
+
+/// A path may hold variables, so it is put between quotes in a way that lets them through.
+fn quoted(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+fn line(program: &str, arguments: Option<&str>) -> String {
+    format!("{program} {}", arguments.unwrap_or_default()).trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    fn spec(value: serde_json::Value) -> JobSpec {
-        serde_json::from_value(value).expect("a literal")
+    const FOUND: &str = "\"$(command -v python || command -v python3 || echo python)\"";
+
+    fn of(nodes: i32, kind: &str, settings: Value) -> (Layout, usize) {
+        let spec = json!({"nodeCount": nodes, "stdOutErrPathPrefix": "x", kind: settings});
+        let spec: JobSpec = serde_json::from_value(spec).expect("a literal");
+        (layout(&spec).expect("it says what to run"), spec.rank_count())
+    }
+
+    /// What each process of a job runs, as `node/role: command > log`, after how they are launched.
+    fn check(nodes: i32, kind: &str, settings: Value, launch: &str, expected: &[&str]) {
+        let (layout, processes) = of(nodes, kind, settings);
+        let launched = match &layout {
+            Layout::Command { .. } => "command",
+            Layout::Ranks(_) => "ranks",
+            Layout::Mpi(_) => "mpi",
+            Layout::TensorFlow(_) => "tasks",
+        };
+        assert_eq!(launched, launch, "{kind}");
+        let slots = corro_model::layout::slots(processes, nodes as usize);
+        let places = layout.places(&slots, false);
+        let seen: Vec<String> = places
+            .iter()
+            .map(|p| format!("{}/{}: {} > {}", p.host_idx, p.role.name(p.index), p.command, p.stdout))
+            .map(|text| text.replace(FOUND, "py"))
+            .collect();
+        assert_eq!(seen, expected, "{kind}");
     }
 
     #[test]
-    fn processes_are_spread_in_host_order() {
-        let check = |nodes, processes, expected: &[usize]| assert_eq!(slots(processes, nodes), expected);
-        check(4, 4, &[1, 1, 1, 1]);
-        check(2, 8, &[4, 4]);
-        check(2, 3, &[2, 1]);
-        check(4, 5, &[2, 2, 1, 0]);
-    }
-
-    #[test]
-    fn a_horovod_command_keeps_variables_and_spaces() {
-        let spec = spec(json!({"nodeCount": 1, "stdOutErrPathPrefix": "x", "horovodSettings": {
-            "pythonScriptFilePath": "$AZ_BATCHAI_JOB_MOUNT_ROOT/my share/t.py",
-            "pythonInterpreterPath": "/opt/py/bin/python", "commandLineArgs": "--dir=$X"}}));
-        assert_eq!(
-            command(&spec).as_deref(),
-            Some("/opt/py/bin/python \"$AZ_BATCHAI_JOB_MOUNT_ROOT/my share/t.py\" --dir=$X")
+    fn every_kind_has_its_processes() {
+        let script = |more: Value| {
+            let mut settings = json!({"pythonScriptFilePath": "a.py"});
+            settings.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            settings
+        };
+        let with_args = || script(json!({"commandLineArgs": "-x $Y"}));
+        let ranks = ["0/rank 0: py \"a.py\" -x $Y > stdout.txt", "1/rank 1: py \"a.py\" -x $Y > stdout.txt"];
+        check(2, "horovodSettings", with_args(), "ranks", &ranks);
+        for kind in ["chainerSettings", "cntkSettings", "caffeSettings"] {
+            check(2, kind, with_args(), "mpi", &ranks);
+            check(1, kind, with_args(), "ranks", &ranks[..1]);
+        }
+        check(
+            2,
+            "cntkSettings",
+            json!({"configFilePath": "$C/a b.cntk", "commandLineArgs": "rootDir=. n=1"}),
+            "mpi",
+            &[
+                "0/rank 0: cntk \"configFile=$C/a b.cntk\" rootDir=. n=1 > stdout.txt",
+                "1/rank 1: cntk \"configFile=$C/a b.cntk\" rootDir=. n=1 > stdout.txt",
+            ],
         );
+        let solver = json!({"configFilePath": "s.prototxt", "processCount": 1});
+        check(1, "caffeSettings", solver, "ranks", &["0/rank 0: caffe train \"--solver=s.prototxt\" > stdout.txt"]);
+        check(
+            2,
+            "customMpiSettings",
+            json!({"commandLine": "./a; ./b", "processCount": 3}),
+            "mpi",
+            &["0/rank 0: ./a; ./b > stdout.txt", "0/rank 1: ./a; ./b > stdout.txt", "1/rank 2: ./a; ./b > stdout.txt"],
+        );
+        let command = ["0/the command: ./a; ./b > stdout.txt"];
+        check(2, "customToolkitSettings", json!({"commandLine": "./a; ./b"}), "command", &command);
+        let apart = ["0/rank 0: py \"a.py\" > stdout-0.txt", "1/rank 1: py \"a.py\" > stdout-1.txt"];
+        check(2, "caffe2Settings", script(json!({})), "ranks", &apart);
+        for backend in ["gloo", "TCP", "NCCL"] {
+            check(2, "pyTorchSettings", script(json!({"communicationBackend": backend})), "ranks", &apart);
+        }
+        let merged = ["0/rank 0: py \"a.py\" > stdout.txt", "1/rank 1: py \"a.py\" > stdout.txt"];
+        check(2, "pyTorchSettings", script(json!({"communicationBackend": "Mpi"})), "mpi", &merged);
+    }
+
+    #[test]
+    fn tensor_flow_has_workers_and_parameter_servers() {
+        let arguments = json!({"pythonScriptFilePath": "a.py", "masterCommandLineArgs": "-m",
+            "workerCommandLineArgs": "-w", "parameterServerCommandLineArgs": "-p"});
+        let with = |more: Value| {
+            let mut settings = arguments.clone();
+            settings.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            settings
+        };
+        let (master, worker, server) =
+            ("0/worker 0: py \"a.py\" -m > stdout-wk-0.txt", "1/worker 1: py \"a.py\" -w > stdout-wk-1.txt", "ps");
+        let servers = ["0", "1"].map(|i| format!("{i}/parameter server {i}: py \"a.py\" -p > stdout-{server}-{i}.txt"));
+        check(1, "tensorFlowSettings", with(json!({})), "tasks", &[master]);
+        check(2, "tensorFlowSettings", with(json!({})), "tasks", &[master, worker, &servers[0]]);
+        let counts = json!({"parameterServerCount": 2, "workerCount": 2});
+        check(2, "tensorFlowSettings", with(counts), "tasks", &[master, worker, &servers[0], &servers[1]]);
+        let second = "0/worker 1: py \"a.py\" -w > stdout-wk-1.txt";
+        check(1, "tensorFlowSettings", with(json!({"workerCount": 2})), "tasks", &[master, second, &servers[0]]);
+    }
+
+    #[test]
+    fn torch_is_told_its_backend() {
+        let settings = |backend: Value| json!({"pythonScriptFilePath": "a.py", "communicationBackend": backend});
+        for (given, expected) in [(json!("TCP"), "tcp"), (json!(null), "gloo"), (json!("nccl"), "nccl")] {
+            let (layout, _) = of(2, "pyTorchSettings", settings(given));
+            let ranks = layout.ranks().expect("it has ranks");
+            assert_eq!((ranks.backend.as_deref(), ranks.indexed), (Some(expected), true));
+        }
+    }
+
+    #[test]
+    fn a_command_keeps_variables_and_spaces() {
+        let (layout, _) = of(
+            1,
+            "horovodSettings",
+            json!({"pythonScriptFilePath": "$AZ_BATCHAI_JOB_MOUNT_ROOT/my share/t.py",
+                "pythonInterpreterPath": "/opt/py/bin/python", "commandLineArgs": "--dir=$X"}),
+        );
+        let expected = "/opt/py/bin/python \"$AZ_BATCHAI_JOB_MOUNT_ROOT/my share/t.py\" --dir=$X";
+        assert_eq!(layout.ranks().map(|ranks| ranks.command.as_str()), Some(expected));
     }
 }

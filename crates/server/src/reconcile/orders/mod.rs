@@ -6,14 +6,15 @@ mod volumes;
 
 use std::collections::HashMap;
 
-use corro_model::batchai::{ClusterSpec, ContainerSettings, SecretVariable, SetupTask, ToolType, UserAccountSettings};
+use corro_model::batchai::{ClusterSpec, ContainerSettings, SecretVariable, SetupTask, UserAccountSettings};
+use corro_model::layout::slots;
 use corro_model::node::*;
 use corro_model::state::NodeState;
 use corro_model::vm_size::{self, VmSize};
 use corro_model::{AttemptId, ClusterKey, JobKey, NodeId, Secret};
 use corro_store::{JobRecord, NodeRecord, State};
 
-use self::commands::{command, slots};
+use self::commands::layout;
 use self::volumes::volumes_of;
 use super::ReconcileConfig;
 use crate::app::App;
@@ -125,7 +126,6 @@ fn order(
     (key, job): (&JobKey, &JobRecord),
     attempt: &AttemptId,
 ) -> Option<TaskOrder> {
-    let tool = job.spec.toolkit()?;
     let nodes = job.state().nodes();
     let slots = slots(job.spec.rank_count(), nodes.len());
     let host = |(id, slots): (&NodeId, usize)| {
@@ -147,8 +147,7 @@ fn order(
         segment: job.segment.clone(),
         hosts,
         host_idx: 0,
-        command: command(&job.spec)?,
-        ranked: tool != ToolType::Custom,
+        layout: layout(&job.spec)?,
         preparation: job.spec.job_preparation.as_ref().map(|p| p.command_line.clone()),
         volumes: volumes_of(app, state, job.spec.mount_volumes.as_ref(), &bag),
         std_out_err_path_prefix: job.spec.std_out_err_path_prefix.clone(),

@@ -1,0 +1,189 @@
+//! What a job finds as `ssh`: starts a command on another node of the same job and passes everything through, from the
+//! input to the exit code. Runs as a process of the job; knows the job's nodes and secret from its environment.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use corro_launch::environment::SECRET_VARIABLE;
+
+use super::NODES_VARIABLE;
+use super::wire::{self, Frame, MOST_FRAME, Request};
+
+/// What `ssh` ends with when it was not the command that failed.
+const FAILED: i32 = 255;
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Options of `ssh` that take a word of their own. All others are flags; none of them means anything here.
+const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
+
+/// Whether this program was started under the helper's name.
+pub fn is_helper(program: &Path) -> bool {
+    program.file_name().is_some_and(|name| name == "ssh")
+}
+
+/// `[options] HOST COMMAND…`: runs the command there and gives its exit code.
+pub async fn start(words: Vec<String>) -> i32 {
+    match run(words).await {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("corro remote-start: {why}");
+            FAILED
+        }
+    }
+}
+
+async fn run(words: Vec<String>) -> Result<i32, String> {
+    let (host, command) = parse(words)?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(nodes), Some(secret)) = (variable(NODES_VARIABLE), variable(SECRET_VARIABLE)) else {
+        return Err("this is no process of a job with other nodes: use a job of several nodes".to_owned());
+    };
+    let address = find(&nodes, &host)?;
+    let failed = |error: io::Error| format!("cannot start a command on {host} ({address}): {error}");
+    let connected = timeout(CONNECT_WITHIN, TcpStream::connect(&address)).await;
+    let mut stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).map_err(|error| error.to_string())?;
+    let nonce = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
+    let request = Request { command, nodes, nonce };
+    let asked = timeout(CONNECT_WITHIN, wire::ask(&mut stream, &secret, &request)).await;
+    asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
+    relay(stream).await.map_err(|error| format!("the connection to {host} ended before the command did: {error}"))
+}
+
+async fn relay(stream: TcpStream) -> io::Result<i32> {
+    let (mut from, to) = stream.into_split();
+    let (frames, waiting) = mpsc::channel(4);
+    tokio::spawn(send(to, waiting));
+    pass_on_input(frames.clone());
+    pass_on_signals(&frames)?;
+    loop {
+        match wire::read(&mut from).await? {
+            // Whoever read our output may be gone; the command goes on until it notices by itself.
+            Frame::Data(1, bytes) => drop(write(io::stdout(), &bytes)),
+            Frame::Data(2, bytes) => drop(write(io::stderr(), &bytes)),
+            Frame::Ended(code) => return Ok(code),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Waits for whoever reads: the command waits with us.
+fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+async fn send(mut to: OwnedWriteHalf, mut frames: mpsc::Receiver<Frame>) {
+    while let Some(frame) = frames.recv().await
+        && wire::write(&mut to, &frame).await.is_ok()
+    {}
+    // The other side must not think that we have left.
+    std::future::pending::<()>().await;
+}
+
+/// On a thread of its own, which nobody waits for: the end of the command is the end of this process.
+fn pass_on_input(frames: mpsc::Sender<Frame>) {
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; MOST_FRAME / 4];
+        while let Ok(length) = io::stdin().read(&mut buffer)
+            && length > 0
+        {
+            if frames.blocking_send(Frame::Data(0, buffer[..length].to_vec())).is_err() {
+                return;
+            }
+        }
+        let _ = frames.blocking_send(Frame::EndOfInput);
+    });
+}
+
+/// A launcher that ends its helpers means what they started.
+fn pass_on_signals(frames: &mpsc::Sender<Frame>) -> io::Result<()> {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let (mut arrivals, frames) = (signal(kind)?, frames.clone());
+        tokio::spawn(async move {
+            while arrivals.recv().await.is_some() {
+                let _ = frames.send(Frame::Signal(kind.as_raw_value() as u8)).await;
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The host and the command's words, joined as `ssh` does.
+fn parse(words: Vec<String>) -> Result<(String, String), String> {
+    let mut words = words.into_iter();
+    let host = loop {
+        let word = words.next().ok_or("which node? Give its address or its name, then a command")?;
+        match word.strip_prefix('-') {
+            Some(flags) if !flags.is_empty() && flags != "-" => {
+                let takes_value = flags.chars().position(|flag| WITH_VALUE.contains(flag));
+                // The value is the rest of the word, or the next one.
+                if takes_value.is_some_and(|at| at + 1 == flags.len()) {
+                    words.next();
+                }
+            }
+            Some("-") => {}
+            _ => break word,
+        }
+    };
+    let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host).to_owned();
+    // Options may come after the host too.
+    let rest: Vec<String> = words.skip_while(|word| matches!(word.as_str(), "-n" | "-x" | "-q" | "-T")).collect();
+    if rest.is_empty() {
+        return Err(format!(
+            "which command on {host}? There are no shells here: 'corro batchai cluster node exec' has them"
+        ));
+    }
+    Ok((host, rest.join(" ")))
+}
+
+/// By the node's address or its id.
+fn find(nodes: &str, host: &str) -> Result<String, String> {
+    let known = || nodes.split(',').filter_map(|node| node.split_once('='));
+    let address = |at: &str| at.rsplit_once(':').map(|(address, _)| address.trim_matches(['[', ']']).to_owned());
+    let is_host = |(id, at): &(&str, &str)| *id == host || address(at).as_deref() == Some(host);
+    if let Some((_, at)) = known().find(is_host) {
+        return Ok(at.to_owned());
+    }
+    let names: Vec<String> = known().filter_map(|(_, at)| address(at)).collect();
+    Err(format!("'{host}' is no node of this job: its nodes are {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_ssh_are_passed_over() {
+        let check = |line: &str, expected: Option<(&str, &str)>| {
+            let words = line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+            let expected = expected.map(|(host, command)| (host.to_owned(), command.to_owned()));
+            assert_eq!(parse(words).ok(), expected, "{line}");
+        };
+        check("10.0.0.5 hostname -f", Some(("10.0.0.5", "hostname -f")));
+        check("-x -q -p 23 -o BatchMode=yes root@10.0.0.5 orted -mca x", Some(("10.0.0.5", "orted -mca x")));
+        check("-p23 -xoA=b h c", Some(("h", "c")));
+        check("h -n c -n", Some(("h", "c -n")));
+        check("-l me h c", Some(("h", "c")));
+        check("h", None);
+        check("-x", None);
+    }
+
+    #[test]
+    fn nodes_are_found_by_address_and_id() {
+        let nodes = "tvm-1=127.0.0.4:7,tvm-2=127.0.0.5:8";
+        assert_eq!(find(nodes, "127.0.0.5").as_deref(), Ok("127.0.0.5:8"));
+        assert_eq!(find(nodes, "tvm-1").as_deref(), Ok("127.0.0.4:7"));
+        let error = find(nodes, "example.org").expect_err("not ours");
+        assert_eq!(error, "'example.org' is no node of this job: its nodes are 127.0.0.4, 127.0.0.5");
+    }
+}

@@ -1,0 +1,192 @@
+//! Lets a job's processes on one node start commands on another, without SSH: `mpirun` starts its daemons so, and a custom
+//! job's own command whatever it likes. Each node listens while the job is there; a helper that stands where `ssh` would
+//! connects, both prove the job's secret, and the command runs under a guard of that node, with the job's environment.
+//! Opened by `task`; nothing that was started here outlives it.
+//!
+//! Reading order: `wire` (what is said), `session` (the agent's side of one command), `helper` (the other side).
+
+mod helper;
+mod session;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use corro_launch::environment::SECRET_VARIABLE;
+use corro_model::node::{GangAddress, TaskOrder};
+
+use crate::meeting::{MeetingError, interface_of, resolve};
+use crate::prepare::Ground;
+use crate::task::Context;
+
+pub use helper::{is_helper, start};
+
+/// Where the job's nodes are: `NODE=ADDRESS:PORT`, parted by commas.
+pub const NODES_VARIABLE: &str = "CORRO_REMOTE_NODES";
+
+/// Of commands on this node that were started from others.
+const MOST_SESSIONS: usize = 1024;
+
+/// What a session needs to know.
+#[derive(Debug)]
+pub struct House {
+    pub context: Context,
+    pub order: Arc<TaskOrder>,
+    pub ground: Arc<Ground>,
+}
+
+/// The open listener. Dropping it kills what was started here.
+#[derive(Debug)]
+pub struct Remote {
+    pub port: u16,
+    stop: watch::Sender<Option<Duration>>,
+    work: JoinSet<()>,
+}
+
+impl Remote {
+    pub async fn open(house: House) -> Result<Remote, MeetingError> {
+        let address = resolve(&house.context.config.address).await?;
+        let listener = TcpListener::bind(address).await.map_err(MeetingError::Port)?;
+        let port = listener.local_addr().map_err(MeetingError::Port)?.port();
+        let (stop, stopped) = watch::channel(None);
+        let mut work = JoinSet::new();
+        work.spawn(serve(listener, Arc::new(house), stopped));
+        Ok(Remote { port, stop, work })
+    }
+
+    /// Ends everything that was started here and waits for it.
+    pub async fn close(mut self, grace: Duration) {
+        self.stop.send_replace(Some(grace));
+        while self.work.join_next().await.is_some() {}
+    }
+}
+
+async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receiver<Option<Duration>>) {
+    let mut over = stopped.clone();
+    let room = Arc::new(Semaphore::new(MOST_SESSIONS));
+    let mut sessions = JoinSet::new();
+    let mut number = 0u64;
+    loop {
+        tokio::select! {
+            // An error is the other side's, or passes: the next one may come through.
+            Ok((stream, _)) = listener.accept() => {
+                let Ok(seat) = Arc::clone(&room).try_acquire_owned() else { continue };
+                number += 1;
+                let (house, stopped) = (Arc::clone(&house), stopped.clone());
+                sessions.spawn(async move {
+                    session::serve(stream, &house, number, stopped).await;
+                    drop(seat);
+                });
+            }
+            Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
+            _ = over.wait_for(Option::is_some) => break,
+        }
+    }
+    drop(listener);
+    while sessions.join_next().await.is_some() {}
+}
+
+/// Puts the helper where the job's processes find it as `ssh`. A container has only what lies in the job's directory.
+pub fn install(directory: &Path, in_container: bool) -> io::Result<PathBuf> {
+    let directory = directory.join(".remote");
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&directory)?;
+    let helper = directory.join("ssh");
+    match std::fs::remove_file(&helper) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let program = std::env::current_exe()?;
+    if in_container {
+        std::fs::copy(program, &helper)?;
+        std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755))?;
+    } else {
+        symlink(program, &helper)?;
+    }
+    Ok(directory)
+}
+
+/// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
+pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>) -> BTreeMap<String, String> {
+    let directory = helper.to_string_lossy().into_owned();
+    let program = helper.join("ssh").to_string_lossy().into_owned();
+    let path = match path {
+        Some(path) if !path.is_empty() => format!("{directory}:{path}"),
+        _ => format!("{directory}:/usr/local/bin:/usr/bin:/bin"),
+    };
+    let mut variables = vec![
+        ("PATH", path),
+        (SECRET_VARIABLE, secret.to_owned()),
+        ("OMPI_MCA_plm_rsh_agent", program.clone()),
+        // Its daemons stay where we can see them, and are all started from the master.
+        ("OMPI_MCA_orte_leave_session_attached", "1".to_owned()),
+        ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".to_owned()),
+        ("PRTE_MCA_plm_ssh_agent", program.clone()),
+        ("PRTE_MCA_prte_leave_session_attached", "1".to_owned()),
+        ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".to_owned()),
+        ("OMPI_ALLOW_RUN_AS_ROOT", "1".to_owned()),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1".to_owned()),
+        ("PRTE_ALLOW_RUN_AS_ROOT", "1".to_owned()),
+        ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1".to_owned()),
+        ("HYDRA_LAUNCHER", "ssh".to_owned()),
+        ("HYDRA_LAUNCHER_EXEC", program.clone()),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh".to_owned()),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", program),
+    ];
+    if let Some(interface) = interface_of(address) {
+        for name in ["OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"] {
+            variables.push((name, interface.clone()));
+        }
+        if interface == "lo" {
+            // Nodes of one machine: each would be bound to the machine's first processors.
+            variables.push(("OMPI_MCA_hwloc_base_binding_policy", "none".to_owned()));
+            variables.push(("PRTE_MCA_hwloc_default_binding_policy", "none".to_owned()));
+        }
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Where every node of the job listens; nothing when none does.
+pub fn nodes(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
+    let at = order
+        .hosts
+        .iter()
+        .zip(&gang.ports)
+        .filter_map(|(host, ports)| Some(format!("{}={}:{}", host.node, host.address, ports.remote?)));
+    let at: Vec<String> = at.collect();
+    (!at.is_empty()).then(|| at.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use corro_model::node::HostPorts;
+
+    #[test]
+    fn every_node_is_named_with_its_door() {
+        let order = testing::order(2);
+        let ports = |remote| HostPorts { remote, tasks: vec![] };
+        let gang = GangAddress { ports: vec![ports(Some(7)), ports(Some(8))], ..GangAddress::new("a", 1, 2) };
+        let [first, second] = [&order.hosts[0].node, &order.hosts[1].node];
+        assert_eq!(nodes(&order, &gang), Some(format!("{first}=127.0.0.4:7,{second}=127.0.0.5:8")));
+        assert_eq!(nodes(&order, &GangAddress::new("a", 1, 2)), None);
+    }
+
+    #[test]
+    fn launchers_are_led_to_the_helper() {
+        let seen = variables(Path::new("/j/.remote"), "127.0.0.4", "s3", Some("/usr/bin"));
+        assert_eq!(seen["PATH"], "/j/.remote:/usr/bin");
+        for name in ["OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"] {
+            assert_eq!(seen[name], "/j/.remote/ssh", "{name}");
+        }
+        assert_eq!((seen["OMPI_MCA_btl_tcp_if_include"].as_str(), seen["CORRO_JOB_SECRET"].as_str()), ("lo", "s3"));
+    }
+}

@@ -1,0 +1,117 @@
+//! What the tasks of a TensorFlow cluster are told: who listens where, and which of them each is. Entered by `ranks`. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use corro_model::layout::{Place, Role};
+use corro_model::node::{GangAddress, TaskOrder};
+
+/// Who listens where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cluster {
+    ps: Vec<String>,
+    worker: Vec<String>,
+}
+
+/// How many tasks of the job listen on its `host_idx`th node; none in a job of one process.
+pub fn n_listeners(order: &TaskOrder, host_idx: usize) -> usize {
+    let places = order.places(false);
+    match places.iter().any(|place| place.role == Role::ParameterServer) {
+        true => places.iter().filter(|place| place.host_idx == host_idx).count(),
+        false => 0,
+    }
+}
+
+/// `None` where nobody listens. Parameter servers have the first ports of their nodes.
+pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Option<Cluster> {
+    let mut taken = vec![0; order.hosts.len()];
+    let mut of_role = |role: Role| {
+        let of = places.iter().filter(|place| place.role == role).map(|place| {
+            let port = gang.ports.get(place.host_idx)?.tasks.get(taken[place.host_idx])?;
+            taken[place.host_idx] += 1;
+            Some(format!("{}:{port}", order.hosts.get(place.host_idx)?.address))
+        });
+        of.collect::<Option<Vec<String>>>()
+    };
+    let ps = of_role(Role::ParameterServer)?;
+    Some(Cluster { ps, worker: of_role(Role::Worker)? })
+}
+
+/// The variables of one task.
+pub fn variables(cluster: Option<&Cluster>, place: &Place) -> BTreeMap<String, String> {
+    let mut variables = vec![("AZ_BATCHAI_TASK_INDEX", place.index.to_string()), ("PYTHONUNBUFFERED", "1".to_owned())];
+    if let Some(cluster) = cluster {
+        let kind = if place.role == Role::ParameterServer { "ps" } else { "worker" };
+        let config = Config { cluster, task: TaskName { kind, index: place.index }, environment: "cloud" };
+        variables.push(("AZ_BATCHAI_PS_HOSTS", cluster.ps.join(",")));
+        variables.push(("AZ_BATCHAI_WORKER_HOSTS", cluster.worker.join(",")));
+        variables.push(("TF_CONFIG", serde_json::to_string(&config).expect("plain data")));
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// `TF_CONFIG`, in the order in which it was documented.
+#[derive(Serialize)]
+struct Config<'a> {
+    cluster: &'a Cluster,
+    task: TaskName,
+    environment: &'static str,
+}
+
+#[derive(Serialize)]
+struct TaskName {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    index: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use corro_model::layout::{Layout, TensorFlow};
+    use corro_model::node::HostPorts;
+
+    fn order(n_nodes: u32, workers: usize, parameter_servers: usize) -> TaskOrder {
+        let [master, worker, parameter_server] = ["m", "w", "p"].map(String::from);
+        let tasks = TensorFlow { workers, parameter_servers, master, worker, parameter_server };
+        TaskOrder { layout: Layout::TensorFlow(tasks), ..testing::order(n_nodes) }
+    }
+
+    #[test]
+    fn tasks_are_told_as_the_service_told_them() {
+        let order = order(3, 3, 1);
+        let ports = |tasks: &[u16]| HostPorts { remote: None, tasks: tasks.to_vec() };
+        let ports = vec![ports(&[2222, 2223]), ports(&[2222]), ports(&[2222])];
+        let gang = GangAddress { ports, ..GangAddress::new("127.0.0.4", 0, 0) };
+        let places = order.places(false);
+        let cluster = cluster(&order, &places, &gang).expect("all ports are known");
+        let workers = "127.0.0.4:2223,127.0.0.5:2222,127.0.0.6:2222";
+        let master = variables(Some(&cluster), &places[0]);
+        assert_eq!(master["AZ_BATCHAI_PS_HOSTS"], "127.0.0.4:2222");
+        assert_eq!(
+            (master["AZ_BATCHAI_WORKER_HOSTS"].as_str(), master["AZ_BATCHAI_TASK_INDEX"].as_str()),
+            (workers, "0")
+        );
+        let listed = workers.split(',').map(|worker| format!("\"{worker}\"")).collect::<Vec<_>>().join(",");
+        let config = |kind: &str, index: usize| {
+            format!(
+                "{{\"cluster\":{{\"ps\":[\"127.0.0.4:2222\"],\"worker\":[{listed}]}},\
+                 \"task\":{{\"type\":\"{kind}\",\"index\":{index}}},\"environment\":\"cloud\"}}"
+            )
+        };
+        assert_eq!(master["TF_CONFIG"], config("worker", 0));
+        assert_eq!(variables(Some(&cluster), &places[2])["TF_CONFIG"], config("worker", 2));
+        assert_eq!(variables(Some(&cluster), &places[3])["TF_CONFIG"], config("ps", 0));
+        assert_eq!([0, 1, 2].map(|host_idx| n_listeners(&order, host_idx)), [2, 1, 1]);
+    }
+
+    #[test]
+    fn one_process_alone_has_no_cluster() {
+        let order = order(1, 1, 0);
+        assert_eq!(n_listeners(&order, 0), 0);
+        let seen = variables(None, &order.places(false)[0]);
+        assert!(seen["AZ_BATCHAI_TASK_INDEX"] == "0" && !seen.contains_key("TF_CONFIG"), "{seen:?}");
+    }
+}
