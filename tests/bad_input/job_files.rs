@@ -40,8 +40,10 @@ fn refusals_name_what_is_wrong() {
     refused(&two, &["customToolkitSettings, horovodSettings", "exactly one"]);
     refused(&job(|job| job["customToolkitSettings"] = Value::Null), &["no toolkit settings", "exactly one of"]);
     // What the service accepted is accepted, and fails with the reason.
-    let vault = json!({"sourceVault": {"id": "v"}, "secretUrl": "https://v/s"});
-    let unsupported = job(|job| job["secrets"] = json!([{"name": "KEY", "valueSecretReference": vault}]));
+    let unsupported = job(|job| {
+        let vault = json!({"sourceVault": {"id": "v"}, "secretUrl": "https://v/s"});
+        job["secrets"] = json!([{"name": "KEY", "valueSecretReference": vault}]);
+    });
     site.write("job.json", unsupported);
     site.corro(&create("")).ok();
     let failed = site.job("j");

@@ -78,7 +78,7 @@ impl Follower<'_> {
     /// Waits for the file; `None` when the job ended without writing it.
     async fn find(&mut self) -> Result<Option<FileLink>, Failure> {
         let (mut told, mut waiting) = (false, None);
-        let mut ended = None;
+        let mut ended: Option<Job> = None;
         loop {
             if let Some(link) = self.look_up().await? {
                 return Ok(Some(link));
