@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Site, find_program, is_alive, signal, wait_for};
+use crate::harness::host::find_program;
+use crate::harness::{IN_WORKSPACE, Site, is_alive, signal, wait_for};
 
 /// Open MPI and MPICH, as Debian calls them.
 const LAUNCHERS: [&str; 2] = ["mpirun.openmpi", "mpirun.mpich"];
@@ -85,7 +86,7 @@ fn killed_agents_leave_nothing_of_an_mpirun() {
         assert!(processes.len() >= 4, "the launcher, its daemon and the ranks: {processes:?}");
         signal(agent, rustix::process::Signal::KILL);
         wait_for(&format!("nothing to be left of {round} on {node}"), || !processes.iter().any(|pid| is_alive(*pid)));
-        site.corro(&format!("batchai job terminate {} -e cifar -n {round} --yes", crate::harness::IN_WORKSPACE)).ok();
+        site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n {round} --yes")).ok();
         site.wait_for_end(round);
         site.wait_for_nodes(2);
     }

@@ -253,7 +253,8 @@ fn seen(logs: &Path, job: &Value) -> Vec<String> {
 
 /// `ADDRESS:2222` as `NAME:PORT`.
 fn without_ports(words: &str, address: &str, name: &str) -> String {
-    let mut parts = words.split(&format!("{address}:"));
+    let before = format!("{address}:");
+    let mut parts = words.split(&before);
     let first = parts.next().unwrap_or_default().to_owned();
     parts
         .fold(first, |text, part| format!("{text}{name}:PORT{}", part.trim_start_matches(|c: char| c.is_ascii_digit())))

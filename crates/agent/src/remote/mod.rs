@@ -124,11 +124,12 @@ pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>)
     let mut variables = vec![
         ("PATH", path),
         (SECRET_VARIABLE, secret.to_owned()),
-        ("OMPI_MCA_plm_rsh_agent", program.clone()),
+        // By its name, which every node finds on its own path: launchers hand this on to their daemons.
+        ("OMPI_MCA_plm_rsh_agent", "ssh".to_owned()),
         // Its daemons stay where we can see them, and are all started from the master.
         ("OMPI_MCA_orte_leave_session_attached", "1".to_owned()),
         ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".to_owned()),
-        ("PRTE_MCA_plm_ssh_agent", program.clone()),
+        ("PRTE_MCA_plm_ssh_agent", "ssh".to_owned()),
         ("PRTE_MCA_prte_leave_session_attached", "1".to_owned()),
         ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".to_owned()),
         ("OMPI_ALLOW_RUN_AS_ROOT", "1".to_owned()),
@@ -184,9 +185,8 @@ mod tests {
     fn launchers_are_led_to_the_helper() {
         let seen = variables(Path::new("/j/.remote"), "127.0.0.4", "s3", Some("/usr/bin"));
         assert_eq!(seen["PATH"], "/j/.remote:/usr/bin");
-        for name in ["OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"] {
-            assert_eq!(seen[name], "/j/.remote/ssh", "{name}");
-        }
+        assert_eq!(seen["HYDRA_LAUNCHER_EXEC"], "/j/.remote/ssh");
+        assert_eq!((seen["OMPI_MCA_plm_rsh_agent"].as_str(), seen["PRTE_MCA_plm_ssh_agent"].as_str()), ("ssh", "ssh"));
         assert_eq!((seen["OMPI_MCA_btl_tcp_if_include"].as_str(), seen["CORRO_JOB_SECRET"].as_str()), ("lo", "s3"));
     }
 }
