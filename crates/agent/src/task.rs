@@ -172,6 +172,7 @@ impl Task {
         }
         container::enter(self, &mut ground).await?;
         prepare::add_compatibility(&self.context, &mut ground, &self.log)?;
+        self.install_helper(&mut ground)?;
         if self.control.borrow().stop.is_some() {
             return Err(Cut::Stopped);
         }
@@ -200,8 +201,32 @@ impl Task {
         ranks::run(self, &ground, &gang, mpirun.as_ref()).await
     }
 
+    fn has_neighbours(&self) -> bool {
+        self.order.hosts.len() > 1 && self.order.layout.reaches_out()
+    }
+
+    /// Gives the job what starts commands on its other nodes. Before anything of the job runs, so that nothing in its
+    /// directories can lead elsewhere.
+    fn install_helper(&self, ground: &mut Ground) -> Result<(), TaskFailure> {
+        if !self.has_neighbours() {
+            return Ok(());
+        }
+        let (address, node) = (&self.context.config.address, &self.context.node);
+        let (job, home) = (&ground.directories.layout.job_temp, &ground.directories.layout.home);
+        let in_container = self.order.container.is_some() && !self.order.containers_on_host;
+        let helper = remote::install(job, in_container).map_err(|error| failure::directory(job, node, &error))?;
+        let variables = &mut ground.environment.variables;
+        let path = variables.get("PATH").map(String::as_str);
+        if path.is_none() {
+            remote::add_to_start_up(&helper, home).map_err(|error| failure::directory(home, node, &error))?;
+        }
+        let added = remote::variables(&helper, address, self.order.gang_secret.expose(), path);
+        variables.extend(added);
+        Ok(())
+    }
+
     /// What other nodes of the job reach here: commands that they start, and processes that listen by themselves.
-    async fn open_doors(&mut self, mut ground: Ground) -> Result<Arc<Ground>, TaskFailure> {
+    async fn open_doors(&mut self, ground: Ground) -> Result<Arc<Ground>, TaskFailure> {
         let (address, node) = (self.context.config.address.clone(), self.context.node.clone());
         let failed = |error: &dyn std::error::Error| failure::rendezvous(&address, &node, error);
         let n_listeners = match self.order.layout {
@@ -212,18 +237,8 @@ impl Task {
             let at = resolve(&address).await.map_err(|error| failed(&error))?;
             self.ports = Some(Ports::take(at, n_listeners).map_err(|error| failed(&error))?);
         }
-        let has_neighbours = self.order.hosts.len() > 1 && self.order.layout.reaches_out();
-        if has_neighbours {
-            let in_container = self.order.container.is_some() && !self.order.containers_on_host;
-            let job = &ground.directories.layout.job_temp;
-            let helper = remote::install(job, in_container).map_err(|e| failure::directory(job, &node, &e))?;
-            let variables = &mut ground.environment.variables;
-            let (secret, path) = (self.order.gang_secret.expose(), variables.get("PATH").map(String::as_str));
-            let added = remote::variables(&helper, &address, secret, path);
-            variables.extend(added);
-        }
         let ground = Arc::new(ground);
-        if has_neighbours {
+        if self.has_neighbours() {
             let (context, order) = (self.context.clone(), Arc::clone(&self.order));
             let house = House { context, order, ground: Arc::clone(&ground) };
             self.remote = Some(Remote::open(house).await.map_err(|error| failed(&error))?);

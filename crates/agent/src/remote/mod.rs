@@ -10,7 +10,8 @@ mod session;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,16 +114,17 @@ pub fn install(directory: &Path, in_container: bool) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
+/// A container has a search path of its own, which only its shell knows: its start-up file puts the helper first.
+pub fn add_to_start_up(helper: &Path, home: &Path) -> io::Result<()> {
+    let mut file = File::options().append(true).create(true).open(home.join(".bashrc"))?;
+    writeln!(file, "export PATH=\"{}:$PATH\"", helper.display())
+}
+
 /// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
 pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>) -> BTreeMap<String, String> {
     let directory = helper.to_string_lossy().into_owned();
     let program = helper.join("ssh").to_string_lossy().into_owned();
-    let path = match path {
-        Some(path) if !path.is_empty() => format!("{directory}:{path}"),
-        _ => format!("{directory}:/usr/local/bin:/usr/bin:/bin"),
-    };
     let mut variables = vec![
-        ("PATH", path),
         (SECRET_VARIABLE, secret.to_owned()),
         // By its name, which every node finds on its own path: launchers hand this on to their daemons.
         ("OMPI_MCA_plm_rsh_agent", "ssh".to_owned()),
@@ -141,6 +143,7 @@ pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>)
         ("I_MPI_HYDRA_BOOTSTRAP", "ssh".to_owned()),
         ("I_MPI_HYDRA_BOOTSTRAP_EXEC", program),
     ];
+    variables.extend(path.map(|path| ("PATH", format!("{directory}:{path}"))));
     if let Some(interface) = interface_of(address) {
         for name in ["OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"] {
             variables.push((name, interface.clone()));
