@@ -17,5 +17,7 @@ mod commands;
 mod login;
 #[path = "azure/management.rs"]
 mod management;
+#[path = "azure/reaching.rs"]
+mod reaching;
 #[path = "azure/tutorial.rs"]
 mod tutorial;

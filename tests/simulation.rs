@@ -45,6 +45,7 @@ fn the_laws_hold_whatever_fails() {
     println!("{runs} runs: {tally}");
     // A simulation in which little happens proves little.
     assert!(tally.succeeded > runs && tally.requeued > runs / 10 && tally.nodes_lost > runs / 10, "{tally}");
+    assert!(tally.preempted > runs / 20, "{tally}");
     assert!(tally.restarts > runs / 10 && tally.narrow > runs, "{tally}");
 }
 

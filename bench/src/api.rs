@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use corro_client::Client;
-use corro_model::batchai::JobCreateParameters;
+use corro_model::batchai::{ClusterUpdateParameters, ClusterUpdateProperties, JobCreateParameters};
 use corro_model::ops::{
-    AccountsListKeys, ClustersGet, GroupsList, JobsCreate, JobsGet, JobsList, JobsTerminate, NoBody,
+    AccountsListKeys, ClustersGet, ClustersUpdate, GroupsList, JobsCreate, JobsGet, JobsList, JobsTerminate, NoBody,
 };
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
@@ -121,6 +121,24 @@ impl Api {
             let properties: Value = serde_json::to_value(cluster.properties)?;
             let idle = properties["nodeStateCounts"]["idleNodeCount"] == count;
             Ok((idle && properties["allocationState"] == "steady").then_some(()))
+        })
+    }
+
+    /// Gives the cluster other scale settings.
+    pub fn scale(&self, settings: Value) -> Result<()> {
+        let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
+        let scale_settings = Some(serde_json::from_value(settings)?);
+        let body = ClusterUpdateParameters { properties: ClusterUpdateProperties { scale_settings } };
+        self.runtime.block_on(self.client.call::<ClustersUpdate>(&path, &[], &body))?;
+        Ok(())
+    }
+
+    /// Waits until nothing is left of any node.
+    pub fn wait_for_no_nodes(&self) -> Result<()> {
+        let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
+        wait_for("no nodes", LOOK, || {
+            let cluster = self.runtime.block_on(self.client.get::<ClustersGet>(&path))?;
+            Ok((cluster.properties.status.current_node_count == 0).then_some(()))
         })
     }
 

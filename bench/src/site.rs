@@ -39,6 +39,11 @@ impl Site {
         self.start("up", &[])
     }
 
+    /// As `up`, with more options.
+    pub fn up_with(&mut self, options: &[&str]) -> Result<Instant> {
+        self.start("up", options)
+    }
+
     /// Starts `corro server`, whose nodes come by themselves.
     pub fn serve(&mut self) -> Result<Instant> {
         self.start("server", &[])

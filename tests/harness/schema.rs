@@ -14,10 +14,11 @@ pub enum Way {
 pub const EXTRAS: &[(&str, &str)] = &[
     // Always sent by the service, though not in its document.
     ("JobProperties", "experimentName"),
-    // Ours: why a queued job waits, and tries that lost their nodes.
+    // Ours: why a queued job waits, that a running one must give way, and tries that lost their nodes.
     ("JobProperties", "waitingFor"),
     ("JobProperties", "waiting"),
     ("JobProperties", "lostAttempts"),
+    ("JobProperties", "givingWay"),
 ];
 
 /// Values the service used that are missing in its enumerations.

@@ -75,6 +75,9 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Principals_ResetCredentials", 'o'),
     ("Corro_Principals_RevokeTokens", 'o'),
     ("Corro_History", 'h'),
+    ("Corro_Nodes_List", 'l'),
+    ("Corro_Nodes_Preempt", 'w'),
+    ("Corro_Jobs_Processes", 'r'),
 ];
 
 const ROLES: [&str; 3] = ["Reader", "Contributor", "Owner"];

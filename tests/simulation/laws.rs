@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use corro_model::state::{JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId};
+use corro_server::reconcile::scaling::NODE_PREEMPTED;
 use corro_store::{JobRecord, State};
 
 use super::world::{Line, World};
@@ -91,6 +92,9 @@ impl World {
                 assert!(left.is_none(), "{attempt} has ended and still runs on {node}");
             }
             self.tally.requeued += u64::from(!new.state().is_terminal());
+            let last = new.lost_attempts.get(old.lost_attempts.len());
+            self.tally.preempted += u64::from(last.is_some_and(|lost| lost.reason.code == NODE_PREEMPTED));
+            self.check_retries(key, new);
             self.check_losses(key, new);
             self.check_not_in_vain(key, old, new);
         }
@@ -101,6 +105,17 @@ impl World {
                 self.check_whole(key, new);
             }
             assert!(self.ended_before(key, state).is_none(), "{key} ended twice");
+        }
+    }
+
+    /// Three lost nodes end a job, and nothing else that befell its nodes does.
+    fn check_retries(&self, key: &JobKey, job: &JobRecord) {
+        let lost = job.lost_attempts.iter().filter(|lost| lost.reason.code == "NodeLost").count();
+        assert!(lost < 3, "{key} lost {lost} nodes and is tried again");
+        if let JobState::Failed { errors, .. } = job.state()
+            && errors.iter().any(|error| error.code == "NodeLost")
+        {
+            assert_eq!(lost, 2, "{key} is given up after {lost} lost nodes and another one: {:?}", job.lost_attempts);
         }
     }
 

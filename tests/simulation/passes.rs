@@ -13,6 +13,7 @@ use corro_server::gateway::{News, Sighting};
 use corro_server::reconcile::ReconcileConfig;
 use corro_server::reconcile::attention::{Left, changed_jobs, left_by};
 use corro_server::reconcile::round::{self, Addresses, Focus, Scene, Step};
+use corro_server::reconcile::scaling::Rules;
 use corro_server::reconcile::tellings::Voice;
 use corro_store::{NodeRecord, State};
 
@@ -161,7 +162,8 @@ impl World {
     /// A machine that joined by itself needs a part of its lease to end what it runs.
     fn config(&self) -> ReconcileConfig {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
-        ReconcileConfig { lease, containers_on_host: true, shared_temp: "/tmp".into() }
+        let rules = Rules { preemption_grace: Duration::from_secs(2), ..Rules::USUAL };
+        ReconcileConfig { lease, containers_on_host: true, shared_temp: "/tmp".into(), rules }
     }
 }
 
@@ -215,6 +217,8 @@ fn check_nothing_is_overlooked(scene: &Scene, steps: &[Step], last: Option<&Look
 fn name(step: &Step) -> String {
     match step {
         Step::EndAttempt(job, event) => format!("{job} {}", event.name()),
+        Step::Evict(job, evicted) => format!("{job} gives up its nodes: {}", evicted.reason.message),
+        Step::Preempt(node, preemption) => format!("{node} is taken back: {:?}", preemption.cause),
         step => format!("{step:?}"),
     }
 }

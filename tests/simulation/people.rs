@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use corro_model::batchai::{AllocationState, Provisioning, ProvisioningState};
-use corro_model::state::{JobEvent, Termination};
+use corro_model::state::{JobEvent, Preemption, PreemptionCause, Termination};
 use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey};
 use corro_store::{ClusterRecord, JobRecord, NewJob};
 use serde_json::json;
@@ -15,6 +15,8 @@ pub enum Wish {
     Submit(u64),
     Terminate,
     Resize,
+    /// A low-priority node is taken back.
+    Preempt,
 }
 
 pub struct Follower {
@@ -30,7 +32,7 @@ impl World {
     pub fn furnish(&mut self) {
         let nodes = self.dice.between(1, MOST_NODES);
         let spec = json!({
-            "vmSize": "STANDARD_NC6", "userAccountSettings": {"adminUserName": "me"},
+            "vmSize": "STANDARD_NC6", "vmPriority": "lowpriority", "userAccountSettings": {"adminUserName": "me"},
             "scaleSettings": self.scale(nodes),
         });
         let time = self.time();
@@ -59,6 +61,10 @@ impl World {
             let wish = if self.dice.once_in(2) { Wish::Terminate } else { Wish::Resize };
             self.after(at, Event::Wish(wish));
         }
+        for _ in 0..self.dice.between(0, 4) {
+            let at = self.dice.between(0, TROUBLE);
+            self.after(at, Event::Wish(Wish::Preempt));
+        }
         // In the end there is room for everybody.
         self.after(TROUBLE + 1_000, Event::Wish(Wish::Resize));
     }
@@ -79,6 +85,13 @@ impl World {
                 let (after, _) = self.disk.after(|txn| {
                     txn.job_event(&key, JobEvent::TerminateRequested { cause: Termination::User, at: time }, time)
                 });
+                self.commit(after);
+            }
+            Wish::Preempt => {
+                let nodes: Vec<_> = self.disk.nodes.keys().cloned().collect();
+                let (Some(node), grace_ms) = (self.dice.pick(nodes), self.dice.between(0, 4_000)) else { return };
+                let preemption = Preemption { at: self.time(), cause: PreemptionCause::Asked, grace_ms };
+                let (after, _) = self.disk.after(|txn| txn.preempt(&node, preemption));
                 self.commit(after);
             }
             Wish::Resize => {

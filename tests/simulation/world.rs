@@ -181,6 +181,8 @@ pub struct Tally {
     pub jobs: u64,
     pub succeeded: u64,
     pub requeued: u64,
+    /// How often because a node was taken back.
+    pub preempted: u64,
     pub nodes_lost: u64,
     pub crashes: u64,
     /// Agents that came back.
@@ -197,6 +199,7 @@ impl std::iter::Sum for Tally {
             jobs: a.jobs + b.jobs,
             succeeded: a.succeeded + b.succeeded,
             requeued: a.requeued + b.requeued,
+            preempted: a.preempted + b.preempted,
             nodes_lost: a.nodes_lost + b.nodes_lost,
             crashes: a.crashes + b.crashes,
             restarts: a.restarts + b.restarts,
@@ -208,8 +211,9 @@ impl std::iter::Sum for Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { jobs, succeeded, requeued, nodes_lost, crashes, restarts, narrow, lines, .. } = self;
-        write!(f, "{jobs} jobs ({succeeded} succeeded, requeued {requeued} times), {nodes_lost} nodes lost, ")?;
+        let Self { jobs, succeeded, requeued, preempted, nodes_lost, crashes, restarts, narrow, lines, .. } = self;
+        write!(f, "{jobs} jobs ({succeeded} succeeded, requeued {requeued} times, {preempted} of them preempted), ")?;
+        write!(f, "{nodes_lost} nodes lost, ")?;
         write!(f, "{crashes} crashes of servers and agents, {restarts} agents came back, {narrow} narrow passes, ")?;
         write!(f, "{lines} lines of logs")
     }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod allreduce;
+mod autoscale;
 mod binary;
 mod containers;
 mod files;
@@ -64,6 +65,7 @@ use Run::{Options, Plain};
 pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "agents", promise: agents::PROMISE, run: Plain(agents::run) },
     Benchmark { name: "allreduce", promise: allreduce::PROMISE, run: Options(allreduce::run) },
+    Benchmark { name: "autoscale", promise: autoscale::PROMISE, run: Plain(autoscale::run) },
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
     Benchmark { name: "containers", promise: containers::PROMISE, run: Plain(containers::run) },
     Benchmark { name: "files", promise: files::PROMISE, run: Plain(files::run) },

@@ -9,7 +9,7 @@ use corro_model::batchai::{AllocationState, JobSpec, Priority, Provisioning, Pro
 use corro_model::state::{JobEvent, NodeEvent};
 use corro_model::time::Span;
 use corro_model::{ClusterKey, GroupKey, JobKey, NodeId, Timestamp};
-use corro_sched::{Plan, RunTimes, outlook, scale};
+use corro_sched::{Plan, Policy, Room, RunTimes, outlook, scale};
 use corro_server::reconcile::scaling;
 use corro_store::{ClusterRecord, JobRecord, NewJob, NodeRecord, State, Txn};
 use serde_json::json;
@@ -153,9 +153,9 @@ impl Site {
     fn pass(&mut self) -> (f64, f64, Plan) {
         self.now = self.now.plus(Duration::from_millis(500));
         let began = Instant::now();
-        let view = scaling::view(&self.state, self.now);
+        let view = scaling::view(&self.state, self.now, Room::ENDLESS);
         let viewed = Instant::now();
-        let plan = corro_sched::plan(&view, &scaling::POLICY);
+        let plan = corro_sched::plan(&view, &Policy::STANDARD);
         let (planner, whole) = (viewed.elapsed(), began.elapsed());
         (whole.as_secs_f64() * 1e3, planner.as_secs_f64() * 1e3, plan)
     }
@@ -198,10 +198,10 @@ impl Site {
             let Some((last, _)) = self.state.queued_jobs(key).last() else { continue };
             let began = Instant::now();
             let view = scaling::cluster_view(&self.state, key, &self.state.clusters[key], self.now);
-            let scaling = scale::plan_scale(&view, self.now, &scaling::POLICY);
+            let scaling = scale::plan_scale(&view, self.now, &Policy::STANDARD);
             let wanted = HashSet::from([last]);
             let found: HashMap<_, _> =
-                outlook::outlooks(&view, &scaling, self.now, &scaling::POLICY, &NoHistory, &wanted);
+                outlook::outlooks(&view, &scaling, self.now, &Policy::STANDARD, &NoHistory, &wanted);
             samples.add(began.elapsed().as_secs_f64() * 1e3);
             assert!(found.contains_key(last), "a queued job has an outlook");
         }

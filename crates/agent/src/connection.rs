@@ -19,10 +19,14 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use corro_client::TrustError;
-use corro_model::node::{CONNECT_PATH, FromNode, INSTANCE_HEADER, NodeCredential, ObservedNode, ToNode, bearer};
+use corro_model::NodeId;
+use corro_model::node::{
+    CONNECT_PATH, FromNode, INSTANCE_HEADER, NodeCredential, ObservedNode, TaskFigures, ToNode, bearer,
+};
 
 use crate::config::AgentConfig;
 use crate::events::Event;
+use crate::figures;
 use crate::line::{self, Line};
 use crate::news::News;
 
@@ -61,13 +65,13 @@ impl Connection {
         url(config)?;
         let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
         let (closing, is_closing) = watch::channel(false);
-        let heartbeat = config.heartbeat;
+        let (heartbeat, node) = (config.heartbeat, credential.node.clone());
         let config = config.clone();
         let instance = credential.instance.clone();
         let tls = line::tls_for(&config)?;
         #[rustfmt::skip]
         let keeper = Keeper {
-            config, tls, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
+            config, tls, node, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
         };
         Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
     }
@@ -94,6 +98,7 @@ pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
 struct Keeper {
     config: AgentConfig,
     tls: TlsConnector,
+    node: NodeId,
     instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
@@ -182,6 +187,7 @@ impl Keeper {
         let mut heard = Instant::now();
         let mut pings = Pings::default();
         let mut news = News::default();
+        let (answers, mut looks) = mpsc::channel(1);
         self.observed.mark_changed();
         loop {
             if *self.closing.borrow() {
@@ -192,7 +198,7 @@ impl Keeper {
                     heard = Instant::now();
                     *pause = FIRST_PAUSE;
                     match message {
-                        Some(Ok(Message::Text(text))) => match self.on_message(&text).await {
+                        Some(Ok(Message::Text(text))) => match self.on_message(&text, &answers).await {
                             Some(end) => return end,
                             None => Ok(()),
                         },
@@ -213,6 +219,7 @@ impl Keeper {
                         Ok(())
                     }
                 }
+                Some(figures) = looks.recv() => send(&mut sink, [text(&FromNode::Figures(figures))]).await,
                 () = at(news.due()) => self.tell(&mut sink, &mut news).await,
                 _ = beat.tick() => {
                     if heard.elapsed() > SILENCE {
@@ -238,16 +245,28 @@ impl Keeper {
         sent
     }
 
-    async fn on_message(&self, text: &str) -> Option<End> {
+    async fn on_message(&self, text: &str, answers: &mpsc::Sender<TaskFigures>) -> Option<End> {
         let event = match serde_json::from_str(text) {
             Ok(ToNode::Desired(desired)) => Event::Desired(Box::new(desired)),
             Ok(ToNode::Fenced { reason }) => return Some(End::Fenced(reason)),
+            Ok(ToNode::Look) => {
+                self.look(answers.clone());
+                return None;
+            }
             Err(error) => {
                 tracing::warn!(%error, "a message of the server cannot be understood: is it of another version?");
                 return None;
             }
         };
         self.events.send(event).await.err().map(|_| End::Closed)
+    }
+
+    /// Measuring takes a moment, which nothing else waits for. Whoever looks again meanwhile sees the same.
+    fn look(&self, answers: mpsc::Sender<TaskFigures>) {
+        let Ok(place) = answers.try_reserve_owned() else { return };
+        let (node, attempt) =
+            (self.node.clone(), self.observed.borrow().task.as_ref().map(|task| task.attempt.clone()));
+        tokio::task::spawn_blocking(move || place.send(figures::look(&node, attempt)));
     }
 
     /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the

@@ -15,6 +15,7 @@ use corro_launch::lines::{Mode, pump_into};
 use corro_launch::process::{Process, Stopper};
 use corro_launch::tail::Tail;
 
+use crate::figures::Ear;
 use crate::logs::LogFile;
 use crate::task::{Control, stop_asked};
 
@@ -82,7 +83,9 @@ impl Crew {
 
 /// Reads while waiting: the wait also clears away leftovers that hold the pipes open.
 async fn watch_over(rank: usize, mut process: Process, output: Output, stopping: Arc<AtomicBool>) -> Ended {
-    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let ear = Ear::of(process.pid());
+    let stdout = process.stdout.take().map(|stream| ear.listen(stream));
+    let stderr = process.stderr.take().map(|stream| ear.listen(stream));
     let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
     let wait = async {
         let exit = process.wait().await;

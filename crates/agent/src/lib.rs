@@ -3,7 +3,8 @@
 //!
 //! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
-//! job); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`, `tensorflow`, `mpi` and `remote`; what a job
+//! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
+//! `tensorflow`, `mpi` and `remote`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
 //! `counters`, `failure`; what survives a crash: `memory`, `durable`.
 
@@ -21,6 +22,7 @@ mod events;
 mod execution_log;
 mod expand;
 mod failure;
+mod figures;
 mod identity;
 mod limits;
 mod line;
@@ -30,6 +32,7 @@ mod memory;
 mod mounts;
 mod mpi;
 mod news;
+mod place;
 mod ports;
 mod prepare;
 mod python;
@@ -207,7 +210,8 @@ async fn take_over(
     let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
     let credential = Arc::new(credential.clone());
     let (node, walls, group) = (credential.node.clone(), Arc::new(walls), Arc::new(group));
-    Ok((task::Context { config, node, credential, directories, memory, walls, group }, begun))
+    let places = place::Places::default();
+    Ok((task::Context { config, node, credential, directories, memory, walls, group, places }, begun))
 }
 
 async fn remove_containers(node: &NodeId, config: &AgentConfig) {

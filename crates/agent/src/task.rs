@@ -24,6 +24,7 @@ use crate::limits::{self, Group, MemoryLimit};
 use crate::meeting::{Meeting, resolve};
 use crate::memory::Memory;
 use crate::mounts::Site;
+use crate::place::Places;
 use crate::ports::Ports;
 use crate::prepare::Ground;
 use crate::remote::{House, Remote};
@@ -42,6 +43,8 @@ pub struct Context {
     pub walls: Arc<Result<(), String>>,
     /// Holds the node's processes together, else why not.
     pub group: Arc<Result<Group, String>>,
+    /// Where the processes of the running task stand.
+    pub places: Places,
 }
 
 impl Context {
@@ -176,17 +179,29 @@ impl Task {
         if self.control.borrow().stop.is_some() {
             return Err(Cut::Stopped);
         }
-        if let Some(line) = self.order.preparation.clone() {
+        if self.order.preparation.is_some() {
             wheels::offer(self, &mut ground).await?;
             if ground.container.is_none() {
                 // In a container of its own a job may install what it likes.
                 python::make_environment(self, &mut ground).await?;
             }
-            prepare::run_preparation(self, &ground, &line).await?;
         }
-        let mpirun = mpi::find(self, &ground).await?;
+        // From here on somebody who logs in may stand beside the job, until its volumes go.
+        let ground = Arc::new(ground);
+        let stay = self.context.places.stay(&self.context.node, &self.order, &ground);
+        let end = self.act(&ground).await;
+        stay.leave().await;
+        end
+    }
+
+    /// Whatever runs of the job.
+    async fn act(&mut self, ground: &Arc<Ground>) -> Result<(), Cut> {
+        if let Some(line) = self.order.preparation.clone() {
+            prepare::run_preparation(self, ground, &line).await?;
+        }
+        let mpirun = mpi::find(self, ground).await?;
         self.meeting = self.open_meeting().await?;
-        let ground = self.open_doors(ground).await?;
+        self.open_doors(ground).await?;
         let gang = match self.place_to_meet(mpirun.is_some()) {
             Some(gang) if self.control.borrow().alone => gang,
             gang => {
@@ -198,7 +213,7 @@ impl Task {
         if self.control.borrow().stop.is_some() {
             return Err(Cut::Stopped);
         }
-        ranks::run(self, &ground, &gang, mpirun.as_ref()).await
+        ranks::run(self, ground, &gang, mpirun.as_ref()).await
     }
 
     fn has_neighbours(&self) -> bool {
@@ -226,7 +241,7 @@ impl Task {
     }
 
     /// What other nodes of the job reach here: commands that they start, and processes that listen by themselves.
-    async fn open_doors(&mut self, ground: Ground) -> Result<Arc<Ground>, TaskFailure> {
+    async fn open_doors(&mut self, ground: &Arc<Ground>) -> Result<(), TaskFailure> {
         let (address, node) = (self.context.config.address.clone(), self.context.node.clone());
         let failed = |error: &dyn std::error::Error| failure::rendezvous(&address, &node, error);
         let n_listeners = match self.order.layout {
@@ -237,13 +252,12 @@ impl Task {
             let at = resolve(&address).await.map_err(|error| failed(&error))?;
             self.ports = Some(Ports::take(at, n_listeners).map_err(|error| failed(&error))?);
         }
-        let ground = Arc::new(ground);
         if self.has_neighbours() {
             let (context, order) = (self.context.clone(), Arc::clone(&self.order));
-            let house = House { context, order, ground: Arc::clone(&ground) };
+            let house = House { context, order, ground: Arc::clone(ground) };
             self.remote = Some(Remote::open(house).await.map_err(|error| failed(&error))?);
         }
-        Ok(ground)
+        Ok(())
     }
 
     /// Container engines hold what they run themselves.

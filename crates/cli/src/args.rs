@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, doctor, files, group, job_why, login, mount, run, server, storage, train,
-    tutorial, up, upkeep,
+    ad, agent, batchai, cloud, completion, doctor, files, group, job_desk, login, mount, nodes, run, server, storage,
+    train, tutorial, up, upkeep,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -55,8 +55,10 @@ pub enum TopCommand {
     Train(train::TrainArgs),
     /// See the whole tutorial run on this machine, from cluster to trained model
     Tutorial(tutorial::TutorialArgs),
-    /// Ask about a job in plain words
-    Job(job_why::JobArgs),
+    /// Ask about a job in plain words, watch its processes, run a command beside them
+    Job(job_desk::JobArgs),
+    /// Single nodes: list them, and take low-priority ones back
+    Node(nodes::NodesArgs),
     /// Back up, restore and check a server's data; read its history
     Admin(upkeep::AdminArgs),
     /// Look at this machine and say what Corro will find
@@ -82,6 +84,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "run",
             "train",
             "job",
+            "node",
             "admin",
             "tutorial",
             "doctor",

@@ -62,6 +62,13 @@ pub struct Output {
     query: Option<Query>,
 }
 
+impl GlobalArgs {
+    /// Did the user say how answers are to be printed?
+    pub fn is_output_chosen(&self) -> bool {
+        self.output.is_some() || self.query.is_some()
+    }
+}
+
 impl Session {
     /// A wrong query is reported before anything is asked of the server.
     pub fn open(args: &GlobalArgs) -> Result<Session, Failure> {

@@ -16,7 +16,7 @@ pub mod lines;
 pub mod namespaces;
 pub mod place;
 pub mod process;
-mod procfs;
+pub mod procfs;
 pub mod reader;
 pub mod redact;
 pub mod rendezvous;

@@ -39,6 +39,13 @@ pub fn variable_of(pid: i32, variable: &str) -> Option<String> {
     value_in(&environ, variable)
 }
 
+/// All of them, as far as they are text.
+pub fn variables_of(pid: i32) -> Option<BTreeMap<String, String>> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let entries = environ.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once('='));
+    Some(entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
 pub fn owner_of(pid: i32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|m| m.uid())
 }

@@ -32,6 +32,13 @@ pub fn processes_with_tag(tag_prefix: &str) -> Vec<u32> {
     tagged.into_iter().map(id).collect()
 }
 
+/// Every process of ours that carries a tag, with it.
+pub fn tags() -> Vec<(i32, String)> {
+    let my_user = geteuid().as_raw();
+    let ours = procfs::pids().into_iter().filter(|pid| my_user == 0 || procfs::owner_of(*pid) == Some(my_user));
+    ours.filter_map(|pid| Some((pid, procfs::variable_of(pid, TAG_VARIABLE)?))).collect()
+}
+
 fn sweep_where(matches: impl Fn(&str) -> bool) -> Vec<u32> {
     let mut killed = Vec::new();
     for _ in 0..ROUNDS {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::batchai::{BatchAiError, ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
+use crate::batchai::{
+    BatchAiError, ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory, RankFigures,
+};
 use crate::layout::{Layout, Place, Role};
 use crate::password::PasswordVerifier;
 use crate::{AttemptId, NodeId, Secret, Timestamp};
@@ -88,6 +90,8 @@ pub enum ToNode {
     Fenced {
         reason: String,
     },
+    /// Somebody looks at the node's task: say once what its processes use.
+    Look,
 }
 
 /// Node to server.
@@ -97,6 +101,16 @@ pub enum ToNode {
 pub enum FromNode {
     Observed(ObservedNode),
     Heartbeat,
+    /// The answer to a look.
+    Figures(TaskFigures),
+}
+
+/// What the processes of a node's task use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskFigures {
+    /// Absent when nothing of any attempt runs.
+    pub attempt: Option<AttemptId>,
+    pub processes: Vec<RankFigures>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -136,6 +150,12 @@ pub struct LoginDoor {
 
 /// Login doors take the first free port from here upwards, as the service's nodes did.
 pub const FIRST_LOGIN_PORT: u16 = 50_000;
+
+/// Variables by which somebody who logs in asks to stand beside the processes of a job: `WORKSPACE/EXPERIMENT/JOB`, one of
+/// its ranks, and whether its secrets are wanted (`1`).
+pub const JOB_VARIABLE: &str = "CORRO_JOB";
+pub const RANK_VARIABLE: &str = "CORRO_JOB_RANK";
+pub const SECRETS_VARIABLE: &str = "CORRO_JOB_SECRETS";
 
 /// The cluster's setup task, as one node runs it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -231,6 +231,13 @@ operations! {
     /// Whatever is logged in or open in its name ends; its password stays.
     PrincipalsRevokeTokens "Corro_Principals_RevokeTokens" Post sub!("/providers/Corro/principals/{principal}/revokeTokens"), BATCHAI_VERSION, NoBody => NoBody;
 
+    /// Ours: every node whose cluster the caller may read.
+    NodesList "Corro_Nodes_List" Get sub!("/providers/Corro/nodes"), BATCHAI_VERSION, NoBody => Page<NodeSummary>;
+    /// Ours: takes a node of a low-priority cluster back.
+    NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
+    /// Ours: what a job's processes use now; the agents of its nodes are asked.
+    JobsProcesses "Corro_Jobs_Processes" Get ws!("/experiments/{experiment}/jobs/{job}/processes"), BATCHAI_VERSION, NoBody => JobProcesses;
+
     /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;
 }

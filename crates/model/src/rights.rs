@@ -181,6 +181,9 @@ pub fn right_of(id: &str, method: Method) -> Right {
             Right::Write
         }
         "Providers_Register" => Right::List,
+        "Corro_Nodes_List" => Right::List,
+        "Corro_Nodes_Preempt" => Right::Write,
+        "Corro_Jobs_Processes" => Right::Read,
         _ if id.starts_with("Corro_") && id != "Corro_Why" => Right::Govern,
         _ => match method {
             Method::Get | Method::Head => Right::Read,

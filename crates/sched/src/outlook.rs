@@ -80,6 +80,10 @@ pub enum Unblock<'a> {
     NodesMended {
         nodes: usize,
     },
+    /// Cores of the region become free for so many nodes that the cluster should have.
+    CoresFree {
+        nodes: usize,
+    },
     Resize {
         to: usize,
     },
@@ -156,10 +160,17 @@ impl<'a> Cluster<'a> {
                     ways.push(Unblock::NodesCome { nodes: coming });
                 }
                 ways.extend(self.ends(missing - coming));
-                if line.first().is_some_and(|first| first.reservation.is_none()) {
-                    ways.push(Unblock::NodesMended { nodes: self.broken() });
+                let short = self.scaling.short.min(missing - coming);
+                if short > 0 {
+                    ways.push(Unblock::CoresFree { nodes: short });
                 }
-                ways.extend(self.grow(missing - coming));
+                let broken = self.broken();
+                if broken > 0 && line.first().is_some_and(|first| first.reservation.is_none()) {
+                    ways.push(Unblock::NodesMended { nodes: broken });
+                }
+                if short == 0 {
+                    ways.extend(self.grow(missing - coming));
+                }
             }
             Wait::Behind { first } => {
                 ways.push(first_starts(first));

@@ -10,6 +10,8 @@ pub struct Plan {
     pub allocate: Vec<(ClusterKey, usize)>,
     /// Nodes that must leave now; none of them is busy.
     pub retire: Vec<NodeId>,
+    /// Low-priority nodes whose cores or machines dedicated clusters need.
+    pub preempt: Vec<NodeId>,
     /// Jobs that must end or give up their nodes.
     pub evict: BTreeMap<JobKey, Eviction>,
     pub placements: Vec<Placement>,
@@ -22,10 +24,13 @@ pub struct Placement {
     pub nodes: Vec<NodeId>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A job of which several are wanted gets the last of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Eviction {
     /// Back to the queue.
     Requeue,
+    /// Back to the queue, with more time to save its work: a node of it is taken back.
+    Preempt,
     /// For good.
     Terminate,
 }

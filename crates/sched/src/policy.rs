@@ -10,6 +10,8 @@ pub struct Policy {
     pub idle_before_leaving: Duration,
     /// A node that was asked for is expected within this; afterwards nobody counts on it until it is there.
     pub node_patience: Duration,
+    /// A dedicated node that no machine has become for so long gets that of a low-priority one.
+    pub reclaim_after: Duration,
     /// So many jobs behind the first that does not fit are looked at for one that may start before it.
     pub backfill_depth: usize,
 }
@@ -19,6 +21,7 @@ impl Policy {
         rise_after: Duration::from_secs(6 * 3600),
         idle_before_leaving: Duration::from_secs(60),
         node_patience: Duration::from_secs(5 * 60),
+        reclaim_after: Duration::from_secs(20),
         backfill_depth: 1_000,
     };
 }

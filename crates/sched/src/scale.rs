@@ -16,6 +16,8 @@ use crate::view::{ClusterView, NodeStanding, NodeView, Target};
 pub struct Scaling<'a> {
     /// How many new ones are asked for.
     pub allocate: usize,
+    /// How many more it would have, if there were cores for them.
+    pub short: usize,
     /// Nodes that no job may be placed on any more, busy ones included.
     pub leaving: HashSet<&'a NodeId>,
     /// Those of them that go now.
@@ -34,6 +36,14 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
             NodeStanding::Lost => {
                 scaling.leaving.insert(node.id);
                 scaling.retire.push(node.id);
+            }
+            // So is one that is taken back; its job gives way first.
+            standing if node.preempted => {
+                scaling.leaving.insert(node.id);
+                match standing {
+                    NodeStanding::Busy(_) => scaling.evict.push((node, Eviction::Preempt)),
+                    _ => scaling.retire.push(node.id),
+                }
             }
             _ => live.push(node),
         }
@@ -75,7 +85,8 @@ impl Scaling<'_> {
         plan.retire.extend(self.retire.iter().map(|id| (*id).clone()));
         for (node, how) in &self.evict {
             if let NodeStanding::Busy(job) = node.standing {
-                plan.evict.insert(job.clone(), *how);
+                let wanted = plan.evict.entry(job.clone()).or_insert(*how);
+                *wanted = (*wanted).max(*how);
             }
         }
         if cluster.target == Target::Deleting {
@@ -140,7 +151,7 @@ fn eviction(target: Target) -> Option<Eviction> {
     }
 }
 
-fn loss(standing: NodeStanding) -> u8 {
+pub(crate) fn loss(standing: NodeStanding) -> u8 {
     match standing {
         NodeStanding::Unusable => 0,
         NodeStanding::Allocating => 1,

@@ -9,6 +9,20 @@ use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
 pub struct Snapshot<'a> {
     pub now: Timestamp,
     pub clusters: Vec<ClusterView<'a>>,
+    pub room: Room,
+}
+
+/// What all clusters share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Cores that the nodes of one region may have together, of either priority.
+    pub cores: u64,
+    /// Nodes are machines that join by themselves: there are as many as there are.
+    pub machines_join: bool,
+}
+
+impl Room {
+    pub const ENDLESS: Self = Self { cores: u64::MAX, machines_join: false };
 }
 
 pub struct ClusterView<'a> {
@@ -16,6 +30,11 @@ pub struct ClusterView<'a> {
     pub target: Target,
     /// How many nodes a cluster with autoScale begins with; 0 once it has had any.
     pub initial: usize,
+    pub region: &'a str,
+    /// Its nodes may be taken back for clusters that are not.
+    pub low_priority: bool,
+    /// Of one node.
+    pub cores: u64,
     pub nodes: Vec<NodeView<'a>>,
     pub jobs: Box<dyn Jobs + 'a>,
 }
@@ -42,6 +61,8 @@ pub struct NodeView<'a> {
     pub standing: NodeStanding<'a>,
     /// Since when it stands like this.
     pub since: Timestamp,
+    /// It is taken back: its job gives way, then it goes and is replaced.
+    pub preempted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -165,6 +165,7 @@ fn every_queued_job_knows_what_would_unblock_it() {
             }
             Unblock::ShorterLimit { at_most } => format!("limit {}", at_most.as_secs()),
             Unblock::NodesMended { nodes } => format!("mend {nodes}"),
+            Unblock::CoresFree { nodes } => format!("cores {nodes}"),
             Unblock::Resize { to } => format!("resize {to}"),
             Unblock::RaiseMaximum { to } => format!("maximum {to}"),
         };

@@ -36,6 +36,7 @@ pub use app::usages::Quotas;
 pub use corro_store::backup;
 pub use file_server::{FileServer, FileServerConfig, new_account_key};
 pub use provider::Provider;
+pub use reconcile::scaling::Rules;
 
 use app::audit::Audit;
 use app::file_lines::FileLines;
@@ -62,6 +63,8 @@ pub struct ServerConfig {
     pub known_admin: Option<AdminCredential>,
     /// How much may be made.
     pub quotas: Quotas,
+    /// How nodes are given to clusters and taken back.
+    pub rules: Rules,
     /// Where Python wheels lie that every node offers to `pip`; it need not be there.
     pub wheels: PathBuf,
     /// Where file servers are exported over NFS; nowhere without.
@@ -117,7 +120,9 @@ impl Server {
             token_key: identity.token_key.into(),
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
+            figures: Default::default(),
             quotas: config.quotas,
+            rules: config.rules,
             followers: Default::default(),
             client: Default::default(),
             exports: Arc::new(exports),
@@ -135,6 +140,7 @@ impl Server {
             lease: config.lease,
             containers_on_host: config.containers_on_host,
             shared_temp: shared_temp.clone(),
+            rules: config.rules,
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let standing = api.standing();

@@ -10,6 +10,11 @@ pub trait Provider: Send + Sync + 'static {
     /// Does the node's agent live? `None` when this provider cannot know.
     fn is_alive(&self, node: &NodeId) -> Option<bool>;
 
+    /// Are there as many nodes as are asked for? If not, machines join by themselves, and there are as many as there are.
+    fn makes_nodes(&self) -> bool {
+        true
+    }
+
     /// Can `ensure_gone` end a node that does not answer? If not, nodes are told to end by themselves when they lose the
     /// server.
     fn ends_silent_nodes(&self) -> bool {

@@ -33,7 +33,7 @@ pub fn state(scale: Value, nodes: u32) -> State {
     let provisioning = Provisioning::new(ProvisioningState::Succeeded, NOW);
     let experiment = ExperimentRecord { name: "Cifar".to_owned(), provisioning: provisioning.clone() };
     state.put(key("x").experiment(), Arc::new(experiment));
-    let spec = json!({"vmSize": "D1", "userAccountSettings": {"adminUserName": "a"}, "scaleSettings": scale});
+    let spec = json!({"vmSize": "STANDARD_D1", "userAccountSettings": {"adminUserName": "a"}, "scaleSettings": scale});
     let cluster = ClusterRecord {
         name: "NC6".to_owned(),
         guid: String::new(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use corro_model::arm::{AccountIdentity, AccountSettings};
 use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
 use corro_model::rights::Assignment;
-use corro_model::state::{JobState, NodeState};
+use corro_model::state::{JobState, NodeState, Preemption};
 use corro_model::{
     AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Secret, Timestamp, WorkspaceKey,
 };
@@ -180,14 +180,17 @@ pub struct NodeRecord {
     pub allocated: Timestamp,
     /// Digest of the node's credential, once it has joined.
     pub credential_digest: Option<String>,
+    /// It is taken back. Set only by [`Txn::preempt`](crate::Txn::preempt).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) preempted: Option<Preemption>,
     pub(crate) state: NodeState,
     pub(crate) since: Timestamp,
 }
 
 impl NodeRecord {
     pub fn allocating(cluster: ClusterKey, index: u32, address: String, now: Timestamp) -> Self {
-        let (epoch, credential_digest, state) = (1, None, NodeState::Allocating);
-        Self { cluster, index, address, epoch, allocated: now, credential_digest, state, since: now }
+        let (epoch, credential_digest, preempted, state) = (1, None, None, NodeState::Allocating);
+        Self { cluster, index, address, epoch, allocated: now, credential_digest, preempted, state, since: now }
     }
 
     /// Moved only by [`Txn::node_event`](crate::Txn::node_event).
@@ -197,6 +200,10 @@ impl NodeRecord {
 
     pub fn since(&self) -> Timestamp {
         self.since
+    }
+
+    pub fn preempted(&self) -> Option<&Preemption> {
+        self.preempted.as_ref()
     }
 }
 
@@ -216,9 +223,9 @@ pub struct JobRecord {
     pub provisioning: Provisioning,
     /// How often it was placed.
     pub attempts: u32,
-    /// The attempt that was told to give up its nodes; once told, it is not taken back.
-    #[serde(default)]
-    pub evicted_attempt: Option<u32>,
+    /// That an attempt was told to give up its nodes; once told, it is not taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<Evicted>,
     /// Attempts that did not end the job, oldest first.
     pub lost_attempts: Vec<LostAttempt>,
     /// The nodes of the last attempt that is over.
@@ -226,6 +233,16 @@ pub struct JobRecord {
     pub(crate) former_nodes: Vec<NodeId>,
     pub(crate) state: JobState,
     pub(crate) since: Timestamp,
+}
+
+/// Why an attempt must give up its nodes, and how much time its processes have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evicted {
+    pub attempt: u32,
+    pub at: Timestamp,
+    pub grace_ms: u64,
+    /// What the attempt ends with.
+    pub reason: BatchAiError,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -251,12 +268,12 @@ pub struct NewJob {
 impl JobRecord {
     pub fn queued(job: NewJob, now: Timestamp) -> Self {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
-        let (attempts, evicted_attempt, lost_attempts, state) = (0, None, Vec::new(), JobState::Queued);
+        let (attempts, evicted, lost_attempts, state) = (0, None, Vec::new(), JobState::Queued);
         let former_nodes = Vec::new();
         #[rustfmt::skip]
         let record = Self {
             name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, provisioning,
-            attempts, evicted_attempt, lost_attempts, former_nodes, state, since: now,
+            attempts, evicted, lost_attempts, former_nodes, state, since: now,
         };
         record
     }
@@ -271,9 +288,13 @@ impl JobRecord {
         AttemptId { job: self.guid.clone(), number: self.attempts }
     }
 
-    /// Is the running attempt to give up its nodes?
+    /// Is the running attempt to give up its nodes, and why?
+    pub fn eviction(&self) -> Option<&Evicted> {
+        self.evicted.as_ref().filter(|evicted| evicted.attempt == self.attempts)
+    }
+
     pub fn is_evicted(&self) -> bool {
-        self.evicted_attempt == Some(self.attempts)
+        self.eviction().is_some()
     }
 
     /// The nodes of the attempt that was placed last, the master first. Some may be gone, or busy with other jobs.

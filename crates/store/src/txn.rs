@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corro_model::batchai::BatchAiError;
-use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Refused, job, node};
+use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Preemption, Refused, job, node};
 use corro_model::{JobKey, NodeId, Timestamp};
 use serde_json::{Value, json};
 
@@ -163,6 +163,17 @@ impl Txn {
             self.put(id.clone(), record);
         }
         Ok(())
+    }
+
+    /// Takes a node back; what its job does about it is decided elsewhere. `false` when it goes already.
+    pub fn preempt(&mut self, id: &NodeId, preemption: Preemption) -> bool {
+        let goes = |node: &NodeRecord| node.preempted.is_some() || node.state == NodeState::Leaving;
+        let Some(record) = self.get::<NodeRecord>(id).filter(|node| !goes(node)) else { return false };
+        let record = NodeRecord { preempted: Some(preemption), ..(*record).clone() };
+        let detail = json!({"cause": preemption.cause, "graceSeconds": preemption.grace_ms as f64 / 1_000.0});
+        self.record_event::<NodeRecord>("preempted", &record, id.as_str(), detail);
+        self.put(id.clone(), record);
+        true
     }
 
     /// Gives a queued job its nodes: the job runs, each node is busy with it, all or none.

@@ -34,7 +34,7 @@ use super::refusal::words;
 
 /// The hidden first argument.
 pub const WORD: &str = "container-exec";
-const PREFIX: &str = "CORRO_INSIDE_";
+pub const PREFIX: &str = "CORRO_INSIDE_";
 /// As `docker exec` ends when it could not do its own part.
 const BROKEN: u8 = 125;
 

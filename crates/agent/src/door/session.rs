@@ -17,9 +17,11 @@ use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
 use corro_launch::exit::Exit;
 use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
+use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 
 use super::House;
 use super::terminal::{Frame, Screen, Size, Terminal};
+use crate::place::{Visit, Wanted};
 use crate::{failure, shell};
 
 /// For a program whose visitor has left.
@@ -36,11 +38,25 @@ const MAX_VARIABLES: usize = 64;
 struct Wishes {
     terminal: Option<(String, Size)>,
     variables: BTreeMap<String, String>,
+    /// Beside the processes of a job, instead of at home.
+    beside: Option<Wanted>,
 }
 
-/// A visitor's own language is welcome; anything else stays with the visitor.
+impl Wishes {
+    fn set(&mut self, name: String, value: String) {
+        match name.as_str() {
+            JOB_VARIABLE => self.beside.get_or_insert_default().job = value,
+            RANK_VARIABLE => self.beside.get_or_insert_default().rank = value.parse().ok(),
+            SECRETS_VARIABLE => self.beside.get_or_insert_default().with_secrets = value == "1",
+            _ if may_set(&name) && self.variables.len() < MAX_VARIABLES => _ = self.variables.insert(name, value),
+            _ => {}
+        }
+    }
+}
+
+/// A visitor's own language is welcome, and the wish to stand beside a job; anything else stays with the visitor.
 pub fn may_set(name: &str) -> bool {
-    name == "LANG" || name.starts_with("LC_")
+    name == "LANG" || name.starts_with("LC_") || [JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE].contains(&name)
 }
 
 pub async fn serve(house: &House, channel: Channel<Msg>, handle: Handle) {
@@ -53,11 +69,7 @@ pub async fn serve(house: &House, channel: Channel<Msg>, handle: Handle) {
                 let size = Size { columns: col_width, rows: row_height, width: pix_width, height: pix_height };
                 wishes.terminal = Some((term, size));
             }
-            Some(ChannelMsg::SetEnv { variable_name, variable_value, .. }) => {
-                if may_set(&variable_name) && wishes.variables.len() < MAX_VARIABLES {
-                    wishes.variables.insert(variable_name, variable_value);
-                }
-            }
+            Some(ChannelMsg::SetEnv { variable_name, variable_value, .. }) => wishes.set(variable_name, variable_value),
             Some(ChannelMsg::Exec { command, .. }) => break Some(String::from_utf8_lossy(&command).into_owned()),
             Some(ChannelMsg::RequestShell { .. }) => break None,
             Some(ChannelMsg::Close) | None => return,
@@ -85,11 +97,29 @@ struct Running {
     keyboard: Option<pipe::Sender>,
     screen: Option<Screen>,
     frame: Option<Frame>,
+    /// Beside a job, whose place may be cleared.
+    visit: Option<Visit>,
 }
 
 async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result<Running, String> {
     let number = house.n_sessions.fetch_add(1, Ordering::Relaxed);
-    let mut env = environment(house);
+    let argv = |path: Option<&str>| match &command {
+        Some(line) => shell::command(line, path),
+        None => shell::login(path),
+    };
+    let tag = format!("{}{number}", house.tag);
+    let (mut spec, beside) = match wishes.beside {
+        Some(wanted) => {
+            let place = house.context.places.of(&wanted)?;
+            (place.process(&wanted, argv, tag)?, Some((place, wanted)))
+        }
+        None => {
+            let env = environment(house);
+            let argv = argv(env.get("PATH").map(String::as_str));
+            (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement: Confinement::default() }, None)
+        }
+    };
+    let env = &mut spec.env;
     env.extend(wishes.variables);
     let terminal = match wishes.terminal {
         Some((name, size)) => {
@@ -98,26 +128,24 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         }
         None => None,
     };
-    let argv = match command {
-        Some(line) => shell::command(&line, env.get("PATH").map(String::as_str)),
-        None => shell::login(env.get("PATH").map(String::as_str)),
-    };
     env.retain(|name, value| !name.contains('\0') && !value.contains('\0'));
-    let (tag, confinement) = (format!("{}{number}", house.tag), Confinement::default());
-    let spec = ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement };
     let (input, ours) = match terminal {
         Some(Terminal { keyboard, screen, frame, programs }) => {
             (Input::Terminal(programs), Some((keyboard, screen, frame)))
         }
         None => (Input::Pipe, None),
     };
+    let (spec, visit) = match beside {
+        Some((place, wanted)) => (place.wrapped(spec, &wanted), Some(place.enter())),
+        None => (spec, None),
+    };
     let process = house.context.config.guard.spawn_with(spec, input).await;
     let mut process = process.map_err(|error| failure::chain(&error))?;
     Ok(match ours {
         Some((keyboard, screen, frame)) => {
-            Running { process, keyboard: Some(keyboard), screen: Some(screen), frame: Some(frame) }
+            Running { process, keyboard: Some(keyboard), screen: Some(screen), frame: Some(frame), visit }
         }
-        None => Running { keyboard: process.stdin.take(), process, screen: None, frame: None },
+        None => Running { keyboard: process.stdin.take(), process, screen: None, frame: None, visit },
     })
 }
 
@@ -149,16 +177,27 @@ impl Running {
             )
         };
         let ended = async { tokio::join!(self.process.wait(), output).0 };
-        let exit = tokio::select! {
-            exit = ended => Some(exit.unwrap_or(Exit::Code(NOT_STARTED as i32))),
-            () = listen(requests, self.keyboard, self.frame, &stopper) => None,
+        let (exit, cleared) = tokio::select! {
+            exit = ended => return Some(exit.unwrap_or(Exit::Code(NOT_STARTED as i32))),
+            () = listen(requests, self.keyboard, self.frame, &stopper) => (None, false),
+            () = over(&mut self.visit) => (Some(Exit::Signal(Signal::TERM.as_raw())), true),
         };
-        if exit.is_none() {
-            // The terminal is closed by now, which programs hear as a hang-up.
-            stopper.terminate(GRACE).await;
-            stopper.ended().await;
+        // The terminal is closed by now, which programs hear as a hang-up.
+        stopper.terminate(GRACE).await;
+        stopper.ended().await;
+        if cleared {
+            // An error means that the visitor has left.
+            let _ = answers.make_writer_ext(Some(STDERR)).write_all(b"corro: the job has ended here\r\n").await;
         }
         exit
+    }
+}
+
+/// Never, at home.
+async fn over(visit: &mut Option<Visit>) {
+    match visit {
+        Some(visit) => visit.over().await,
+        None => std::future::pending().await,
     }
 }
 

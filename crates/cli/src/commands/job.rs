@@ -89,10 +89,15 @@ impl NodeParent for ParentArgs {
     }
 
     async fn cluster(client: &Client, target: &Target) -> Result<Target, Failure> {
-        let job = client.get::<JobsGet>(&target.values()).await.map_err(|error| target.failure(error))?;
-        let id = job.properties.spec.cluster.as_ref().map(|cluster| cluster.id.clone()).unwrap_or_default();
-        Target::of_id::<ClustersGet>("--job/-j", &id)
+        cluster_of(client, target).await
     }
+}
+
+/// The cluster that the job runs on.
+pub async fn cluster_of(client: &Client, target: &Target) -> Result<Target, Failure> {
+    let job = client.get::<JobsGet>(&target.values()).await.map_err(|error| target.failure(error))?;
+    let id = job.properties.spec.cluster.as_ref().map(|cluster| cluster.id.clone()).unwrap_or_default();
+    Target::of_id::<ClustersGet>("--job/-j", &id)
 }
 
 #[derive(Args, Debug)]

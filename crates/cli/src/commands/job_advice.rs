@@ -5,6 +5,7 @@ use corro_model::batchai::{BatchAiError, Job, JobSpec};
 use corro_model::layout::main_logs;
 use corro_model::mount::{MountRoot, below, find_share};
 
+use super::job_cause::detail;
 use super::target::Target;
 
 /// Remedies for what made the job fail, then where to read on; whole sentences.
@@ -61,6 +62,12 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
              where it was when it starts; then submit the job again."
                 .to_owned()
         }
+        "JobTerminated" if error.message.contains("cluster was deleted") => {
+            "Submit the job to another cluster, or make its cluster again.".to_owned()
+        }
+        "JobTerminated" if error.message.contains("cluster was resized") => {
+            "Submit the job again. A resize with the option 'requeue' would have put it back into the queue.".to_owned()
+        }
         "JobTerminated" => {
             let job = [target.name("group"), target.name("workspace"), target.name("experiment"), target.name("job")];
             format!("Who did so is in the server's history: 'corro admin history --resource {}'.", job.join("/"))
@@ -73,6 +80,47 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
         "NotSupported" => {
             let field = detail(error, "Field").unwrap_or("the field that is named");
             format!("Change {field} in the job file as it says and submit the job again.")
+        }
+        "NodePreempted" => {
+            "Nodes of low-priority clusters may be taken back at any time. Let the program save its work when it gets \
+             SIGTERM and go on from there, or use a dedicated cluster."
+                .to_owned()
+        }
+        "JobDirectoryFailed" => {
+            "Let the path that is named lie below a mounted volume or $AZ_BATCHAI_JOB_TEMP, and look whether its disk is \
+             full; then submit the job again."
+                .to_owned()
+        }
+        "ProcessStartFailed" => {
+            "The node could not start a process: it may be at its limit of processes or memory, or the command line may be \
+             too long. Look at agent.log in the node's directory, then submit the job again."
+                .to_owned()
+        }
+        "RendezvousFailed" => {
+            "The agent of the master node was given an address (--address) that its machine does not have, or all its \
+             ports are taken. Start the agent again with the right one, then submit the job again."
+                .to_owned()
+        }
+        "NodeStorageFailed" => {
+            "Look whether the disk of the node's own directory is full or read-only; then submit the job again.".to_owned()
+        }
+        "ProcessesNotKilled" => {
+            "Such processes mostly wait for a disk or a network file system that does not answer. Mend that or restart the \
+             machine, resize the cluster to 0 nodes and back, then submit the job again."
+                .to_owned()
+        }
+        "AgentFailed" => {
+            "This is a mistake in Corro: please report it with agent.log of the node. The job may be submitted again."
+                .to_owned()
+        }
+        "CompatibilityFailed" => {
+            "Correct CORRO_COMPAT among environmentVariables of the job file, or take it out; then submit the job again."
+                .to_owned()
+        }
+        "IsolationFailed" => {
+            "The operator started the node's agent with --isolation strict, and its machine cannot isolate jobs: 'corro doctor' \
+             there says why."
+                .to_owned()
         }
         "MpirunFailed" => {
             "Install the launcher that CORRO_MPIRUN names in the job's preparation, or leave that variable out of the job \
@@ -205,12 +253,8 @@ fn output(spec: &JobSpec, job: &str, target: &Target, preparing: bool) -> String
     }
 }
 
-fn place(target: &Target) -> String {
+pub fn place(target: &Target) -> String {
     format!("-g {} -w {} -e {}", target.name("group"), target.name("workspace"), target.name("experiment"))
-}
-
-fn detail<'a>(error: &'a BatchAiError, name: &str) -> Option<&'a str> {
-    error.details.iter().find(|detail| detail.name == name).map(|detail| detail.value.as_str())
 }
 
 #[cfg(test)]
@@ -255,6 +299,8 @@ mod tests {
             ("JobFailed", vec![("Signal", "9")], Some("no memory left")),
             ("JobFailed", vec![("ExitCode", "137")], Some("no memory left")),
             ("JobFailed", vec![("Signal", "11")], Some("It crashed")),
+            ("IsolationFailed", vec![("Info", "x")], Some("'corro doctor'")),
+            ("MpirunFailed", vec![], Some("Install an MPI")),
             ("JobFailed", vec![("ExitCode", "3")], None),
             ("JobFailed", vec![("ExitCode", "255")], None),
             ("JobPreparationFailed", vec![("ExitCode", "127")], Some("the program was not found")),
@@ -297,6 +343,15 @@ mod tests {
             ("FileServerMountError", vec![("Info", "x")], Some("'corro batchai file-server show'")),
             ("UnmanagedMountError", vec![("Info", "x")], Some("Try the mount command by hand")),
             ("BFSMountError", vec![("Info", "something else")], None),
+            ("NodePreempted", vec![("Node", "n")], Some("save its work when it gets SIGTERM")),
+            ("JobDirectoryFailed", vec![("Path", "/x")], Some("below a mounted volume")),
+            ("ProcessStartFailed", vec![], Some("limit of processes")),
+            ("RendezvousFailed", vec![], Some("--address")),
+            ("NodeStorageFailed", vec![], Some("full or read-only")),
+            ("ProcessesNotKilled", vec![], Some("resize the cluster to 0 nodes and back")),
+            ("AgentFailed", vec![], Some("please report it")),
+            ("CompatibilityFailed", vec![], Some("Correct CORRO_COMPAT")),
+            ("LogWriteFailed", vec![], Some("disk of the share is full")),
             ("Else", vec![], None),
         ] {
             let error = serde_json::from_value(error(code, &details)).expect("an error");

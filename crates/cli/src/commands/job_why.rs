@@ -3,68 +3,41 @@
 
 use std::time::{Duration, SystemTime};
 
-use clap::{Args, Subcommand};
-use corro_model::Timestamp;
 use corro_model::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, WaitReason, Waiting};
-use corro_model::ops::JobsGet;
+use corro_model::ops::{JobsGet, JobsListRemoteLogin};
+use corro_model::{NodeId, Timestamp};
 
-use super::job_advice;
-use super::job_wait::error_lines;
-use super::names::{ExperimentArgs, Names, with};
-use super::target::{Name, Target};
+use super::job_desk::JobNameArgs;
+use super::names::Names;
+use super::target::Target;
+use super::{job_advice, job_cause};
 use crate::failure::Failure;
 use crate::output::{escape_controls, python_duration};
 use crate::session::{GlobalArgs, Session};
 use crate::talk::tell;
 
-#[derive(Args, Debug)]
-pub struct JobArgs {
-    #[command(subcommand)]
-    command: JobCommand,
-}
-
-#[derive(Subcommand, Debug)]
-enum JobCommand {
-    /// Say why a job waits, runs, failed or ended, and what would help
-    #[command(after_help = "Example:\n  corro job why cifar_distributed -g batchai.horovod -w batchaidev -e cifar")]
-    Why(WhyArgs),
-}
-
-#[derive(Args, Debug)]
-struct WhyArgs {
-    /// Name of the job
-    #[arg(value_name = "NAME", required_unless_present = "name", conflicts_with = "name")]
-    job: Option<String>,
-    /// The same, spelled as in other commands
-    #[arg(long, short = 'n', value_name = "NAME")]
-    name: Option<String>,
-    #[command(flatten)]
-    experiment: ExperimentArgs,
-}
-
-impl Names for WhyArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.experiment, ("job", "NAME", self.job.as_deref().or(self.name.as_deref())))
-    }
-}
-
-pub async fn run(args: JobArgs) -> Result<(), Failure> {
-    let JobCommand::Why(args) = args.command;
+pub async fn run(args: JobNameArgs) -> Result<(), Failure> {
     let target = args.target()?;
     let session = Session::open(&GlobalArgs::default())?;
     let job = session.client()?.get::<JobsGet>(&target.values()).await;
     let job = job.map_err(|error| target.failure_of_show(error))?;
-    for line in words(&job, &target, SystemTime::now().into()) {
+    let nodes = match job.properties.status.execution_state {
+        // Which nodes is good to know, and no reason to say nothing when it cannot be found out.
+        ExecutionState::Running => session.client()?.list::<JobsListRemoteLogin, _>(&target.values(), &[]).await,
+        _ => Ok(Vec::new()),
+    };
+    let nodes: Vec<NodeId> = nodes.unwrap_or_default().into_iter().map(|login| login.node_id).collect();
+    for line in words(&job, &nodes, &target, SystemTime::now().into()) {
         tell(escape_controls(&line));
     }
     Ok(())
 }
 
-fn words(job: &Job, target: &Target, now: Timestamp) -> Vec<String> {
+fn words(job: &Job, nodes: &[NodeId], target: &Target, now: Timestamp) -> Vec<String> {
     let (properties, status) = (&job.properties, &job.properties.status);
     let mut lines = match status.execution_state {
         ExecutionState::Queued => queued(job, now),
-        ExecutionState::Running => running(job, now),
+        ExecutionState::Running => running(job, nodes, target, now),
         ExecutionState::Terminating => vec![format!(
             "The job \"{}\" was told to stop; its processes are given a few seconds to end by themselves.",
             job.name
@@ -88,7 +61,7 @@ fn failed(job: &Job, target: &Target) -> Vec<String> {
     let code = info.and_then(|info| info.exit_code).map_or_else(String::new, |code| format!(" with exit code {code}"));
     let mut lines = vec![format!("The job \"{}\" failed{code}.", job.name)];
     lines.extend(lived(&job.properties));
-    lines.extend(info.iter().flat_map(|info| &info.errors).flat_map(error_lines));
+    lines.extend(info.iter().flat_map(|info| &info.errors).flat_map(job_cause::lines));
     let advice = job_advice::advice(job, target);
     if !advice.is_empty() {
         lines.push("What to do:".to_owned());
@@ -152,7 +125,7 @@ fn estimate(waiting: &Waiting) -> String {
     }
 }
 
-fn running(job: &Job, now: Timestamp) -> Vec<String> {
+fn running(job: &Job, on: &[NodeId], target: &Target, now: Timestamp) -> Vec<String> {
     let properties = &job.properties;
     let Some(info) = &properties.status.execution_info else { return Vec::new() };
     let nodes = match properties.spec.node_count {
@@ -160,7 +133,7 @@ fn running(job: &Job, now: Timestamp) -> Vec<String> {
         n => format!("{n} nodes"),
     };
     let limit = properties.spec.constraints.max_wall_clock_time.0;
-    vec![
+    let mut lines = vec![
         format!(
             "The job \"{}\" runs on {nodes} of cluster {}, for {} now: it was its turn, and they were idle.",
             job.name,
@@ -172,7 +145,28 @@ fn running(job: &Job, now: Timestamp) -> Vec<String> {
             span(info.start_time.since(submitted(properties))),
             time(info.start_time.plus(limit))
         ),
-    ]
+    ];
+    match on {
+        [] => {}
+        [only] => lines.push(format!("It runs on node {only}.")),
+        [master, others @ ..] => {
+            let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+            lines.push(format!("It runs on the nodes {master} (the master) and {}.", others.join(", ")));
+        }
+    }
+    match &properties.status.giving_way {
+        Some(giving) => lines.push(format!(
+            "It has to give up its nodes. {}. Its processes have got SIGTERM; what is left of them at {} is killed.",
+            giving.reason.message,
+            time(giving.until)
+        )),
+        None => lines.push(format!(
+            "See what its processes use with 'corro job top {} {}'.",
+            job.name,
+            job_advice::place(target)
+        )),
+    }
+    lines
 }
 
 fn submitted(properties: &JobProperties) -> Timestamp {
@@ -218,7 +212,9 @@ mod tests {
             ("experiment", "-e", Some("e")),
             ("job", "-n", Some("J")),
         ]);
-        words(&serde_json::from_value(job).expect("a job"), &target.expect("all are given"), now).join("\n")
+        let node = |i: u32| NodeId::parse(&format!("tvm-1_{i}-20180718t174802z-p")).expect("a node id");
+        words(&serde_json::from_value(job).expect("a job"), &[node(1), node(2)], &target.expect("all are given"), now)
+            .join("\n")
     }
 
     #[test]
@@ -252,8 +248,21 @@ mod tests {
             text,
             "The job \"J\" runs on 2 nodes of cluster nc6, for 0:05:00 now: it was its turn, and they were idle.\n\
              It was submitted 0:05:00 before it started. Its wall-clock limit ends it at 2018-06-21T18:05:00Z at the latest.\n\
+             It runs on the nodes tvm-1_1-20180718t174802z-p (the master) and tvm-1_2-20180718t174802z-p.\n\
+             See what its processes use with 'corro job top J -g g -w w -e e'.\n\
              Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it"
         );
+    }
+
+    #[test]
+    fn a_running_job_that_has_to_give_up_its_nodes() {
+        let reason = json!({"code": "NodePreempted", "message": "Low-priority node n was preempted"});
+        let giving = json!({"until": "2018-06-21T17:10:30Z", "reason": reason});
+        let info = json!({"startTime": "2018-06-21T17:05:00Z"});
+        let text = said(json!({"executionState": "running", "executionInfo": info, "givingWay": giving}));
+        let last = "It has to give up its nodes. Low-priority node n was preempted. Its processes have got SIGTERM; what is \
+                    left of them at 2018-06-21T17:10:30Z is killed.";
+        assert_eq!(text.lines().last(), Some(last));
     }
 
     #[test]
@@ -266,13 +275,13 @@ mod tests {
         );
         let info = json!({"startTime": "2018-06-21T17:05:00Z", "endTime": "2018-06-21T17:06:30Z", "exitCode": 3,
             "errors": [{"code": "JobFailed", "message": "Job failed with non-zero exit code",
-                        "details": [{"name": "Rank", "value": "1"}]}]});
+                        "details": [{"name": "Rank", "value": "1"}, {"name": "ExitCode", "value": "3"}]}]});
         let text = said(json!({"executionState": "failed", "executionInfo": info}));
         assert_eq!(
             text,
             "The job \"J\" failed with exit code 3.\n\
              It waited 0:05:00, ran 0:01:30 and ended at 2018-06-21T17:06:30Z.\n\
-             Error message: Job failed with non-zero exit code\nDetails:\n    Rank: 1\n\
+             Rank 1 ended with exit code 3.\n\
              What to do:\n  \
              - Its output was written to p on its nodes, which is not a share: to keep it, mount one and let stdOutErrPathPrefix point to it."
         );

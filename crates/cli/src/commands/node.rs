@@ -3,7 +3,8 @@
 
 mod forward;
 mod known;
-mod ssh;
+pub mod ssh;
+mod terminal;
 
 use std::path::PathBuf;
 
@@ -92,7 +93,7 @@ async fn exec<P: NodeParent>(session: &Session, args: ExecArgs<P>) -> Result<(),
     }
 }
 
-fn choose(nodes: Vec<RemoteLoginInformation>, wanted: Option<&str>) -> Result<RemoteLoginInformation, Failure> {
+pub fn choose(nodes: Vec<RemoteLoginInformation>, wanted: Option<&str>) -> Result<RemoteLoginInformation, Failure> {
     let found = nodes.into_iter().find(|node| wanted.is_none_or(|id| node.node_id.as_str() == id));
     found.ok_or_else(|| match wanted {
         Some(id) => Failure::new(format!("Cannot find a node with id={id}"))
@@ -102,7 +103,7 @@ fn choose(nodes: Vec<RemoteLoginInformation>, wanted: Option<&str>) -> Result<Re
 }
 
 /// A key that is not named is used only where there is nothing else.
-fn proof(password: Option<String>, key: Option<PathBuf>) -> Result<Proof, Failure> {
+pub fn proof(password: Option<String>, key: Option<PathBuf>) -> Result<Proof, Failure> {
     let key = match (key, &password) {
         (Some(key), _) => Some(key),
         (None, Some(_)) => None,

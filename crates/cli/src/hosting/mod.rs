@@ -16,7 +16,7 @@ use corro_client::Profile;
 use corro_model::{NodeId, Secret};
 use corro_server::http::limits::Rates;
 use corro_server::tls::Tls;
-use corro_server::{AdminCredential, Provider, Quotas, Server, ServerConfig};
+use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::agent::IsolationArg;
@@ -64,9 +64,19 @@ pub struct HostingArgs {
     /// Clusters that one region may have
     #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
     max_clusters: usize,
-    /// Cores of one kind of node (dedicated, low priority) that one region may have
-    #[arg(long, default_value_t = Quotas::default().cores, value_name = "N")]
+    /// Cores that the nodes of one region may have together; dedicated clusters may be made for so many, and take back
+    /// from low-priority ones what they lack
+    #[arg(long, default_value_t = Quotas::default().cores, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     max_cores: i64,
+    /// Cores that low-priority clusters of one region may be made for [default: as --max-cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    max_low_priority_cores: Option<i64>,
+    /// Seconds after which an idle node that nobody needs leaves a cluster with autoScale
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    scale_down_delay: f64,
+    /// Seconds between the warning (SIGTERM) and the end (SIGKILL) of a job's processes when a low-priority node is preempted
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    preemption_grace: f64,
 }
 
 /// Who makes nodes.
@@ -174,6 +184,15 @@ pub fn check(args: &HostingArgs) -> Result<(), Failure> {
     if !(least..=3600.0).contains(&args.lease) {
         return Err(Failure::usage(format!("--lease is {}: use {least} to 3600 seconds", args.lease)));
     }
+    let spans = [
+        ("--scale-down-delay", args.scale_down_delay, 86_400.0),
+        ("--preemption-grace", args.preemption_grace, 3600.0),
+    ];
+    for (flag, given, most) in spans {
+        if !(0.0..=most).contains(&given) {
+            return Err(Failure::usage(format!("{flag} is {given}: use 0 to {most} seconds")));
+        }
+    }
     Ok(())
 }
 
@@ -196,7 +215,13 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         open_join_token,
         nfs: nfs_address(&args.nfs)?,
         wheels: wheels_path(args, data.path())?,
-        quotas: Quotas { clusters: args.max_clusters, cores: args.max_cores, ..Quotas::default() },
+        quotas: Quotas {
+            clusters: args.max_clusters,
+            cores: args.max_cores,
+            low_priority_cores: args.max_low_priority_cores.unwrap_or(args.max_cores),
+            ..Quotas::default()
+        },
+        rules: rules(args),
     };
     let nodes_dir = data.path().join("nodes");
     let url_file = data.url_file();
@@ -233,6 +258,13 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
             Err(failure)
         }
     }
+}
+
+fn rules(args: &HostingArgs) -> Rules {
+    let mut rules = Rules { cores: args.max_cores as u64, ..Rules::USUAL };
+    rules.preemption_grace = Duration::from_secs_f64(args.preemption_grace);
+    rules.policy.idle_before_leaving = Duration::from_secs_f64(args.scale_down_delay);
+    rules
 }
 
 /// Writes down how commands on this machine and the nodes find the server. A profile that leads to another server that
@@ -300,6 +332,10 @@ impl Provider for JoinedNodes {
     }
 
     fn ends_silent_nodes(&self) -> bool {
+        false
+    }
+
+    fn makes_nodes(&self) -> bool {
         false
     }
 

@@ -15,6 +15,7 @@ pub enum TableKind {
     Job,
     JobFile,
     RemoteLogin,
+    Node,
     FileServer,
     Usage,
     SetupFile,
@@ -72,6 +73,15 @@ fn row(kind: TableKind, item: &Value) -> Row {
             ("ID", item["nodeId"].clone()),
             ("IP", item["ipAddress"].clone()),
             ("SSH Port", item["port"].as_f64().map(|port| port as u64).into()),
+        ],
+        TableKind::Node => vec![
+            ("ID", item["nodeId"].clone()),
+            ("Resource Group", item["resourceGroup"].clone()),
+            ("Workspace", item["workspace"].clone()),
+            ("Cluster", item["cluster"].clone()),
+            ("Priority", item["vmPriority"].clone()),
+            ("State", if item["preempted"].is_null() { item["state"].clone() } else { "preempted".into() }),
+            ("Job", item["job"].clone()),
         ],
         TableKind::FileServer => file_server(item),
         TableKind::Usage => vec![

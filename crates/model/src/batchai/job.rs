@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BatchAiError, Caffe2Settings, CaffeSettings, CntkSettings, CustomMpiSettings, CustomToolkitSettings,
-    EnvironmentVariable, KeyVaultSecretReference, LostAttempt, MountVolumes, Provisioning, PyTorchSettings, ResourceId,
-    ScriptSettings, SecretVariable, TensorFlowSettings, ToolType, Waiting,
+    EnvironmentVariable, GivingWay, KeyVaultSecretReference, LostAttempt, MountVolumes, Provisioning, PyTorchSettings,
+    ResourceId, ScriptSettings, SecretVariable, TensorFlowSettings, ToolType, Waiting,
 };
 use crate::time::Span;
 use crate::{Secret, Timestamp};
@@ -254,6 +254,9 @@ pub struct JobStatus {
     /// Ours as well: where a queued job stands and what would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
+    /// Ours as well: that a running job has to give up its nodes, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub giving_way: Option<GivingWay>,
     /// Ours as well: tries that lost their nodes or gave them up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<LostAttempt>,

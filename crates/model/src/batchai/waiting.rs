@@ -55,6 +55,15 @@ pub enum EstimateBasis {
     HistoryAndLimits,
 }
 
+/// A running job has to give up its nodes: `properties.givingWay`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GivingWay {
+    /// What is left of its processes then is killed.
+    pub until: Timestamp,
+    pub reason: BatchAiError,
+}
+
 /// A try that did not end the job: an element of `properties.lostAttempts`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

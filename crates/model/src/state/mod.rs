@@ -5,7 +5,7 @@ pub mod job;
 pub mod node;
 
 pub use job::{JobEvent, JobState, Termination};
-pub use node::{NodeEvent, NodeState};
+pub use node::{NodeEvent, NodeState, Preemption, PreemptionCause};
 
 /// An event that a state does not take; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Refused;
 use crate::batchai::BatchAiError;
-use crate::{AttemptId, JobKey};
+use crate::{AttemptId, JobKey, Timestamp};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
@@ -22,6 +22,34 @@ pub enum NodeState {
         error: BatchAiError,
         lost: bool,
     },
+}
+
+/// A low-priority node is taken back, whatever its state: its job gives way, then it leaves and is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preemption {
+    pub at: Timestamp,
+    pub cause: PreemptionCause,
+    /// For its job's processes, between the warning signal and the end.
+    pub grace_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PreemptionCause {
+    /// Somebody asked for it.
+    Asked,
+    /// A dedicated cluster needs its cores or its machine.
+    Dedicated,
+}
+
+impl PreemptionCause {
+    pub fn words(self) -> &'static str {
+        match self {
+            PreemptionCause::Asked => "an operator took it back",
+            PreemptionCause::Dedicated => "a dedicated cluster needed its place",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

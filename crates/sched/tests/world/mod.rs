@@ -21,6 +21,7 @@ pub struct World {
     pub now: u64,
     pub target: Target,
     pub initial: usize,
+    pub low_priority: bool,
     pub nodes: Vec<Node>,
     pub jobs: Vec<Job>,
     key: ClusterKey,
@@ -32,6 +33,7 @@ pub struct Node {
     pub index: u32,
     pub kind: Kind,
     pub since: u64,
+    pub preempted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +84,8 @@ impl World {
     pub fn new(target: Target) -> Self {
         let key = GroupKey::new("g").workspace("w").cluster("c");
         // Late enough for anything to have happened long ago.
-        Self { now: 1_000_000, target, initial: 0, nodes: Vec::new(), jobs: Vec::new(), key }
+        let (initial, low_priority) = (0, false);
+        Self { now: 1_000_000, target, initial, low_priority, nodes: Vec::new(), jobs: Vec::new(), key }
     }
 
     /// `nodes` that have stood like this for an hour, the jobs that run on them, and the queue in order of submission.
@@ -113,9 +116,19 @@ impl World {
         world
     }
 
+    /// The same as a low-priority cluster beside the other: its nodes are numbered from 101 on.
+    pub fn low_priority(mut self) -> Self {
+        self.low_priority = true;
+        self.key = GroupKey::new("g").workspace("w").cluster("low");
+        for node in &mut self.nodes {
+            (node.index, node.id) = (node.index + 100, node_id(node.index + 100));
+        }
+        self
+    }
+
     pub fn add_node(&mut self, kind: Kind, since: u64) {
         let index = self.nodes.last().map_or(1, |node| node.index + 1);
-        self.nodes.push(Node { id: node_id(index), index, kind, since });
+        self.nodes.push(Node { id: node_id(index), index, kind, since, preempted: false });
     }
 
     pub fn submit(&mut self, priority: Priority, needs: usize, limit: u64, takes: u64) -> JobKey {
@@ -160,19 +173,22 @@ impl World {
                 Kind::Unusable => NodeStanding::Unusable,
                 Kind::Lost => NodeStanding::Lost,
             };
-            NodeView { id: &n.id, index, standing, since }
+            NodeView { id: &n.id, index, standing, since, preempted: n.preempted }
         });
         ClusterView {
             key: &self.key,
             target: self.target,
             initial: self.initial,
+            region: "eastus",
+            low_priority: self.low_priority,
+            cores: 1,
             nodes: nodes.collect(),
             jobs: Box::new(Line(&self.jobs)),
         }
     }
 
     pub fn plan(&self, policy: &Policy) -> Plan {
-        plan(&Snapshot { now: at(self.now), clusters: vec![self.view()] }, policy)
+        plan(&Snapshot { now: at(self.now), clusters: vec![self.view()], room: Room::ENDLESS }, policy)
     }
 
     /// Names of the jobs that start, in the order of the plan.

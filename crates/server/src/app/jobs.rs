@@ -160,7 +160,7 @@ impl App {
     ) -> Vec<Job> {
         let name = state.experiments.get(experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
         let (id, name) = (self.experiment_id(state, experiment, &name), Arc::from(name));
-        let mut waits = Waits::of(state, &self.caller, now, jobs.iter().copied());
+        let mut waits = Waits::of(state, &self.caller, &self.rules, now, jobs.iter().copied());
         let answer = |(key, record): &(&JobKey, &JobRecord)| {
             let mut job = job_answer(&id, &name, record, waits.take(key));
             if self.is_end_held_back(record, now) {
@@ -221,6 +221,7 @@ fn job_answer(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRecor
                 execution_info: record.state().execution_info(),
                 waiting_for,
                 waiting,
+                giving_way: record.eviction().filter(|_| !record.state().nodes().is_empty()).map(giving_way),
                 lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
             },
         },
@@ -234,6 +235,11 @@ fn show_as_running(status: &mut JobStatus) {
     status.execution_state_transition_time = info.start_time;
     status.execution_info =
         Some(ExecutionInfo { start_time: info.start_time, end_time: None, exit_code: None, errors: Vec::new() });
+}
+
+fn giving_way(evicted: &corro_store::Evicted) -> GivingWay {
+    let until = evicted.at.plus(std::time::Duration::from_millis(evicted.grace_ms));
+    GivingWay { until, reason: evicted.reason.clone() }
 }
 
 fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {

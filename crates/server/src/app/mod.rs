@@ -6,6 +6,7 @@ pub mod audit;
 pub mod clusters;
 pub mod conflict;
 pub mod experiments;
+pub mod figures;
 pub mod file_lines;
 pub mod file_servers;
 pub mod followers;
@@ -14,6 +15,7 @@ mod history;
 pub mod instance;
 pub mod jobs;
 pub mod keyring;
+pub mod nodes;
 pub mod operations;
 pub mod output_files;
 pub mod principals;
@@ -46,7 +48,11 @@ pub struct App {
     pub caller: Arc<principals::Caller>,
     /// Where nodes can be logged in to, as their agents said.
     pub doors: remote_login::Doors,
+    /// What their agents say of processes, when asked.
+    pub figures: figures::Figures,
     pub quotas: usages::Quotas,
+    /// How nodes are given to clusters and taken back.
+    pub rules: crate::reconcile::scaling::Rules,
     pub followers: followers::Followers,
     /// What the caller uses.
     pub client: followers::Client,

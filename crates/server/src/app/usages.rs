@@ -15,15 +15,17 @@ use super::App;
 pub struct Quotas {
     /// Clusters of one region.
     pub clusters: usize,
-    /// Cores of one kind of node in one region.
+    /// Cores of dedicated nodes in one region.
     pub cores: i64,
+    /// Cores of low-priority nodes in one region.
+    pub low_priority_cores: i64,
     /// Workspaces of one resource group.
     pub workspaces: usize,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        Self { clusters: 200, cores: 100_000, workspaces: 800 }
+        Self { clusters: 200, cores: 100_000, low_priority_cores: 100_000, workspaces: 800 }
     }
 }
 
@@ -59,10 +61,22 @@ impl Quotas {
         let others = in_region(state, location).filter(|(other, _)| *other != key);
         let same = others.filter(|(_, cluster)| cluster.spec.vm_priority == spec.vm_priority);
         let in_use: i64 = same.map(|(_, cluster)| most_cores(&cluster.spec)).sum();
-        if in_use + most_cores(spec) > self.cores {
-            return Err(reached("CoreQuotaReached", "vCPUs", self.cores, in_use));
+        let most = self.cores_of(spec.vm_priority);
+        if in_use + most_cores(spec) > most {
+            let kind = match spec.vm_priority {
+                VmPriority::Dedicated => "vCPUs",
+                VmPriority::LowPriority => "low-priority vCPUs",
+            };
+            return Err(reached("CoreQuotaReached", kind, most, in_use));
         }
         Ok(())
+    }
+
+    fn cores_of(&self, priority: VmPriority) -> i64 {
+        match priority {
+            VmPriority::Dedicated => self.cores,
+            VmPriority::LowPriority => self.low_priority_cores,
+        }
     }
 
     pub fn check_workspaces(&self, state: &State, group: &GroupKey) -> Result<(), ApiError> {
@@ -110,15 +124,11 @@ impl App {
         };
         let mut usages = vec![Usage::count("Clusters", clusters.len() as i32, self.quotas.clusters as i64)];
         for (priority, word) in [(VmPriority::Dedicated, "Dedicated"), (VmPriority::LowPriority, "LowPriority")] {
-            let total = cores(priority, &|_| true);
-            usages.push(Usage::count(format!("Total Cluster {word} Regional vCPUs"), total, self.quotas.cores));
+            let (total, most) = (cores(priority, &|_| true), self.quotas.cores_of(priority));
+            usages.push(Usage::count(format!("Total Cluster {word} Regional vCPUs"), total, most));
             for family in FAMILIES {
                 let own = cores(priority, &|size| size.family() == Some(family));
-                usages.push(Usage::count(
-                    format!("Standard {family} Family Cluster {word} vCPUs"),
-                    own,
-                    self.quotas.cores,
-                ));
+                usages.push(Usage::count(format!("Standard {family} Family Cluster {word} vCPUs"), own, most));
             }
         }
         usages

@@ -10,13 +10,13 @@ use corro_model::rights::Right;
 use corro_model::time::Span;
 use corro_model::{ClusterKey, JobKey, Timestamp};
 use corro_sched::outlook::outlooks;
-use corro_sched::scale::plan_scale;
-use corro_sched::{Basis, Outlook, RunTimes, Target, Unblock, Wait};
+use corro_sched::scale::{Scaling, plan_scale};
+use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Target, Unblock, Wait, room};
 use corro_store::{ClusterRecord, JobRecord, State};
 
 use super::clusters::cluster_arguments;
 use super::principals::{Caller, scope_of_key};
-use crate::reconcile::scaling;
+use crate::reconcile::scaling::{self, Rules};
 
 /// So many of an experiment's last jobs tell how long its jobs usually take.
 const RECENT: usize = 25;
@@ -35,6 +35,7 @@ impl<'a> Waits<'a> {
     pub fn of(
         state: &State,
         caller: &Caller,
+        rules: &Rules,
         now: Timestamp,
         jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>,
     ) -> Self {
@@ -46,10 +47,15 @@ impl<'a> Waits<'a> {
         for (key, wanted) in by_cluster {
             let Some(cluster) = state.clusters.get(key) else { continue };
             let view = scaling::cluster_view(state, key, cluster, now);
-            let scaling = plan_scale(&view, now, &scaling::POLICY);
-            let found = outlooks(&view, &scaling, now, &scaling::POLICY, &history, &wanted);
+            let mut scaling = plan_scale(&view, now, &rules.policy);
+            if scaling.allocate > 0 {
+                let granted = granted(state, key, rules, now);
+                scaling.short = scaling.allocate.saturating_sub(granted);
+                scaling.allocate -= scaling.short;
+            }
+            let found = outlooks(&view, &scaling, now, &rules.policy, &history, &wanted);
             let place = cluster_arguments(state, key, &cluster.name);
-            let words = Words { state, caller, cluster, place, target: view.target };
+            let words = Words { state, caller, cluster, rules, place, view: &view, scaling: &scaling };
             let standing = |key: &'a JobKey| Some((key, words.standing(key, found.get(key)?)));
             waits.0.extend(wanted.iter().copied().filter_map(standing));
         }
@@ -60,6 +66,15 @@ impl<'a> Waits<'a> {
     pub fn take(&mut self, job: &JobKey) -> Option<Standing> {
         self.0.remove(job)
     }
+}
+
+/// How many of the nodes that the cluster wishes for there is room for, beside all others.
+fn granted(state: &State, key: &ClusterKey, rules: &Rules, now: Timestamp) -> usize {
+    let all = scaling::view(state, now, Room { cores: rules.cores, machines_join: false });
+    let mut scalings: Vec<_> = all.clusters.iter().map(|cluster| plan_scale(cluster, now, &rules.policy)).collect();
+    room::share_out(&all, &mut scalings, &rules.policy);
+    let own = all.clusters.iter().zip(&scalings).find(|(cluster, _)| cluster.key == key);
+    own.map_or(0, |(_, scaling)| scaling.allocate)
 }
 
 /// What jobs of an experiment took: the median of its last ones that ended well.
@@ -86,9 +101,11 @@ struct Words<'a> {
     state: &'a State,
     caller: &'a Caller,
     cluster: &'a ClusterRecord,
+    rules: &'a Rules,
     /// The arguments that name the cluster in a command line.
     place: String,
-    target: Target,
+    view: &'a ClusterView<'a>,
+    scaling: &'a Scaling<'a>,
 }
 
 impl Words<'_> {
@@ -117,7 +134,10 @@ impl Words<'_> {
                 format!("the job needs {needs} and cluster {cluster} has at most {most}: {grow}, or delete the job")
             }
             Wait::NodesBusy { idle } => {
-                format!("the job is next and needs {needs}: {idle} of cluster {cluster} are idle now")
+                format!(
+                    "the job is next and needs {needs}: {idle} of cluster {cluster} are idle now{}",
+                    self.nodes_on_their_way()
+                )
             }
             Wait::Behind { first } => {
                 let ahead = match outlook.position.saturating_sub(1) {
@@ -159,6 +179,7 @@ impl Words<'_> {
                 let see = format!("see 'corro batchai cluster show {}'", self.place);
                 format!("{} of cluster {cluster} being mended: {see}", count(*nodes, "unusable node"))
             }
+            Unblock::CoresFree { nodes } => self.cores_free(*nodes),
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
                 format!("{} for cluster {cluster}: {}", count(*to, "node"), self.grow(*to))
             }
@@ -167,7 +188,7 @@ impl Words<'_> {
 
     fn grow(&self, to: usize) -> String {
         let place = &self.place;
-        match self.target {
+        match self.view.target {
             Target::Auto { min, .. } => {
                 format!("raise its maximum with 'corro batchai cluster auto-scale {place} --min {min} --max {to}'")
             }
@@ -175,6 +196,34 @@ impl Words<'_> {
                 format!("resize it with 'corro batchai cluster resize {place} -t {to}'")
             }
         }
+    }
+
+    /// What keeps the nodes that are not idle from being so, where that is not a job.
+    fn nodes_on_their_way(&self) -> String {
+        let is =
+            |wanted: fn(&NodeStanding) -> bool| self.view.nodes.iter().filter(|node| wanted(&node.standing)).count();
+        let preparing = is(|standing| matches!(standing, NodeStanding::Preparing));
+        let unusable = is(|standing| matches!(standing, NodeStanding::Unusable));
+        let coming = is(|standing| matches!(standing, NodeStanding::Allocating)) + self.scaling.allocate;
+        let taken = self.view.nodes.iter().filter(|node| node.preempted).count();
+        let parts = [
+            (coming, "asked for and not there yet"),
+            (preparing, "being prepared"),
+            (unusable, "unusable"),
+            (taken, "being preempted"),
+            (self.scaling.short, "without cores to run on"),
+        ];
+        let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+    }
+
+    fn cores_free(&self, nodes: usize) -> String {
+        let (cores, region) = (self.rules.cores, self.view.region);
+        let first = if self.view.low_priority { ", and dedicated clusters come first" } else { "" };
+        format!(
+            "cores for {} in {region}: the {cores} that the server may give are in use{first}; make another cluster smaller, or start the server with a higher --max-cores",
+            count(nodes, "more node")
+        )
     }
 
     /// A job's name, with its experiment when that is another than that of `beside`.

@@ -39,6 +39,7 @@ impl Gateway {
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
         let (serial, mut orders) = self.attach(&node, credential.epoch);
+        let look = self.app.figures.attach(&node);
         let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
         loop {
@@ -60,6 +61,13 @@ impl Gateway {
                         break;
                     }
                 }
+                () = look.notified() => {
+                    let text = serde_json::to_string(&ToNode::Look).expect("messages are plain data");
+                    let sent = tokio::time::timeout(SEND_DEADLINE, socket.send(Message::text(text))).await;
+                    if !matches!(sent, Ok(Ok(()))) {
+                        break;
+                    }
+                }
                 received = tokio::time::timeout(SILENCE, socket.recv()) => {
                     let Ok(Some(Ok(message))) = received else { break };
                     if !self.on_message(&node, serial, message) {
@@ -68,6 +76,7 @@ impl Gateway {
                 }
             }
         }
+        self.app.figures.detach(&node, &look);
         self.detach(&node, serial);
         tracing::debug!(%node, "the node is disconnected");
     }
@@ -86,9 +95,16 @@ impl Gateway {
         let mut links = self.lock();
         let Some(link) = links.nodes.get_mut(node).filter(|link| link.serial == serial) else { return false };
         link.heard = Instant::now();
-        if let FromNode::Observed(observed) = message
-            && link.observed != observed
-        {
+        let observed = match message {
+            FromNode::Observed(observed) => observed,
+            FromNode::Heartbeat => return true,
+            FromNode::Figures(figures) => {
+                drop(links);
+                self.app.figures.told(node, figures);
+                return true;
+            }
+        };
+        if link.observed != observed {
             let door = observed.login.clone();
             link.observed = observed;
             links.news.nodes.insert(node.clone());

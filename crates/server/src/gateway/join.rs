@@ -1,6 +1,7 @@
 //! Joining: a one-time token is traded for a node's identity and credential. The token is spent in the same commit that
 //! makes the node join, so two agents can never be one node.
 
+use corro_model::batchai::VmPriority;
 use corro_model::node::{JoinRequest, NodeCredential};
 use corro_model::state::{NodeEvent, NodeState};
 use corro_model::{ApiError, NodeId, Secret, Timestamp};
@@ -61,8 +62,12 @@ pub fn take_place(
     Ok(Some((id, epoch)))
 }
 
-/// The oldest node that is asked for and that nobody has become yet.
+/// The oldest node that is asked for and that nobody has become yet; dedicated ones first.
 fn wanted_node(state: &State) -> Option<NodeId> {
     let open = state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating);
-    open.min_by_key(|(_, node)| (node.allocated, node.index)).map(|(id, _)| id.clone())
+    let low = |node: &NodeRecord| {
+        let cluster = state.clusters.get(&node.cluster);
+        cluster.is_some_and(|cluster| cluster.spec.vm_priority == VmPriority::LowPriority)
+    };
+    open.min_by_key(|(_, node)| (low(node), node.allocated, node.index)).map(|(id, _)| id.clone())
 }

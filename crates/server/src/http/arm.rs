@@ -3,6 +3,7 @@
 
 mod governance;
 mod groups;
+mod nodes;
 mod storage;
 mod subscription;
 
@@ -94,6 +95,9 @@ pub fn routes() -> Router {
         .on(PrincipalsReset, governance::reset_principal)
         .on(PrincipalsRevokeTokens, governance::revoke_tokens)
         .on(HistoryList, governance::history)
+        .on(NodesList, nodes::list)
+        .on(NodesPreempt, nodes::preempt)
+        .on(JobsProcesses, nodes::processes)
 }
 
 // Workspaces

@@ -8,15 +8,15 @@ use corro_model::node::{AGENT_RESTARTED, GangAddress, Goal, ObservedTask, RankEx
 
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
-/// How long a rank may take to save its work when a user, a limit or a resize ends it.
+/// How long a rank may take to save its work when a user or a limit ends it.
 const POLITE_GRACE_MS: u64 = 5_000;
 
 pub struct Gang<'a> {
     /// The job's nodes in rank order; the first is the master.
     pub members: Vec<Member<'a>>,
     pub terminating: bool,
-    /// It was told to give up its nodes.
-    pub evicted: bool,
+    /// It was told to give up its nodes, with this much time in milliseconds.
+    pub evicted: Option<u64>,
     /// Past its wall-clock limit, which is given for the message.
     pub overdue: Option<String>,
     /// Where the ranks meet, when an earlier look found out.
@@ -85,7 +85,7 @@ pub fn address(gang: &Gang) -> Option<GangAddress> {
 pub fn decide(gang: &Gang) -> Step {
     let lost = gang.members.iter().find(|member| member.lost);
     let blame = first_failure(gang);
-    let stopping = gang.terminating || gang.evicted || gang.overdue.is_some();
+    let stopping = gang.terminating || gang.evicted.is_some() || gang.overdue.is_some();
     if lost.is_none() && blame.is_none() && !stopping {
         return go_on(gang);
     }
@@ -100,7 +100,11 @@ pub fn decide(gang: &Gang) -> Step {
     let unsure = blame.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
     if unsure || !all_ended {
         let failed = lost.is_some() || blame.is_some();
-        let grace_ms = if failed && !stopping { FAILURE_GRACE_MS } else { POLITE_GRACE_MS };
+        let grace_ms = match gang.evicted {
+            _ if failed && !stopping => FAILURE_GRACE_MS,
+            Some(grace_ms) if !gang.terminating && gang.overdue.is_none() => grace_ms,
+            _ => POLITE_GRACE_MS,
+        };
         return Step::Continue(Goal::Stop { grace_ms });
     }
     Step::End(match (lost, blame) {
@@ -111,7 +115,7 @@ pub fn decide(gang: &Gang) -> Step {
         (None, Some(Blame::Task(node, failure))) if failure.error.code == AGENT_RESTARTED => {
             Ending::NodeLost { node: node.clone() }
         }
-        _ if gang.evicted => Ending::Interrupted,
+        _ if gang.evicted.is_some() => Ending::Interrupted,
         (None, Some(blame)) => blame.ending(),
         (None, None) => overdue(gang),
     })
@@ -263,7 +267,7 @@ mod tests {
         let mut gang = Gang {
             members: members.collect(),
             terminating: false,
-            evicted: false,
+            evicted: None,
             overdue: None,
             known_address: None,
             n_ranks: 2,
@@ -421,10 +425,19 @@ mod tests {
     #[test]
     fn a_job_that_was_done_before_it_was_stopped_has_succeeded() {
         let done = |rank| Some(ended(vec![exit(rank, 0, 1)]));
-        check([done(0), done(1)], |gang| gang.evicted = true, is(Step::End(Ending::Succeeded)));
+        check([done(0), done(1)], |gang| gang.evicted = Some(9), is(Step::End(Ending::Succeeded)));
         check([done(0), done(1)], |gang| gang.overdue = Some("PT1S".to_owned()), is(Step::End(Ending::Succeeded)));
         let failed = Step::End(Ending::Failed { exit_code: None, errors: vec![] });
         check([done(0), done(1)], |gang| gang.terminating = true, is(failed));
+    }
+
+    #[test]
+    fn a_job_that_gives_up_its_nodes_has_the_time_it_was_given() {
+        let running = || Some(report(TaskPhase::Running, vec![]));
+        let stop = |grace_ms| is(Step::Continue(Goal::Stop { grace_ms }));
+        check([running(), running()], |gang| gang.evicted = Some(30_000), stop(30_000));
+        // Whoever wants it to end at once does not wait for that.
+        check([running(), running()], |g| (g.evicted, g.terminating) = (Some(30_000), true), stop(POLITE_GRACE_MS));
     }
 
     #[test]
@@ -459,6 +472,6 @@ mod tests {
             |gang| gang.terminating = true,
             is(Step::End(Ending::Failed { exit_code: None, errors: vec![] })),
         );
-        check([done(), done()], |gang| gang.evicted = true, is(Step::End(Ending::Interrupted)));
+        check([done(), done()], |gang| gang.evicted = Some(9), is(Step::End(Ending::Interrupted)));
     }
 }

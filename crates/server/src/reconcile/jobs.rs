@@ -7,10 +7,11 @@ use corro_model::batchai::BatchAiError;
 use corro_model::node::{GangAddress, Goal};
 use corro_model::state::{JobEvent, JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
-use corro_store::{JobRecord, State};
+use corro_store::{JobRecord, LostAttempt, State};
 
 use super::gang::{self, Ending, Gang, Member};
 use super::round::Addresses;
+use super::scaling::NODE_PREEMPTED;
 use super::steps::Step;
 use crate::gateway::Sighting;
 
@@ -67,7 +68,7 @@ fn gather<'a>(
     Gang {
         members: job.state().nodes().iter().map(member).collect(),
         terminating: matches!(job.state(), JobState::Terminating { .. }),
-        evicted: job.is_evicted(),
+        evicted: job.eviction().map(|evicted| evicted.grace_ms),
         overdue: (now.since(started) > limit.0).then(|| limit.to_string()),
         known_address: known_address.cloned(),
         n_ranks: job.spec.rank_count(),
@@ -83,19 +84,47 @@ fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
         }
         Ending::Interrupted => {
             let message = "The job was stopped before it was done, and runs again from its beginning";
-            Step::Requeue(key.clone(), BatchAiError::new("JobInterrupted", message))
+            let told = job.eviction().map(|evicted| evicted.reason.clone());
+            Step::Requeue(key.clone(), told.unwrap_or_else(|| BatchAiError::new("JobInterrupted", message)))
         }
         Ending::NodeLost { node } => {
-            let losses = job.lost_attempts.iter().filter(|lost| lost.reason.code == NODE_LOST).count() + 1;
-            if losses < MAX_LOST_ATTEMPTS {
+            // One that was being taken back and is gone a little early is no loss.
+            if let Some(evicted) = job.eviction().filter(|evicted| evicted.reason.code == NODE_PREEMPTED)
+                && names(&evicted.reason, &node)
+            {
+                return Step::Requeue(key.clone(), evicted.reason.clone());
+            }
+            let lost = |attempt: &&LostAttempt| attempt.reason.code == NODE_LOST;
+            let before: Vec<&LostAttempt> = job.lost_attempts.iter().filter(lost).collect();
+            if before.len() + 1 < MAX_LOST_ATTEMPTS {
                 let message = format!("Node {node} was lost while the job ran on it");
                 return Step::Requeue(key.clone(), BatchAiError::new(NODE_LOST, message).with("Node", node.as_str()));
             }
-            let message = format!("The job lost a node in each of {losses} attempts and is not tried again");
-            let error = BatchAiError::new(NODE_LOST, message).with("Node", node.as_str());
+            let error = lost_too_often(job, &before, &node, now);
             Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code: None, errors: vec![error], at: now })
         }
     }
+}
+
+/// Names every loss: which attempt, which node, when.
+fn lost_too_often(job: &JobRecord, before: &[&LostAttempt], last: &NodeId, now: Timestamp) -> BatchAiError {
+    let node_of = |error: &BatchAiError| {
+        let node = error.details.iter().find(|detail| detail.name == "Node");
+        node.map_or_else(|| "a node".to_owned(), |detail| detail.value.clone())
+    };
+    let told = |attempt: u32, node: &str, at: Timestamp| format!("attempt {attempt} {node} at {}", at.whole_seconds());
+    let earlier = before.iter().map(|lost| told(lost.number, &node_of(&lost.reason), lost.ended));
+    let losses: Vec<String> = earlier.chain([told(job.attempts, last.as_str(), now)]).collect();
+    let message = format!(
+        "The job lost a node in each of {} attempts and is not tried again: {}",
+        losses.len(),
+        losses.join(", ")
+    );
+    BatchAiError::new(NODE_LOST, message).with("Node", last.as_str())
+}
+
+fn names(error: &BatchAiError, node: &NodeId) -> bool {
+    error.details.iter().any(|detail| detail.name == "Node" && detail.value == node.as_str())
 }
 
 const NODE_LOST: &str = "NodeLost";

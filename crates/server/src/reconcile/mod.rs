@@ -49,6 +49,8 @@ pub struct ReconcileConfig {
     pub containers_on_host: bool,
     /// Where the directories shared by the nodes of a job lie.
     pub shared_temp: std::path::PathBuf,
+    /// How nodes are given to clusters and taken back.
+    pub rules: scaling::Rules,
 }
 
 pub struct Reconciler {

@@ -97,10 +97,16 @@ fn deafness(
     let job = state.jobs.get(job)?;
     let report = sighting.and_then(|sighting| sighting.observed.task.as_ref()).filter(|task| task.attempt == *attempt);
     let ended = report.is_some_and(|report| matches!(report.phase, TaskPhase::Ended { .. }));
-    let terminating = matches!(job.state(), JobState::Terminating { .. });
-    let overdue = terminating && !ended && now.since(job.since()) > STOP_DEADLINE;
-    let message = || format!("Node {id} did not end a terminated job within {} s", STOP_DEADLINE.as_secs());
-    overdue.then(|| BatchAiError::new("NodeDoesNotStop", message()))
+    let (told, deadline, what) = match (job.state(), job.eviction()) {
+        (JobState::Terminating { .. }, _) => (job.since(), STOP_DEADLINE, "a terminated job"),
+        (_, Some(evicted)) => {
+            let grace = Duration::from_millis(evicted.grace_ms);
+            (evicted.at, grace + STOP_DEADLINE, "a job that had to give up its nodes")
+        }
+        _ => return None,
+    };
+    let message = || format!("Node {id} did not end {what} within {} s", deadline.as_secs());
+    (!ended && now.since(told) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))
 }
 
 /// Why the node is lost, if it is.

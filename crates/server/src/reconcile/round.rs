@@ -11,6 +11,7 @@ use std::time::Duration;
 use corro_model::node::{GangAddress, Goal};
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
+use corro_sched::Room;
 use corro_store::State;
 
 pub use super::nodes::leaving;
@@ -94,9 +95,11 @@ pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec
     // The plan is made for nodes that are free once the endings are true, so that one commit does for both. What else
     // happens to nodes is planned for when it has happened: that a node was lost must have been seen before it goes.
     let planned = |state: &State| {
-        let mut view = scaling::view(state, now);
+        let rules = &scene.config.rules;
+        let room = Room { cores: rules.cores, machines_join: !scene.provider.makes_nodes() };
+        let mut view = scaling::view(state, now, room);
         scaling::withhold(&mut view, is_fit);
-        scaling::decide(state, &corro_sched::plan(&view, &scaling::POLICY))
+        scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
     };
     let placements = if endings.is_empty() { planned(state) } else { planned(&rehearse(state, &endings, now)) };
     steps.extend(endings);

@@ -3,24 +3,48 @@
 
 use std::collections::HashSet;
 
-use corro_model::batchai::{AllocationState, Priority, ProvisioningState};
-use corro_model::state::{JobState, NodeEvent, NodeState};
-use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
+use std::time::Duration;
+
+use corro_model::batchai::{AllocationState, BatchAiError, Priority, ProvisioningState, VmPriority};
+use corro_model::state::{JobState, NodeEvent, NodeState, Preemption, PreemptionCause};
+use corro_model::{ClusterKey, JobKey, NodeId, Timestamp, vm_size};
 use corro_sched::{
-    ClusterView, Eviction, Jobs, NodeStanding, NodeView, Plan, Policy, Running, RunningView, Snapshot, Target, Waiting,
-    WaitingView,
+    ClusterView, Eviction, Jobs, NodeStanding, NodeView, Plan, Policy, Room, Running, RunningView, Snapshot, Target,
+    Waiting, WaitingView,
 };
-use corro_store::{ClusterRecord, JobRecord, NodeRecord, State};
+use corro_store::{ClusterRecord, Evicted, JobRecord, NodeRecord, State};
 
 use super::steps::Step;
 
-/// How long is long, for every cluster of this server.
-pub const POLICY: Policy = Policy::STANDARD;
+/// What the operator chose about giving nodes to clusters and taking them back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub policy: Policy,
+    /// Cores that the nodes of one region may have together.
+    pub cores: u64,
+    /// How long the processes of a job have when a node of it is taken back.
+    pub preemption_grace: Duration,
+}
+
+impl Rules {
+    pub const USUAL: Self =
+        Self { policy: Policy::STANDARD, cores: u64::MAX, preemption_grace: Duration::from_secs(30) };
+
+    pub fn preemption(&self, cause: PreemptionCause, at: Timestamp) -> Preemption {
+        Preemption { at, cause, grace_ms: self.preemption_grace.as_millis() as u64 }
+    }
+}
+
+/// How long the processes of a job have when its cluster is made smaller.
+const RESIZE_GRACE_MS: u64 = 5_000;
+
+/// The code of attempts that ended because a node was taken back.
+pub const NODE_PREEMPTED: &str = "NodePreempted";
 
 /// Every cluster with its nodes and unfinished jobs.
-pub fn view(state: &State, now: Timestamp) -> Snapshot<'_> {
+pub fn view(state: &State, now: Timestamp, room: Room) -> Snapshot<'_> {
     let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, now));
-    Snapshot { now, clusters: clusters.collect() }
+    Snapshot { now, clusters: clusters.collect(), room }
 }
 
 /// Takes idle nodes out of the planner's hand. They count: each comes back or is given up soon.
@@ -40,16 +64,21 @@ pub fn cluster_view<'a>(
     cluster: &ClusterRecord,
     now: Timestamp,
 ) -> ClusterView<'a> {
+    let workspace = state.workspaces.get(&key.workspace());
     let node = |(id, node): (&'a _, &'a NodeRecord)| NodeView {
         id,
         index: node.index,
         standing: standing(node),
         since: node.since(),
+        preempted: node.preempted().is_some(),
     };
     ClusterView {
         key,
         target: target(cluster),
         initial: initial_nodes(cluster),
+        region: workspace.map_or("", |workspace| workspace.location.as_str()),
+        low_priority: cluster.spec.vm_priority == VmPriority::LowPriority,
+        cores: vm_size::find(&cluster.spec.vm_size).map_or(0, |size| u64::from(size.cores)),
         nodes: state.nodes_of(key).map(node).collect(),
         jobs: Box::new(JobsOf { state, cluster: key, now }),
     }
@@ -57,8 +86,12 @@ pub fn cluster_view<'a>(
 
 fn running_view<'a>(key: &'a JobKey, job: &JobRecord, now: Timestamp) -> RunningView<'a> {
     let started = job.state().started().unwrap_or(now);
-    let stopping = matches!(job.state(), JobState::Terminating { .. }) || job.is_evicted();
-    let ends_by = if stopping { now } else { started.plus(job.spec.constraints.max_wall_clock_time.0) };
+    let limit = started.plus(job.spec.constraints.max_wall_clock_time.0);
+    let ends_by = match (job.state(), job.eviction()) {
+        (JobState::Terminating { .. }, _) => now,
+        (_, Some(evicted)) => limit.min(evicted.at.plus(Duration::from_millis(evicted.grace_ms))).max(now),
+        _ => limit,
+    };
     RunningView { key, started, ends_by }
 }
 
@@ -84,7 +117,7 @@ impl Jobs for JobsOf<'_> {
     }
 }
 
-pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
+pub fn decide(state: &State, plan: &Plan, rules: &Rules, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     let target_of = |key: &ClusterKey| state.clusters.get(key).map(|cluster| target(cluster));
     let allocations = plan.allocate.iter().filter_map(|(key, count)| Some((key, *count, target_of(key)?)));
@@ -95,10 +128,14 @@ pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
         Some(Step::Place(placement.job.clone(), placement.nodes.clone(), target))
     });
     steps.extend(placements);
+    let preemption = rules.preemption(PreemptionCause::Dedicated, now);
+    steps.extend(plan.preempt.iter().map(|node| Step::Preempt(node.clone(), preemption)));
     steps.extend(plan.evict.iter().filter_map(|(key, eviction)| {
         let job = state.jobs.get(key)?;
         match eviction {
-            Eviction::Requeue => (!job.is_evicted()).then(|| Step::Evict(key.clone())),
+            Eviction::Requeue | Eviction::Preempt if job.is_evicted() => None,
+            Eviction::Requeue => Some(Step::Evict(key.clone(), resized(job, now))),
+            Eviction::Preempt => Some(Step::Evict(key.clone(), preempted(state, job, now))),
             Eviction::Terminate => (job.state().name() != "terminating").then(|| Step::Terminate(key.clone())),
         }
     }));
@@ -121,11 +158,32 @@ pub fn decide(state: &State, plan: &Plan) -> Vec<Step> {
     steps
 }
 
+fn resized(job: &JobRecord, now: Timestamp) -> Evicted {
+    let message = "The job's cluster was made smaller with the option 'requeue': it waits again, and runs from its beginning with the same output directory";
+    let reason = BatchAiError::new("ClusterResized", message);
+    Evicted { attempt: job.attempts, at: now, grace_ms: RESIZE_GRACE_MS, reason }
+}
+
+fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> Evicted {
+    let taken = |id: &NodeId| Some((id.clone(), *state.nodes.get(id)?.preempted()?));
+    let taken: Vec<(NodeId, Preemption)> = job.state().nodes().iter().filter_map(taken).collect();
+    let names = taken.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ");
+    let why = taken.first().map_or("", |(_, preemption)| preemption.cause.words());
+    let grace_ms = taken.iter().map(|(_, preemption)| preemption.grace_ms).min().unwrap_or_default();
+    let message = format!(
+        "Low-priority node {names} was preempted while the job ran on it ({why}): the job waits again, and runs from its beginning with the same output directory"
+    );
+    let error = BatchAiError::new(NODE_PREEMPTED, message);
+    let reason = taken.iter().fold(error, |error, (id, _)| error.with("Node", id.as_str()));
+    Evicted { attempt: job.attempts, at: now, grace_ms, reason }
+}
+
 /// Clusters whose nodes the plan changes.
 fn moving_clusters<'a>(state: &'a State, plan: &'a Plan) -> HashSet<&'a ClusterKey> {
     let retired = plan.retire.iter().filter_map(|id| state.nodes.get(id)).map(|node| &node.cluster);
+    let preempted = plan.preempt.iter().filter_map(|id| state.nodes.get(id)).map(|node| &node.cluster);
     let evicted = plan.evict.keys().filter_map(|job| state.jobs.get(job)).map(|job| &job.cluster);
-    plan.allocate.iter().map(|(key, _)| key).chain(retired).chain(evicted).collect()
+    plan.allocate.iter().map(|(key, _)| key).chain(retired).chain(preempted).chain(evicted).collect()
 }
 
 /// How many nodes a cluster with autoScale begins with; 0 once it has had any.

@@ -2,7 +2,7 @@
 //! state is refused by the state machines and skipped: the next pass looks again.
 
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
-use corro_model::state::{JobEvent, NodeEvent, NodeState, Refused, Termination};
+use corro_model::state::{JobEvent, NodeEvent, NodeState, Preemption, Refused, Termination};
 use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use corro_sched::Target;
 use corro_store::*;
@@ -17,8 +17,10 @@ pub enum Step {
     RemoveNode(NodeId),
     /// On these nodes, as long as the cluster is still to have the size that the plan was made for.
     Place(JobKey, Vec<NodeId>, Target),
+    /// Take a low-priority node back.
+    Preempt(NodeId, Preemption),
     /// Give up the nodes and wait again.
-    Evict(JobKey),
+    Evict(JobKey, Evicted),
     EndAttempt(JobKey, JobEvent),
     Requeue(JobKey, BatchAiError),
     Terminate(JobKey),
@@ -67,8 +69,16 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             txn.remove::<NodeRecord>(&id);
         }
         Step::Place(job, nodes, target) => place(txn, &job, nodes, target, now)?,
-        Step::Evict(job) => {
-            txn.update::<JobRecord>(&job, |job| job.evicted_attempt = Some(job.attempts));
+        Step::Preempt(node, preemption) => {
+            tracing::info!(%node, cause = ?preemption.cause, "a low-priority node is taken back");
+            txn.preempt(&node, preemption);
+        }
+        Step::Evict(job, evicted) => {
+            tracing::info!(%job, reason = evicted.reason.message, "job must give up its nodes");
+            let still = txn.get::<JobRecord>(&job).is_some_and(|job| job.attempts == evicted.attempt);
+            if still {
+                txn.update::<JobRecord>(&job, |job| job.evicted = Some(evicted));
+            }
         }
         Step::EndAttempt(job, event) => {
             tracing::info!(%job, event = event.name(), "job");

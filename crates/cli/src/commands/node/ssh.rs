@@ -3,16 +3,21 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use corro_model::Secret;
 use corro_model::batchai::RemoteLoginInformation;
+use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 use russh::client::{self, Handle};
 use russh::keys::{PrivateKeyWithHashAlg, PublicKeyOrCertificate, load_secret_key};
-use russh::{ChannelMsg, Disconnect};
+use russh::{Channel, ChannelMsg, Disconnect, Sig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::known::KnownNode;
+use super::terminal::{self, Raw};
 use crate::failure::Failure;
 use crate::talk::say;
 
@@ -33,6 +38,14 @@ pub struct Login {
 pub struct Proof {
     pub key: Option<PathBuf>,
     pub password: Option<Secret>,
+}
+
+/// Whose processes a command is to stand beside.
+pub struct Beside {
+    /// `WORKSPACE/EXPERIMENT/JOB`
+    pub job: String,
+    pub rank: Option<usize>,
+    pub with_secrets: bool,
 }
 
 pub struct Connection {
@@ -96,7 +109,7 @@ impl Connection {
 
     async fn run(&self, command: &str) -> Result<u8, Failure> {
         let mut channel = self.handle.channel_open_session().await.map_err(broken)?;
-        let (columns, rows) = terminal_size();
+        let (columns, rows) = terminal::size();
         let terminal = std::env::var("TERM").unwrap_or_else(|_| "vt100".to_owned());
         channel.request_pty(false, &terminal, columns, rows, 0, 0, &[]).await.map_err(broken)?;
         channel.exec(true, format!("bash -ilc {}", quoted(command))).await.map_err(broken)?;
@@ -120,6 +133,106 @@ impl Connection {
     }
 }
 
+/// Talking to a job's place.
+impl Connection {
+    /// Runs a command beside the processes of a job: with a terminal when a person is here, with our input otherwise.
+    /// Ctrl-C goes to the command; where there is no terminal, a second one ends us.
+    pub async fn exec_beside(&self, beside: &Beside, command: &[String]) -> Result<ExitCode, Failure> {
+        let mut channel = self.handle.channel_open_session().await.map_err(broken)?;
+        let rank = beside.rank.map(|rank| rank.to_string());
+        let secrets = beside.with_secrets.then(|| "1".to_owned());
+        let wishes = [(JOB_VARIABLE, Some(beside.job.clone())), (RANK_VARIABLE, rank), (SECRETS_VARIABLE, secrets)];
+        for (name, value) in wishes.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            channel.set_env(true, name, value).await.map_err(broken)?;
+            if !matches!(channel.wait().await, Some(ChannelMsg::Success)) {
+                return Err(Failure::new("the node's agent does not know how to run a command beside a job")
+                    .hint("it is of an older version: start it again with the program that the server runs"));
+            }
+        }
+        let raw = if terminal::is_interactive() { Raw::enter() } else { None };
+        if raw.is_some() {
+            let (columns, rows) = terminal::size();
+            let kind = std::env::var("TERM").unwrap_or_else(|_| "vt100".to_owned());
+            channel.request_pty(false, &kind, columns, rows, 0, 0, &[]).await.map_err(broken)?;
+        }
+        let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+        channel.exec(true, words.join(" ")).await.map_err(broken)?;
+        let code = converse(channel, raw.is_some()).await;
+        drop(raw);
+        let _ = self.handle.disconnect(Disconnect::ByApplication, "", "en").await;
+        code.map(ExitCode::from)
+    }
+}
+
+async fn converse(channel: Channel<client::Msg>, on_terminal: bool) -> Result<u8, Failure> {
+    let (mut from, to) = channel.split();
+    let mut keyboard = Some(terminal::keyboard());
+    let mut resized = signal(SignalKind::window_change()).map_err(|error| Failure::of(&error))?;
+    let mut interrupts = 0;
+    let mut code = None;
+    loop {
+        tokio::select! {
+            message = from.wait() => match message {
+                Some(ChannelMsg::Data { data }) => write(&mut io::stdout(), &data)?,
+                Some(ChannelMsg::ExtendedData { data, .. }) => write(&mut io::stderr(), &data)?,
+                Some(ChannelMsg::ExitStatus { exit_status }) => {
+                    code = Some(u8::try_from(exit_status).unwrap_or(NO_EXIT_CODE));
+                }
+                Some(ChannelMsg::ExitSignal { signal_name, .. }) => code = Some(code_of(&signal_name)),
+                Some(ChannelMsg::Failure) => return Err(Failure::new("the node refuses to run commands")),
+                Some(_) => {}
+                None => break,
+            },
+            typed = next(&mut keyboard) => match typed {
+                Some(bytes) => to.data(&bytes[..]).await.map_err(broken)?,
+                None => {
+                    keyboard = None;
+                    to.eof().await.map_err(broken)?;
+                }
+            },
+            _ = resized.recv(), if on_terminal => {
+                let (columns, rows) = terminal::size();
+                to.window_change(columns, rows, 0, 0).await.map_err(broken)?;
+            }
+            _ = tokio::signal::ctrl_c(), if !on_terminal => {
+                interrupts += 1;
+                if interrupts > 1 {
+                    return Ok(INTERRUPTED);
+                }
+                to.signal(Sig::INT).await.map_err(broken)?;
+            }
+        }
+    }
+    code.ok_or_else(|| Failure::new("the connection to the node broke before the command ended"))
+}
+
+async fn next(keyboard: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match keyboard {
+        Some(keys) => keys.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// As a shell reports it.
+fn code_of(signal: &Sig) -> u8 {
+    let number = match signal {
+        Sig::HUP => 1,
+        Sig::INT => 2,
+        Sig::QUIT => 3,
+        Sig::ILL => 4,
+        Sig::ABRT => 6,
+        Sig::FPE => 8,
+        Sig::KILL => 9,
+        Sig::USR1 => 10,
+        Sig::SEGV => 11,
+        Sig::PIPE => 13,
+        Sig::ALRM => 14,
+        Sig::TERM => 15,
+        Sig::Custom(_) => return NO_EXIT_CODE,
+    };
+    128 + number
+}
+
 fn broken(error: russh::Error) -> Failure {
     Failure { causes: vec![error.to_string()], ..Failure::new("the connection to the node broke") }
 }
@@ -130,13 +243,6 @@ fn write(out: &mut impl Write, bytes: &[u8]) -> Result<(), Failure> {
         io::ErrorKind::BrokenPipe => Failure::silent(0),
         _ => Failure { causes: vec![error.to_string()], ..Failure::new("cannot write what the command says") },
     })
-}
-
-fn terminal_size() -> (u32, u32) {
-    match rustix::termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-        _ => (80, 24),
-    }
 }
 
 /// One word for the remote shell, whatever is in it.

@@ -1,5 +1,8 @@
 //! What queued jobs say, in a state made by hand.
 
+use corro_model::batchai::BatchAiError;
+use corro_model::state::{NodeEvent, PreemptionCause};
+use corro_store::NodeRecord;
 use serde_json::json;
 
 use super::*;
@@ -7,7 +10,7 @@ use crate::testing::*;
 
 fn standing(state: &State, name: &str) -> Standing {
     let key = key(name);
-    let mut waits = Waits::of(state, &Caller::server(), NOW, [(&key, &*state.jobs[&key])]);
+    let mut waits = Waits::of(state, &Caller::server(), &Rules::USUAL, NOW, [(&key, &*state.jobs[&key])]);
     waits.take(&key).expect("the job waits")
 }
 
@@ -100,7 +103,67 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
     }
     start(&mut state, "r", &[1]);
     let jobs = state.jobs.iter().map(|(key, job)| (key, &**job));
-    let mut waits = Waits::of(&state, &Caller::server(), NOW, jobs);
+    let mut waits = Waits::of(&state, &Caller::server(), &Rules::USUAL, NOW, jobs);
     let positions = ["r", "a", "b"].map(|name| waits.take(&key(name)).map(|wait| wait.standing.position));
     assert_eq!(positions, [None, Some(1), Some(2)]);
+}
+
+/// The second half of a table: what keeps the nodes of a cluster from being idle.
+#[test]
+fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
+    let waiting = |change_state: &dyn Fn(&mut State), rules: &Rules| {
+        let mut state = state(manual(2), 1);
+        submit(&mut state, "a", 2, "PT1H");
+        change_state(&mut state);
+        let key = key("a");
+        let mut waits = Waits::of(&state, &Caller::server(), rules, NOW, [(&key, &*state.jobs[&key])]);
+        let standing = waits.take(&key).expect("the job waits");
+        (standing.why.unwrap_or_default(), standing.standing.unblocked_by.join("; "))
+    };
+    let usual = Rules::USUAL;
+    let (why, helps) = waiting(&|_| {}, &usual);
+    assert!(why.ends_with("1 of cluster NC6 are idle now (1 asked for and not there yet)"), "{why}");
+    assert!(helps.starts_with("1 more node of cluster NC6 being ready"), "{helps}");
+
+    let second = |state: &mut State, event: Option<NodeEvent>| {
+        change(state, |txn| {
+            txn.put(node_id(2), NodeRecord::allocating(cluster_key(), 2, String::new(), NOW));
+            txn.node_event(&node_id(2), NodeEvent::Joined, NOW).expect("it was allocating");
+            event.into_iter().for_each(|event| txn.node_event(&node_id(2), event, NOW).expect("it prepares"));
+        });
+    };
+    let (why, _) = waiting(&|state| second(state, None), &usual);
+    assert!(why.ends_with("(1 being prepared)"), "{why}");
+
+    let failed = || NodeEvent::Broken { error: BatchAiError::new("SetupTaskFailed", "it failed"), lost: false };
+    let (why, helps) = waiting(&|state| second(state, Some(failed())), &usual);
+    assert!(why.ends_with("(1 unusable)"), "{why}");
+    assert!(helps.contains("1 unusable node of cluster NC6 being mended: see 'corro batchai cluster show"), "{helps}");
+
+    // A node of this cluster has one core, and the region has no more.
+    let (why, helps) = waiting(&|_| {}, &Rules { cores: 1, ..usual });
+    assert!(why.ends_with("(1 without cores to run on)"), "{why}");
+    assert!(helps.contains("cores for 1 more node in ") && helps.contains("a higher --max-cores"), "{helps}");
+    assert!(!helps.contains("resize it"), "a larger cluster would not help: {helps}");
+
+    let preempted = |state: &mut State| {
+        second(state, Some(NodeEvent::Ready));
+        let preemption = usual.preemption(PreemptionCause::Asked, NOW);
+        change(state, |txn| assert!(txn.preempt(&node_id(2), preemption)));
+    };
+    let (why, _) = waiting(&preempted, &usual);
+    assert!(why.contains("1 being preempted"), "{why}");
+}
+
+#[test]
+fn a_cluster_at_its_maximum_says_so() {
+    let mut state = state(json!({"autoScale": {"minimumNodeCount": 0, "maximumNodeCount": 1}}), 1);
+    submit(&mut state, "r", 1, "PT1H");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "PT1H");
+    let helps = standing(&state, "a").standing.unblocked_by.join("; ");
+    assert!(
+        helps.contains("raise its maximum with 'corro batchai cluster auto-scale -g g -w w -n NC6 --min 0 --max 2'"),
+        "{helps}"
+    );
 }

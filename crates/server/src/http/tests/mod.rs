@@ -7,6 +7,7 @@ mod audit;
 mod file_lines;
 mod followers;
 mod login;
+mod nodes;
 mod outputs;
 mod pages;
 mod references;
@@ -94,7 +95,9 @@ impl Bench {
             token_key: identity.token_key.into(),
             caller: Arc::new(Caller::server()),
             doors: Default::default(),
+            figures: Default::default(),
             quotas: Default::default(),
+            rules: crate::reconcile::scaling::Rules::USUAL,
             followers: Default::default(),
             client: Default::default(),
             exports: Arc::new(crate::nfs::Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),

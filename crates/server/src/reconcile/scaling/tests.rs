@@ -8,7 +8,8 @@ use super::*;
 use crate::testing::*;
 
 fn steps(state: &State, now: Timestamp) -> Vec<Step> {
-    decide(state, &corro_sched::plan(&view(state, now), &POLICY))
+    let snapshot = view(state, now, Room::ENDLESS);
+    decide(state, &corro_sched::plan(&snapshot, &Policy::STANDARD), &Rules::USUAL, now)
 }
 
 fn allocated(state: &State) -> usize {
@@ -67,7 +68,10 @@ fn a_resize_ends_requeues_or_waits_for_jobs_as_asked() {
         let about_jobs = steps.iter().filter(|step| !matches!(step, Step::Allocation(..))).cloned();
         assert_eq!(about_jobs.collect::<Vec<_>>(), expected, "{option}");
     };
-    check("requeue", &[Step::Evict(key("b"))]);
+    let message = "The job's cluster was made smaller with the option 'requeue': it waits again, and runs from its beginning with the same output directory";
+    let reason = BatchAiError::new("ClusterResized", message);
+    let evicted = Evicted { attempt: 1, at: NOW, grace_ms: 5_000, reason };
+    check("requeue", &[Step::Evict(key("b"), evicted)]);
     check("terminate", &[Step::Terminate(key("b"))]);
     check("waitforjobcompletion", &[]);
 }
@@ -77,12 +81,20 @@ fn what_was_told_to_stop_is_not_told_again_and_frees_its_node_soon() {
     let mut state = state(json!({"manual": {"targetNodeCount": 0, "nodeDeallocationOption": "requeue"}}), 1);
     submit(&mut state, "a", 1, "P7D");
     start(&mut state, "a", &[1]);
-    assert!(steps(&state, NOW).contains(&Step::Evict(key("a"))));
+    let evictions = |state: &State| -> Vec<Evicted> {
+        let evicted = steps(state, NOW).into_iter().filter_map(|step| match step {
+            Step::Evict(job, evicted) if job == key("a") => Some(evicted),
+            _ => None,
+        });
+        evicted.collect()
+    };
+    let evicted = evictions(&state).pop();
+    assert!(evicted.is_some());
     change(&mut state, |txn| {
-        txn.update::<JobRecord>(&key("a"), |job| job.evicted_attempt = Some(job.attempts));
+        txn.update::<JobRecord>(&key("a"), |job| job.evicted = evicted);
     });
-    assert!(!steps(&state, NOW).contains(&Step::Evict(key("a"))));
-    let view = view(&state, at(5));
+    assert_eq!(evictions(&state), []);
+    let view = view(&state, at(5), Room::ENDLESS);
     let running = view.clusters[0].jobs.running().next();
     assert_eq!(running.map(|job| job.ends_by), Some(at(5)));
 }
@@ -93,4 +105,49 @@ fn a_gang_is_placed_on_the_nodes_it_needs() {
     submit(&mut state, "a", 2, "PT1H");
     let target = Target::Manual { count: 3, option: Default::default() };
     assert_eq!(steps(&state, NOW), [Step::Place(key("a"), vec![node_id(1), node_id(2)], target)]);
+}
+
+/// The cluster as a low-priority one.
+fn low_priority(state: &mut State) {
+    change(state, |txn| {
+        txn.update::<ClusterRecord>(&cluster_key(), |cluster| cluster.spec.vm_priority = VmPriority::LowPriority);
+    });
+}
+
+fn preempt(state: &mut State, node: u32) {
+    let preemption = Rules::USUAL.preemption(PreemptionCause::Asked, NOW);
+    change(state, |txn| assert!(txn.preempt(&node_id(node), preemption), "it was not taken back before"));
+}
+
+#[test]
+fn a_node_that_is_taken_back_is_replaced_and_its_job_is_told_with_time_to_save_its_work() {
+    let mut state = state(manual(3), 3);
+    low_priority(&mut state);
+    submit(&mut state, "a", 2, "PT1H");
+    start(&mut state, "a", &[1, 2]);
+    preempt(&mut state, 2);
+    let steps = steps(&state, NOW);
+    assert_eq!(allocated(&state), 1);
+    let told = steps.iter().find_map(|step| match step {
+        Step::Evict(job, evicted) if *job == key("a") => Some(evicted),
+        _ => None,
+    });
+    let told = told.expect("the job must give up its nodes");
+    assert_eq!((told.reason.code.as_str(), told.grace_ms), (NODE_PREEMPTED, 30_000));
+    let node = node_id(2);
+    assert_eq!(
+        told.reason.message,
+        format!(
+            "Low-priority node {node} was preempted while the job ran on it (an operator took it back): the job waits again, and runs from its beginning with the same output directory"
+        )
+    );
+    // An idle one goes at once.
+    preempt(&mut state, 3);
+    assert_eq!(retired(&state, NOW), [node_id(3)]);
+    assert_eq!(allocated(&state), 2);
+    // Twice is once.
+    change(&mut state, |txn| {
+        let again = Rules::USUAL.preemption(PreemptionCause::Dedicated, NOW);
+        assert!(!txn.preempt(&node_id(3), again) && !txn.preempt(&NodeId::new(9, 9, NOW), again));
+    });
 }

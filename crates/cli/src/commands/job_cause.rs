@@ -1,0 +1,171 @@
+//! What made a job fail, in plain words: who, where, how, and what was written last. One sentence for each kind of error that
+//! a server or a node gives; entered by `job why`. Remedies are in `job_advice`.
+
+use corro_model::batchai::BatchAiError;
+
+use crate::output::escape_controls;
+
+/// The lines that tell one error.
+pub fn lines(error: &BatchAiError) -> Vec<String> {
+    let mut lines = vec![escape_controls(&sentence(error))];
+    // What the sentence says already, or what comes after it, is not repeated.
+    let told = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field"];
+    for detail in error.details.iter().filter(|detail| !told.contains(&detail.name.as_str())) {
+        let name = if detail.name == "Info" { String::new() } else { format!("{}: ", detail.name) };
+        lines.extend(indented(&format!("{name}{}", detail.value)));
+    }
+    let last = detail(error, "StdErr").filter(|text| !text.trim().is_empty());
+    if let Some(last) = last {
+        lines.push("The last it wrote to stderr:".to_owned());
+        lines.extend(indented(last));
+    }
+    lines
+}
+
+fn sentence(error: &BatchAiError) -> String {
+    let node = detail(error, "Node");
+    let on_node = node.map_or_else(String::new, |node| format!(" on node {node}"));
+    match error.code.as_str() {
+        "JobFailed" => {
+            let who = detail(error, "Rank").map_or_else(|| "A process".to_owned(), |rank| format!("Rank {rank}"));
+            format!("{who}{on_node} {}.", ended(error))
+        }
+        "JobPreparationFailed" => {
+            format!("The job preparation{on_node} {}, so no rank was started.", ended(error))
+        }
+        code => {
+            let message = error.message.trim_end_matches('.');
+            let place = node.filter(|node| !message.contains(*node)).map_or_else(String::new, |_| on_node.clone());
+            format!("{message}{place} ({code}).")
+        }
+    }
+}
+
+/// As a process ends: by itself, or by a signal.
+fn ended(error: &BatchAiError) -> String {
+    let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
+    match (number("Signal"), number("ExitCode")) {
+        (Some(signal), _) => format!("was ended by signal {signal}{}", name_of(signal)),
+        (None, Some(code)) => match code {
+            129..160 => format!("ended with exit code {code}, as after signal {}{}", code - 128, name_of(code - 128)),
+            _ => format!("ended with exit code {code}"),
+        },
+        (None, None) => format!("failed: {}", error.message.trim_end_matches('.')),
+    }
+}
+
+fn name_of(signal: i32) -> &'static str {
+    match signal {
+        1 => " (SIGHUP)",
+        2 => " (SIGINT)",
+        3 => " (SIGQUIT)",
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        13 => " (SIGPIPE)",
+        14 => " (SIGALRM)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}
+
+fn indented(text: &str) -> Vec<String> {
+    text.trim_end().lines().map(|line| format!("    {}", escape_controls(line))).collect()
+}
+
+pub fn detail<'a>(error: &'a BatchAiError, name: &str) -> Option<&'a str> {
+    error.details.iter().find(|detail| detail.name == name).map(|detail| detail.value.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(code: &str, message: &str, details: &[(&str, &str)]) -> String {
+        let error =
+            details.iter().fold(BatchAiError::new(code, message), |error, (name, value)| error.with(*name, *value));
+        lines(&error).join("\n")
+    }
+
+    /// Every kind of error that ends a job, as the server and its nodes word them.
+    #[test]
+    fn every_cause_is_told_in_plain_words() {
+        for (code, message, details, expected) in [
+            (
+                "JobFailed",
+                "Job failed with non-zero exit code",
+                vec![("Rank", "1"), ("Node", "n2"), ("ExitCode", "3"), ("StdErr", "Traceback\nboom\n")],
+                "Rank 1 on node n2 ended with exit code 3.\nThe last it wrote to stderr:\n    Traceback\n    boom",
+            ),
+            (
+                "JobFailed",
+                "Job failed with non-zero exit code",
+                vec![("Rank", "0"), ("Node", "n1"), ("Signal", "9")],
+                "Rank 0 on node n1 was ended by signal 9 (SIGKILL).",
+            ),
+            (
+                "JobFailed",
+                "Job failed with non-zero exit code",
+                vec![("Rank", "0"), ("Node", "n1"), ("ExitCode", "139")],
+                "Rank 0 on node n1 ended with exit code 139, as after signal 11 (SIGSEGV).",
+            ),
+            (
+                "JobPreparationFailed",
+                "Job preparation task failed with non-zero exit code",
+                vec![("Node", "n1"), ("ExitCode", "127"), ("StdErr", "apt: not found")],
+                "The job preparation on node n1 ended with exit code 127, so no rank was started.\n\
+                 The last it wrote to stderr:\n    apt: not found",
+            ),
+            (
+                "AZFMountError",
+                "Unable to mount Azure File",
+                vec![("Info", "Could not mount //a/s at /m: there is no share 's'"), ("Node", "n1")],
+                "Unable to mount Azure File on node n1 (AZFMountError).\n    Could not mount //a/s at /m: there is no share 's'",
+            ),
+            (
+                "BFSMountError",
+                "unable to mount blob fuse file system",
+                vec![("Info", "Azure Blob Container 'c' doesn't exist"), ("Node", "n1")],
+                "unable to mount blob fuse file system on node n1 (BFSMountError).\n    Azure Blob Container 'c' doesn't exist",
+            ),
+            (
+                "FailedStartingContainer",
+                "unable to start docker container",
+                vec![("imageName", "ubuntu"), ("Info", "no engine"), ("Node", "n1")],
+                "unable to start docker container on node n1 (FailedStartingContainer).\n    imageName: ubuntu\n    no engine",
+            ),
+            (
+                "JobTerminated",
+                "The specified job has been terminated by the user",
+                vec![],
+                "The specified job has been terminated by the user (JobTerminated).",
+            ),
+            (
+                "JobWallClockTimeExceeded",
+                "The job ran longer than its constraints.maxWallClockTime of PT1H and was stopped",
+                vec![],
+                "The job ran longer than its constraints.maxWallClockTime of PT1H and was stopped (JobWallClockTimeExceeded).",
+            ),
+            (
+                "NodeLost",
+                "The job lost a node in each of 3 attempts and is not tried again: attempt 1 n1 at t, attempt 2 n2 at t, attempt 3 n3 at t",
+                vec![("Node", "n3")],
+                "The job lost a node in each of 3 attempts and is not tried again: attempt 1 n1 at t, attempt 2 n2 at t, attempt 3 n3 at t (NodeLost).",
+            ),
+            (
+                "LogWriteFailed",
+                "Unable to write a log file of the job",
+                vec![("Node", "n1"), ("Path", "/logs/stdout.txt"), ("Info", "No space left on device")],
+                "Unable to write a log file of the job on node n1 (LogWriteFailed).\n    Path: /logs/stdout.txt\n    No space left on device",
+            ),
+            ("Unheard", "Something else.", vec![], "Something else (Unheard)."),
+        ] {
+            assert_eq!(told(code, message, &details), expected, "{code}");
+        }
+        // Whatever a program wrote, it does not write on our terminal.
+        assert!(!told("JobFailed", "m", &[("ExitCode", "1"), ("StdErr", "\x1b[2J")]).contains('\x1b'));
+    }
+}

@@ -1,0 +1,67 @@
+//! `corro job`: what Batch AI had no commands for. Why a job is as it is (`job_why`), what its processes use (`job_top`), and
+//! running a command beside them (`job_exec`).
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::names::{ExperimentArgs, Names, with};
+use super::target::Name;
+use super::{job_exec, job_top, job_why};
+use crate::failure::Failure;
+
+#[derive(Args, Debug)]
+pub struct JobArgs {
+    #[command(subcommand)]
+    command: JobCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum JobCommand {
+    /// Say why a job waits, runs, failed or ended, and what would help
+    #[command(after_help = "Example:\n  corro job why cifar_distributed -g batchai.horovod -w batchaidev -e cifar")]
+    Why(JobNameArgs),
+    /// Show what each rank of a running job uses, again and again, until Ctrl-C
+    ///
+    /// Processor, memory, threads and since when it has written nothing. The nodes measure only while somebody looks.
+    #[command(
+        after_help = "Examples:\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -o json --query '[].cpuPercent'"
+    )]
+    Top(job_top::TopArgs),
+    /// Run a command beside the processes of a running job, with their directory and variables
+    ///
+    /// The cluster's administrator logs in, as with 'batchai cluster node exec'. The command sees what the ranks see: their
+    /// working directory, their variables (those of one rank with --rank), the job's container if it has one. Secrets are
+    /// left out unless --with-secrets asks for them. Its exit code becomes ours.
+    #[command(
+        after_help = "Examples:\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -- ls -l\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --rank 3 -- bash"
+    )]
+    Exec(job_exec::ExecArgs),
+}
+
+/// A job by its name, as first word or with `-n`.
+#[derive(Args, Debug)]
+pub struct JobNameArgs {
+    /// Name of the job
+    #[arg(value_name = "NAME", required_unless_present = "name", conflicts_with = "name")]
+    job: Option<String>,
+    /// The same, spelled as in other commands
+    #[arg(long, short = 'n', value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    experiment: ExperimentArgs,
+}
+
+impl Names for JobNameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        with(&self.experiment, ("job", "NAME", self.job.as_deref().or(self.name.as_deref())))
+    }
+}
+
+pub async fn run(args: JobArgs) -> Result<ExitCode, Failure> {
+    match args.command {
+        JobCommand::Why(args) => job_why::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Top(args) => job_top::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Exec(args) => job_exec::run(args).await,
+    }
+}

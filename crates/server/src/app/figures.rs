@@ -1,0 +1,118 @@
+//! What the processes of running jobs use. Nodes are asked only when somebody looks: the answer waits a moment for their
+//! agents, and says who did not speak in time. In memory alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use corro_model::batchai::{JobProcesses, NodeProcesses};
+use corro_model::node::TaskFigures;
+use corro_model::{ApiError, NodeId};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::App;
+use super::jobs::{JobPath, find_job};
+
+/// Agents take about a fifth of a second to measure.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The lines to agents that can be asked, and what they last said.
+#[derive(Clone, Default)]
+pub struct Figures(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    nodes: Mutex<HashMap<NodeId, Line>>,
+    /// Rung when an agent has answered.
+    told: Notify,
+}
+
+struct Line {
+    ask: Arc<Notify>,
+    told: Option<(Instant, TaskFigures)>,
+}
+
+impl Figures {
+    /// A node is connected: whoever serves it is rung when it is to be asked.
+    pub fn attach(&self, node: &NodeId) -> Arc<Notify> {
+        let ask = Arc::new(Notify::new());
+        self.lock().insert(node.clone(), Line { ask: ask.clone(), told: None });
+        ask
+    }
+
+    /// The connection with this bell has ended; a newer one may have taken its place.
+    pub fn detach(&self, node: &NodeId, ask: &Arc<Notify>) {
+        let mut nodes = self.lock();
+        if nodes.get(node).is_some_and(|line| Arc::ptr_eq(&line.ask, ask)) {
+            nodes.remove(node);
+        }
+    }
+
+    pub fn told(&self, node: &NodeId, figures: TaskFigures) {
+        if let Some(line) = self.lock().get_mut(node) {
+            line.told = Some((Instant::now(), figures));
+        }
+        self.0.told.notify_waiters();
+    }
+
+    /// What each node says now; `None` for one that is not there or does not answer in time.
+    async fn ask(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
+        let asked = Instant::now();
+        for line in nodes.iter().filter_map(|node| self.lock().get(node).map(|line| line.ask.clone())) {
+            line.notify_one();
+        }
+        let all_told = async {
+            loop {
+                let told = self.0.told.notified();
+                tokio::pin!(told);
+                // From here on nothing is missed.
+                told.as_mut().enable();
+                let missing = |node: &&NodeId| match self.lock().get(*node) {
+                    Some(line) => line.told.as_ref().is_none_or(|(at, _)| *at < asked),
+                    None => false,
+                };
+                if !nodes.iter().any(|node| missing(&node)) {
+                    return;
+                }
+                told.await;
+            }
+        };
+        // Whoever has not answered by then is said not to have.
+        let _ = timeout(PATIENCE, all_told).await;
+        let known = self.lock();
+        let fresh = |node: &NodeId| {
+            let (at, figures) = known.get(node)?.told.as_ref()?;
+            (*at >= asked).then(|| figures.clone())
+        };
+        nodes.iter().map(fresh).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Line>> {
+        self.0.nodes.lock().expect("no one panics while holding the lines")
+    }
+}
+
+impl App {
+    pub async fn job_processes(&self, path: &JobPath) -> Result<JobProcesses, ApiError> {
+        let (_, job) = find_job(&self.snapshot(), path)?;
+        let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());
+        if nodes.is_empty() {
+            let message = format!(
+                "The job {} is {}: it has no processes now. 'corro job why' says more",
+                job.name,
+                job.state().name()
+            );
+            return Err(ApiError::conflict("JobNotRunning", message));
+        }
+        let told = self.figures.ask(&nodes).await;
+        let nodes = nodes.into_iter().zip(told).map(|(node_id, told)| NodeProcesses {
+            node_id,
+            answered: told.is_some(),
+            processes: told
+                .filter(|figures| figures.attempt.as_ref() == Some(&attempt))
+                .map_or_else(Vec::new, |f| f.processes),
+        });
+        Ok(JobProcesses { attempt: attempt.number, nodes: nodes.collect() })
+    }
+}

@@ -1,0 +1,21 @@
+//! Single nodes and what runs on them: ours, beside the service's operations.
+
+use corro_model::batchai::*;
+use corro_model::ops::NoBody;
+
+use super::{Answer, Call, Result, job_path};
+use crate::app::App;
+
+pub async fn list(app: App, call: Call<NoBody>) -> Result<Page<NodeSummary>> {
+    let nodes = app.readable(app.nodes(), |node| &node.cluster_id);
+    Ok(Answer::Ok(call.page(nodes, |node| node.node_id.as_str())?))
+}
+
+pub async fn preempt(app: App, call: Call<PreemptParameters>) -> Result<NodeSummary> {
+    let cluster = (call.param("group"), call.param("workspace"), call.param("cluster"));
+    Ok(Answer::Ok(app.preempt_node(cluster, call.param("node"), call.body).await?))
+}
+
+pub async fn processes(app: App, call: Call<NoBody>) -> Result<JobProcesses> {
+    Ok(Answer::Ok(app.job_processes(&job_path(&call)).await?))
+}

@@ -1,0 +1,85 @@
+//! Single nodes: who sees them, and who takes which of them back.
+
+use corro_model::{GroupKey, NodeId};
+use corro_store::{NodeRecord, StoreError};
+use serde_json::{Value, json};
+
+use super::{Bench, cluster};
+
+#[tokio::test]
+async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
+    let bench = Bench::new().await;
+    let (own, other) = (bench.furnish("g", "w").await, bench.furnish("h", "w").await);
+    let mut low = cluster();
+    low["properties"]["vmPriority"] = json!("lowpriority");
+    bench.ask("PUT", &format!("{own}/clusters/low"), low).await.is(202);
+    let (now, ids) = (bench.app.now(), [1, 2, 3].map(|pool| NodeId::new(pool, 1, bench.app.now())));
+    let clusters =
+        [("g", "low"), ("g", "c"), ("h", "c")].map(|(group, name)| GroupKey::new(group).workspace("w").cluster(name));
+    let made = ids.clone();
+    let commit = bench.app.store.commit(move |txn| {
+        for (id, cluster) in made.into_iter().zip(clusters) {
+            txn.put(id, NodeRecord::allocating(cluster, 1, "127.0.0.4".to_owned(), now));
+        }
+        Ok::<_, StoreError>(())
+    });
+    commit.await.expect("three nodes");
+
+    let list = format!("{}/providers/Corro/nodes", bench.subscription());
+    let reader = bench.principal("reader", "Reader", &[&own]).await;
+    let seen = bench.ask_as(&reader, "GET", &list, Value::Null).await.is(200).body;
+    let of = |field: &str| -> Vec<Value> {
+        seen["value"].as_array().expect("a list").iter().map(|node| node[field].clone()).collect()
+    };
+    assert_eq!((of("cluster"), of("resourceGroup")), (vec![json!("low"), json!("c")], vec![json!("g"), json!("g")]));
+    assert_eq!(
+        (of("vmPriority"), of("state")),
+        (vec![json!("lowpriority"), json!("dedicated")], vec![json!("allocating"), json!("allocating")])
+    );
+
+    let path = |at: &str, cluster: &str, node: &NodeId| format!("{at}/clusters/{cluster}/nodes/{node}/preempt");
+    let mine = path(&own, "low", &ids[0]);
+    bench.ask_as(&reader, "POST", &mine, json!({})).await.refused(403, "AuthorizationFailed");
+    let contributor = bench.principal("contributor", "Contributor", &[&own]).await;
+    let ask = |path: String, body: Value| {
+        let (bench, contributor) = (&bench, &contributor);
+        async move { bench.ask_as(contributor, "POST", &path, body).await }
+    };
+    ask(path(&other, "c", &ids[2]), json!({})).await.refused(403, "AuthorizationFailed");
+    let told = ask(mine.clone(), json!({"graceSeconds": -1})).await;
+    assert!(told.status == 400, "{told:?}");
+    let told = ask(path(&own, "c", &ids[1]), json!({})).await.refused(409, "NodeNotPreemptible");
+    assert!(told.contains("belongs to the dedicated cluster c") && told.contains("resize the cluster"), "{told}");
+    // A node of another cluster is not one of this.
+    ask(path(&own, "low", &ids[1]), json!({})).await.refused(404, "NodeNotFound");
+    let taken = ask(mine.clone(), json!({"graceSeconds": 2.5})).await.is(200).body;
+    assert_eq!((&taken["preempted"]["graceMs"], &taken["preempted"]["cause"]), (&json!(2500), &json!("asked")));
+    // Twice is once.
+    assert_eq!(ask(mine, json!({"graceSeconds": 9})).await.is(200).body["preempted"], taken["preempted"]);
+    let lines = bench.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
+    assert_eq!(lines.iter().filter(|line| line.what == "node.preempted").count(), 1);
+}
+
+#[tokio::test]
+async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/experiments/e/jobs/j");
+    bench.ask("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
+    let told = bench.ask("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
+    assert!(told.starts_with("The job j is queued: it has no processes now"), "{told}");
+    let (now, node) = (bench.app.now(), NodeId::new(1, 1, bench.app.now()));
+    let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
+    let commit = bench.app.store.commit(move |txn| {
+        let cluster = GroupKey::new("g").workspace("w").cluster("c");
+        txn.put(id.clone(), NodeRecord::allocating(cluster, 1, String::new(), now));
+        for event in [corro_model::state::NodeEvent::Joined, corro_model::state::NodeEvent::Ready] {
+            txn.node_event(&id, event, now).expect("it becomes idle");
+        }
+        txn.place(&key, vec![id], now).expect("it is idle");
+        Ok::<_, StoreError>(())
+    });
+    commit.await.expect("it runs");
+    let told = bench.ask("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
+    assert_eq!(told, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
+}

@@ -1,0 +1,140 @@
+//! `corro job why`, on one real server: for each failure that can be caused quickly, the text that a person reads. The texts
+//! of the others are held by unit tests of `cli::commands::{job_cause, job_advice}` and `server::app::waiting`.
+
+mod harness;
+
+use harness::logs::wait_at;
+use harness::{IN_WORKSPACE, Site, wait_for};
+use serde_json::{Value, json};
+
+fn why(site: &Site, job: &str) -> String {
+    site.corro(&format!("job why {job} {IN_WORKSPACE} -e cifar")).ok().stdout
+}
+
+/// The text must say all of these, and never how it was made.
+#[track_caller]
+fn says(site: &Site, job: &str, parts: &[&str]) {
+    let text = why(site, job);
+    for part in parts {
+        assert!(text.contains(part), "{job} should say {part:?}:\n{text}");
+    }
+    assert!(!text.contains("canary-explain"), "{text}");
+}
+
+#[test]
+fn every_end_is_explained() {
+    let site = Site::start();
+    site.prepare(2);
+    let custom = |command: &str| json!({"customToolkitSettings": {"commandLine": command}});
+    let ranks = |command: &str| json!({"customMpiSettings": {"commandLine": command}});
+    let submit = |name: &str, nodes: usize, settings: Value, more: Value| site.submit_with(name, nodes, settings, more);
+    let none = || json!({});
+    let share = |name: &str| {
+        json!({"mountVolumes": {"azureFileShares": [
+            {"azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare", "relativeMountPath": "myshare"},
+            {"azureFileUrl": format!("https://mystorageaccount.file.core.windows.net/{name}"), "relativeMountPath": "other"}]}})
+    };
+
+    submit("code", 2, ranks("if [ $RANK = 1 ]; then echo no such layer >&2; exit 3; fi; exec sleep 600"), none());
+    submit("signal", 1, custom("kill -9 $$"), none());
+    submit("missing", 1, custom("/opt/none/python train.py"), none());
+    submit("prepared", 1, custom("true"), json!({"jobPreparation": {"commandLine": "echo no wheel >&2; exit 9"}}));
+    submit("unshared", 1, custom("true"), share("gone"));
+    submit("late", 1, custom("exec sleep 600"), json!({"constraints": {"maxWallClockTime": "PT1S"}}));
+    for name in ["code", "signal", "missing", "prepared", "unshared", "late"] {
+        assert_eq!(site.wait_for_end(name)["executionState"], "failed", "{name}");
+    }
+    says(
+        &site,
+        "code",
+        &["failed with exit code 3", "Rank 1 on node tvm-", "no such layer", "job file stream", "-j code"],
+    );
+    says(&site, "signal", &["Rank 0 on node tvm-", "was ended by signal 9 (SIGKILL)", "no memory left"]);
+    says(&site, "missing", &["ended with exit code 127", "the program was not found", "/opt/none/python"]);
+    says(&site, "prepared", &["The job preparation on node tvm-", "exit code 9", "no wheel", "no rank was started"]);
+    says(
+        &site,
+        "unshared",
+        &["(AZFMountError)", "on node tvm-", "there is no share 'gone'", "corro storage share create -n gone"],
+    );
+    says(&site, "late", &["maxWallClockTime of ", "(JobWallClockTimeExceeded)", "Raise constraints.maxWallClockTime"]);
+
+    // Ended by people, by its cluster's resize, and with its cluster.
+    let secret = json!({"secrets": [{"name": "TOKEN", "value": "canary-explain"}]});
+    submit("stopped", 1, custom(&wait_at("never")), secret);
+    site.wait_for_state("stopped", &["running"]);
+    says(&site, "stopped", &["runs on 1 node of cluster nc6cluster", "It runs on node tvm-", "corro job top stopped"]);
+    site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n stopped --yes")).ok();
+    says(&site, "stopped", &["terminated by the user", "corro admin history --resource"]);
+
+    submit("giant", 9, custom("true"), none());
+    says(&site, "giant", &["needs 9 nodes and cluster nc6cluster has at most 2", "cluster resize", "-t 9"]);
+    submit("busy", 2, ranks(&wait_at("never")), none());
+    site.wait_for_state("busy", &["running"]);
+    submit("behind", 1, custom("true"), none());
+    says(&site, "behind", &["needs 1 node: 0 of cluster nc6cluster are idle now", "1 more idle node: busy ends by "]);
+    let cluster = format!("{}/clusters/nc6cluster", site.workspace());
+    let scale = json!({"manual": {"targetNodeCount": 1, "nodeDeallocationOption": "terminate"}});
+    site.arm("PATCH", &cluster, json!({"properties": {"scaleSettings": scale}})).is(200);
+    site.wait_for_end("busy");
+    says(&site, "busy", &["its cluster was resized with the option 'terminate'", "A resize with the option 'requeue'"]);
+    assert_eq!(site.wait_for_end("behind")["executionState"], "succeeded");
+    says(&site, "behind", &["is done: all its processes ended with exit code 0", "It waited 0:"]);
+
+    submit("moved", 1, custom(&wait_at("open")), none());
+    site.wait_for_state("moved", &["running"]);
+    let scale = json!({"manual": {"targetNodeCount": 0, "nodeDeallocationOption": "requeue"}});
+    site.arm("PATCH", &cluster, json!({"properties": {"scaleSettings": scale}})).is(200);
+    site.wait_for_state("moved", &["queued"]);
+    says(&site, "moved", &["has at most 0", "Attempt 1 ended at ", "made smaller with the option 'requeue'"]);
+    site.corro(&format!("batchai cluster delete {IN_WORKSPACE} -n nc6cluster -y")).ok();
+    site.wait_for_end("moved");
+    says(&site, "moved", &["because its cluster was deleted", "Submit the job to another cluster"]);
+}
+
+/// Nodes that cannot be used, nodes that are lost, and a region without cores.
+#[test]
+fn what_is_wrong_with_nodes_is_explained() {
+    let site = Site::start_with(&["--no-containers", "--max-cores", "1"]);
+    site.prepare(0);
+    let create = |name: &str, more: &str| {
+        let size = "-s Standard_D1 -u me -p not-a-secret";
+        site.corro(&format!("batchai cluster create {IN_WORKSPACE} -n {name} {size} {more}")).ok();
+    };
+    let submit = |cluster: &str, name: &str, command: &str| {
+        let job = site.job_json(1, json!({"customToolkitSettings": {"commandLine": command}}), json!({}));
+        site.write(&format!("{name}.json"), job.to_string());
+        let at = format!("{IN_WORKSPACE} -e cifar -c {cluster} -n {name}");
+        site.corro(&format!("batchai job create {at} -f {name}.json --storage-account-name mystorageaccount")).ok();
+    };
+    create("own", "-t 1");
+    create("low", "--vm-priority lowpriority -t 1");
+    submit("low", "poor", "true");
+    wait_for("the dedicated node", || site.agents().len() == 1);
+    says(&site, "poor", &["1 without cores to run on", "dedicated clusters come first", "a higher --max-cores"]);
+    site.corro(&format!(
+        "batchai job create {IN_WORKSPACE} -e cifar -c own -n x -f poor.json --storage-account-name mystorageaccount"
+    ))
+    .ok();
+    assert_eq!(site.wait_for_end("x")["executionState"], "succeeded");
+
+    // Its agent is killed under it, again and again: every loss is named.
+    submit("own", "unlucky", &wait_at("never"));
+    for attempt in 1..=3 {
+        let mut node = None;
+        wait_for("the job to run on a node with an agent", || {
+            let job = site.job("unlucky");
+            let lost = job["lostAttempts"].as_array().map_or(0, Vec::len);
+            let listed = site.corro("node list").json();
+            let on = listed.as_array().expect("a list").iter().find(|node| node["job"] == "cifar/unlucky").cloned();
+            node = on.and_then(|on| site.agents().into_iter().find(|(id, _)| on["nodeId"] == *id));
+            job["executionState"] == "running" && lost + 1 == attempt && node.is_some()
+        });
+        harness::signal(node.expect("just found").1, rustix::process::Signal::KILL);
+    }
+    let job = site.wait_for_end("unlucky");
+    assert_eq!(job["executionInfo"]["errors"][0]["code"], "NodeLost", "{job}");
+    let losses = ["lost a node in each of 3 attempts", "attempt 1 tvm-", "attempt 2 tvm-", "attempt 3 tvm-"];
+    says(&site, "unlucky", &losses);
+    says(&site, "unlucky", &["(NodeLost)", "agent.log", "Attempt 2 ended at "]);
+}
