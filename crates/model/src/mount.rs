@@ -87,12 +87,12 @@ fn components(path: &str) -> Vec<&str> {
 
 /// Whether mount options, as `-o ro,x` or `ro,x`, ask for a mount that cannot be written through. The last one counts.
 pub fn is_read_only(options: &str) -> bool {
-    let words = options.split([',', ' ', '\t']).filter_map(|word| match word.trim_start_matches("-o") {
+    let mut words = options.split([',', ' ', '\t']).filter_map(|word| match word.trim_start_matches("-o") {
         "ro" => Some(true),
         "rw" => Some(false),
         _ => None,
     });
-    words.last().unwrap_or(false)
+    words.next_back().unwrap_or(false)
 }
 
 /// Whether the modes of a share leave nobody to write files or make them.

@@ -2,6 +2,7 @@
 //! the file. An error of a write that was already said to be done is kept, and told to each handle once, by the next write, `fsync` or `close`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
@@ -197,9 +198,8 @@ impl<R: Remote> OpenFile<R> {
         let mut state = self.state();
         state.chunks.retain(|index, _| *index >= past.min(now.start));
         for index in ahead {
-            if !state.chunks.contains_key(&index) {
-                let chunk = Chunk::default();
-                state.chunks.insert(index, chunk.clone());
+            if let Entry::Vacant(place) = state.chunks.entry(index) {
+                let chunk = place.insert(Chunk::default()).clone();
                 let file = self.clone();
                 tokio::spawn(async move { file.load(&chunk, index).await.map(drop) });
             }

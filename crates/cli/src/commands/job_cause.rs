@@ -86,7 +86,7 @@ mod tests {
 
     fn told(code: &str, message: &str, details: &[(&str, &str)]) -> String {
         let error =
-            details.iter().fold(BatchAiError::new(code, message), |error, (name, value)| error.with(*name, *value));
+            details.iter().fold(BatchAiError::new(code, message), |error, (name, value)| error.with(name, *value));
         lines(&error).join("\n")
     }
 

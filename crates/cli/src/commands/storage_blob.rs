@@ -48,7 +48,7 @@ pub enum BlobCommand {
     Url(UrlArgs),
     /// Make a shared access signature for a blob
     #[command(
-        after_help = "Example:\n  corro storage blob generate-sas --container-name data --name cifar/train.bin \\\n      --account-name mystorageaccount \\\n      --permissions r --expiry 2030-01-01T00:00Z"
+        after_help = "Example:\n  corro storage blob generate-sas --container-name data \\\n      --name cifar/train.bin --account-name mystorageaccount \\\n      --permissions r --expiry 2030-01-01T00:00Z"
     )]
     GenerateSas(Box<GenerateSasArgs>),
 }

@@ -40,7 +40,11 @@ async fn mounted() -> Mounted {
     let app = bench.app.clone();
     let record = record(&app);
     let put = record.clone();
-    app.store.commit(move |txn| Ok::<_, corro_model::ApiError>(txn.put(key(), put))).await.expect("it is kept");
+    let keep = app.store.commit(move |txn| {
+        txn.put(key(), put);
+        Ok::<_, corro_model::ApiError>(())
+    });
+    keep.await.expect("it is kept");
     let vfs = Vfs(Arc::new(Trees::new(app.clone(), [3; 32])));
     let root = vfs.lookup_by_path(&app.exports.path(&key(), &record)).await.expect("it can be mounted");
     let directory = app.exports.directory(&key(), &record).expect("a directory");
@@ -132,7 +136,11 @@ async fn what_a_deleted_file_server_held_goes_and_the_next_of_its_name_is_empty(
     let app = bench.app.clone();
     app.exports.tidy(|| app.snapshot()).expect("nothing to do");
     assert!(directory.join("f").exists());
-    app.store.commit(|txn| Ok::<_, corro_model::ApiError>(txn.remove::<FileServerRecord>(&key()))).await.expect("gone");
+    let remove = app.store.commit(|txn| {
+        txn.remove::<FileServerRecord>(&key());
+        Ok::<_, corro_model::ApiError>(())
+    });
+    remove.await.expect("gone");
     app.exports.tidy(|| app.snapshot()).expect("removed");
     assert!(!directory.exists());
     assert_eq!(vfs.getattr(&root).await.err(), Some(nfsstat3::NFS3ERR_STALE));

@@ -110,7 +110,7 @@ impl Bench {
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);
         let token = app.issue_token(&admin.client_id, &admin.client_secret, "x").expect("a token").access_token;
-        Self { app, api, files, token: token.expose().to_owned(), _stop: stop, dir: dir }
+        Self { app, api, files, token: token.expose().to_owned(), _stop: stop, dir }
     }
 
     pub fn subscription(&self) -> String {
