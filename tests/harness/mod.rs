@@ -141,8 +141,6 @@ impl Site {
             .args(&self.up_args)
             .env("PATH", self.tool_path())
             .env("CORRO_LOG", "info")
-            // Ranks by our own launcher, whatever this machine has; jobs that want an mpirun name it.
-            .env("CORRO_MPIRUN", "none")
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -206,6 +204,8 @@ impl Site {
             .env("HOME", self.home())
             .env("CORRO_CONFIG_DIR", self.dir.path().join("config"))
             .env_remove("CORRO_SERVER")
+            // Ranks by our own launcher, whatever this machine has; jobs that want an mpirun name it.
+            .env("CORRO_MPIRUN", "none")
             // The machine's own container engine is left alone; a test that has one puts a link here.
             .env("DOCKER_HOST", format!("unix://{}", self.dir.path().join("engine.sock").display()))
             .stdin(Stdio::null());

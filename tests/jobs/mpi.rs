@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::faulty::JoinedAgent;
 use crate::harness::host::find_program;
 use crate::harness::{IN_WORKSPACE, Site, is_alive, signal, wait_for};
 
@@ -62,6 +63,23 @@ fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
     let job = site.wait_for_end("absent");
     assert_eq!(job["executionInfo"]["errors"][0]["code"], "MpirunFailed", "{job}");
     assert!(details(&job).contains(&("Variable", "CORRO_MPIRUN")), "{job}");
+}
+
+/// They listen where they say, which is not where the server has them.
+#[test]
+fn machines_that_joined_are_reached_too() {
+    let Some(launcher) = LAUNCHERS.into_iter().find(|name| find_program(name).is_some()) else {
+        return eprintln!("SKIPPED: none of {LAUNCHERS:?} is on this machine");
+    };
+    let mut site = Site::unstarted(&["--no-containers"]);
+    site.host("server", "127.0.0.1:0", "info");
+    let _machines = ["machine-1", "machine-2"].map(|name| JoinedAgent::start(&site, name));
+    site.prepare(2);
+    submit(&site, "joined", launcher, "echo rank $RANK", 2);
+    let job = site.wait_for_end("joined");
+    let said = site.log("joined", "stdout.txt");
+    assert_eq!(job["executionState"], "succeeded", "{job}\n{said}\n{}", site.log("joined", "stderr.txt"));
+    assert!(said.contains("rank 0") && said.contains("rank 1"), "{said}");
 }
 
 /// Whichever agent is killed: nothing that ran for the job at that time lives on.

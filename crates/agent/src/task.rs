@@ -311,7 +311,10 @@ impl Task {
         }
         let nowhere = || GangAddress::new(&self.context.config.address, 0, 0);
         let gang = self.meeting.as_ref().map_or_else(nowhere, |meeting| meeting.gang.clone());
-        let ports = if has_doors { vec![HostPorts { remote, tasks }] } else { Vec::new() };
+        let own = &self.context.config.address;
+        let known = self.order.hosts.get(self.order.host_idx).map(|host| &host.address);
+        let address = (known != Some(own)).then(|| own.clone());
+        let ports = if has_doors { vec![HostPorts { address, remote, tasks }] } else { Vec::new() };
         Some(GangAddress { mpirun, ports, ..gang })
     }
 

@@ -28,9 +28,10 @@ pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Optio
     let mut taken = vec![0; order.hosts.len()];
     let mut of_role = |role: Role| {
         let of = places.iter().filter(|place| place.role == role).map(|place| {
-            let port = gang.ports.get(place.host_idx)?.tasks.get(taken[place.host_idx])?;
+            let (host, ports) = (order.hosts.get(place.host_idx)?, gang.ports.get(place.host_idx)?);
+            let port = ports.tasks.get(taken[place.host_idx])?;
             taken[place.host_idx] += 1;
-            Some(format!("{}:{port}", order.hosts.get(place.host_idx)?.address))
+            Some(format!("{}:{port}", ports.address_of(host)))
         });
         of.collect::<Option<Vec<String>>>()
     };
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn tasks_are_told_as_the_service_told_them() {
         let order = order(3, 3, 1);
-        let ports = |tasks: &[u16]| HostPorts { remote: None, tasks: tasks.to_vec() };
+        let ports = |tasks: &[u16]| HostPorts { tasks: tasks.to_vec(), ..HostPorts::default() };
         let ports = vec![ports(&[2222, 2223]), ports(&[2222]), ports(&[2222])];
         let gang = GangAddress { ports, ..GangAddress::new("127.0.0.4", 0, 0) };
         let places = order.places(false);

@@ -146,11 +146,12 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
     Ok((host, rest.join(" ")))
 }
 
-/// By the node's address or its id.
+/// By the node's id, its address as the job knows it, or that at which it listens.
 fn find(nodes: &str, host: &str) -> Result<String, String> {
     let known = || nodes.split(',').filter_map(|node| node.split_once('='));
     let address = |at: &str| at.rsplit_once(':').map(|(address, _)| address.trim_matches(['[', ']']).to_owned());
-    let is_host = |(id, at): &(&str, &str)| *id == host || address(at).as_deref() == Some(host);
+    let is_host =
+        |(names, at): &(&str, &str)| names.split('|').any(|name| name == host) || address(at).as_deref() == Some(host);
     if let Some((_, at)) = known().find(is_host) {
         return Ok(at.to_owned());
     }
@@ -180,10 +181,12 @@ mod tests {
 
     #[test]
     fn nodes_are_found_by_address_and_id() {
-        let nodes = "tvm-1=127.0.0.4:7,tvm-2=127.0.0.5:8";
+        let nodes = "tvm-1|127.0.0.4=127.0.0.4:7,tvm-2|127.0.0.5=127.0.0.5:8,tvm-3|127.0.0.6=10.0.0.9:8";
+        assert_eq!(find(nodes, "127.0.0.6").as_deref(), Ok("10.0.0.9:8"));
+        assert_eq!(find(nodes, "10.0.0.9").as_deref(), Ok("10.0.0.9:8"));
         assert_eq!(find(nodes, "127.0.0.5").as_deref(), Ok("127.0.0.5:8"));
         assert_eq!(find(nodes, "tvm-1").as_deref(), Ok("127.0.0.4:7"));
         let error = find(nodes, "example.org").expect_err("not ours");
-        assert_eq!(error, "'example.org' is no node of this job: its nodes are 127.0.0.4, 127.0.0.5");
+        assert_eq!(error, "'example.org' is no node of this job: its nodes are 127.0.0.4, 127.0.0.5, 10.0.0.9");
     }
 }

@@ -159,11 +159,10 @@ pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>)
 
 /// Where every node of the job listens; nothing when none does.
 pub fn nodes(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
-    let at = order
-        .hosts
-        .iter()
-        .zip(&gang.ports)
-        .filter_map(|(host, ports)| Some(format!("{}={}:{}", host.node, host.address, ports.remote?)));
+    let at = order.hosts.iter().zip(&gang.ports).filter_map(|(host, ports)| {
+        let (node, known) = (&host.node, &host.address);
+        Some(format!("{node}|{known}={}:{}", ports.address_of(host), ports.remote?))
+    });
     let at: Vec<String> = at.collect();
     (!at.is_empty()).then(|| at.join(","))
 }
@@ -177,10 +176,11 @@ mod tests {
     #[test]
     fn every_node_is_named_with_its_door() {
         let order = testing::order(2);
-        let ports = |remote| HostPorts { remote, tasks: vec![] };
-        let gang = GangAddress { ports: vec![ports(Some(7)), ports(Some(8))], ..GangAddress::new("a", 1, 2) };
+        let ports = |remote, address| HostPorts { remote, address, tasks: vec![] };
+        let joined = ports(Some(8), Some("10.0.0.9".to_owned()));
+        let gang = GangAddress { ports: vec![ports(Some(7), None), joined], ..GangAddress::new("a", 1, 2) };
         let [first, second] = [&order.hosts[0].node, &order.hosts[1].node];
-        assert_eq!(nodes(&order, &gang), Some(format!("{first}=127.0.0.4:7,{second}=127.0.0.5:8")));
+        assert_eq!(nodes(&order, &gang), Some(format!("{first}|127.0.0.4=127.0.0.4:7,{second}|127.0.0.5=10.0.0.9:8")));
         assert_eq!(nodes(&order, &GangAddress::new("a", 1, 2)), None);
     }
 

@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn everybody_is_told_the_ports_of_all() {
         let at = |port| GangAddress {
-            ports: vec![HostPorts { remote: Some(port), tasks: vec![] }],
+            ports: vec![HostPorts { remote: Some(port), ..HostPorts::default() }],
             ..GangAddress::new("127.0.0.4", 1, 2)
         };
         let prepared = |port| Some(report(TaskPhase::Prepared { gang: Some(at(port)) }, vec![]));
