@@ -100,8 +100,7 @@ impl<'e> Training<'e> {
                 let parameters: Vec<_> = names.iter().zip(&PARAMETERS).map(|(name, it)| (&**name, it.size())).collect();
                 broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
                 let together = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
-                let together = together.sharing_from(rmsprop::SHARED_FROM);
-                Mover::Together(together.bundling_below(rmsprop::BUNDLED_BELOW))
+                Mover::Together(together.sharing_from(rmsprop::SHARED_FROM))
             }
         };
         Ok(Self { compute, weights, mover, rank: engine.place().rank as u64, steps: 0 })

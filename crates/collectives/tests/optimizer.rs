@@ -228,32 +228,6 @@ fn steps_that_are_shared_out_are_the_same_steps() {
 }
 
 #[test]
-fn small_gradients_that_travel_together_are_the_same_gradients() {
-    let config = Config { backward_passes_per_step: 2, average_passes: true, ..Config::PLAIN };
-    each(&[1, 2, 3], |engine| {
-        let parameters = [("a", 5), ("large", 1000), ("b", 7)];
-        let new =
-            || DistributedOptimizer::new(engine, |_, _: &mut [f32], _: &[f32]| {}, &parameters, config).expect("good");
-        let (mut plain, mut bundled) = (new(), new().bundling_below(100));
-        for step in 0..3 {
-            let reduced = [&mut plain, &mut bundled].map(|optimizer| {
-                for pass in 0..2 {
-                    // Some ranks are done with one first, some with another.
-                    for index in (0..3).map(|i| (i + engine.place().rank) % 3) {
-                        let value = (engine.place().rank + 10 * pass + 100 * index + 1000 * step) as f32;
-                        optimizer.submit(index, &vec![value; parameters[index].1]).expect("taken");
-                    }
-                }
-                let again = optimizer.submit(0, &[0.0; 5]);
-                assert!(matches!(again, Err(OptimizerError::UnderWay { .. })), "{again:?}");
-                optimizer.synchronize().expect("reduced").to_vec()
-            });
-            assert_eq!(reduced[0], reduced[1]);
-        }
-    });
-}
-
-#[test]
 fn only_what_can_be_is_shared_out() {
     each(&[1, 2], |engine| {
         let shared = |config| {

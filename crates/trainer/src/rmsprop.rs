@@ -26,8 +26,6 @@ const PIECE: usize = 1 << 14;
 
 /// Parameters from so many elements on are worth sharing out between ranks: stepping a value moves five times its bytes.
 pub const SHARED_FROM: usize = 1 << 18;
-/// Gradients of fewer elements are not worth a word each between ranks.
-pub const BUNDLED_BELOW: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {

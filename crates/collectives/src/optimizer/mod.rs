@@ -109,8 +109,6 @@ pub struct DistributedOptimizer<'e, O> {
     /// By parameter; empty while the engine has it.
     gradients: Vec<Vec<f32>>,
     shards: Option<Shards<O>>,
-    /// Gradients of fewer elements travel together.
-    bundled_below: usize,
 }
 
 /// Parameters from so many elements on are shared out.
@@ -136,7 +134,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         }
         let gradients = parameters.iter().map(|(_, size)| vec![0.0; *size]).collect();
         let parameters = parameters.iter().map(|(name, size)| Parameter::new(name, *size)).collect();
-        Ok(Self { engine, optimizer, config, parameters, gradients, shards: None, bundled_below: 0 })
+        Ok(Self { engine, optimizer, config, parameters, gradients, shards: None })
     }
 
     /// Shares the steps of large parameters out: every rank reduces, and steps with, its [`Engine::share`] of the elements, and
@@ -153,16 +151,6 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         let can = matches!(reduce.op, ReduceOp::Sum | ReduceOp::Average) && reduce.set == Reduce::AVERAGE.set;
         if can && self.engine.place().size > 1 && compression == Compression::None {
             self.shards = Some(Shards { from, step: O::step_part });
-        }
-        self
-    }
-
-    /// Gradients of fewer than `below` elements wait until the last pass of a step has ended and travel together, agreed on once: each by
-    /// itself would cost more than it hides behind the pass. Compressed ones are sent as they come.
-    #[must_use]
-    pub fn bundling_below(mut self, below: usize) -> Self {
-        if self.config.compression == Compression::None {
-            self.bundled_below = below;
         }
         self
     }
@@ -248,7 +236,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
                 self.start(index);
             }
         }
-        let mut failed = self.send_bundle().err();
+        let mut failed = None;
         for (parameter, gradient) in self.parameters.iter_mut().zip(&mut self.gradients) {
             if let Err(cause) = parameter.finish(self.engine, gradient) {
                 failed.get_or_insert(OptimizerError::Reduction { name: parameter.name.clone(), cause });
@@ -310,27 +298,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
 
     fn start(&mut self, index: usize) {
         let shared = self.is_shared(index);
-        let (parameter, gradient) = (&mut self.parameters[index], &mut self.gradients[index]);
-        parameter.divide_by_passes(&self.config, gradient);
-        match !shared && parameter.size < self.bundled_below {
-            true => parameter.stage = Stage::Bundled,
-            false => parameter.start(self.engine, &self.config, shared, gradient),
-        }
-    }
-
-    /// What has waited for the others, reduced in place.
-    fn send_bundle(&mut self) -> Result<(), OptimizerError> {
-        let (mut name, mut bundle) = (None, Vec::new());
-        for (parameter, gradient) in self.parameters.iter_mut().zip(&mut self.gradients) {
-            if let Stage::Bundled = parameter.stage {
-                parameter.stage = Stage::Over;
-                name.get_or_insert(&parameter.name);
-                bundle.push(gradient.as_mut_slice());
-            }
-        }
-        let Some(name) = name else { return Ok(()) };
-        let reduced = self.engine.grouped_allreduce("gradients", &mut bundle, self.config.reduce);
-        reduced.map_err(|cause| OptimizerError::Reduction { name: name.clone(), cause })
+        self.parameters[index].start(self.engine, &self.config, shared, &mut self.gradients[index]);
     }
 }
 

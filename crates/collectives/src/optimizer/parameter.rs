@@ -23,8 +23,6 @@ pub enum Stage {
     Over,
     /// So many passes have added theirs.
     Adding(u32),
-    /// Whole, and waiting for the other small ones.
-    Bundled,
     /// With the buffer itself; where there was one is nothing now.
     Full(Pending<Vec<f32>>),
     /// As this type of half precision.
@@ -37,16 +35,13 @@ impl Parameter {
         Parameter { name: name.to_owned(), size, stage: Stage::Over, tensor, short: Vec::new() }
     }
 
-    /// Before anything else, so that a compressed sum over many passes does not overflow.
-    pub fn divide_by_passes(&self, config: &Config, gradient: &mut [f32]) {
+    /// Hands the gradient over; all of it comes back reduced, or this rank's share.
+    pub fn start(&mut self, engine: &Engine, config: &Config, shared: bool, gradient: &mut Vec<f32>) {
         if config.average_passes {
+            // Before it is compressed, so that a sum over many passes does not overflow.
             let factor = 1.0 / f64::from(config.backward_passes_per_step);
             reduce::scale(Dtype::F32, factor, bytes_of_mut(gradient)).expect("floats can be scaled");
         }
-    }
-
-    /// Hands the gradient over; all of it comes back reduced, or this rank's share.
-    pub fn start(&mut self, engine: &Engine, config: &Config, shared: bool, gradient: &mut Vec<f32>) {
         self.stage = match config.compression.among(engine.place().size) {
             Some(dtype) => {
                 let mut short = std::mem::take(&mut self.short);
@@ -61,7 +56,7 @@ impl Parameter {
     /// Waits, and brings the gradient back.
     pub fn finish(&mut self, engine: &Engine, gradient: &mut Vec<f32>) -> Result<(), EngineError> {
         let outcome = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Over | Stage::Adding(_) | Stage::Bundled => Ok(()),
+            Stage::Over | Stage::Adding(_) => Ok(()),
             Stage::Full(pending) => engine.finish(pending).map(|reduced| *gradient = reduced),
             Stage::Short(dtype, pending) => engine.finish(pending).map(|short| {
                 widen(&short, dtype, gradient);

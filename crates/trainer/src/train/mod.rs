@@ -85,7 +85,7 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
     let parameters: Vec<(&str, usize)> =
         names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
     let optimizer = DistributedOptimizer::new(&engine, rmsprop, &parameters, optimizer::Config::PLAIN)?;
-    let mut optimizer = optimizer.sharing_from(rmsprop::SHARED_FROM).bundling_below(rmsprop::BUNDLED_BELOW);
+    let mut optimizer = optimizer.sharing_from(rmsprop::SHARED_FROM);
 
     // 5. Broadcast: all ranks begin where rank 0 begins.
     let identity = Identity::of(settings, &dataset, size);
