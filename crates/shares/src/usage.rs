@@ -14,9 +14,14 @@ use crate::{Share, ShareError, SharePath, walk::Found};
 /// Walking a large tree for every new file would cost more than a quota is worth.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// Sizes of shares as last measured, by device and inode of their roots.
+/// Sizes of shares as last measured.
 #[derive(Debug, Default)]
-pub(crate) struct Measured(Mutex<HashMap<(u64, u64), (Instant, u64)>>);
+pub(crate) struct Measured(Mutex<HashMap<Key, Size>>);
+
+/// Device and inode of a share's root.
+type Key = (u64, u64);
+/// When it was measured, and how many bytes it had.
+type Size = (Instant, u64);
 
 impl Share {
     /// Bytes in all files of the share, by their lengths. Links are not followed.
@@ -33,13 +38,7 @@ impl Share {
 
     /// As [`Share::usage`], but what was measured or counted lately will do.
     pub fn usage_lately(&self) -> Result<u64, ShareError> {
-        let root = self.root.metadata().map_err(|source| ShareError::Io {
-            attempt: "measure",
-            path: SharePath::ROOT,
-            source,
-        })?;
-        let key = (root.dev(), root.ino());
-        let known = self.common.measured.0.lock().ok().and_then(|measured| measured.get(&key).copied());
+        let (key, known) = self.measured()?;
         if let Some((_, used)) = known.filter(|(at, _)| at.elapsed() < FRESH) {
             return Ok(used);
         }
@@ -50,18 +49,20 @@ impl Share {
         Ok(used)
     }
 
+    /// This share among those that were measured, and what was found, if it was.
+    fn measured(&self) -> Result<(Key, Option<Size>), ShareError> {
+        let failed = |source| ShareError::Io { attempt: "measure", path: SharePath::ROOT, source };
+        let root = self.root.metadata().map_err(failed)?;
+        let key = (root.dev(), root.ino());
+        Ok((key, self.common.measured.0.lock().ok().and_then(|measured| measured.get(&key).copied())))
+    }
+
     /// Refuses what would make the share larger than `quota` bytes, and counts what it lets pass.
     pub fn reserve(&self, path: &SharePath, more: u64, quota: u64) -> Result<(), ShareError> {
         if more == 0 {
             return Ok(());
         }
-        let root = self.root.metadata().map_err(|source| ShareError::Io {
-            attempt: "measure",
-            path: SharePath::ROOT,
-            source,
-        })?;
-        let key = (root.dev(), root.ino());
-        let known = self.common.measured.0.lock().ok().and_then(|measured| measured.get(&key).copied());
+        let (key, known) = self.measured()?;
         let (at, used) = match known {
             Some((at, used)) if at.elapsed() < FRESH && used.saturating_add(more) <= quota => (at, used),
             // Too old, or full: files may have been deleted since.
