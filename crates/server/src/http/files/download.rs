@@ -18,7 +18,6 @@ use corro_shares::{Cached, ShareError, Shares, read_cached};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use md5::{Digest, Md5};
-use rustix::{buffer::spare_capacity, io::Errno, io::pread};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
@@ -28,15 +27,13 @@ use super::{
     content::{Described, set_file},
     directories::parent_id,
     guard::Guard,
+    pieces::{PIECE, read_piece},
     range::{self, Asked, Part},
     refusal::Refusal,
     reply,
     upload::MAX_RANGE,
 };
 
-/// Large enough that the hop to a blocking thread is lost in the copying, small enough to stay in
-/// the processor's cache on the way to the socket.
-const PIECE: u64 = 512 << 10;
 /// As much is read together with the rest that is asked of a file.
 const LITTLE: u64 = 64 << 10;
 
@@ -188,25 +185,11 @@ impl Ahead {
         if part.start >= part.end {
             return None;
         }
-        let len = PIECE.min(part.end - part.start);
+        let len = (PIECE as u64).min(part.end - part.start);
         let file = file.clone();
         let piece = spawn_blocking(move || read_piece(&file, part.start, len as usize));
         Some(Ahead { piece, rest: Part { start: part.start + len, end: part.end } })
     }
-}
-
-pub(super) fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
-    let mut piece = Vec::with_capacity(len);
-    while piece.len() < len {
-        let at = offset + piece.len() as u64;
-        match pread(file, spare_capacity(&mut piece), at) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    piece.truncate(len); // the allocator may have given more room than was asked for
-    Ok(Bytes::from(piece))
 }
 
 /// The retired service's command line follows a log with this library and makes text of each part by itself: half a

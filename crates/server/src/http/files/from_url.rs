@@ -12,7 +12,7 @@ use super::{
     access::Access,
     call::{Call, Target},
     crc64,
-    download::read_piece,
+    pieces::read_piece,
     range,
     refusal::Refusal,
     reply, sources,

@@ -34,6 +34,7 @@ mod ledger;
 mod mounted;
 mod operation;
 mod permissions;
+mod pieces;
 mod policies;
 mod range;
 mod refusal;
