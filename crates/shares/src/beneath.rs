@@ -27,16 +27,16 @@ pub(crate) fn open(root: impl AsFd, path: &SharePath, flags: OFlags, mode: Mode)
     }
 }
 
-/// A directory to open files of, from a path that holds no `..`. Through no link at all, for one could lead to another share. `None` as well when the
+/// A file, from a path that holds no `..`. Through no link at all, for one could lead to another share. `None` as well when the
 /// kernel would have to ask the disk about anything on the way.
+pub(crate) fn open_cached(root: impl AsFd, path: &str) -> Option<File> {
+    openat2(root.as_fd(), path, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
+}
+
+/// A directory to be asked about, likewise.
 pub(crate) fn open_dir_cached(root: impl AsFd, path: &str) -> Option<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(root.as_fd(), path, flags, Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
-}
-
-/// A name in such a directory, likewise.
-pub(crate) fn open_cached(directory: impl AsFd, name: &str) -> Option<File> {
-    openat2(directory.as_fd(), name, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
 }
 
 const RESOLVE_CACHED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::CACHED);

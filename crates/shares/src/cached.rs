@@ -17,25 +17,32 @@ pub struct Cached {
     pub file: File,
     pub stat: Stat,
     pub properties: Properties,
-    /// The id of the directory that holds it.
-    pub parent: u64,
 }
 
 impl Shares {
     /// A file of a share. One that is reached through a link is left to the usual way.
     pub fn open_cached(&self, account: &str, share: &str, path: &SharePath) -> Option<Cached> {
-        check_names(account, share).ok()?;
-        let (above, name) = path.split()?;
-        let directory = match above.is_root() {
-            true => format!("{account}/{share}"),
-            false => format!("{account}/{share}/{}", above.as_str()),
-        };
-        let directory = beneath::open_dir_cached(&self.common.root, &directory)?;
-        let file = beneath::open_cached(&directory, name)?;
+        let file = beneath::open_cached(&self.common.root, &whole(account, share, path)?)?;
         let stat = Stat::of_handle(&file, path).ok().filter(|stat| stat.kind == Kind::File)?;
         let properties = keeping::read_cached(&self.common, &file)?;
-        Some(Cached { file, stat, properties, parent: fstat(&directory).ok()?.st_ino })
+        Some(Cached { file, stat, properties })
     }
+
+    /// The id of the directory that holds something.
+    pub fn parent_cached(&self, account: &str, share: &str, path: &SharePath) -> Option<u64> {
+        let (above, _) = path.split()?;
+        let directory = beneath::open_dir_cached(&self.common.root, &whole(account, share, &above)?)?;
+        Some(fstat(&directory).ok()?.st_ino)
+    }
+}
+
+/// From the root of all shares. One walk is enough: none of the names is `..`, and no link is followed.
+fn whole(account: &str, share: &str, path: &SharePath) -> Option<String> {
+    check_names(account, share).ok()?;
+    Some(match path.is_root() {
+        true => [account, "/", share].concat(),
+        false => [account, "/", share, "/", path.as_str()].concat(),
+    })
 }
 
 /// All bytes of a range, which the file must have.

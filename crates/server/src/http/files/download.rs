@@ -119,8 +119,12 @@ fn find_cached(context: &Context<'_>, asked: Option<Asked>) -> Option<Found> {
         return None;
     }
     let (account, share) = (&context.call.account, &context.share);
-    let Cached { file, stat, properties, parent } =
-        context.service.shares.open_cached(account, share, &context.path)?;
+    let shares = &context.service.shares;
+    let Cached { file, stat, properties } = shares.open_cached(account, share, &context.path)?;
+    let parent = match context.call.speaks_smb() {
+        true => shares.parent_cached(account, share, &context.path)?,
+        false => 0, // which is told to nobody
+    };
     let content = match part_of(asked, stat.len).filter(Part::is_little) {
         Some(part) => Some(read_cached(&file, part.start..part.end)?.into()),
         None => None,
