@@ -78,6 +78,7 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Nodes_List", 'l'),
     ("Corro_Nodes_Preempt", 'w'),
     ("Corro_Jobs_Processes", 'r'),
+    ("Corro_Jobs_Why", 'r'),
 ];
 
 const ROLES: [&str; 3] = ["Reader", "Contributor", "Owner"];

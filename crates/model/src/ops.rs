@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::*;
 use crate::batchai::*;
+use crate::explain::Explanation;
 use crate::history::HistoryEntry;
 
 pub const BATCHAI_VERSION: &str = "2018-05-01";
@@ -237,6 +238,8 @@ operations! {
     NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
     /// Ours: what a job's processes use now; the agents of its nodes are asked.
     JobsProcesses "Corro_Jobs_Processes" Get ws!("/experiments/{experiment}/jobs/{job}/processes"), BATCHAI_VERSION, NoBody => JobProcesses;
+    /// Ours: why a job is as it is, in plain words, and what happened to it.
+    JobsWhy "Corro_Jobs_Why" Get ws!("/experiments/{experiment}/jobs/{job}/why"), BATCHAI_VERSION, NoBody => Explanation;
 
     /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;

@@ -183,8 +183,8 @@ pub fn right_of(id: &str, method: Method) -> Right {
         "Providers_Register" => Right::List,
         "Corro_Nodes_List" => Right::List,
         "Corro_Nodes_Preempt" => Right::Write,
-        "Corro_Jobs_Processes" => Right::Read,
-        _ if id.starts_with("Corro_") && id != "Corro_Why" => Right::Govern,
+        "Corro_Jobs_Processes" | "Corro_Jobs_Why" => Right::Read,
+        _ if id.starts_with("Corro_") => Right::Govern,
         _ => match method {
             Method::Get | Method::Head => Right::Read,
             Method::Put | Method::Patch | Method::Delete => Right::Write,

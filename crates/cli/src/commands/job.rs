@@ -16,7 +16,7 @@ use super::names::{Chosen, EndArgs, ExperimentArgs, Names, with};
 use super::node::{self, NodeParent};
 use super::resource::{self, Ending, Resource};
 use super::target::{JOB_FLAG, NAME_FLAG, Name, Target};
-use super::{config_file, job_advice, job_file, job_wait};
+use super::{config_file, job_file, job_wait, job_why};
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind, escape_controls};
 use crate::progress::Spinner;
@@ -180,8 +180,8 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     say_waiting(&job, &mut None);
     if job.properties.status.execution_state == ExecutionState::Failed {
         // It was submitted, so the command succeeded; nobody should have to find this in the answer.
-        say(format_args!("The job \"{}\" failed: {}", job.name, escape_controls(&job_advice::reason(&job))));
-        say(format_args!("See '{}' for what to do.", job_advice::ask_why(&job.name, &target)));
+        say(format_args!("The job \"{}\" failed: {}", job.name, escape_controls(&corro_model::explain::reason(&job))));
+        say(format_args!("See '{}' for what to do.", job_why::ask_why(&target)));
     }
     Ok(())
 }

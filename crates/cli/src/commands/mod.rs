@@ -20,8 +20,6 @@ pub mod file_server;
 pub mod files;
 pub mod group;
 pub mod job;
-mod job_advice;
-mod job_cause;
 pub mod job_desk;
 mod job_exec;
 pub mod job_file;

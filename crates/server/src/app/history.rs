@@ -17,6 +17,11 @@ impl App {
     /// What happened, newest first, inside what the caller owns.
     pub async fn history(&self, filter: HistoryFilter) -> Result<Vec<HistoryEntry>, ApiError> {
         let filter = HistoryFilter { resource: self.owned_resource(filter.resource)?, ..filter };
+        self.read_history(filter).await
+    }
+
+    /// For whoever may read the resource that the filter names.
+    pub(super) async fn read_history(&self, filter: HistoryFilter) -> Result<Vec<HistoryEntry>, ApiError> {
         let store = self.store.clone();
         let read = tokio::task::spawn_blocking(move || store.history(&filter)).await;
         let read = read.map_err(|_| ApiError::new(503, "ServerStopping", "The server is stopping"))?;

@@ -24,6 +24,7 @@ pub mod secrets;
 pub mod tokens;
 pub mod usages;
 mod waiting;
+mod why;
 pub mod workspaces;
 
 use std::sync::Arc;

@@ -98,6 +98,7 @@ pub fn routes() -> Router {
         .on(NodesList, nodes::list)
         .on(NodesPreempt, nodes::preempt)
         .on(JobsProcesses, nodes::processes)
+        .on(JobsWhy, nodes::why)
 }
 
 // Workspaces

@@ -1,6 +1,7 @@
 //! Single nodes and what runs on them: ours, beside the service's operations.
 
 use corro_model::batchai::*;
+use corro_model::explain::Explanation;
 use corro_model::ops::NoBody;
 
 use super::{Answer, Call, Result, job_path};
@@ -18,4 +19,8 @@ pub async fn preempt(app: App, call: Call<PreemptParameters>) -> Result<NodeSumm
 
 pub async fn processes(app: App, call: Call<NoBody>) -> Result<JobProcesses> {
     Ok(Answer::Ok(app.job_processes(&job_path(&call)).await?))
+}
+
+pub async fn why(app: App, call: Call<NoBody>) -> Result<Explanation> {
+    Ok(Answer::Ok(app.job_why(&job_path(&call)).await?))
 }

@@ -1,25 +1,20 @@
 //! What made a job fail, in plain words: who, where, how, and what was written last. One sentence for each kind of error that
-//! a server or a node gives; entered by `job why`. Remedies are in `job_advice`.
+//! a server or a node gives. Remedies are in `advice`.
 
-use corro_model::batchai::BatchAiError;
+use super::Cause;
+use crate::batchai::BatchAiError;
 
-use crate::output::escape_controls;
-
-/// The lines that tell one error.
-pub fn lines(error: &BatchAiError) -> Vec<String> {
-    let mut lines = vec![escape_controls(&sentence(error))];
+/// What tells one error.
+pub fn cause(error: &BatchAiError) -> Cause {
     // What the sentence says already, or what comes after it, is not repeated.
     let told = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field"];
-    for detail in error.details.iter().filter(|detail| !told.contains(&detail.name.as_str())) {
-        let name = if detail.name == "Info" { String::new() } else { format!("{}: ", detail.name) };
-        lines.extend(indented(&format!("{name}{}", detail.value)));
-    }
-    let last = detail(error, "StdErr").filter(|text| !text.trim().is_empty());
-    if let Some(last) = last {
-        lines.push("The last it wrote to stderr:".to_owned());
-        lines.extend(indented(last));
-    }
-    lines
+    let others = error.details.iter().filter(|detail| !told.contains(&detail.name.as_str()));
+    let details = others.flat_map(|detail| match detail.name.as_str() {
+        "Info" => lines(&detail.value),
+        name => lines(&format!("{name}: {}", detail.value)),
+    });
+    let last_output = detail(error, "StdErr").map_or_else(Vec::new, lines);
+    Cause { sentence: sentence(error), details: details.collect(), last_output }
 }
 
 fn sentence(error: &BatchAiError) -> String {
@@ -72,8 +67,8 @@ fn name_of(signal: i32) -> &'static str {
     }
 }
 
-fn indented(text: &str) -> Vec<String> {
-    text.trim_end().lines().map(|line| format!("    {}", escape_controls(line))).collect()
+fn lines(text: &str) -> Vec<String> {
+    text.trim_end().lines().map(str::to_owned).collect()
 }
 
 pub fn detail<'a>(error: &'a BatchAiError, name: &str) -> Option<&'a str> {
@@ -87,7 +82,9 @@ mod tests {
     fn told(code: &str, message: &str, details: &[(&str, &str)]) -> String {
         let error =
             details.iter().fold(BatchAiError::new(code, message), |error, (name, value)| error.with(name, *value));
-        lines(&error).join("\n")
+        let mut lines = Vec::new();
+        cause(&error).write(&mut lines);
+        lines.join("\n")
     }
 
     /// Every kind of error that ends a job, as the server and its nodes word them.
@@ -165,7 +162,5 @@ mod tests {
         ] {
             assert_eq!(told(code, message, &details), expected, "{code}");
         }
-        // Whatever a program wrote, it does not write on our terminal.
-        assert!(!told("JobFailed", "m", &[("ExitCode", "1"), ("StdErr", "\x1b[2J")]).contains('\x1b'));
     }
 }

@@ -1,20 +1,21 @@
-//! What to do about a job that failed: for each cause that is known, a remedy; and where its output is. Entered by `job why`
-//! and, for its one-line reason, by `job create`. Looks only at what the server told; asks nothing.
+//! What to do about a job that failed: for each cause that is known, a remedy; and where its output is. Entered by [`explain`]
+//! and, for its one-line reason, by `job create`. Looks only at what the job's answer says.
+//!
+//! [`explain`]: super::explain
 
-use corro_model::batchai::{BatchAiError, Job, JobSpec};
-use corro_model::layout::main_logs;
-use corro_model::mount::{MountRoot, below, find_share};
-
-use super::job_cause::detail;
-use super::target::Target;
+use super::JobNames;
+use super::cause::detail;
+use crate::batchai::{BatchAiError, Job, JobSpec};
+use crate::layout::main_logs;
+use crate::mount::{MountRoot, below, find_share};
 
 /// Remedies for what made the job fail, then where to read on; whole sentences.
-pub fn advice(job: &Job, target: &Target) -> Vec<String> {
+pub fn advice(job: &Job, names: JobNames<'_>) -> Vec<String> {
     let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
-    let mut lines: Vec<String> = errors.clone().filter_map(|error| remedy(error, target)).collect();
+    let mut lines: Vec<String> = errors.clone().filter_map(|error| remedy(error, names)).collect();
     if errors.clone().all(|error| has_output(&error.code)) {
         let preparing = errors.into_iter().any(|error| error.code == "JobPreparationFailed");
-        lines.push(output(&job.properties.spec, &job.name, target, preparing));
+        lines.push(output(&job.properties.spec, names, preparing));
     }
     lines
 }
@@ -33,15 +34,10 @@ pub fn reason(job: &Job) -> String {
     }
 }
 
-/// The command that says more.
-pub fn ask_why(job: &str, target: &Target) -> String {
-    format!("corro job why {job} {}", place(target))
-}
-
-fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
+fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
     let info = detail(error, "Info").unwrap_or_default();
     Some(match error.code.as_str() {
-        "AZFMountError" | "BFSMountError" => return mount(info, target.name("group")),
+        "AZFMountError" | "BFSMountError" => return mount(info, names.group),
         "FileServerMountError" => "Look at the file server with 'corro batchai file-server show' and at its entry in \
              mountVolumes, mend what the error names, and submit the job again."
             .to_owned(),
@@ -69,7 +65,7 @@ fn remedy(error: &BatchAiError, target: &Target) -> Option<String> {
             "Submit the job again. A resize with the option 'requeue' would have put it back into the queue.".to_owned()
         }
         "JobTerminated" => {
-            let job = [target.name("group"), target.name("workspace"), target.name("experiment"), target.name("job")];
+            let job = [names.group, names.workspace, names.experiment, names.job];
             format!("Who did so is in the server's history: 'corro admin history --resource {}'.", job.join("/"))
         }
         "NodeLost" | "AgentRestarted" => {
@@ -233,7 +229,7 @@ fn has_output(code: &str) -> bool {
     ran.contains(&code)
 }
 
-fn output(spec: &JobSpec, job: &str, target: &Target, preparing: bool) -> String {
+fn output(spec: &JobSpec, names: JobNames<'_>, preparing: bool) -> String {
     let prefix = &spec.std_out_err_path_prefix;
     let on_share = find_share(prefix, None, spec.mount_volumes.as_ref()).is_some();
     // What the cluster mounts is not told here.
@@ -243,7 +239,8 @@ fn output(spec: &JobSpec, job: &str, target: &Target, preparing: bool) -> String
              stdOutErrPathPrefix point to it."
         );
     }
-    let place = format!("{} -j {job}", place(target));
+    let JobNames { group, workspace, experiment, job } = names;
+    let place = format!("-g {group} -w {workspace} -e {experiment} -j {job}");
     match preparing {
         true => format!("Its output is on the share: list the files with 'corro batchai job file list {place}'."),
         false => {
@@ -253,25 +250,12 @@ fn output(spec: &JobSpec, job: &str, target: &Target, preparing: bool) -> String
     }
 }
 
-pub fn place(target: &Target) -> String {
-    format!("-g {} -w {} -e {}", target.name("group"), target.name("workspace"), target.name("experiment"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::target::{EXPERIMENT_FLAG, GROUP_FLAG, NAME_FLAG, WORKSPACE_FLAG};
     use serde_json::{Value, json};
 
-    fn target() -> Target {
-        Target::named(&[
-            ("group", GROUP_FLAG, Some("g")),
-            ("workspace", WORKSPACE_FLAG, Some("w")),
-            ("experiment", EXPERIMENT_FLAG, Some("e")),
-            ("job", NAME_FLAG, Some("j")),
-        ])
-        .expect("all are given")
-    }
+    const NAMES: JobNames<'static> = JobNames { group: "g", workspace: "w", experiment: "e", job: "j" };
 
     fn failed(prefix: &str, error: Value) -> Job {
         let volumes = json!({"azureFileShares": [{"azureFileUrl": "https://a.file.x/s", "relativeMountPath": "logs"}]});
@@ -354,7 +338,7 @@ mod tests {
             ("Else", vec![], None),
         ] {
             let error = serde_json::from_value(error(code, &details)).expect("an error");
-            let found = remedy(&error, &target());
+            let found = remedy(&error, NAMES);
             let fits = match expected {
                 Some(part) => found.as_ref().is_some_and(|found| found.contains(part)),
                 None => found.is_none(),
@@ -365,7 +349,7 @@ mod tests {
 
     #[test]
     fn whoever_has_output_is_told_where_it_is() {
-        let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), &target()).join(" ");
+        let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), NAMES).join(" ");
         let on_share = "'corro batchai job file stream -g g -w w -e e -j j -f stderr.txt'";
         for prefix in ["$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "$AZ_BATCHAI_MOUNT_ROOT/of-the-cluster"] {
             assert!(said(prefix, "JobFailed").contains(on_share), "{prefix}");
@@ -376,7 +360,7 @@ mod tests {
         let mut job = failed("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", error("JobFailed", &[]));
         let spec = std::sync::Arc::make_mut(&mut job.properties.spec);
         spec.tensor_flow_settings = serde_json::from_value(json!({"pythonScriptFilePath": "a.py"})).expect("settings");
-        let words = advice(&job, &target()).join(" ");
+        let words = advice(&job, NAMES).join(" ");
         assert!(words.contains("-f stderr-wk-0.txt'"), "{words}");
         assert!(said("$AZ_BATCHAI_JOB_TEMP", "JobFailed").contains("which is not a share"));
         assert_eq!(said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "Else"), "");
@@ -387,6 +371,5 @@ mod tests {
         let job = failed("p", error("X", &[("Info", "no share\nmore")]));
         assert_eq!(reason(&job), "m: no share");
         assert_eq!(reason(&failed("p", error("X", &[]))), "m");
-        assert_eq!(ask_why("j", &target()), "corro job why j -g g -w w -e e");
     }
 }

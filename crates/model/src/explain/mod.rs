@@ -1,0 +1,348 @@
+//! Why a job waits, runs, failed or ended, in plain words and with the next step. Pure: from a job's answer and the nodes it
+//! runs on. Entered by the server, whose answer `corro job why` and the dashboard show; nobody else words it.
+
+mod advice;
+mod cause;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::advice::reason;
+use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, WaitReason, Waiting};
+use crate::{NodeId, Timestamp};
+
+/// What is said of a job. Lines may hold whatever programs wrote: whoever shows them escapes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    pub state: ExecutionState,
+    /// How it stands, the most important first.
+    pub sentences: Vec<String>,
+    /// What made it fail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// What to do about a failure, or what would let it start: any of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<String>,
+    /// Tries that ended without a result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_attempts: Vec<String>,
+    /// What happened to it, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<JobStep>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cause {
+    pub sentence: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
+    /// The last lines on stderr.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_output: Vec<String>,
+}
+
+/// An entry of the history, without whoever caused it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStep {
+    pub time: Timestamp,
+    /// Kind and event: `job.placed`.
+    pub what: String,
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub detail: serde_json::Value,
+}
+
+/// How a command names a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobNames<'a> {
+    pub group: &'a str,
+    pub workspace: &'a str,
+    pub experiment: &'a str,
+    pub job: &'a str,
+}
+
+impl Explanation {
+    /// As lines for a terminal.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = self.sentences.clone();
+        self.causes.iter().for_each(|cause| cause.write(&mut lines));
+        if !self.remedies.is_empty() {
+            let failed = self.state == ExecutionState::Failed;
+            lines.push(if failed { "What to do:" } else { "Any of these would help:" }.to_owned());
+            lines.extend(self.remedies.iter().map(|line| format!("  - {line}")));
+        }
+        lines.extend(self.lost_attempts.iter().cloned());
+        lines
+    }
+}
+
+impl Cause {
+    fn write(&self, lines: &mut Vec<String>) {
+        lines.push(self.sentence.clone());
+        lines.extend(self.details.iter().map(|line| format!("    {line}")));
+        if !self.last_output.is_empty() {
+            lines.push("The last it wrote to stderr:".to_owned());
+            lines.extend(self.last_output.iter().map(|line| format!("    {line}")));
+        }
+    }
+}
+
+/// What there is to say of `job` at the time `now`. `nodes` are those it runs on, the master first.
+pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp) -> Explanation {
+    let (properties, status) = (&job.properties, &job.properties.status);
+    let info = status.execution_info.as_ref();
+    let lost_attempts = status.lost_attempts.iter().map(|lost| {
+        format!("Attempt {} ended at {} without a result: {}", lost.number, time(lost.end_time), lost.reason.message)
+    });
+    let mut said = Explanation {
+        state: status.execution_state,
+        sentences: Vec::new(),
+        causes: Vec::new(),
+        remedies: Vec::new(),
+        lost_attempts: lost_attempts.collect(),
+        steps: Vec::new(),
+    };
+    match status.execution_state {
+        ExecutionState::Queued => {
+            said.sentences = queued(job, now);
+            said.remedies = remedies_of(status.waiting.as_ref());
+        }
+        ExecutionState::Running => said.sentences = running(job, nodes, now),
+        ExecutionState::Terminating => said.sentences.push(format!(
+            "The job \"{}\" was told to stop; its processes are given a few seconds to end by themselves.",
+            job.name
+        )),
+        ExecutionState::Succeeded => {
+            said.sentences.push(format!("The job \"{}\" is done: all its processes ended with exit code 0.", job.name));
+            said.sentences.extend(lived(properties));
+        }
+        ExecutionState::Failed => {
+            let code = info.and_then(|info| info.exit_code);
+            let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+            said.sentences.push(format!("The job \"{}\" failed{code}.", job.name));
+            said.sentences.extend(lived(properties));
+            said.causes = info.iter().flat_map(|info| &info.errors).map(cause::cause).collect();
+            said.remedies = advice::advice(job, names);
+        }
+    }
+    said
+}
+
+fn remedies_of(waiting: Option<&Waiting>) -> Vec<String> {
+    let waiting = waiting.filter(|waiting| waiting.reason != WaitReason::Starting);
+    waiting.map_or_else(Vec::new, |waiting| waiting.unblocked_by.clone())
+}
+
+/// How long an ended job waited and ran.
+fn lived(properties: &JobProperties) -> Option<String> {
+    let info = properties.status.execution_info.as_ref()?;
+    let end = info.end_time?;
+    let (waited, took) = (span(info.start_time.since(submitted(properties))), span(end.since(info.start_time)));
+    Some(format!("It waited {waited}, ran {took} and ended at {}.", time(end)))
+}
+
+fn queued(job: &Job, now: Timestamp) -> Vec<String> {
+    let (properties, status) = (&job.properties, &job.properties.status);
+    let waited = span(now.since(submitted(properties)));
+    let cluster = cluster(properties);
+    let Some(waiting) = &status.waiting else {
+        // A server that does not tell more.
+        let why = status.waiting_for.as_deref().unwrap_or("the server does not say for what");
+        return vec![format!("The job \"{}\" waits: {why}.", job.name)];
+    };
+    if waiting.reason == WaitReason::Starting {
+        return vec![format!("The job \"{}\" is about to start on cluster {cluster}.", job.name)];
+    }
+    let why = status.waiting_for.as_deref().unwrap_or_default();
+    vec![
+        format!("The job \"{}\" waits: {why}.", job.name),
+        format!("It was submitted {waited} ago and is number {} in the queue of cluster {cluster}.", waiting.position),
+        estimate(waiting),
+    ]
+}
+
+fn estimate(waiting: &Waiting) -> String {
+    let Some(start) = waiting.estimated_start else {
+        return "Nothing that is known now will let it start by itself.".to_owned();
+    };
+    match waiting.estimate_basis {
+        None | Some(EstimateBasis::Nodes) => "It starts as soon as its nodes are ready.".to_owned(),
+        Some(EstimateBasis::History) => {
+            format!("It may start at about {}, going by how long jobs of the same experiments took.", time(start))
+        }
+        Some(EstimateBasis::HistoryAndLimits) => format!(
+            "It may start at about {}, going by how long jobs took where that is known, and by their limits otherwise.",
+            time(start)
+        ),
+        Some(EstimateBasis::Limits) => {
+            format!(
+                "It may start at {}, if those before it use their whole wall-clock limits; earlier if not.",
+                time(start)
+            )
+        }
+    }
+}
+
+fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
+    let properties = &job.properties;
+    let Some(info) = &properties.status.execution_info else { return Vec::new() };
+    let nodes = match properties.spec.node_count {
+        1 => "1 node".to_owned(),
+        n => format!("{n} nodes"),
+    };
+    let limit = properties.spec.constraints.max_wall_clock_time.0;
+    let mut lines = vec![
+        format!(
+            "The job \"{}\" runs on {nodes} of cluster {}, for {} now: it was its turn, and they were idle.",
+            job.name,
+            cluster(properties),
+            span(now.since(info.start_time))
+        ),
+        format!(
+            "It was submitted {} before it started. Its wall-clock limit ends it at {} at the latest.",
+            span(info.start_time.since(submitted(properties))),
+            time(info.start_time.plus(limit))
+        ),
+    ];
+    match on {
+        [] => {}
+        [only] => lines.push(format!("It runs on node {only}.")),
+        [master, others @ ..] => {
+            let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+            lines.push(format!("It runs on the nodes {master} (the master) and {}.", others.join(", ")));
+        }
+    }
+    if let Some(giving) = &properties.status.giving_way {
+        lines.push(format!(
+            "It has to give up its nodes. {}. Its processes have got SIGTERM; what is left of them at {} is killed.",
+            giving.reason.message,
+            time(giving.until)
+        ));
+    }
+    lines
+}
+
+fn submitted(properties: &JobProperties) -> Timestamp {
+    properties.provisioning.creation_time
+}
+
+fn cluster(properties: &JobProperties) -> &str {
+    let id = properties.spec.cluster.as_ref().map_or("", |cluster| cluster.id.as_str());
+    id.rsplit('/').next().unwrap_or_default()
+}
+
+fn time(time: Timestamp) -> String {
+    time.whole_seconds()
+}
+
+/// Whole seconds are enough for a person: `0:10:00`, `2 days, 0:10:00`.
+fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let days = match seconds / 86_400 {
+        0 => String::new(),
+        1 => "1 day, ".to_owned(),
+        days => format!("{days} days, "),
+    };
+    format!("{days}{}:{:02}:{:02}", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// What is said of a job ten minutes after its submission.
+    fn said(status: Value) -> String {
+        let mut properties = json!({
+            "experimentName": "e", "jobOutputDirectoryPathSegment": "x", "toolType": "custom",
+            "cluster": {"id": "/subscriptions/0/resourceGroups/g/providers/Microsoft.BatchAI/workspaces/w/clusters/nc6"},
+            "nodeCount": 2, "stdOutErrPathPrefix": "p", "constraints": {"maxWallClockTime": "PT1H"},
+            "creationTime": "2018-06-21T17:00:00Z", "provisioningState": "succeeded",
+            "provisioningStateTransitionTime": "2018-06-21T17:00:00Z",
+            "executionStateTransitionTime": "2018-06-21T17:00:00Z"
+        });
+        let fields = status.as_object().expect("an object").clone();
+        properties.as_object_mut().expect("an object").extend(fields);
+        let job = json!({"id": "i", "name": "J", "type": "t", "properties": properties});
+        let now = Timestamp::parse("2018-06-21T17:10:00Z").expect("a time");
+        let names = JobNames { group: "g", workspace: "w", experiment: "e", job: "J" };
+        let node = |i: u32| NodeId::parse(&format!("tvm-1_{i}-20180718t174802z-p")).expect("a node id");
+        let job = serde_json::from_value(job).expect("a job");
+        explain(&job, names, &[node(1), node(2)], now).lines().join(
+            "
+",
+        )
+    }
+
+    #[test]
+    fn a_queued_job() {
+        let waiting = json!({"reason": "nodesBusy", "position": 1, "nodesNeeded": 2,
+            "estimatedStart": "2018-06-21T18:00:00Z", "estimateBasis": "history",
+            "unblockedBy": ["1 more idle node: r ends by 2018-06-21T19:00:00Z"], "resizeTo": 3});
+        let text = said(json!({"executionState": "queued", "waitingFor": "the job is next", "waiting": waiting}));
+        assert_eq!(
+            text,
+            "The job \"J\" waits: the job is next.\n\
+             It was submitted 0:10:00 ago and is number 1 in the queue of cluster nc6.\n\
+             It may start at about 2018-06-21T18:00:00Z, going by how long jobs of the same experiments took.\n\
+             Any of these would help:\n  \
+             - 1 more idle node: r ends by 2018-06-21T19:00:00Z"
+        );
+        let starting = json!({"reason": "starting", "position": 1, "nodesNeeded": 2});
+        let text = said(json!({"executionState": "queued", "waiting": starting}));
+        assert_eq!(text, "The job \"J\" is about to start on cluster nc6.");
+        let text = said(json!({"executionState": "queued", "waitingFor": "others"}));
+        assert_eq!(text, "The job \"J\" waits: others.");
+    }
+
+    #[test]
+    fn a_running_job_that_lost_a_node() {
+        let lost = json!([{"number": 1, "endTime": "2018-06-21T17:04:00Z",
+            "reason": {"code": "NodeLost", "message": "Node n was lost while the job ran on it"}}]);
+        let info = json!({"startTime": "2018-06-21T17:05:00Z"});
+        let text = said(json!({"executionState": "running", "executionInfo": info, "lostAttempts": lost}));
+        assert_eq!(
+            text,
+            "The job \"J\" runs on 2 nodes of cluster nc6, for 0:05:00 now: it was its turn, and they were idle.\n\
+             It was submitted 0:05:00 before it started. Its wall-clock limit ends it at 2018-06-21T18:05:00Z at the latest.\n\
+             It runs on the nodes tvm-1_1-20180718t174802z-p (the master) and tvm-1_2-20180718t174802z-p.\n\
+             Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it"
+        );
+    }
+
+    #[test]
+    fn a_running_job_that_has_to_give_up_its_nodes() {
+        let reason = json!({"code": "NodePreempted", "message": "Low-priority node n was preempted"});
+        let giving = json!({"until": "2018-06-21T17:10:30Z", "reason": reason});
+        let info = json!({"startTime": "2018-06-21T17:05:00Z"});
+        let text = said(json!({"executionState": "running", "executionInfo": info, "givingWay": giving}));
+        let last = "It has to give up its nodes. Low-priority node n was preempted. Its processes have got SIGTERM; what is \
+                    left of them at 2018-06-21T17:10:30Z is killed.";
+        assert_eq!(text.lines().last(), Some(last));
+    }
+
+    #[test]
+    fn an_ended_job() {
+        let info = json!({"startTime": "2018-06-21T17:05:00Z", "endTime": "2018-06-21T17:06:30Z", "exitCode": 0});
+        assert_eq!(
+            said(json!({"executionState": "succeeded", "executionInfo": info})),
+            "The job \"J\" is done: all its processes ended with exit code 0.\n\
+             It waited 0:05:00, ran 0:01:30 and ended at 2018-06-21T17:06:30Z."
+        );
+        let info = json!({"startTime": "2018-06-21T17:05:00Z", "endTime": "2018-06-21T17:06:30Z", "exitCode": 3,
+            "errors": [{"code": "JobFailed", "message": "Job failed with non-zero exit code",
+                        "details": [{"name": "Rank", "value": "1"}, {"name": "ExitCode", "value": "3"}]}]});
+        let text = said(json!({"executionState": "failed", "executionInfo": info}));
+        assert_eq!(
+            text,
+            "The job \"J\" failed with exit code 3.\n\
+             It waited 0:05:00, ran 0:01:30 and ended at 2018-06-21T17:06:30Z.\n\
+             Rank 1 ended with exit code 3.\n\
+             What to do:\n  \
+             - Its output was written to p on its nodes, which is not a share: to keep it, mount one and let stdOutErrPathPrefix point to it."
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Why a job is as it is: `model::explain`'s words, and the job's own lines of the history. Whoever may read the job may read
+//! both; who caused what, and from where, is for owners and not told here.
+
+use corro_model::ApiError;
+use corro_model::explain::{Explanation, JobNames, JobStep, explain};
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use serde_json::Value;
+
+use super::App;
+use super::jobs::{JobPath, find_job};
+
+/// More than any job has steps, but for one that was preempted for weeks.
+const MOST_STEPS: usize = 200;
+
+impl App {
+    pub async fn job_why(&self, path: &JobPath) -> Result<Explanation, ApiError> {
+        let job = self.job(path)?;
+        let (_, record) = find_job(&self.snapshot(), path)?;
+        let names =
+            JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
+        let mut said = explain(&job, names, record.state().nodes(), self.now());
+        let resource = [names.group, names.workspace, names.experiment, names.job].join("/").to_lowercase();
+        let (kind, since) = (Some("job".to_owned()), Some(job.properties.provisioning.creation_time));
+        let filter = HistoryFilter { resource: Some(resource), kind, since, ..HistoryFilter::newest(MOST_STEPS) };
+        let entries = self.read_history(filter).await?;
+        said.steps = entries.into_iter().rev().map(step).collect();
+        Ok(said)
+    }
+}
+
+fn step(entry: HistoryEntry) -> JobStep {
+    let mut detail = entry.detail;
+    if let Value::Object(fields) = &mut detail {
+        fields.remove("from");
+        if fields.is_empty() {
+            detail = Value::Null;
+        }
+    }
+    JobStep { time: entry.time, what: entry.what, detail }
+}
