@@ -12,6 +12,7 @@ pub mod batchai;
 pub mod container;
 pub mod defaults;
 pub mod error;
+pub mod events;
 pub mod explain;
 pub mod history;
 pub mod ids;

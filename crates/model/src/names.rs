@@ -7,8 +7,11 @@ use crate::error::ApiError;
 pub const MAX_NAME: usize = 64;
 
 /// Words that stand where a storage account's name stands in a path-style file URL, and so cannot be account names.
-const RESERVED_ACCOUNTS: [&str; 9] =
-    ["subscriptions", "providers", "tenants", "metadata", "adfs", "common", "organizations", "oauth2", "corro"];
+#[rustfmt::skip]
+const RESERVED_ACCOUNTS: [&str; 13] = [
+    "subscriptions", "providers", "tenants", "metadata", "adfs", "common", "organizations", "oauth2", "corro",
+    "events", "metrics", "healthz", "readyz",
+];
 
 /// What kind of thing a name is for; decides pattern and wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

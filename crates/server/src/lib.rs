@@ -121,6 +121,7 @@ impl Server {
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
             figures: Default::default(),
+            events: Default::default(),
             quotas: config.quotas,
             rules: config.rules,
             followers: Default::default(),
@@ -150,6 +151,7 @@ impl Server {
             None => None,
         };
         let tasks = vec![
+            tokio::spawn(app.events.clone().watch(app.clone(), stopping.clone())),
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(standing.watch(app.store.clone(), judge, unix_now, stopping.clone())),

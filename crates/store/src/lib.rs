@@ -15,6 +15,7 @@ mod loading;
 pub mod records;
 pub mod seal;
 pub mod state;
+pub mod touched;
 pub mod txn;
 mod writer;
 
@@ -24,13 +25,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use corro_model::ApiError;
 use corro_model::history::{HistoryEntry, HistoryFilter};
 use rusqlite::Connection;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use history::Actor;
 pub use history::{HistoryBounds, SERVER};
 pub use records::*;
 pub use seal::{Sealed, Vault};
 pub use state::State;
+pub use touched::Touched;
 pub use txn::Txn;
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -92,6 +94,7 @@ pub struct Store {
 struct Shared {
     snapshot: RwLock<Arc<State>>,
     changed: watch::Sender<u64>,
+    touched: broadcast::Sender<Arc<Touched>>,
     reader: Mutex<Connection>,
 }
 
@@ -106,7 +109,8 @@ impl Store {
         let (db, state) = db::Db::open(path, bounds)?;
         let reader = Mutex::new(db::open_reader(path)?);
         let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
-        let shared = Arc::new(Shared { snapshot, changed, reader });
+        let touched = broadcast::channel(touched::KEPT).0;
+        let shared = Arc::new(Shared { snapshot, changed, touched, reader });
         let writer = writer::start(db, shared.clone());
         Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
     }
@@ -137,6 +141,11 @@ impl Store {
         self.shared.changed.subscribe()
     }
 
+    /// What every commit from now on touches. Whoever does not keep up is told how many were left out.
+    pub fn touches(&self) -> broadcast::Receiver<Arc<Touched>> {
+        self.shared.touched.subscribe()
+    }
+
     /// Runs `change` on the current state and makes its result durable before returning. When it refuses, nothing is
     /// changed. Several callers' changes share one disk write.
     pub async fn commit<T, E>(&self, change: impl FnOnce(&mut Txn) -> Result<T, E> + Send + 'static) -> Result<T, E>
@@ -151,10 +160,12 @@ impl Store {
 }
 
 impl Shared {
-    fn publish(&self, state: Arc<State>) {
-        let revision = state.revision;
-        *self.snapshot.write().expect("no one panics while holding the snapshot") = state;
+    fn publish(&self, touched: Touched) {
+        let revision = touched.after.revision;
+        *self.snapshot.write().expect("no one panics while holding the snapshot") = touched.after.clone();
         self.changed.send_replace(revision);
+        // Nobody may be listening.
+        let _ = self.touched.send(Arc::new(touched));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::db::Db;
 use crate::history::Actor;
 use crate::state::State;
 use crate::txn::{Changes, Txn};
-use crate::{Shared, StoreError};
+use crate::{Shared, StoreError, Touched};
 
 /// As many changes as share one disk write.
 const GROUP: usize = 512;
@@ -60,7 +60,10 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
         let now = Timestamp::from(SystemTime::now());
         let written = if changes.is_empty() { Ok(()) } else { db.write(&changes, now) };
         match &written {
-            Ok(()) if !changes.is_empty() => shared.publish(Arc::new(working)),
+            Ok(()) if !changes.is_empty() => {
+                let rows = changes.rows.into_keys().collect();
+                shared.publish(Touched { before: base, after: Arc::new(working), rows, time: now });
+            }
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(error = error as &dyn std::error::Error, "a commit failed; nothing was changed")

@@ -5,6 +5,7 @@ pub mod accounts;
 pub mod audit;
 pub mod clusters;
 pub mod conflict;
+pub mod events;
 pub mod experiments;
 pub mod figures;
 pub mod file_lines;
@@ -51,6 +52,8 @@ pub struct App {
     pub doors: remote_login::Doors,
     /// What their agents say of processes, when asked.
     pub figures: figures::Figures,
+    /// What changes, for whoever listens.
+    pub events: events::Feed,
     pub quotas: usages::Quotas,
     /// How nodes are given to clusters and taken back.
     pub rules: crate::reconcile::scaling::Rules,

@@ -5,6 +5,7 @@
 mod answer;
 mod arm;
 mod call;
+mod events;
 pub mod files;
 pub mod limits;
 mod listener;
@@ -21,6 +22,7 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use corro_model::ApiError;
+use corro_model::events::EVENTS_PATH;
 use corro_model::names::{NameOf, check_name};
 use corro_model::node::{
     CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, WHEELS_PATH, parse_bearer,
@@ -124,6 +126,7 @@ impl Api {
                 Ok(response) => Ok(response),
                 Err(error) => self.as_stranger(&address, async { Err(error) }).await,
             },
+            (&Method::GET, EVENTS_PATH) => self.events(&request, &address),
             _ => match self.manage(request, &address).await {
                 Ok(Managed { caller, operation, response }) => {
                     self.note_shown(operation, &caller, &address, &path);
@@ -179,22 +182,44 @@ impl Api {
         address: &str,
         answer: impl Future<Output = Result<Response, ApiError>>,
     ) -> Result<Response, Refused> {
-        if let Verdict::Wait(wait) = self.limits.take(Asker::Stranger(address.to_owned()), Instant::now()) {
-            return Err(anonymous(too_many("this address", "--anonymous-rate", wait)));
-        }
+        self.count_stranger(address)?;
         answer.await.map_err(anonymous)
     }
 
-    /// A resource-manager request: only with the token of a principal.
+    fn count_stranger(&self, address: &str) -> Result<(), Refused> {
+        match self.limits.take(Asker::Stranger(address.to_owned()), Instant::now()) {
+            Verdict::Wait(wait) => Err(anonymous(too_many("this address", "--anonymous-rate", wait))),
+            Verdict::Granted { .. } => Ok(()),
+        }
+    }
+
+    /// A resource-manager request.
     async fn manage(&self, request: Request, address: &str) -> Result<Managed, Refused> {
-        let caller = match self.caller(&request) {
+        let (caller, remaining, header) = self.admit(&request, address)?;
+        let id = caller.id.clone();
+        let client = client_of(&request, address);
+        let answered = self.router.dispatch(&self.app.acting_as(caller, address, client), request).await;
+        let (operation, mut response) = answered.map_err(|error| Refused { caller: Some(id.clone()), error })?;
+        response.headers_mut().insert(header, HeaderValue::from(remaining));
+        Ok(Managed { caller: id, operation, response })
+    }
+
+    /// The stream of what changes: whoever may read nothing hears of nothing.
+    fn events(&self, request: &Request, address: &str) -> Result<Response, Refused> {
+        let (caller, ..) = self.admit(request, address)?;
+        let id = caller.id.clone();
+        let app = self.app.acting_as(caller, address, Client::Any);
+        events::answer(&app, request).map_err(|error| Refused { caller: Some(id), error })
+    }
+
+    /// Who asks: only with the token of a principal, and only so often. Also how many more times they may, and the header that
+    /// says so.
+    fn admit(&self, request: &Request, address: &str) -> Result<(Caller, u32, &'static str), Refused> {
+        let caller = match self.caller(request) {
             Ok(caller) => caller,
             Err(error) => {
-                let refusal = async { Err(error) };
-                return Err(match self.as_stranger(address, refusal).await {
-                    Err(refused) => refused,
-                    Ok(_) => unreachable!("a refusal is no answer"),
-                });
+                self.count_stranger(address)?;
+                return Err(anonymous(error));
             }
         };
         // Who reads is cut off with the token; what is changed stands, so it is also answered.
@@ -212,11 +237,7 @@ impl Api {
             Verdict::Granted { remaining } => remaining,
             Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), "--rate", wait))),
         };
-        let client = client_of(&request, address);
-        let answered = self.router.dispatch(&self.app.acting_as(caller, address, client), request).await;
-        let (operation, mut response) = answered.map_err(refused)?;
-        response.headers_mut().insert(header, HeaderValue::from(remaining));
-        Ok(Managed { caller: id, operation, response })
+        Ok((caller, remaining, header))
     }
 
     /// Whom the request's token stands for.

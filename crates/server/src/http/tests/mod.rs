@@ -4,6 +4,7 @@
 
 mod accounts;
 mod audit;
+mod events;
 mod file_lines;
 mod followers;
 mod login;
@@ -96,6 +97,7 @@ impl Bench {
             caller: Arc::new(Caller::server()),
             doors: Default::default(),
             figures: Default::default(),
+            events: Default::default(),
             quotas: Default::default(),
             rules: crate::reconcile::scaling::Rules::USUAL,
             followers: Default::default(),

@@ -191,3 +191,25 @@ async fn a_new_key_ends_what_was_opened_with_the_old_one() {
     let (_, answer) = open.get(&link).await;
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_events_ends_with_its_login() {
+    let open = Open::new().await;
+    let path = format!("{}/providers/Corro/principals", open.bench.subscription());
+    let made = open.bench.ask("POST", &path, json!({"displayName": "alice", "role": "Reader"})).await.is(200).body;
+    let text = |name: &str| made[name].as_str().expect("text").to_owned();
+    let token = open.bench.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
+    let mut stream = open.connect().await;
+    let request = format!(
+        "GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
+        token.access_token.expose()
+    );
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut first = vec![0; 4096];
+    let length = stream.read(&mut first).await.expect("an answer");
+    let answer = String::from_utf8_lossy(&first[..length]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"), "{answer}");
+    let revoke = format!("{path}/{}/revokeTokens", text("appId"));
+    open.bench.ask("POST", &revoke, Value::Null).await.is(200);
+    assert!(rest_of(stream).await < 4096);
+}

@@ -1,0 +1,112 @@
+//! The stream of events on the wire: server-sent events, or a JSON object in each line. Written as fast as its reader takes it;
+//! silence is broken now and then, so that both sides notice when the other is gone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::response::Response;
+use corro_model::ApiError;
+use corro_model::events::{JSON_LINES, SERVER_SENT};
+use corro_model::storage::query_texts;
+use futures_util::stream;
+use http::{HeaderValue, header};
+
+use crate::app::App;
+use crate::app::events::{Line, Reader};
+
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A page that lost its connection asks again after so many milliseconds.
+const RETRY: &str = "retry: 1000\n\n";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    ServerSent,
+    Lines,
+}
+
+struct Telling {
+    reader: Reader,
+    form: Form,
+    follows: bool,
+    ready: VecDeque<String>,
+}
+
+/// The answer to `GET /events`, on behalf of the app's caller.
+pub fn answer(app: &App, request: &Request) -> Result<Response, ApiError> {
+    let query = query_texts(request.uri().query().unwrap_or_default());
+    let asked = |name: &str| query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
+    let follows = match asked("follow") {
+        None | Some("true") => true,
+        Some("false") => false,
+        Some(other) => {
+            let message = format!("follow is '{other}': use true or false");
+            return Err(ApiError::new(400, "InvalidQueryParameterValue", message).about("follow"));
+        }
+    };
+    let told = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let form = match told(header::ACCEPT).is_some_and(|accept| accept.contains(SERVER_SENT)) {
+        true => Form::ServerSent,
+        false => Form::Lines,
+    };
+    // What a page was told last comes before what its address says, which stays as it was.
+    let after = told(header::HeaderName::from_static("last-event-id")).filter(|id| !id.is_empty()).or(asked("after"));
+    let ready = if form == Form::ServerSent { VecDeque::from([RETRY.to_owned()]) } else { VecDeque::new() };
+    let telling = Telling { reader: app.listen(after), form, follows, ready };
+    let body = stream::unfold(telling, |mut telling| async {
+        let piece = telling.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(piece)), telling))
+    });
+    let mut response = Response::new(Body::from_stream(body));
+    let media = if form == Form::ServerSent { SERVER_SENT } else { JSON_LINES };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Proxies that gather answers before they pass them on are asked not to.
+    headers.insert(header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+impl Telling {
+    /// The next piece of the answer; nothing when it is over.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Some(piece);
+            }
+            let lines = self.reader.take();
+            if !lines.is_empty() {
+                return Some(lines.iter().map(|line| self.form.write(line)).collect());
+            }
+            if self.reader.is_behind() {
+                continue;
+            }
+            if !self.follows {
+                return None;
+            }
+            match tokio::time::timeout(KEEP_ALIVE, self.reader.wait()).await {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(_) => return Some(self.form.keep_alive().to_owned()),
+            }
+        }
+    }
+}
+
+impl Form {
+    fn write(self, (id, text): &Line) -> String {
+        match self {
+            Form::ServerSent => format!("id: {id}\ndata: {text}\n\n"),
+            Form::Lines => format!("{text}\n"),
+        }
+    }
+
+    fn keep_alive(self) -> &'static str {
+        match self {
+            Form::ServerSent => ": still here\n\n",
+            Form::Lines => "\n",
+        }
+    }
+}

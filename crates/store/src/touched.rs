@@ -1,0 +1,32 @@
+//! What one commit touched: the rows, and the state before and after it. Sent to whoever listens, after the commit is durable; kept
+//! nowhere.
+
+use std::sync::Arc;
+
+use corro_model::Timestamp;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, StrDeserializer};
+
+use crate::records::Record;
+use crate::state::State;
+
+/// Commits that a slow listener may lie behind. Each holds two states, which share what did not change.
+pub(crate) const KEPT: usize = 256;
+
+pub struct Touched {
+    pub before: Arc<State>,
+    pub after: Arc<State>,
+    /// Kind and key, as in the database.
+    pub rows: Vec<(&'static str, String)>,
+    pub time: Timestamp,
+}
+
+impl Touched {
+    /// The record under the row's key, before and after.
+    pub fn records<R: Record>(&self, key: &str) -> (Option<Arc<R>>, Option<Arc<R>>) {
+        let text: StrDeserializer<'_, Error> = key.into_deserializer();
+        let key = R::Key::deserialize(text).expect("keys are plain text");
+        (R::table(&self.before).get(&key).cloned(), R::table(&self.after).get(&key).cloned())
+    }
+}
