@@ -76,6 +76,8 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Principals_RevokeTokens", 'o'),
     ("Corro_History", 'h'),
     ("Corro_Nodes_List", 'l'),
+    ("Corro_Clusters_List", 'l'),
+    ("Corro_Jobs_List", 'l'),
     ("Corro_Nodes_Preempt", 'w'),
     ("Corro_Jobs_Processes", 'r'),
     ("Corro_Jobs_Why", 'r'),

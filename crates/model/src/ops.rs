@@ -234,6 +234,10 @@ operations! {
 
     /// Ours: every node whose cluster the caller may read.
     NodesList "Corro_Nodes_List" Get sub!("/providers/Corro/nodes"), BATCHAI_VERSION, NoBody => Page<NodeSummary>;
+    /// Ours: every cluster that the caller may read.
+    ClustersListAll "Corro_Clusters_List" Get sub!("/providers/Corro/clusters"), BATCHAI_VERSION, NoBody => Page<Cluster>;
+    /// Ours: every job that the caller may read, newest first. Query: `state`, `cluster` (an id), `text`, `marker`, `maxresults`.
+    JobsListAll "Corro_Jobs_List" Get sub!("/providers/Corro/jobs"), BATCHAI_VERSION, NoBody => JobSummaries;
     /// Ours: takes a node of a low-priority cluster back.
     NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
     /// Ours: what a job's processes use now; the agents of its nodes are asked.

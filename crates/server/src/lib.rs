@@ -1,10 +1,12 @@
 //! The server: `http` translates, `app` applies rules, `reconcile` makes wishes true, `gateway` talks to agents.
+//! `dashboard` is what browsers show.
 //! Embedded by `corro up` and `corro server` through [`Server::start`]; who makes nodes is handed in as a [`Provider`].
 //! [`FileServer::start`] serves the files alone, for `corro files`.
 //!
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`].
 
 pub mod app;
+mod dashboard;
 mod ending;
 mod file_server;
 pub mod gateway;

@@ -19,6 +19,7 @@ pub mod keyring;
 pub mod nodes;
 pub mod operations;
 pub mod output_files;
+pub mod overview;
 pub mod principals;
 pub mod remote_login;
 pub mod secrets;

@@ -4,6 +4,7 @@
 mod governance;
 mod groups;
 mod nodes;
+mod overview;
 mod storage;
 mod subscription;
 
@@ -95,6 +96,8 @@ pub fn routes() -> Router {
         .on(PrincipalsReset, governance::reset_principal)
         .on(PrincipalsRevokeTokens, governance::revoke_tokens)
         .on(HistoryList, governance::history)
+        .on(ClustersListAll, overview::clusters)
+        .on(JobsListAll, overview::jobs)
         .on(NodesList, nodes::list)
         .on(NodesPreempt, nodes::preempt)
         .on(JobsProcesses, nodes::processes)

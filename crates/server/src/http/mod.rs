@@ -1,5 +1,5 @@
 //! The doors of the server: each translates one protocol and decides nothing. Everything arrives at [`Api::answer`],
-//! which finds the door: files, tokens, agents, or the resource manager. Deny by default: whoever shows nothing is told
+//! which finds the door: files, pages, tokens, agents, or the resource manager. Deny by default: whoever shows nothing is told
 //! 401 before anything is looked up.
 
 mod answer;
@@ -42,6 +42,7 @@ use crate::app::App;
 use crate::app::audit::{Asked, Audit};
 use crate::app::followers::Client;
 use crate::app::principals::Caller;
+use crate::dashboard;
 use crate::gateway::{Gateway, MAX_MESSAGE};
 
 pub use listener::{Door, serve};
@@ -108,6 +109,11 @@ impl Api {
         if let Some((account, style)) = account_of(&request) {
             return self.files.handle(&account, style, request).await;
         }
+        let (parts, body) = request.into_parts();
+        if let Some(page) = dashboard::answer(&parts) {
+            return page;
+        }
+        let request = Request::from_parts(parts, body);
         let head = request.method() == Method::HEAD;
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let address = remote_address(&request);

@@ -1,0 +1,157 @@
+// The shell around all pages: finds the page of an address, shows who is logged in and whether the page is live, leads to the
+// login and back. A page is a module with `show(root, params, context)`, which gives back what ends it.
+
+import { session, subscription, whenRefused } from './api.js';
+import { h, put, mark, text } from './dom.js';
+import { live } from './live.js';
+import { failure } from './parts.js';
+import { workspaceOf } from './paths.js';
+
+/** Address, title in the bar, module. `:ws` becomes `params.workspace`, the id of the workspace. */
+const PAGES = [
+  { path: '/ui/', title: 'Overview', load: () => import('./pages/overview.js') },
+  { path: '/ui/login', load: () => import('./pages/login.js'), open: true },
+];
+
+const root = document.getElementById('main');
+let leave = () => {};
+let turn = 0;
+
+/** What a page gets beside its parameters. */
+const context = {
+  /** Goes to another page of ours. */
+  go(path, { replace = false } = {}) {
+    history[replace ? 'replaceState' : 'pushState'](null, '', path);
+    return open();
+  },
+  /** What the window is called. */
+  title(words) { document.title = words ? `${words} · Corro` : 'Corro'; },
+  begin(token) { session.begin(token); },
+};
+
+function find(path) {
+  for (const page of PAGES) {
+    const wanted = page.path.split('/').slice(2);
+    const given = path.split('/').slice(2);
+    const params = {};
+    const fits = wanted.every((word, at) => {
+      if (word === '*') { params.path = given.slice(at).map(decode).join('/'); return true; }
+      if (!word.startsWith(':')) return word === (given[at] ?? '');
+      if (!given[at]) return word.endsWith('?');
+      params[word.slice(1).replace('?', '')] = decode(given[at]);
+      return true;
+    });
+    if (fits && (wanted.at(-1) === '*' || given.length <= wanted.length)) return { page, params };
+  }
+  return null;
+}
+
+function decode(word) {
+  try { return decodeURIComponent(word); } catch { return word; }
+}
+
+async function open() {
+  const mine = ++turn;
+  takeToken();
+  const found = find(location.pathname.replace(/^(\/ui\/.*?)\/+$/, '$1'));
+  if (!found?.page.open && !session.token) {
+    return context.go(`/ui/login?to=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
+  }
+  end();
+  drawBar(found?.page);
+  if (!found) {
+    context.title('Not found');
+    return put(root, failure(new Error(`There is no page at ${location.pathname}.`)));
+  }
+  try {
+    if (!found.page.open) { live.begin(); await subscription(); }
+    if (found.params.ws) found.params.workspace = await workspaceOf(found.params.ws);
+    const module = await found.page.load();
+    if (mine !== turn) return;
+    context.title(found.page.title);
+    const place = h('div', { class: 'page' });
+    put(root, place);
+    const ends = await module.show(place, found.params, context);
+    if (mine === turn) leave = ends ?? (() => {});
+    else ends?.();
+  } catch (error) {
+    if (mine === turn && error.status !== 401) put(root, failure(error));
+  }
+}
+
+function end() {
+  const ends = leave;
+  leave = () => {};
+  try { ends(); } catch (error) { console.error(error); }
+}
+
+/** `corro dashboard` gives a link with a token behind the `#`, which no server sees. */
+function takeToken() {
+  const found = new URLSearchParams(location.hash.slice(1)).get('token');
+  if (!found) return;
+  session.begin(found);
+  history.replaceState(null, '', location.pathname + location.search);
+}
+
+function logOut() {
+  session.end();
+  live.end();
+  context.go('/ui/login');
+}
+
+// The bar
+
+const places = document.querySelector('.places');
+const tools = document.querySelector('.tools');
+const linkState = h('span', { class: 'link-state', role: 'status' });
+live.watch((state) => {
+  mark(linkState, 'data-state', state);
+  text(linkState, state === 'reconnecting' ? 'reconnecting' : 'live');
+});
+
+function drawBar(page) {
+  const inside = Boolean(session.token) && !page?.open;
+  const shown = PAGES.filter((one) => one.title);
+  put(places, inside && shown.map((one) => h('a', {
+    href: one.path.replace(/\/[:*].*$/, ''), 'aria-current': one === page ? 'page' : null,
+  }, one.title)));
+  put(tools, inside && [
+    linkState,
+    h('button', { type: 'button', class: 'quiet', onclick: turnTheme, title: 'Light, dark, or as the system has it' }, themeName()),
+    h('span', { class: 'who', title: session.who }, session.who),
+    h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),
+  ]);
+}
+
+const THEMES = ['auto', 'light', 'dark'];
+const theme = () => localStorage.getItem('corro.theme') ?? 'auto';
+const themeName = () => ({ auto: 'Auto', light: 'Light', dark: 'Dark' })[theme()] ?? 'Auto';
+
+function useTheme() {
+  mark(document.documentElement, 'data-theme', theme() === 'auto' ? null : theme());
+}
+
+function turnTheme(event) {
+  localStorage.setItem('corro.theme', THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
+  useTheme();
+  text(event.currentTarget, themeName());
+}
+
+// Links within the pages do not load anything anew.
+document.addEventListener('click', (event) => {
+  const link = event.target.closest?.('a[href^="/ui/"]');
+  const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+  if (!link || !plain || event.defaultPrevented || link.target || link.hasAttribute('download')) return;
+  event.preventDefault();
+  context.go(link.getAttribute('href')).then(() => { root.focus({ preventScroll: true }); scrollTo(0, 0); });
+});
+addEventListener('popstate', open);
+addEventListener('hashchange', open);
+whenRefused(() => {
+  if (!session.token || location.pathname === '/ui/login') return;
+  session.end();
+  live.end();
+  context.go(`/ui/login?expired&to=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
+});
+useTheme();
+open();

@@ -1,0 +1,249 @@
+// Is my job running, who holds the nodes, why do I wait: clusters with their nodes, the queue with its reasons, and the jobs,
+// newest first.
+
+import { api } from '../api.js';
+import { h, keyed, mark, put, text } from '../dom.js';
+import { refreshOn } from '../live.js';
+import { ago, failure, panel, plural, sentence, setAgo, setLasting, setState, table } from '../parts.js';
+import { nameOf, pageOf, partsOf } from '../paths.js';
+import { tiles } from '../tiles.js';
+
+const PAGE = 100;
+const KINDS = new Set(['job', 'node', 'cluster', 'experiment', 'workspace', 'group']);
+
+export async function show(root, params, context) {
+  const figures = summary();
+  const clusters = clusterCards();
+  const queue = queueTable();
+  const jobs = jobList();
+  const trouble = h('div', {});
+  put(root, h('h1', { class: 'unseen' }, 'Overview'), trouble, figures.element, clusters.element, queue.element, jobs.element);
+
+  async function refresh() {
+    try {
+      const [nodes, all, waiting] = await Promise.all([
+        api.all('~/providers/Corro/nodes'),
+        api.all('~/providers/Corro/clusters'),
+        api.get('~/providers/Corro/jobs', { state: 'queued', maxresults: PAGE }),
+        jobs.refresh(),
+      ]);
+      put(trouble);
+      figures.set(nodes, waiting.counts);
+      clusters.set(all, nodes);
+      queue.set(waiting);
+    } catch (error) {
+      if (error.status) put(trouble, failure(error));
+    }
+  }
+  await refresh();
+  const end = refreshOn((event) => KINDS.has(event.kind), refresh, 250);
+  return () => { end(); jobs.end(); };
+}
+
+function summary() {
+  const cells = ['Nodes', 'Running jobs', 'Waiting jobs', 'Succeeded', 'Failed'].map((title) => {
+    const [value, more] = [h('span', {}), h('small', {})];
+    return { value, more, element: h('div', {}, h('dt', {}, title), h('dd', {}, value, ' ', more)) };
+  });
+  const element = h('dl', { class: 'panel figures' }, cells.map((cell) => cell.element));
+  return {
+    element,
+    set(nodes, counts) {
+      const busy = nodes.filter((node) => node.state === 'running').length;
+      const values = [
+        [nodes.length, nodes.length ? `${Math.round((100 * busy) / nodes.length)} % busy` : ''],
+        [counts.running, counts.terminating ? `${counts.terminating} ending` : ''],
+        [counts.queued, ''], [counts.succeeded, ''], [counts.failed, ''],
+      ];
+      values.forEach(([value, more], at) => {
+        text(cells[at].value, value.toLocaleString());
+        text(cells[at].more, more);
+      });
+    },
+  };
+}
+
+/** `2 nodes`, `2 of 4 nodes`, `auto 0–8`: what is there and what is wanted. */
+export function scaleWords(cluster) {
+  const { currentNodeCount: now, scaleSettings: { manual, autoScale } } = cluster.properties;
+  if (autoScale) return `${plural(now, 'node')}, auto ${autoScale.minimumNodeCount}–${autoScale.maximumNodeCount}`;
+  const wanted = manual?.targetNodeCount ?? now;
+  return wanted === now ? plural(now, 'node') : `${now} of ${plural(wanted, 'node')}`;
+}
+
+function clusterCards() {
+  const list = h('div', { class: 'clusters' });
+  const none = h('div', { class: 'panel empty', hidden: true }, 'No cluster yet. ',
+    h('code', {}, 'corro batchai cluster create'), ' makes one.');
+  const make = (cluster) => {
+    const shown = tiles();
+    const scale = h('span', { class: 'soft' });
+    const steady = h('span', { class: 'state' });
+    const errors = h('div', {});
+    const { vmSize, vmPriority } = cluster.properties;
+    const card = h('section', { class: 'panel cluster', 'aria-label': `Cluster ${cluster.name}` },
+      h('header', {}, h('h2', {}, h('a', { href: pageOf(cluster.id) }, cluster.name)),
+        h('span', { class: 'soft' }, partsOf(cluster.id).workspaces), h('span', { class: 'grow' }), steady, scale),
+      h('div', { class: 'body' }, errors, shown.element,
+        h('p', { class: 'soft small size' }, vmSize, vmPriority === 'lowpriority' ? ', low priority' : '')));
+    card.corroSet = (now, nodes) => {
+      text(scale, scaleWords(now));
+      const { allocationState, provisioningState } = now.properties;
+      const calm = allocationState === 'steady' && provisioningState !== 'deleting';
+      setState(steady, provisioningState === 'deleting' ? 'deleting' : allocationState);
+      mark(steady, 'hidden', calm ? '' : null);
+      put(errors, (now.properties.errors ?? []).map((error) => h('p', { class: 'note bad' }, error.message)));
+      shown.set(nodes);
+    };
+    return card;
+  };
+  return {
+    element: h('section', { 'aria-label': 'Clusters' }, list, none),
+    set(all, nodes) {
+      const of = Map.groupBy(nodes, (node) => node.clusterId.toLowerCase());
+      keyed(list, all, (cluster) => cluster.id.toLowerCase(), make,
+        (card, cluster) => card.corroSet(cluster, of.get(cluster.id.toLowerCase()) ?? []));
+      mark(none, 'hidden', all.length ? '' : null);
+    },
+  };
+}
+
+const jobName = {
+  title: 'Job', width: 'minmax(0, 2fr)', sort: (job) => job.name,
+  make: (job) => h('a', { class: 'name', href: pageOf(job.id), title: job.name }, job.name),
+};
+const experimentName = {
+  title: 'Experiment', width: 'minmax(0, 1.3fr)', sort: (job) => job.experiment,
+  make: (job) => h('a', { class: 'soft', href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, job.experiment),
+};
+const clusterName = {
+  title: 'Cluster', width: 'minmax(0, 1.3fr)', sort: (job) => nameOf(job.clusterId),
+  make: (job) => h('a', { class: 'soft', href: pageOf(job.clusterId) }, nameOf(job.clusterId)),
+};
+const nodeCount = {
+  title: 'Nodes', label: 'nodes', width: '52px', number: true, sort: (job) => job.nodeCount, make: (job) => job.nodeCount,
+};
+
+function queueTable() {
+  const count = h('span', { class: 'count' });
+  const list = table({
+    label: 'Queue', key: (job) => job.id, empty: 'Nothing waits.',
+    columns: [
+      { title: 'Place', label: 'place', width: '48px', number: true, fill: (cell, job) => text(cell, job.position ?? '') },
+      jobName, { ...clusterName, width: 'minmax(0, 1fr)' }, nodeCount,
+      { title: 'Waits', width: '84px', label: 'waits', make: () => h('time', {}), fill: (cell, job) => setLasting(cell.firstChild, job.since) },
+      { title: 'Why', width: 'minmax(0, 4fr)', wrap: true, wide: true, fill: (cell, job) => text(cell, waitWords(job)) },
+    ],
+  });
+  const more = h('p', { class: 'more soft small', hidden: true });
+  const element = panel('Queue', count, list.element, more);
+  return {
+    element,
+    set(page) {
+      const first = [...page.value].sort((a, b) => (a.position ?? 1e9) - (b.position ?? 1e9));
+      text(count, page.counts.queued || '');
+      list.set(first);
+      const hidden = page.counts.queued - first.length;
+      mark(more, 'hidden', hidden > 0 ? null : '');
+      text(more, `and ${hidden} more`);
+    },
+  };
+}
+
+export function waitWords(job) {
+  const why = sentence(job.waitingFor ?? 'it is about to start');
+  if (!job.estimatedStart) return why;
+  const at = new Date(job.estimatedStart);
+  return `${why} Likely start: ${at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit' })}.`;
+}
+
+/** All jobs, newest first, a page at a time; `fixed` narrows what is asked for. */
+export function jobList(fixed = {}) {
+  const TABS = ['all', 'running', 'queued', 'succeeded', 'failed'];
+  let chosen = 'all', words = '', loaded = [], next = null, ticket = 0;
+  const list = table({
+    label: 'Jobs', key: (job) => job.id, empty: 'No such job.',
+    columns: [
+      { title: 'State', width: '108px', sort: (job) => job.state, make: () => h('span', { class: 'state' }),
+        fill: (cell, job) => setState(cell.firstChild, job.state) },
+      jobName, experimentName, clusterName, nodeCount,
+      { title: 'Kind', width: '88px', sort: (job) => job.toolType, make: (job) => h('span', { class: 'soft' }, job.toolType) },
+      { title: 'Submitted', width: '120px', sort: (job) => -Date.parse(job.creationTime), make: (job) => ago(job.creationTime), fill: (cell, job) => setAgo(cell.firstChild, job.creationTime) },
+      { title: 'Ran', label: 'ran', width: '92px', number: true, sort: (job) => runTime(job),
+        make: () => h('time', {}), fill: (cell, job) => setLasting(cell.firstChild, job.startTime, job.endTime) },
+    ],
+  });
+  const tabs = TABS.map((name) => {
+    const count = h('span', { class: 'count' });
+    const button = h('button', { type: 'button', 'aria-pressed': String(name === chosen), onclick: () => choose(name) },
+      name[0].toUpperCase() + name.slice(1), ' ', count);
+    return { name, count, button };
+  });
+  const filter = h('input', { type: 'search', class: 'filter', placeholder: 'Filter by name', 'aria-label': 'Filter jobs by name',
+    oninput: () => { words = filter.value.trim(); reload(); } });
+  const more = h('div', { class: 'more', hidden: true }, h('button', { type: 'button', onclick: () => older() }, 'Older jobs'));
+  const element = panel('Jobs',
+    [h('div', { class: 'tabs', role: 'group', 'aria-label': 'Jobs by state' }, tabs.map((tab) => tab.button)), h('span', { class: 'grow' }), filter],
+    list.element, more);
+  const seen = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) older(); }, { rootMargin: '400px' });
+  seen.observe(more);
+
+  function choose(name) {
+    chosen = name;
+    for (const tab of tabs) mark(tab.button, 'aria-pressed', String(tab.name === name));
+    reload();
+  }
+  async function reload() {
+    loaded = [];
+    next = null;
+    await refresh().catch(() => {});
+  }
+  const query = () => {
+    const state = chosen === 'all' ? '' : chosen === 'running' ? 'running,terminating' : chosen;
+    return { ...fixed, state, text: words, maxresults: PAGE };
+  };
+
+  /** The newest page anew. What was loaded below it stays; of that, what still ran is asked for by its own list. */
+  async function refresh() {
+    const mine = ++ticket;
+    const page = await api.get('~/providers/Corro/jobs', query());
+    if (mine !== ticket) return;
+    const fresh = new Map(page.value.map((job) => [job.id, job]));
+    const rest = page.nextLink ? loaded.filter((job) => !fresh.has(job.id) && Date.parse(job.creationTime) <= Date.parse(page.value.at(-1).creationTime)) : [];
+    if (!rest.length) next = page.nextLink ? page : null;
+    else if (rest.some((job) => !job.endTime)) await renew(rest);
+    loaded = [...page.value, ...rest];
+    draw(page.counts);
+  }
+  async function renew(rest) {
+    const at = new Map(rest.map((job, index) => [job.id, index]));
+    const open = rest.filter((job) => !job.endTime).length;
+    const page = await api.get('~/providers/Corro/jobs', { ...query(), maxresults: Math.min(1000, loaded.length + PAGE) });
+    for (const job of page.value) if (at.has(job.id)) rest[at.get(job.id)] = job;
+    return open;
+  }
+  let busy = false;
+  async function older() {
+    if (busy || !next) return;
+    busy = true;
+    try {
+      const page = await api.next(next);
+      const known = new Set(loaded.map((job) => job.id));
+      loaded = [...loaded, ...page.value.filter((job) => !known.has(job.id))];
+      next = page.nextLink ? page : null;
+      draw(page.counts);
+    } catch { /* the button is still there */ } finally { busy = false; }
+  }
+  function draw(counts) {
+    list.set(loaded);
+    const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    const of = { ...counts, all: total, running: counts.running + counts.terminating };
+    for (const tab of tabs) text(tab.count, of[tab.name].toLocaleString());
+    mark(more, 'hidden', next ? null : '');
+  }
+  return { element, refresh, end: () => seen.disconnect() };
+}
+
+function runTime(job) {
+  return job.startTime ? (job.endTime ? Date.parse(job.endTime) : Date.now()) - Date.parse(job.startTime) : null;
+}

@@ -1,0 +1,134 @@
+//! What browsers show: a page, its scripts and its styles, all of them in the program itself. Entered by `http` for requests
+//! below [`UI`]. Public, because there is nothing in it: whatever a page shows it asks for at the API, with the login of
+//! whoever looks at it.
+
+use std::sync::LazyLock;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use sha2::{Digest, Sha256};
+
+/// Where the pages are. No storage account can have a name so short.
+pub const UI: &str = "/ui";
+const ASSETS: &str = "/ui/assets/";
+
+/// Nothing from elsewhere, nothing inline, no frames.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
+
+struct Asset {
+    name: &'static str,
+    body: &'static [u8],
+    tag: String,
+}
+
+macro_rules! assets {
+    ($($name:literal)*) => {
+        [$(Asset::new($name, include_bytes!(concat!("assets/", $name)))),*]
+    };
+}
+
+static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
+    assets! {
+        "index.html"
+        "icon.svg"
+        "style.css"
+        "parts.css"
+        "pages.css"
+        "main.js"
+        "api.js"
+        "dom.js"
+        "live.js"
+        "parts.js"
+        "paths.js"
+        "tiles.js"
+        "pages/login.js"
+        "pages/overview.js"
+    }
+    .into()
+});
+
+impl Asset {
+    fn new(name: &'static str, body: &'static [u8]) -> Asset {
+        let tag = Sha256::digest(body)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Asset { name, body, tag: format!("\"{tag}\"") }
+    }
+
+    fn media_type(&self) -> &'static str {
+        match self.name.rsplit('.').next() {
+            Some("html") => "text/html; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "application/octet-stream",
+        }
+    }
+}
+
+/// The answer to a request for a page or a part of one; nothing when it is for something else.
+pub fn answer(request: &Parts) -> Option<Response> {
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let path = request.uri.path();
+    if path == UI || (path == "/" && is_browser(&request.headers)) {
+        return Some(see_other("/ui/"));
+    }
+    if let Some(name) = path.strip_prefix(ASSETS) {
+        let found = ALL.iter().find(|asset| asset.name == name && asset.name != "index.html");
+        return Some(found.map_or_else(absent, |asset| show(asset, &request.headers)));
+    }
+    // Whatever page is asked for, it is this one that finds it.
+    path.starts_with("/ui/").then(|| show(&ALL[0], &request.headers))
+}
+
+fn show(asset: &Asset, asked: &HeaderMap) -> Response {
+    let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_known = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim().trim_start_matches("W/") == asset.tag);
+    let mut response = Response::new(if is_known { Body::empty() } else { Body::from(asset.body) });
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.media_type()));
+    headers.insert(header::ETAG, HeaderValue::from_str(&asset.tag).expect("hexadecimal digits"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    guarded(response)
+}
+
+fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn absent() -> Response {
+    let mut response = Response::new(Body::from("There is no such file.\n"));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    guarded(response)
+}
+
+fn see_other(place: &'static str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(place));
+    guarded(response)
+}
+
+/// Whoever asks for a page to read; clients of the API ask for anything or for JSON.
+fn is_browser(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.split([',', ';']).any(|kind| kind.trim() == "text/html"))
+}
+
+#[cfg(test)]
+mod tests;
