@@ -17,6 +17,7 @@ use corro_model::node::{DesiredNode, Login, ObservedNode, ObservedTask, TaskFail
 use crate::door::{self, Door};
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
+use crate::limits::Held;
 use crate::memory::{Begun, Memory};
 use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action, was_cut};
 use crate::setup::{Progress, Setup};
@@ -290,7 +291,7 @@ impl Driver {
             log: ExecutionLog::new(),
             meeting: None,
             counters: None,
-            limit: None,
+            held: Held::default(),
             container: None,
             remote: None,
             ports: None,

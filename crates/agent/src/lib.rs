@@ -126,7 +126,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
     let (context, begun) = take_over(config, &credential).await?;
-    let group = Arc::clone(&context.group);
+    let groups = Arc::clone(&context.groups);
     let (observed, observed_receiver) = watch::channel(ObservedNode::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
@@ -139,9 +139,9 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         tracing::warn!(%error, "the directory for temporary files could not be removed");
     }
     config.guard.rest().await;
-    let removed = tokio::task::spawn_blocking(move || group.as_ref().as_ref().map_or(Ok(()), limits::Group::remove));
+    let removed = tokio::task::spawn_blocking(move || groups.remove());
     if let Ok(Err(error)) = removed.await {
-        tracing::warn!(%error, "the node's control group could not be removed");
+        tracing::warn!(%error, "the node's control groups could not be removed");
     }
     if let AgentEnd::Retired | AgentEnd::Fenced { .. } = end {
         identity::forget(&config.root)?;
@@ -197,21 +197,20 @@ async fn take_over(
         Ok::<_, io::Error>((directories, memory::Memory::open(&root)?, confinement::try_out(&isolation)))
     });
     let mut config = config;
-    let group = match config.isolation.mode {
-        IsolationMode::Off => Err("the operator started this node with --isolation off".to_owned()),
-        _ => config.root.canonicalize().map_err(|error| error.to_string()).and_then(|root| limits::Group::make(&root)),
+    let groups = match (config.isolation.mode, config.root.canonicalize()) {
+        (IsolationMode::Off, _) => limits::Groups::none("the operator started this node with --isolation off"),
+        (_, Err(error)) => limits::Groups::none(&error.to_string()),
+        (_, Ok(root)) => limits::Groups::make(&root),
     };
-    if let Ok(group) = &group {
-        config.guard = config.guard.in_groups(vec![group.entrance()]);
-    }
+    config.guard = config.guard.in_groups(groups.entrances());
     // The first job need not wait for it; should it fail now, that job says so.
     let _ = config.guard.warm_up().await;
     let (directories, (memory, begun), walls) = prepared.await?.context("cannot use the node's directory")?;
     let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
     let credential = Arc::new(credential.clone());
-    let (node, walls, group) = (credential.node.clone(), Arc::new(walls), Arc::new(group));
+    let (node, walls, groups) = (credential.node.clone(), Arc::new(walls), Arc::new(groups));
     let places = place::Places::default();
-    Ok((task::Context { config, node, credential, directories, memory, walls, group, places }, begun))
+    Ok((task::Context { config, node, credential, directories, memory, walls, groups, places }, begun))
 }
 
 async fn remove_containers(node: &NodeId, config: &AgentConfig) {

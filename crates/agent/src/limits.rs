@@ -1,94 +1,148 @@
-//! The memory that a node's processes may use together, held by a control group of the kernel's. Made when the agent starts,
-//! so that everything its warden forks is born inside; given a job's limit when the job begins. Both versions of control
-//! groups are known. A machine that has less than the limit, or where no group can be made, has none: no job fails for it.
+//! What a node's processes may use together: the memory and the processors of its VM size. Memory and time of processors are
+//! held by control groups of the kernel's, made when the agent starts, so that everything its warden forks is born inside,
+//! and given a job's limits when the job begins. A machine that has no more than the VM size, or where no group can be made, has
+//! none: no job fails for it. What is decided is decided alike for both versions of control groups; `group` acts.
 
+mod control;
+mod group;
 mod place;
+mod processors;
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
 
-use corro_model::node::Limits;
+use corro_model::node::{Limits, TaskOrder};
 
 use crate::scratch;
-use place::{Place, Version, place};
+use control::Control;
+use group::Group;
+use processors::Claim;
 
-/// After its last process has ended a group can be removed; that takes milliseconds.
-const REMOVED_WITHIN: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
+const CONTROLS: [Control; 2] = [Control::Memory, Control::Time];
 
-/// The group of one node.
+/// The groups of one node, or why there are none.
 #[derive(Debug)]
-pub struct Group {
-    path: PathBuf,
-    version: Version,
-    /// What was last written.
-    limit: Mutex<Option<u64>>,
+pub struct Groups {
+    memory: Result<Group, String>,
+    time: Result<Group, String>,
+    /// Whether programs may be bound to processors.
+    binds: bool,
 }
 
-/// A job's limit while it runs.
+/// A job's limits while it runs.
+#[derive(Debug, Default)]
+pub struct Held {
+    memory: Option<MemoryLimit>,
+    claim: Option<Claim>,
+}
+
 #[derive(Debug)]
-pub struct MemoryLimit {
+struct MemoryLimit {
     /// For people.
     words: String,
     kills_before: u64,
 }
 
-impl Group {
-    /// Makes the group of the node whose directory is `root`, or finds the one that an earlier agent left.
-    pub fn make(root: &Path) -> Result<Group, String> {
-        let Place { directory, version } = found()?;
-        let path = directory.join(group_name(&scratch::name(root)));
-        match fs::create_dir(&path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(format!("no control group can be made in {}: {error}", directory.display()));
-            }
-            _ => {}
-        }
-        let group = Group { path, version, limit: Mutex::new(None) };
-        match group.write_limit(None) {
-            Ok(()) => Ok(group),
-            Err(error) => {
-                let _ = fs::remove_dir(&group.path);
-                Err(format!("the control group {} takes no limit: {error}", group.path.display()))
-            }
-        }
+/// What of the limits has an effect on a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    pub memory_bytes: Option<u64>,
+    pub cores: Option<u32>,
+}
+
+/// What a machine has for everybody on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    pub memory_bytes: u64,
+    pub cores: u32,
+}
+
+/// A limit at or above what the machine has is none.
+pub fn bounds(limits: Option<&Limits>, machine: Capacity) -> Bounds {
+    let memory_bytes = limits.map(|limits| limits.memory_bytes).filter(|bytes| *bytes < machine.memory_bytes);
+    Bounds { memory_bytes, cores: limits.map(|limits| limits.cores).filter(|cores| *cores < machine.cores) }
+}
+
+impl Capacity {
+    /// Of this machine, or of what this process may use of it.
+    pub fn here() -> Capacity {
+        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Capacity { memory_bytes: kib.unwrap_or(u64::MAX >> 10) << 10, cores: u32::try_from(cores).unwrap_or(u32::MAX) }
+    }
+}
+
+impl Groups {
+    /// Makes the groups of the node whose directory is `root`, or finds those that an earlier agent left.
+    pub fn make(root: &Path) -> Groups {
+        let name = group_name(&scratch::name(root));
+        let [memory, time] = CONTROLS.map(|control| Group::make(&name, control));
+        Groups { memory, time, binds: true }
     }
 
-    /// Whoever writes a process's number there puts it into the group.
-    pub fn entrance(&self) -> PathBuf {
-        self.path.join("cgroup.procs")
+    pub fn none(why: &str) -> Groups {
+        Groups { memory: Err(why.to_owned()), time: Err(why.to_owned()), binds: false }
     }
 
-    /// Sets what the job may use. The words say what was done.
-    pub fn limit(&self, limits: Option<&Limits>, machine: u64) -> (Option<MemoryLimit>, String) {
-        let wanted = limits.filter(|limits| limits.memory_bytes < machine);
-        let bytes = wanted.map(|limits| limits.memory_bytes);
-        let mut last = self.limit.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *last != bytes
-            && let Err(error) = self.write_limit(bytes)
-        {
-            return (None, format!("NO limit of memory: {} refused it: {error}", self.path.display()));
-        }
-        *last = bytes;
-        match (wanted, limits) {
-            (Some(limits), _) => {
-                let words = format!("{} GiB, the memory of {}", gib(limits.memory_bytes), limits.vm_size);
+    /// Whoever writes a process's number to all of these puts it into the groups.
+    pub fn entrances(&self) -> Vec<PathBuf> {
+        let mut entrances: Vec<PathBuf> = self.all().map(Group::entrance).collect();
+        entrances.dedup();
+        entrances
+    }
+
+    /// Holds the node's processes to what the job's VM size has. For the execution log: what was done, of memory and of processors.
+    pub fn hold(&self, order: &TaskOrder, limits: Option<&Limits>, machine: Capacity) -> (Held, [String; 2]) {
+        let bounds = bounds(limits, machine);
+        let (memory, of_memory) = self.hold_memory(limits, bounds.memory_bytes);
+        let (claim, of_processors) = self.hold_processors(order, limits, bounds.cores, machine.cores);
+        (Held { memory, claim }, [of_memory, of_processors])
+    }
+
+    fn hold_memory(&self, limits: Option<&Limits>, bytes: Option<u64>) -> (Option<MemoryLimit>, String) {
+        let set = self.memory.as_ref().map_err(String::clone).and_then(|group| group.set(bytes).map(|()| group));
+        match (limits, bytes, set) {
+            (None, ..) => (None, "no limit".to_owned()),
+            (Some(_), _, Err(why)) if bytes.is_some() => (None, format!("NO limit: {why}")),
+            (Some(limits), Some(bytes), Ok(group)) => {
+                let words = format!("{} GiB, the memory of {}", gib(bytes), limits.vm_size);
                 let told = format!("at most {words}");
-                (Some(MemoryLimit { words, kills_before: self.kills() }), told)
+                (Some(MemoryLimit { words, kills_before: group.kills() }), told)
             }
-            (None, Some(limits)) => {
-                (None, format!("no limit of memory, as this machine has no more than {}", limits.vm_size))
-            }
-            (None, None) => (None, "no limit of memory".to_owned()),
+            (Some(limits), ..) => (None, format!("no limit, as this machine has no more than {}", limits.vm_size)),
         }
+    }
+
+    fn hold_processors(
+        &self,
+        order: &TaskOrder,
+        limits: Option<&Limits>,
+        cores: Option<u32>,
+        usable: u32,
+    ) -> (Option<Claim>, String) {
+        let set = self.time.as_ref().map_err(String::clone);
+        let set = set.and_then(|group| group.set(cores.map(u64::from)));
+        let (Some(limits), Some(cores)) = (limits, cores) else {
+            let told = limits.map_or_else(
+                || "no limit".to_owned(),
+                |limits| format!("no limit, as this machine has no more than {}", limits.vm_size),
+            );
+            return (None, told);
+        };
+        let claim = match self.binds && processors::fit(order, cores, usable) {
+            true => processors::claim(cores).map_err(|error| error.to_string()),
+            false => Err(format!("the job's nodes here would have more than {usable}")),
+        };
+        let told = words(&set, claim.as_ref().map(|claim| &claim.numbers[..]), cores, limits);
+        (claim.ok(), told)
     }
 
     /// Whether processes were killed for want of memory since the job began; the limit and what to do, in words.
-    pub fn exceeded(&self, limit: &MemoryLimit) -> Option<String> {
-        (self.kills() > limit.kills_before).then(|| {
+    pub fn exceeded(&self, held: &Held) -> Option<String> {
+        let (limit, group) = held.memory.as_ref().zip(self.memory.as_ref().ok())?;
+        (group.kills() > limit.kills_before).then(|| {
             format!(
                 "the job's processes on this node may use {} together, and the kernel killed one when they wanted more: \
                  choose a larger vmSize for the cluster, or use less (smaller batches, fewer processes)",
@@ -97,57 +151,45 @@ impl Group {
         })
     }
 
-    /// Blocks until what was in it has ended. One that cannot be removed now is found by the node's next agent.
+    /// Blocks until what was in them has ended. One that cannot be removed now is found by the node's next agent.
     pub fn remove(&self) -> io::Result<()> {
-        remove_empty(&self.path)
+        self.all().try_for_each(Group::remove)
     }
 
-    fn kills(&self) -> u64 {
-        let file = match self.version {
-            Version::One => "memory.oom_control",
-            Version::Two => "memory.events",
-        };
-        let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
-    }
-
-    fn write_limit(&self, bytes: Option<u64>) -> io::Result<()> {
-        let (file, none) = match self.version {
-            Version::One => ("memory.limit_in_bytes", "-1"),
-            Version::Two => ("memory.max", "max"),
-        };
-        fs::write(self.path.join(file), bytes.map_or_else(|| none.to_owned(), |bytes| bytes.to_string()))
+    fn all(&self) -> impl Iterator<Item = &Group> {
+        [&self.memory, &self.time].into_iter().filter_map(|group| group.as_ref().ok())
     }
 }
 
-/// Removes the group of a node whose agent is dead; none is none. Blocks as [`Group::remove`] does.
+impl Held {
+    /// Those that the job's programs are bound to; empty means all.
+    pub fn processors(&self) -> Vec<u16> {
+        self.claim.as_ref().map(|claim| claim.numbers.clone()).unwrap_or_default()
+    }
+}
+
+/// What became of a limit of processors: whether the kernel holds to it, and which ones the programs are bound to.
+fn words(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, limits: &Limits) -> String {
+    let size = format!("as {} has", limits.vm_size);
+    let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    match (set, bound) {
+        (Ok(()), Ok(numbers)) => format!("at most {cores}, {size}: number {}", list(numbers)),
+        (Ok(()), Err(_)) => format!("at most the time of {cores}, {size}, on any of the machine's"),
+        (Err(why), Ok(numbers)) => {
+            format!("{cores}, {size}: number {}, unless a program binds itself to others, as {why}", list(numbers))
+        }
+        (Err(why), Err(not_bound)) => format!("NO limit: {why}; bound to none, as {not_bound}"),
+    }
+}
+
+/// Removes the groups of a node whose agent is dead; none is none. Blocks as [`Groups::remove`] does.
 pub fn remove(root: &Path) -> io::Result<()> {
     remove_named(&scratch::name(root))
 }
 
 /// The same for a node of which only its short name is known.
 pub fn remove_named(node: &str) -> io::Result<()> {
-    match found() {
-        Ok(place) => remove_empty(&place.directory.join(group_name(node))),
-        Err(_) => Ok(()),
-    }
-}
-
-/// The machine's memory, in bytes.
-pub fn machine_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
-    total.map_or(0, |kib: u64| kib * 1024)
-}
-
-fn found() -> Result<Place, String> {
-    let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).map_err(|error| error.to_string());
-    let place = place(&read("cgroup")?, &read("mountinfo")?).ok_or("this machine has no control groups for memory")?;
-    match place.directory.is_dir() {
-        true => Ok(place),
-        false => Err(format!("the control group {} is not seen here", place.directory.display())),
-    }
+    CONTROLS.into_iter().try_for_each(|control| group::remove(&group_name(node), control))
 }
 
 fn group_name(node: &str) -> String {
@@ -158,49 +200,5 @@ fn gib(bytes: u64) -> f64 {
     (bytes as f64 / f64::from(1 << 30) * 10.0).round() / 10.0
 }
 
-/// Waits for the last of its processes, which is on its way out.
-fn remove_empty(group: &Path) -> io::Result<()> {
-    for _ in 0..REMOVED_WITHIN {
-        match fs::remove_dir(group) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            other => return other,
-        }
-    }
-    Err(ErrorKind::ResourceBusy.into())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn limits(memory_bytes: u64) -> Limits {
-        Limits { vm_size: "STANDARD_D1".into(), memory_bytes, cores: 1 }
-    }
-
-    #[test]
-    fn a_limit_is_set_only_where_the_machine_has_more() {
-        let base = tempfile::tempdir().expect("a directory in place of a group");
-        let file = |name: &str| fs::read_to_string(base.path().join(name)).unwrap_or_default();
-        for (version, name, none, events) in [
-            (Version::One, "memory.limit_in_bytes", "-1", "memory.oom_control"),
-            (Version::Two, "memory.max", "max", "memory.events"),
-        ] {
-            let group = Group { path: base.path().to_owned(), version, limit: Mutex::new(Some(1)) };
-            let (limit, told) = group.limit(Some(&limits(8 << 30)), 8 << 30);
-            assert!(limit.is_none() && told.contains("no more than STANDARD_D1"), "{told}");
-            assert_eq!(file(name), none);
-            fs::write(base.path().join(events), "low 0\noom_kill 3\n").expect("written");
-            let (limit, told) = group.limit(Some(&limits(7 << 29)), 8 << 30);
-            assert_eq!(
-                (told.as_str(), file(name)),
-                ("at most 3.5 GiB, the memory of STANDARD_D1", (7u64 << 29).to_string())
-            );
-            let limit = limit.expect("one is set");
-            assert_eq!(group.exceeded(&limit), None);
-            fs::write(base.path().join(events), "low 0\noom_kill 4\n").expect("written");
-            let told = group.exceeded(&limit).expect("somebody was killed");
-            assert!(told.contains("3.5 GiB") && told.contains("larger vmSize"), "{told}");
-        }
-    }
-}
+mod tests;

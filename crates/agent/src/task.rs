@@ -20,7 +20,7 @@ use crate::counters::Counters;
 use crate::directories::Directories;
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
-use crate::limits::{self, Group, MemoryLimit};
+use crate::limits::{Capacity, Groups, Held};
 use crate::meeting::{Meeting, resolve};
 use crate::memory::Memory;
 use crate::mounts::Site;
@@ -41,8 +41,8 @@ pub struct Context {
     pub memory: Arc<Memory>,
     /// Whether jobs can be isolated on this machine, else why not.
     pub walls: Arc<Result<(), String>>,
-    /// Holds the node's processes together, else why not.
-    pub group: Arc<Result<Group, String>>,
+    /// Hold the node's processes to its VM size, else say why not.
+    pub groups: Arc<Groups>,
     /// Where the processes of the running task stand.
     pub places: Places,
 }
@@ -92,8 +92,8 @@ pub struct Task {
     pub meeting: Option<Meeting>,
     /// Written for clusters that ask for them.
     pub counters: Option<Counters>,
-    /// Of the memory of its processes on this node.
-    pub limit: Option<MemoryLimit>,
+    /// What its processes on this node are held to.
+    pub held: Held,
     /// In which the job's processes run, if it has one.
     pub container: Option<Container>,
     /// Where the job's other nodes have commands started on this one, if the job may want that.
@@ -168,7 +168,8 @@ impl Task {
         let volumes = Arc::clone(&self.cluster_volumes);
         let ground = spawn_blocking(move || prepare::lay_ground(&context, &order, &volumes, &log)).await;
         let mut ground = ground.map_err(|_| failure::agent_panicked(&self.context.node))??;
-        self.limit = self.set_limit();
+        self.held = self.hold();
+        ground.confinement.processors = self.held.processors();
         if self.order.counters {
             let (directory, tag) = (&ground.environment.log_directory, self.tag(""));
             self.counters = Counters::start(directory, &self.context.node, tag);
@@ -261,25 +262,22 @@ impl Task {
     }
 
     /// Container engines hold what they run themselves.
-    fn set_limit(&self) -> Option<MemoryLimit> {
+    fn hold(&self) -> Held {
         let on_host = self.order.container.is_none() || self.order.containers_on_host;
         let limits = self.order.limits.as_ref().filter(|_| on_host);
-        let (limit, told) = match &*self.context.group {
-            Ok(group) => group.limit(limits, limits::machine_memory()),
-            Err(why) => (None, format!("NO limit of memory: {why}")),
-        };
+        let (held, [memory, processors]) = self.context.groups.hold(&self.order, limits, Capacity::here());
         if on_host {
-            self.log.line(format_args!("Memory for this job on this node: {told}"));
+            self.log.line(format_args!("Memory for this job on this node: {memory}"));
+            self.log.line(format_args!("Processors for this job on this node: {processors}"));
         }
-        limit
+        held
     }
 
     /// Why the kernel killed processes of this job, if it did.
     pub async fn out_of_memory(&self) -> Option<String> {
-        let why = match (&self.container, &self.limit, &*self.context.group) {
-            (Some(container), ..) => container.out_of_memory().await?,
-            (None, Some(limit), Ok(group)) => group.exceeded(limit)?,
-            _ => return None,
+        let why = match &self.container {
+            Some(container) => container.out_of_memory().await?,
+            None => self.context.groups.exceeded(&self.held)?,
         };
         self.log.line(format_args!("Out of memory: {why}"));
         Some(why)

@@ -232,7 +232,7 @@ async fn a_job_that_wants_too_much_memory_is_told_so() {
     order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: 64 << 20, cores: 1 });
     let (ended, _) = world.node.run_alone(&order).await;
     let log = world.log("execution.log");
-    if log.contains("NO limit of memory") {
+    if log.contains("Memory for this job on this node: NO limit") {
         eprintln!("PASSED OVER: this machine gives no control groups: {log}");
         return;
     }
@@ -243,6 +243,41 @@ async fn a_job_that_wants_too_much_memory_is_told_so() {
     // The next job has what its own order says.
     let (ended, _) = world.node.run_alone(&TaskOrder { limits: None, ..next(&world) }).await;
     assert!(ended.task.expect("just seen").exits[0].succeeded());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_has_the_processors_of_its_vm_size() {
+    let world = World::new().await;
+    let n_here = std::thread::available_parallelism().map_or(1, usize::from);
+    if n_here == 1 {
+        return eprintln!("PASSED OVER: this machine has one processor");
+    }
+    let mut order = world.order("nproc; cat /proc/self/cgroup; sh -c 'taskset -p $$; nproc' | tail -n 1");
+    order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: u64::MAX, cores: 1 });
+    world.node.run_alone(&order).await;
+    let (log, said) = (world.log("execution.log"), world.log("stdout.txt"));
+    let (_, told) = log.split_once("Processors for this job on this node: ").expect("it is told");
+    let told = told.lines().next().expect("a line");
+    let is_ours = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controls = parts.next().unwrap_or("-");
+        controls.split(',').any(|control| ["cpu", ""].contains(&control)) && line.contains("/corro-")
+    };
+    // Others who run tests here may have taken them all.
+    if told.contains(": number ") {
+        assert_eq!(said.lines().next(), Some("1"), "{told}\n{said}");
+        assert_eq!(said.lines().last(), Some("1"), "what it starts is bound too: {said}");
+    }
+    match told.starts_with("at most ") {
+        true => assert!(said.lines().any(is_ours), "{said}"),
+        false => eprintln!("PASSED OVER in part: this machine gives no control groups: {told}"),
+    }
+    assert!(told.contains("as STANDARD_TINY has"), "{told}");
+    let size = Limits { vm_size: "STANDARD_HUGE".into(), memory_bytes: u64::MAX, cores: u32::MAX };
+    let mut order = TaskOrder { limits: Some(size), ..world.order("nproc >&2") };
+    order.attempt.number += 1;
+    world.node.run_alone(&order).await;
+    assert_eq!(world.log("stderr.txt").trim(), n_here.to_string());
 }
 
 /// Another attempt, at something that needs more than the limit above.

@@ -1,4 +1,4 @@
-//! What a process is kept from: the sight of other jobs, and saying secrets. Decided by whoever starts it, carried out by
+//! What a process is kept from: the sight of other jobs, other processors, and saying secrets. Decided by whoever starts it, carried out by
 //! its guard and by the reader of its output. The default keeps it from nothing.
 
 use crate::namespaces::Namespaces;
@@ -8,6 +8,8 @@ use crate::redact::Secrets;
 pub struct Confinement {
     /// Lives in these instead of its launcher's.
     pub namespaces: Option<Namespaces>,
+    /// Runs on these alone; empty means all that its launcher may use.
+    pub processors: Vec<u16>,
     /// Does not show these in its output.
     pub secrets: Secrets,
 }

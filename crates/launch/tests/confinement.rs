@@ -53,7 +53,7 @@ fn namespaces(view: &View) -> Option<Namespaces> {
 }
 
 fn inside(namespaces: &Namespaces, name: &str, script: &str) -> ProcessSpec {
-    let confinement = Confinement { namespaces: Some(namespaces.clone()), secrets: Secrets::default() };
+    let confinement = Confinement { namespaces: Some(namespaces.clone()), ..Confinement::default() };
     ProcessSpec { confinement, ..shell(&tag(name), script) }
 }
 
@@ -149,12 +149,28 @@ async fn what_cannot_be_shown_is_named() {
 #[tokio::test]
 async fn a_process_does_not_say_its_secrets() {
     let secrets = Secrets::new(["correct horse battery", "short"]);
-    let confinement = Confinement { namespaces: None, secrets };
+    let confinement = Confinement { secrets, ..Confinement::default() };
     let script = "printf 'is correct ho'; sleep 0.05; printf 'rse battery, short\\n'; echo correct horse battery >&2; printf 'corr'";
     let process =
         launcher().spawn(ProcessSpec { confinement, ..shell(&tag("says"), script) }).await.expect("it starts");
     let ended = to_end(process).await;
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("is ***, short\ncorr", "***\n"));
+}
+
+#[tokio::test]
+async fn a_process_runs_where_it_is_told_and_nowhere_else() {
+    let count = |text: &str| text.trim().parse::<usize>().unwrap_or_else(|_| panic!("a number: {text}"));
+    let all = says(shell(&tag("all"), "grep Cpus_allowed_list /proc/self/status; nproc")).await;
+    let (list, n) = all.split_once('\n').expect("two lines");
+    let first = list.trim_start_matches(|c: char| !c.is_ascii_digit()).split(['-', ',']).next().map(count);
+    let first = u16::try_from(first.expect("a list")).expect("a processor");
+    let confinement = Confinement { processors: vec![first], ..Confinement::default() };
+    let bound = says(ProcessSpec { confinement, ..shell(&tag("bound"), "nproc") }).await;
+    assert_eq!(count(&bound), 1, "of {}", count(n));
+    // Of a machine's processors that are not there the process is kept from nothing.
+    let confinement = Confinement { processors: vec![1023], ..Confinement::default() };
+    let free = says(ProcessSpec { confinement, ..shell(&tag("free"), "nproc") }).await;
+    assert_eq!(count(&free), count(n));
 }
 
 /// All of the above again, by somebody who has no rights.

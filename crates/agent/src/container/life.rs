@@ -19,9 +19,10 @@ use corro_model::container::size_words;
 use corro_model::node::TaskOrder;
 
 use super::engine::Engine;
-use super::plan::{self, Bounds, Machine};
+use super::plan::Machine;
 use super::{oom, refusal, sweep};
 use crate::execution_log::ExecutionLog;
+use crate::limits::{Bounds, bounds};
 
 /// For many small files.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ pub async fn create_and_start(
     Ok(Container {
         engine: engine.clone(),
         id,
-        bounds: plan::bounds(order.limits.as_ref(), machine),
+        bounds: bounds(order.limits.as_ref(), machine.capacity),
         vm_size: order.limits.as_ref().map(|limits| limits.vm_size.clone()).unwrap_or_default(),
         oom_counter: pid.and_then(oom::counter),
         to_give_back: Vec::new(),

@@ -8,6 +8,7 @@ use tokio::task::spawn_blocking;
 
 use super::engine::Engine;
 use super::plan::Machine;
+use crate::limits::Capacity;
 
 pub async fn look(engine: &Engine) -> Machine {
     let seen = spawn_blocking(devices).await.unwrap_or_default();
@@ -23,9 +24,6 @@ pub async fn look(engine: &Engine) -> Machine {
 }
 
 fn devices() -> Machine {
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let is_gpu = |name: &str| {
         name.strip_prefix("nvidia").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()) && !rest.is_empty())
     };
@@ -33,8 +31,7 @@ fn devices() -> Machine {
     let beside = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
     let beside = beside.into_iter().map(PathBuf::from).filter(|path| !cards.is_empty() && path.exists());
     Machine {
-        memory_bytes: kib.unwrap_or(u64::MAX >> 10) << 10,
-        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        capacity: Capacity::here(),
         gpu_devices: cards.clone().into_iter().chain(beside).collect(),
         engine_gives_gpus: false,
         engine_has_more_rights: false,

@@ -10,9 +10,10 @@ use bollard::models::{ContainerCreateBody, DeviceMapping, DeviceRequest, HostCon
 
 use corro_model::NodeId;
 use corro_model::container::{parse_size, size_words};
-use corro_model::node::{Limits, TaskOrder, Volume};
+use corro_model::node::{TaskOrder, Volume};
 
 use crate::directories::Layout;
+use crate::limits::{Capacity, bounds};
 
 /// On every container of ours, with the node it is of: what a crash left is found by it.
 pub const NODE_LABEL: &str = "corro.node";
@@ -24,8 +25,7 @@ const LIVE: &str = "while read -r line; do :; done";
 /// What this machine has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
-    pub memory_bytes: u64,
-    pub cores: u32,
+    pub capacity: Capacity,
     /// `/dev/nvidia0` and those beside it.
     pub gpu_devices: Vec<PathBuf>,
     /// Its engine gives GPUs by itself, with the libraries they need.
@@ -34,19 +34,6 @@ pub struct Machine {
     pub engine_has_more_rights: bool,
     /// Devices of InfiniBand.
     pub fabric_devices: Vec<PathBuf>,
-}
-
-/// What of the limits has an effect on this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Bounds {
-    pub memory_bytes: Option<u64>,
-    pub cores: Option<u32>,
-}
-
-/// A limit at or above what the machine has is none.
-pub fn bounds(limits: Option<&Limits>, machine: &Machine) -> Bounds {
-    let memory_bytes = limits.map(|limits| limits.memory_bytes).filter(|bytes| *bytes < machine.memory_bytes);
-    Bounds { memory_bytes, cores: limits.map(|limits| limits.cores).filter(|cores| *cores < machine.cores) }
 }
 
 /// The same paths inside as outside: the node's directories of jobs and mounts, and what the links in them lead to.
@@ -82,7 +69,7 @@ pub fn body(
         read_only: Some(*access == Access::Read),
         ..Mount::default()
     });
-    let bounds = bounds(order.limits.as_ref(), machine);
+    let bounds = bounds(order.limits.as_ref(), machine.capacity);
     let memory = bounds.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
     let (requests, devices) = devices(order.gpus, machine);
     let labels = [(NODE_LABEL, node.to_string()), (ATTEMPT_LABEL, order.attempt.to_string())];
@@ -141,16 +128,16 @@ fn devices(gpus: u32, machine: &Machine) -> (Option<DeviceRequest>, Vec<DeviceMa
 
 /// For the execution log: what was applied, and what was asked and is not there.
 pub fn words(order: &TaskOrder, machine: &Machine) -> String {
-    let bounds = bounds(order.limits.as_ref(), machine);
+    let bounds = bounds(order.limits.as_ref(), machine.capacity);
     let mut words = vec!["host network, root inside".to_owned()];
     let size = order.limits.as_ref().map_or("", |limits| limits.vm_size.as_str());
     match bounds.memory_bytes {
         Some(bytes) => words.push(format!("{} of memory as {size} has", size_words(bytes))),
-        None => words.push(format!("all memory of the machine ({})", size_words(machine.memory_bytes))),
+        None => words.push(format!("all memory of the machine ({})", size_words(machine.capacity.memory_bytes))),
     }
     match bounds.cores {
         Some(cores) => words.push(format!("{cores} {} as {size} has", if cores == 1 { "core" } else { "cores" })),
-        None => words.push(format!("all {} cores of the machine", machine.cores)),
+        None => words.push(format!("all {} cores of the machine", machine.capacity.cores)),
     }
     let shm = order.container.as_ref().and_then(|settings| parse_size(settings.shm_size.as_deref()?));
     words.extend(shm.map(|bytes| format!("{} of /dev/shm", size_words(bytes))));
@@ -166,7 +153,7 @@ pub fn words(order: &TaskOrder, machine: &Machine) -> String {
 #[cfg(test)]
 mod tests {
     use corro_model::batchai::{ContainerSettings, ImageSourceRegistry};
-    use corro_model::node::{VolumeKind, VolumeSource};
+    use corro_model::node::{Limits, VolumeKind, VolumeSource};
     use serde_json::json;
 
     use super::*;
@@ -182,7 +169,7 @@ mod tests {
     }
 
     fn machine() -> Machine {
-        Machine { memory_bytes: 16 << 30, cores: 8, ..Machine::default() }
+        Machine { capacity: Capacity { memory_bytes: 16 << 30, cores: 8 }, ..Machine::default() }
     }
 
     #[test]
@@ -215,9 +202,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_has_less_gives_what_it_has() {
-        let small = Machine { memory_bytes: 4 << 30, cores: 1, ..Machine::default() };
-        assert_eq!(bounds(order().limits.as_ref(), &small), Bounds::default());
-        assert_eq!(bounds(None, &machine()), Bounds::default());
+        let small = Machine { capacity: Capacity { memory_bytes: 4 << 30, cores: 1 }, ..Machine::default() };
         assert_eq!(
             words(&order(), &small),
             "host network, root inside; all memory of the machine (4 GiB); all 1 cores of the machine; \

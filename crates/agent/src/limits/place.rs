@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    One,
-    Two,
-}
+use super::control::{Control, Version};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -14,10 +10,10 @@ pub struct Place {
     pub version: Version,
 }
 
-/// `cgroup` says in which groups a process is, `mountinfo` where groups are seen. Version one has a tree for memory, in which
-/// groups are made below one's own. In version two a group that holds processes cannot give limits to groups in it, so they
-/// are made beside one's own, unless that is the root.
-pub fn place(cgroup: &str, mountinfo: &str) -> Option<Place> {
+/// `cgroup` says in which groups a process is, `mountinfo` where groups are seen. Version one has a tree for each control, in
+/// which groups are made below one's own; a control without such a tree is version two's. There a group that holds
+/// processes cannot give limits to groups in it, so they are made beside one's own, unless that is the root.
+pub fn place(cgroup: &str, mountinfo: &str, control: Control) -> Option<Place> {
     let group = |matches: &dyn Fn(&str) -> bool| {
         let line = |line: &str| {
             let mut parts = line.splitn(3, ':').skip(1);
@@ -26,9 +22,9 @@ pub fn place(cgroup: &str, mountinfo: &str) -> Option<Place> {
         };
         cgroup.lines().find_map(line)
     };
-    let has_memory = |list: &str| list.split(',').any(|controller| controller == "memory");
-    if let Some(own) = group(&has_memory) {
-        let directory = seen(mountinfo, &own, "cgroup", has_memory)?;
+    let has_it = |list: &str| list.split(',').any(|controller| controller == control.name());
+    if let Some(own) = group(&has_it) {
+        let directory = seen(mountinfo, &own, "cgroup", has_it)?;
         return Some(Place { directory, version: Version::One });
     }
     let own = group(&str::is_empty)?;
@@ -53,31 +49,39 @@ fn seen(mountinfo: &str, group: &Path, kind: &str, options: impl Fn(&str) -> boo
 mod tests {
     use super::*;
 
-    fn check(cgroup: &str, mountinfo: &str, expected: Option<(&str, Version)>) {
+    fn check(control: Control, cgroup: &str, mountinfo: &str, expected: Option<(&str, Version)>) {
         let expected = expected.map(|(directory, version)| Place { directory: directory.into(), version });
-        assert_eq!(place(cgroup, mountinfo), expected, "{cgroup}");
+        assert_eq!(place(cgroup, mountinfo, control), expected, "{cgroup}");
     }
 
     #[test]
     fn groups_are_made_where_the_kernel_lets_them() {
-        let hybrid = "30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+        use Control::{Memory, Time};
+        let hybrid = "30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
             31 29 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             32 29 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        check("4:memory:/a/b\n1:cpu:/\n0::/\n", hybrid, Some(("/sys/fs/cgroup/memory/a/b", Version::One)));
+        let own = "4:memory:/a/b\n3:cpuset:/\n1:cpu,cpuacct:/c\n0::/\n";
+        check(Memory, own, hybrid, Some(("/sys/fs/cgroup/memory/a/b", Version::One)));
+        check(Time, own, hybrid, Some(("/sys/fs/cgroup/cpu/c", Version::One)));
+        // Some machines have one control in each version.
+        check(Time, "4:memory:/a/b\n0::/x/y\n", hybrid, Some(("/sys/fs/cgroup/unified/x", Version::Two)));
         check(
+            Memory,
             "4:cpu,memory:/\n",
             &hybrid.replace("rw,memory", "rw,cpu,memory"),
             Some(("/sys/fs/cgroup/memory", Version::One)),
         );
         let unified = "29 23 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
         let own = "0::/user.slice/user-1000.slice/session-2.scope\n";
-        check(own, unified, Some(("/sys/fs/cgroup/user.slice/user-1000.slice", Version::Two)));
-        check("0::/\n", unified, Some(("/sys/fs/cgroup", Version::Two)));
-        // A container that sees its own part only.
-        let part = "29 23 0:25 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
-        check("0::/docker/x/y/z\n", part, Some(("/sys/fs/cgroup/y", Version::Two)));
-        check("0::/elsewhere/y\n", part, None);
-        check("4:memory:/\n", unified, None);
-        check("", "", None);
+        for control in [Memory, Time] {
+            check(control, own, unified, Some(("/sys/fs/cgroup/user.slice/user-1000.slice", Version::Two)));
+            check(control, "0::/\n", unified, Some(("/sys/fs/cgroup", Version::Two)));
+            // A container that sees its own part only.
+            let part = "29 23 0:25 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
+            check(control, "0::/docker/x/y/z\n", part, Some(("/sys/fs/cgroup/y", Version::Two)));
+            check(control, "0::/elsewhere/y\n", part, None);
+            check(control, "", "", None);
+        }
+        check(Memory, "4:memory:/\n", unified, None);
     }
 }

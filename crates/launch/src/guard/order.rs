@@ -12,6 +12,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::thread::CpuSet;
 
 use crate::process::ProcessSpec;
 
@@ -34,6 +35,8 @@ pub struct Order {
     pub argv: Vec<CString>,
     pub env: Vec<CString>,
     pub input: Input,
+    /// Those it may run on, if not all.
+    pub processors: Option<CpuSet>,
     /// Of users and of mounts.
     pub namespaces: Option<[OwnedFd; 2]>,
     pub life: OwnedFd,
@@ -74,6 +77,8 @@ pub fn encode(spec: &ProcessSpec, input: Kind) -> io::Result<Vec<u8>> {
     };
     push(&[spec.tag.as_bytes()])?;
     push(&[spec.cwd.as_os_str().as_bytes()])?;
+    let processors: Vec<String> = spec.confinement.processors.iter().map(u16::to_string).collect();
+    push(&[processors.join(",").as_bytes()])?;
     spec.argv.iter().try_for_each(|word| push(&[word.as_bytes()]))?;
     spec.env.iter().try_for_each(|(name, value)| push(&[name.as_bytes(), b"=", value.as_bytes()]))?;
     let mut order = Vec::with_capacity(HEAD + text.len());
@@ -140,7 +145,7 @@ impl Packet {
         let mut texts = self.bytes[HEAD..].split_inclusive(|byte| *byte == 0);
         let mut next =
             || texts.next().and_then(|text| CString::from_vec_with_nul(text.to_vec()).ok()).ok_or_else(garbled);
-        let (tag, cwd) = (next()?, next()?);
+        let (tag, cwd, processors) = (next()?, next()?, next()?);
         let argv = (0..n_words).map(|_| next()).collect::<io::Result<_>>()?;
         let env = (0..n_variables).map(|_| next()).collect::<io::Result<_>>()?;
         let namespaces = match count(&self.bytes, 16) {
@@ -156,8 +161,17 @@ impl Packet {
             _ => Input::Nothing,
         };
         let [life, stdout, stderr]: [OwnedFd; 3] = self.descriptors.try_into().map_err(|_| garbled())?;
-        Ok(Order { tag, cwd, argv, env, input, namespaces, life, stdout, stderr })
+        let processors = set_of(processors.to_bytes());
+        Ok(Order { tag, cwd, argv, env, input, processors, namespaces, life, stdout, stderr })
     }
+}
+
+/// Numbers that no processor can have are left out.
+fn set_of(numbers: &[u8]) -> Option<CpuSet> {
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(|cpu| *cpu < CpuSet::MAX_CPU);
+    let mut set = CpuSet::new();
+    numbers.split(|byte| *byte == b',').filter_map(number).for_each(|cpu| set.set(cpu));
+    (set.count() > 0).then_some(set)
 }
 
 /// One of the numbers of a head.
@@ -210,7 +224,7 @@ mod tests {
             env: BTreeMap::from([("A".into(), "x=y".into()), ("EMPTY".into(), String::new())]),
             cwd: "/tmp".into(),
             tag: "node/1/rank-0".into(),
-            confinement: Confinement::default(),
+            confinement: Confinement { processors: vec![3, 17, u16::MAX], ..Confinement::default() },
         };
         let (here, there) = pair();
         let bytes = encode(&spec, Kind::Pipe).expect("plain words");
@@ -228,6 +242,9 @@ mod tests {
         assert_eq!(order.env, [c"A=x=y", c"EMPTY="].map(CStr::to_owned));
         assert_eq!((order.cwd.as_c_str(), order.tag.as_c_str()), (c"/tmp", c"node/1/rank-0"));
         assert!(matches!(order.input, Input::Pipe(_)));
+        let processors = order.processors.expect("three were named");
+        assert!(processors.count() == 2 && processors.is_set(3) && processors.is_set(17));
+        assert!(set_of(b"").is_none());
         drop((here, order.life, order.stdout, order.stderr, order.input));
         assert!(receive(there.as_fd()).expect("readable").is_none());
     }

@@ -12,6 +12,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, chdir, getpid, getppid, ioctl_tiocsctty, set_parent_process_death_signal, setsid, waitpid,
 };
 use rustix::stdio::{dup2_stdin, stdin};
+use rustix::thread::sched_setaffinity;
 
 use super::order::Order;
 use super::signals;
@@ -102,6 +103,10 @@ impl Plan<'_> {
             return Err(Errno::SRCH);
         }
         chdir(self.order.cwd.as_c_str())?;
+        if let Some(processors) = &self.order.processors {
+            // A limit that does not hold is no reason to run nothing.
+            let _ = sched_setaffinity(None, processors);
+        }
         signals::unblock_all();
         Ok(())
     }

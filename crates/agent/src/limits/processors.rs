@@ -1,0 +1,94 @@
+//! Which processors a job's programs run on, so that those who count processors before they start threads count what the VM
+//! size has. Nodes of one machine take different ones; where not enough are left, a job is bound to none and shares all.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use corro_model::node::TaskOrder;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// Held while the job runs. Whoever holds a processor has a socket of its name, which the kernel takes away however its
+/// holder ends, and which every user of the machine can see.
+#[derive(Debug)]
+pub struct Claim {
+    pub numbers: Vec<u16>,
+    _held: Vec<UnixDatagram>,
+}
+
+/// Takes the first `n` that are free, or none.
+pub fn claim(n: u32) -> io::Result<Claim> {
+    claim_of(&own()?, n, "corro-processor")
+}
+
+fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<Claim> {
+    let wanted = n as usize;
+    let (mut numbers, mut held) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
+    for number in usable {
+        if held.len() == wanted {
+            break;
+        }
+        match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("{name}-{number}"))?) {
+            Ok(socket) => {
+                numbers.push(*number);
+                held.push(socket);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match held.len() == wanted {
+        true => Ok(Claim { numbers, _held: held }),
+        false => Err(io::Error::other(format!("only {} of {} are free", held.len(), usable.len()))),
+    }
+}
+
+/// Whether all of the job's nodes on this machine can have processors of their own. If some could and some not, ranks would
+/// go at different paces and count different processors.
+pub fn fit(order: &TaskOrder, cores: u32, usable: u32) -> bool {
+    let Some(own) = order.hosts.get(order.host_idx) else { return false };
+    let is_loopback = |address: &str| address.starts_with("127.");
+    let is_here = |address: &str| address == own.address || is_loopback(address) && is_loopback(&own.address);
+    let here = order.hosts.iter().filter(|host| is_here(&host.address)).count() as u64;
+    here * u64::from(cores) <= u64::from(usable)
+}
+
+fn own() -> io::Result<Vec<u16>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number)).map(|number| number as u16).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn nobody_gets_what_somebody_has() {
+        let name = format!("corro-test-{}", std::process::id());
+        let claim = |n: u32| claim_of(&[0, 1, 4, 6, 7], n, &name);
+        let first = claim(2).expect("all are free");
+        assert_eq!(first.numbers, [0, 1]);
+        let second = claim(2).expect("enough are free");
+        assert_eq!(second.numbers, [4, 6]);
+        assert_eq!(claim(2).expect_err("one is left").to_string(), "only 1 of 5 are free");
+        // Whoever got too few keeps none.
+        assert_eq!(claim(1).expect("it is still free").numbers, [7]);
+        drop(first);
+        assert_eq!(claim(3).expect("enough are free").numbers, [0, 1, 7]);
+    }
+
+    #[test]
+    fn nodes_of_a_job_are_bound_together_or_not_at_all() {
+        let mut order = testing::order(4);
+        assert!(fit(&order, 2, 8) && !fit(&order, 3, 8));
+        // Two are on other machines.
+        let mut hosts = order.hosts.to_vec();
+        hosts[2].address = "10.0.0.7".into();
+        hosts[3].address = "10.0.0.8".into();
+        order.hosts = hosts.into();
+        assert!(fit(&order, 4, 8) && !fit(&order, 5, 8));
+        order.host_idx = 3;
+        assert!(fit(&order, 8, 8));
+    }
+}
