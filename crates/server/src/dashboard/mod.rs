@@ -43,8 +43,23 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "parts.js"
         "paths.js"
         "tiles.js"
+        "job.css"
+        "chart.css"
+        "chart.js"
+        "chart-export.js"
+        "chart-scale.js"
+        "plots.js"
+        "job-clone.js"
+        "job-files.js"
+        "job-logs.js"
+        "job-ranks.js"
+        "log-file.js"
+        "log-text.js"
+        "log-view.js"
         "pages/login.js"
         "pages/overview.js"
+        "pages/job.js"
+        "pages/experiment.js"
     }
     .into()
 });

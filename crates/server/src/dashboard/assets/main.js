@@ -10,6 +10,8 @@ import { workspaceOf } from './paths.js';
 /** Address, title in the bar, module. `:ws` becomes `params.workspace`, the id of the workspace. */
 const PAGES = [
   { path: '/ui/', title: 'Overview', load: () => import('./pages/overview.js') },
+  { path: '/ui/jobs/:ws/:experiment/:name', load: () => import('./pages/job.js') },
+  { path: '/ui/experiments/:ws/:experiment', load: () => import('./pages/experiment.js') },
   { path: '/ui/login', load: () => import('./pages/login.js'), open: true },
 ];
 

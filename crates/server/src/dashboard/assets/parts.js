@@ -109,7 +109,7 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
 
   columns.forEach((column) => {
     const kind = `cell${column.number ? ' number' : ''}`;
-    const title = h('div', { class: kind, role: 'columnheader' });
+    const title = h('div', { class: kind, role: 'columnheader', title: column.title });
     if (column.sort) {
       title.append(h('button', { type: 'button', onclick: () => {
         if (order.column === column) order.descending = !order.descending;
@@ -138,7 +138,7 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
     let shown = rows;
     if (column) {
       const sign = order.descending ? -1 : 1;
-      shown = [...rows].sort((a, b) => sign * compare(column.sort(a), column.sort(b)));
+      shown = [...rows].sort((a, b) => compare(column.sort(a), column.sort(b), sign));
     }
     columns.forEach((one) => {
       const now = one === column ? (order.descending ? 'descending' : 'ascending') : null;
@@ -151,12 +151,13 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
   return { element, set(next) { rows = next; draw(); } };
 }
 
-function compare(a, b) {
+/** What is not known comes last, whichever way it is sorted. */
+function compare(a, b, sign) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
-  if (typeof a === 'string') return a.localeCompare(b, undefined, { numeric: true });
-  return a < b ? -1 : 1;
+  if (typeof a === 'string') return sign * a.localeCompare(b, undefined, { numeric: true });
+  return a < b ? -sign : sign;
 }
 
 // Notes and dialogs

@@ -1,0 +1,83 @@
+// A job once more: its file in an editor, under another name, submitted as any other. Entered by the job page.
+
+import { api } from './api.js';
+import { h, put } from './dom.js';
+import { toast } from './parts.js';
+import { pageOf } from './paths.js';
+
+// What a job's answer adds to what was submitted.
+const ADDED = ['experimentName', 'jobOutputDirectoryPathSegment', 'toolType', 'creationTime', 'provisioningState',
+  'provisioningStateTransitionTime',
+  'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts'];
+
+export async function cloneJob(job, context) {
+  const taken = new Set((await api.all(job.id.replace(/\/[^/]*$/, ''))).map((other) => other.name.toLowerCase()));
+  const file = fileOf(job);
+  const name = h('input', { value: nextName(job.name, taken), required: true, autofocus: true, spellcheck: 'false', 'aria-label': 'Name' });
+  const editor = h('textarea', { spellcheck: 'false', 'aria-label': 'job.json',
+    value: JSON.stringify({ properties: file.properties }, null, 2) });
+  const trouble = h('p', { class: 'bad', role: 'alert' });
+  const submit = h('button', { type: 'submit', class: 'primary' }, 'Submit');
+  const dialog = h('dialog', { class: 'editor', 'aria-label': `Clone ${job.name}`, onclose: () => dialog.remove() },
+    h('form', { onsubmit: (event) => {
+    event.preventDefault();
+    send();
+  } },
+  h('h2', null, `Clone ${job.name}`),
+  h('label', null, 'Name', name),
+  h('label', null, 'job.json', editor),
+  file.secrets.length > 0 && h('p', { class: 'soft small' },
+    `The server tells no secrets: write the values of ${file.secrets.join(', ')} where they are empty.`),
+  trouble,
+  h('div', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'), submit)));
+  document.body.append(dialog);
+  dialog.showModal();
+
+  async function send() {
+    put(trouble);
+    submit.disabled = true;
+    try {
+      let body;
+      try { body = JSON.parse(editor.value); } catch (error) { throw new Error(`This is not JSON: ${error.message}`); }
+      const wanted = name.value.trim();
+      if (taken.has(wanted.toLowerCase())) throw new Error(`There is a job called ${wanted} already: choose another name.`);
+      const unsaid = (body.properties?.secrets ?? []).find((secret) => secret.value === '');
+      if (unsaid) throw new Error(`The secret ${unsaid.name} has no value: write it, or take the secret out.`);
+      await withKeys(body.properties?.mountVolumes);
+      const id = `${job.id.replace(/\/[^/]*$/, '')}/${encodeURIComponent(wanted)}`;
+      await api.put(id, body);
+      dialog.close();
+      toast(`${wanted} is submitted.`);
+      context.go(pageOf(id));
+    } catch (error) { put(trouble, error.message); } finally { submit.disabled = false; }
+  }
+}
+
+function nextName(name, taken) {
+  const [, stem, number] = /^(.*?)(?:-(\d+))?$/.exec(name);
+  let next = Number(number ?? 1) + 1;
+  while (taken.has(`${stem}-${next}`.toLowerCase())) next += 1;
+  return `${stem}-${next}`;
+}
+
+function fileOf(job) {
+  const properties = Object.fromEntries(Object.entries(job.properties).filter(([name, value]) => !ADDED.includes(name) && value !== null));
+  const secrets = (properties.secrets ?? []).filter((secret) => !secret.valueSecretReference).map((secret) => secret.name);
+  if (secrets.length) properties.secrets = properties.secrets.map((secret) => (secret.valueSecretReference ? secret : { ...secret,
+    value: '' }));
+  return { properties, secrets };
+}
+
+// Keys of accounts are not told either, but whoever may submit may look them up, as `corro batchai job create` does.
+async function withKeys(volumes) {
+  const all = [...(volumes?.azureFileShares ?? []), ...(volumes?.azureBlobFileSystems ?? [])];
+  const wanting = all.filter(({ credentials }) => !credentials?.accountKey && !credentials?.accountKeySecretReference);
+  if (!wanting.length) return;
+  const accounts = await api.all('~/providers/Microsoft.Storage/storageAccounts');
+  for (const volume of wanting) {
+    const account = accounts.find((one) => one.name === volume.accountName);
+    if (!account) throw new Error(`There is no storage account ${volume.accountName} that you may see: correct mountVolumes.`);
+    const { keys } = await api.post(`${account.id}/listKeys`);
+    volume.credentials = { ...volume.credentials, accountKey: keys[0].value };
+  }
+}

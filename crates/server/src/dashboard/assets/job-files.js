@@ -1,0 +1,108 @@
+// The files a job wrote: its logs and its output directories, to look at and to take away. Entered by the job page and by its logs.
+
+import { api } from './api.js';
+import { h, mark, put, text } from './dom.js';
+import { ago, bytes, failure, setAgo, table } from './parts.js';
+
+export const LOGS = 'stdouterr';
+const IMAGE = /\.(png|jpe?g|gif|webp|bmp|svg)$/i;
+const TEXT = /\.(txt|log|out|err|json|jsonl|csv|tsv|ya?ml|toml|ini|md|py|sh|rs|xml|html?|cfg|conf)$|^[^.]*$/i;
+const LINK_MINUTES = 60;
+
+/** A link of the file service, as a path of this server: whatever it calls itself, this is where it was found. */
+export function here(link) {
+  const { pathname, search } = new URL(link, location.origin);
+  return pathname + search;
+}
+
+/** What is in a directory of a job's output. */
+export async function listFiles(id, directory, path = '') {
+  const files = [];
+  const query = { outputdirectoryid: directory, directory: path || '.', linkexpiryinminutes: LINK_MINUTES };
+  let page = await api.post(`${id}/listOutputFiles`, {}, query);
+  for (;;) {
+    files.push(...page.value);
+    if (!page.nextLink) return files;
+    const { searchParams } = new URL(page.nextLink, location.origin);
+    page = await api.post(`${id}/listOutputFiles`, {}, { ...query, marker: searchParams.get('marker') });
+  }
+}
+
+export class JobFiles {
+  /** `read(name, link, renew)` shows a text. */
+  constructor(job, read) {
+    Object.assign(this, { id: job.id, read, directory: LOGS, path: '', ticket: 0 });
+    const ids = [LOGS, ...(job.properties.outputDirectories ?? []).map((directory) => directory.id)];
+    this.tabs = h('div', { class: 'tabs', role: 'group', 'aria-label': 'Output directories' }, ids.map((id) => h('button', {
+      type: 'button', 'aria-pressed': String(id === LOGS), onclick: () => this.go(id, ''),
+    }, id)));
+    this.crumbs = h('div', { class: 'body small', hidden: true });
+    this.trouble = h('div');
+    this.table = table({
+      label: 'Files', key: (file) => `${file.name} ${file.fileType}`, empty: 'No files yet.', sorted: 'Name',
+      columns: [
+        { title: 'Name', width: 'minmax(0, 2fr)', sort: (file) => file.name, make: (file) => this.nameOf(file) },
+        { title: 'Size', width: '76px', number: true, sort: (file) => file.properties?.contentLength ?? -1,
+          fill: (cell, file) => text(cell, file.properties ? bytes(file.properties.contentLength) : '') },
+        { title: 'Changed', width: '124px', sort: (file) => file.properties?.lastModified,
+          make: (file) => (file.properties ? ago(file.properties.lastModified) : ''),
+          fill: (cell, file) => file.properties && setAgo(cell.firstChild, file.properties.lastModified) },
+        { title: '', width: '76px', number: true, make: () => h('a', { download: '' }, 'Download'), fill: (cell, file) => {
+          mark(cell.firstChild, 'hidden', file.downloadUrl ? null : '');
+          if (file.downloadUrl) cell.firstChild.href = here(file.downloadUrl);
+          mark(cell.firstChild, 'download', file.name);
+          mark(cell.firstChild, 'aria-label', `Download ${file.name}`);
+        } },
+      ],
+    });
+    this.element = h('section', { class: 'panel', id: 'files' },
+      h('header', null, h('h2', null, 'Files'), ids.length > 1 ? this.tabs : null), this.crumbs, this.trouble, this.table.element);
+  }
+
+  go(directory, path) {
+    Object.assign(this, { directory, path });
+    for (const tab of this.tabs.children) mark(tab, 'aria-pressed', String(tab.textContent === directory));
+    const words = path.split('/').filter(Boolean);
+    mark(this.crumbs, 'hidden', words.length ? null : '');
+    put(this.crumbs, h('button', { type: 'button', class: 'quiet', onclick: () => this.go(directory, words.slice(0, -1).join('/')) },
+      '↑ up'), ` ${path}`);
+    this.table.set([]);
+    this.refresh();
+  }
+
+  nameOf(file) {
+    const inside = this.path ? `${this.path}/${file.name}` : file.name;
+    if (file.fileType === 'directory') return h('button',
+      { type: 'button', class: 'link', onclick: () => this.go(this.directory, inside) }, `${file.name}/`);
+    if (!IMAGE.test(file.name) && !TEXT.test(file.name)) return h('span', { title: file.name }, file.name);
+    const look = () => (IMAGE.test(file.name) ? this.picture(file) : this.read(inside, file.downloadUrl,
+      async () => (await this.find(file.name))?.downloadUrl));
+    return h('button', { type: 'button', class: 'link', title: file.name, onclick: look }, file.name);
+  }
+
+  async find(name) {
+    return (await listFiles(this.id, this.directory, this.path)).find((file) => file.name === name);
+  }
+
+  picture(file) {
+    const dialog = h('dialog', { class: 'editor', 'aria-label': file.name, onclose: () => dialog.remove() }, h('form', { method: 'dialog' },
+      h('h2', null, file.name), h('img', { class: 'picture', src: here(file.downloadUrl), alt: file.name }),
+        h('div', { class: 'actions' }, h('button', null, 'Close'))));
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+
+  async refresh() {
+    const mine = ++this.ticket;
+    try {
+      const files = await listFiles(this.id, this.directory, this.path);
+      if (mine !== this.ticket) return;
+      put(this.trouble);
+      this.table.set(files);
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      if (mine === this.ticket) put(this.trouble, error.code === 'OutputDirectoryNotOnMountRoot' ? h('p', { class: 'empty' },
+        'It is not written to a share, so nothing of it is here.') : failure(error));
+    }
+  }
+}

@@ -1,0 +1,147 @@
+// A file that is read by ranges, and the stretch of its lines that is in memory: never more than a few megabytes of it, however
+// long it is. Entered by `log-view.js`. Knows no element.
+
+import { linesOf, openLine, plain } from './log-text.js';
+
+const PIECE = 128 << 10;
+const SEARCH_PIECE = 1 << 20;
+const MOST = 3 << 20;
+
+export class LogFile {
+  /** `renew()` gives a fresh link: links expire. */
+  constructor(link, renew) {
+    Object.assign(this, { link, renew, size: 0, from: 0, to: 0, lines: [], open: new Uint8Array(), openLines: 0 });
+    this.stop = new AbortController();
+  }
+
+  // Always asks for a byte that is there, so that a file without news is no error.
+  async read(from, to) {
+    const ask = () => {
+      const { pathname, search } = new URL(this.link, location.origin);
+      const headers = this.size > 0 ? { Range: `bytes=${from}-${to === undefined ? '' : to - 1}` } : {};
+      return fetch(pathname + search, { headers, cache: 'no-store', signal: this.stop.signal });
+    };
+    let answer = await ask();
+    if (answer.status === 403) {
+      this.link = await this.renew();
+      answer = await ask();
+    }
+    if (!answer.ok) throw new Error(answer.status === 404 ? 'The file is gone.' : `The file cannot be read (${answer.status}).`);
+    const bytes = new Uint8Array(await answer.arrayBuffer());
+    const range = /(\d+)-\d+\/(\d+)/.exec(answer.headers.get('content-range') ?? '');
+    this.size = range ? Number(range[2]) : bytes.length;
+    return range ? bytes : bytes.subarray(from, to);
+  }
+
+  /** Lines from the first that begins at or after `byte`. */
+  async jump(byte) {
+    const from = Math.max(0, Math.min(byte, this.size - 1) - 1);
+    let bytes = await this.read(from, from + PIECE);
+    let skip = 0;
+    if (byte > 0) skip = bytes.indexOf(10) + 1;
+    bytes = bytes.subarray(skip);
+    Object.assign(this, { from: from + skip, to: from + skip, lines: [], open: new Uint8Array(), openLines: 0 });
+    this.take(bytes);
+  }
+
+  async jumpToEnd() {
+    if (this.size === 0) await this.read(0);
+    await this.jump(this.size > PIECE ? this.size - PIECE : 0);
+    while (this.to < this.size) await this.more();
+  }
+
+  get atEnd() { return this.to >= this.size; }
+
+  // Bytes that follow what is there: the open line begins anew with them.
+  take(bytes) {
+    if (!bytes.length) return 0;
+    if (this.openLines) this.lines.length -= this.openLines;
+    const all = new Uint8Array(this.open.length + bytes.length);
+    all.set(this.open);
+    all.set(bytes, this.open.length);
+    const base = this.to - this.open.length;
+    const { lines, rest } = linesOf(all, base);
+    this.lines.push(...lines);
+    this.open = all.slice(all.length - rest);
+    // Of a progress bar that never ends its line, only the last state is kept.
+    const over = this.open.lastIndexOf(13);
+    if (over > 0 && over < this.open.length - 1) this.open = this.open.slice(over + 1);
+    this.to += bytes.length;
+    const open = this.open.length ? openLine(this.open, this.to - this.open.length) : [];
+    this.openLines = open.length;
+    this.lines.push(...open);
+    return bytes.length;
+  }
+
+  /** What comes after; gives back how many lines were dropped at the top. */
+  async more() {
+    const asked = Math.max(0, this.to - 1);
+    const to = this.to;
+    const bytes = await this.read(asked, to + PIECE);
+    if (to !== this.to) return 0;
+    if (this.size < to) {
+      // It was begun anew.
+      await this.jump(0);
+      return 0;
+    }
+    this.take(bytes.subarray(to - asked));
+    let dropped = 0;
+    while (this.to - this.from > MOST && this.lines.length - dropped > 1) {
+      dropped += 1;
+      this.from = this.lines[dropped].at;
+    }
+    this.lines.splice(0, dropped);
+    return dropped;
+  }
+
+  /** What comes before; gives back how many lines that were. */
+  async less() {
+    const to = this.from;
+    const from = Math.max(0, to - PIECE);
+    const bytes = await this.read(from, to);
+    if (to !== this.from) return 0;
+    const skip = from === 0 ? 0 : bytes.indexOf(10) + 1;
+    const { lines, rest } = linesOf(bytes.subarray(skip), from + skip);
+    // A piece of a line that is longer than all we read.
+    if (rest) lines.push(...openLine(bytes.subarray(bytes.length - rest), to - rest));
+    this.lines = [...lines, ...this.lines];
+    this.from = from + skip;
+    let kept = this.lines.length;
+    while (this.to - this.from > MOST && kept > 1 && this.to - this.lines[kept - 1].at < MOST) {
+      kept -= 1;
+      this.to = this.lines[kept].at;
+      if (this.to - this.from <= MOST) break;
+    }
+    if (kept < this.lines.length) [this.lines.length, this.open, this.openLines] = [kept, new Uint8Array(), 0];
+    return lines.length;
+  }
+
+  /** Where the next line (or, going back, the one before) that holds `words` begins; null when there is none. `tell(share)` hears
+   * how far it has come. */
+  async search(words, byte, isBack, signal, tell) {
+    const wanted = words.toLowerCase();
+    const holds = (line) => plain(line.text).toLowerCase().includes(wanted);
+    let at = byte;
+    while (isBack ? at > 0 : at < this.size) {
+      if (signal.aborted) return null;
+      const from = isBack ? Math.max(0, at - SEARCH_PIECE) : at;
+      const bytes = await this.read(from, isBack ? at : from + SEARCH_PIECE);
+      if (!bytes.length) return null;
+      const skip = isBack && from > 0 ? bytes.indexOf(10) + 1 : 0;
+      const { lines, rest } = linesOf(bytes.subarray(skip), from + skip);
+      const isLast = from + bytes.length >= this.size;
+      if (rest && (isBack || isLast || !lines.length)) lines.push(...openLine(bytes.subarray(bytes.length - rest),
+        from + bytes.length - rest));
+      const found = isBack ? lines.findLast(holds) : lines.find(holds);
+      if (found) return found.at;
+      if (isBack) at = skip > 0 && skip < bytes.length ? from + skip : from;
+      else at = isLast ? this.size : from + bytes.length - (lines.length ? rest : 0);
+      tell(isBack ? (byte - at) / Math.max(1, byte) : (at - byte) / Math.max(1, this.size - byte));
+    }
+    return null;
+  }
+
+  end() {
+    this.stop.abort();
+  }
+}

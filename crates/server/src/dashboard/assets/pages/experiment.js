@@ -1,0 +1,153 @@
+// An experiment: its jobs side by side with what came out of each, and the curves of those that are chosen, laid over each other.
+
+import { api } from '../api.js';
+import { h, mark, put, text } from '../dom.js';
+import { refreshOn } from '../live.js';
+import { failure, plural, setLasting, setState, table } from '../parts.js';
+import { pageOf, partsOf } from '../paths.js';
+import { FIRST, Plots } from '../plots.js';
+import { short } from '../chart-scale.js';
+
+const MOST_CHOSEN = 16;
+const CHOSEN_AT_FIRST = 6;
+const MOST_RESULTS = 200;
+const AT_ONCE = 4;
+const COLUMNS = 3;
+
+export async function show(root, params, context) {
+  const id = `${params.workspace}/experiments/${encodeURIComponent(params.experiment)}`;
+  context.title(params.experiment);
+  const experiment = await api.get(id);
+  const named = partsOf(experiment.id);
+  const count = h('span', { class: 'count' });
+  const place = h('div');
+  const trouble = h('div');
+  const none = h('button', { type: 'button', class: 'quiet', onclick: () => choose([]) }, 'Clear');
+  const some = h('button', { type: 'button', class: 'quiet', onclick: () => choose(newest()) }, 'Newest');
+  const plots = new Plots({ file: experiment.name, empty: 'No curves of the chosen jobs yet.' });
+  const inks = new Map();
+  let [jobs, results, names, list] = [[], new Map(), null, null];
+  put(root,
+    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, named.workspaces)),
+    h('div', { class: 'head' }, h('h1', null, experiment.name), count),
+    trouble, plots.element,
+    h('section', { class: 'panel', id: 'results' }, h('header', null, h('h2', null, 'Jobs'),
+      h('span', { class: 'soft small' }, 'Tick to lay curves over each other'), h('span', { class: 'grow' }), some, none), place));
+
+  const newest = () => [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0, CHOSEN_AT_FIRST).map((job) => job.id);
+
+  // A job keeps its ink while it is chosen.
+  function choose(ids) {
+    for (const known of [...inks.keys()]) if (!ids.includes(known)) inks.delete(known);
+    for (const one of ids) {
+      if (inks.has(one) || inks.size >= MOST_CHOSEN) continue;
+      const used = new Set(inks.values());
+      let ink = 0;
+      while (used.has(ink)) ink += 1;
+      inks.set(one, ink);
+    }
+    plots.choose(jobs.filter((job) => inks.has(job.id)).map((job) => ({ id: job.id, label: job.name, ink: inks.get(job.id) })));
+    plots.refresh();
+    list?.set(jobs);
+  }
+
+  // What came of each job: ends and extremes are enough, and an ended job is asked once.
+  async function readResults() {
+    const wanting = [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0,
+      MOST_RESULTS).filter((job) => job.properties.executionInfo && !results.get(job.id)?.ended);
+    const next = async () => {
+      for (let job = wanting.shift(); job; job = wanting.shift()) {
+        try { results.set(job.id, resultOf(await api.get(`${job.id}/metrics`,
+          { points: 4 }))); } catch (error) { if (error.name !== 'ApiError') throw error; }
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, next));
+    drawTable();
+  }
+
+  function drawTable() {
+    const all = [...new Set([...results.values()].flatMap((result) => [...result.metrics.keys()]))];
+    const rank = (name) => { const at = FIRST.indexOf(name.toLowerCase()); return at < 0 ? FIRST.length : at; };
+    const shown = all.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b)).slice(0, COLUMNS);
+    if (!list || names !== shown.join('\n')) {
+      names = shown.join('\n');
+      list = resultTable(shown, results, inks, (job, on) => choose(on ? [...inks.keys(),
+        job.id] : [...inks.keys()].filter((one) => one !== job.id)));
+      put(place, list.element);
+    }
+    list.set(jobs);
+    text(count, plural(jobs.length, 'job'));
+  }
+
+  let first = true;
+  async function refresh() {
+    try {
+      jobs = await api.all(`${experiment.id}/jobs`);
+      put(trouble);
+      if (first) choose(newest());
+      first = false;
+      drawTable();
+      await Promise.all([readResults(), plots.refresh()]);
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      put(trouble, failure(error));
+    }
+  }
+  await refresh();
+  const mine = `${[named.group, named.workspaces, named.experiments].join('/').toLowerCase()}/`;
+  const off = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase().startsWith(mine), refresh, 400);
+  const beat = setInterval(() => {
+    const runs = jobs.some((job) => job.properties.executionState === 'running');
+    if (runs && !document.hidden && !plots.ended) plots.refresh();
+  }, 1500);
+  return () => {
+    off();
+    clearInterval(beat);
+    plots.end();
+  };
+}
+
+const startOf = (job) => Date.parse(job.properties.executionInfo?.startTime ?? job.properties.creationTime);
+
+function resultOf(told) {
+  const metrics = new Map();
+  for (const series of told.series) {
+    if (metrics.has(series.name) && series.rank !== null) continue;
+    const values = series.points.map((point) => point[2]).filter((value) => value !== null);
+    if (!values.length) continue;
+    const isLess = /loss|error|perplexity|time|mse|mae/i.test(series.name);
+    metrics.set(series.name, { unit: series.unit, last: values.at(-1), best: isLess ? Math.min(...values) : Math.max(...values) });
+  }
+  return { metrics, ended: told.ended };
+}
+
+function resultTable(shown, results, inks, tick) {
+  const value = (job, name, which) => results.get(job.id)?.metrics.get(name)?.[which];
+  const lasted = ({ properties: { executionInfo: info } }) =>
+    (info ? Date.parse(info.endTime ?? Date()) - Date.parse(info.startTime) : null);
+  const clock = (time) => new Date(time).toLocaleString(undefined, { dateStyle: 'short', timeStyle: 'short' });
+  const figure = (name, which, title) => ({
+    title, label: title, width: 'minmax(64px, 1fr)', number: true, sort: (job) => value(job, name, which) ?? null,
+    fill: (cell, job) => text(cell, value(job, name, which) === undefined ? '' : short(value(job, name, which))),
+  });
+  return table({
+    label: 'Results', key: (job) => job.id, empty: 'No job yet.', sorted: 'Started', descending: true,
+    columns: [
+      { title: '', width: '34px', make: (job) => h('input',
+        { type: 'checkbox', 'aria-label': `Show the curves of ${job.name}`, onchange: (event) => tick(job, event.target.checked) }),
+        fill: (cell, job) => { cell.firstChild.checked = inks.has(job.id); } },
+      { title: 'Job', width: 'minmax(120px, 2fr)', sort: (job) => job.name,
+        make: (job) => [h('i', { class: 'swatch' }), h('a', { class: 'name', href: pageOf(job.id), title: job.name }, job.name)],
+        fill: (cell, job) => mark(cell.firstChild, 'class', inks.has(job.id) ? `swatch ink${inks.get(job.id) % 8}` : 'swatch') },
+      { title: 'State', width: '108px', sort: (job) => job.properties.executionState, make: () => h('span', { class: 'state' }),
+        fill: (cell, job) => setState(cell.firstChild, job.properties.executionState) },
+      { title: 'Nodes', label: 'nodes', width: '56px', number: true, sort: (job) => job.properties.nodeCount,
+        make: (job) => job.properties.nodeCount },
+      { title: 'Started', width: '132px', sort: startOf,
+        fill: (cell, { properties: { executionInfo: info } }) => text(cell, info ? clock(info.startTime) : '') },
+      { title: 'Ran', label: 'ran', width: '92px', number: true, sort: lasted, make: () => h('time'),
+        fill: (cell, { properties: { executionInfo: info } }) => setLasting(cell.firstChild, info?.startTime, info?.endTime) },
+      ...shown.flatMap((name) => [figure(name, 'last', name), figure(name, 'best', `best ${name}`)]),
+    ],
+  });
+}

@@ -1,0 +1,193 @@
+// One job: how it stands and why, what its ranks do, its curves, its logs, its files, what happened to it; and what can be done
+// about it. Looks again whenever the job moves.
+
+import { api } from '../api.js';
+import { h, keyed, mark, put, text } from '../dom.js';
+import { cloneJob } from '../job-clone.js';
+import { JobFiles } from '../job-files.js';
+import { JobLogs } from '../job-logs.js';
+import { JobRanks } from '../job-ranks.js';
+import { refreshOn } from '../live.js';
+import { clock, confirm, setLasting, setState, short, toast } from '../parts.js';
+import { nameOf, pageOf, partsOf } from '../paths.js';
+import { Plots } from '../plots.js';
+
+const ACTIVE = new Set(['queued', 'running', 'terminating']);
+
+export async function show(root, params, context) {
+  const id = `${params.workspace}/experiments/${encodeURIComponent(params.experiment)}/jobs/${encodeURIComponent(params.name)}`;
+  context.title(params.name);
+  let job = await api.get(id);
+  const named = partsOf(job.id);
+  const badge = h('span', { class: 'state' });
+  const stages = h('ol', { class: 'stages', 'aria-label': 'States' });
+  const why = h('div', { class: 'note why', role: 'status' });
+  const facts = h('dl', { class: 'panel facts' });
+  const steps = h('ol', { class: 'steps' });
+  const stepsPanel = h('section', { class: 'panel' }, h('header', null, h('h2', null, 'What happened')), steps);
+  const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => end() }, 'Terminate');
+  const clone = h('button', { type: 'button', id: 'clone', onclick: () => cloneJob(job, context) }, 'Clone');
+  const ranks = new JobRanks(job.id);
+  const empty = 'No curves yet. They appear when the job prints lines with losses, accuracies or any key=value.';
+  const plots = new Plots({ file: job.name, empty });
+  const logs = new JobLogs(job.id);
+  const files = new JobFiles(job, (name, link, renew) => logs.show(name, link, renew));
+  plots.choose([{ id: job.id, label: job.name, ink: 0 }]);
+  put(root,
+    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, named.workspaces),
+      h('a', { href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, named.experiments)),
+    h('div', { class: 'head' }, h('h1', null, job.name), badge, h('span', { class: 'grow' }), clone, terminate),
+    stages, why, facts, ranks.element, plots.element, logs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
+
+  async function end() {
+    const sure = await confirm(`Terminate ${job.name}?`,
+      'Its processes get a signal to end, and are killed soon after. What it has written stays.', 'Terminate');
+    if (!sure) return;
+    try {
+      await api.post(`${job.id}/terminate`);
+      toast(`${job.name} is told to stop.`);
+      await refresh();
+    } catch (error) { toast(error.message, 'bad'); }
+  }
+
+  function draw(told) {
+    const state = job.properties.executionState;
+    setState(badge, state);
+    mark(terminate, 'hidden', ACTIVE.has(state) ? null : '');
+    mark(terminate, 'disabled', state === 'terminating' ? '' : null);
+    drawStages(stages, job.properties);
+    drawWhy(why, told, state);
+    drawFacts(facts, job.properties);
+    drawSteps(steps, told.steps ?? []);
+    ranks.set(job.properties, told.steps ?? []);
+    logs.setState(state);
+  }
+
+  async function refresh() {
+    try {
+      const [now, told] = await Promise.all([api.get(job.id), api.get(`${job.id}/why`)]);
+      job = now;
+      draw(told);
+      await Promise.all([plots.refresh(), files.refresh(), logs.refresh()]);
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      // While the server cannot be reached, what is known stays.
+      if (error.status) put(why, error.status === 404 ? 'This job was deleted.' : error.message);
+      why.corroWords = null;
+    }
+  }
+  await refresh();
+
+  const mine = [named.group, named.workspaces, named.experiments, named.jobs].join('/').toLowerCase();
+  const off = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase() === mine, refresh);
+  // Curves grow between two events; after the end they are read once to the end.
+  let beats = 0;
+  const beat = setInterval(() => {
+    if (document.hidden) return;
+    beats += 1;
+    const { executionState: state } = job.properties;
+    if (state === 'running' || (!ACTIVE.has(state) && !plots.ended && beats % 2 === 0)) plots.refresh();
+    if (state === 'running' && beats % 2 === 0) ranks.refresh();
+    if (state === 'running' && beats % 5 === 0) { files.refresh(); logs.refresh(); }
+    // Its words tell of durations and estimates.
+    if (ACTIVE.has(state) && beats % 15 === 0) refresh();
+  }, 1000);
+  return () => {
+    off();
+    clearInterval(beat);
+    logs.end();
+    plots.end();
+  };
+}
+
+// Queued, running, done: each with when and how long.
+function drawStages(list, properties) {
+  const { executionState: state, executionInfo: info, creationTime, executionStateTransitionTime: moved } = properties;
+  const started = info?.startTime;
+  const ended = info?.endTime ?? (ACTIVE.has(state) ? null : moved);
+  const waits = state === 'queued';
+  const last = ACTIVE.has(state) ? (state === 'terminating' ? 'terminating' : 'none') : state;
+  const shown = [
+    { name: 'queued', now: waits, from: creationTime, to: waits ? null : started ?? ended, at: creationTime, verb: 'submitted' },
+    { name: 'running', now: state === 'running' || state === 'terminating', next: !started || waits, from: waits ? null : started,
+      to: ended, at: started, verb: 'started' },
+    { name: last, now: !ACTIVE.has(state), next: ACTIVE.has(state), at: ended, verb: 'ended', code: info?.exitCode },
+  ];
+  keyed(list, shown, (stage) => shown.indexOf(stage), () => h('li', null, h('span', { class: 'state' }), h('p', null, h('b', null)),
+    h('p')), (item, stage) => {
+    const [name, long, when] = item.children;
+    mark(item, 'data-stage', stage.next ? 'next' : stage.now ? 'now' : 'past');
+    mark(item, 'aria-current', stage.now ? 'step' : null);
+    setState(name, stage.name, stage.name === 'none' ? 'end' : stage.name);
+    if (stage.from) setLasting(long.firstChild, stage.from, stage.to);
+    else text(long.firstChild, stage.next || stage.code === undefined || stage.code === null ? '–' : `exit code ${stage.code}`);
+    text(when, stage.next || !stage.at ? '' : `${stage.verb} ${clock(stage.at)}`);
+    mark(when, 'title', stage.at ?? null);
+  });
+}
+
+const KINDS = { queued: 'waiting', running: 'going', terminating: 'waiting', succeeded: 'good', failed: 'bad' };
+
+function drawWhy(element, told, state) {
+  mark(element, 'class', `note why ${KINDS[state] ?? ''}`);
+  const words = JSON.stringify({ ...told, steps: null });
+  if (element.corroWords === words) return;
+  element.corroWords = words;
+  put(element,
+    told.sentences.map((line) => h('p', null, line)),
+    (told.causes ?? []).map((cause) => h('div', null, h('p', { class: 'what' }, cause.sentence),
+      (cause.details ?? []).map((line) => h('p', { class: 'soft' }, line)),
+      cause.lastOutput?.length ? h('pre', { tabindex: 0, 'aria-label': 'The last it wrote to stderr' },
+        cause.lastOutput.join('\n')) : null)),
+    told.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Any of these would help'),
+      h('ul', null, told.remedies.map((line) => h('li', null, commands(line))))] : null,
+    (told.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
+}
+
+// What stands in quotes and is a command is easier to copy as one.
+function commands(line) {
+  return line.split(/('(?:corro|docker|chmod|dmesg)[^']*')/).map((part) => (part.startsWith("'") ? h('code', null, part.slice(1, -1)) : part));
+}
+
+function drawFacts(list, properties) {
+  const { cluster, nodeCount, toolType, schedulingPriority, constraints, containerSettings } = properties;
+  const processes = Object.entries(properties).find(([name, value]) => name.endsWith('Settings') && value?.processCount)?.[1].processCount;
+  const shown = [
+    ['Cluster', cluster && h('a', { href: pageOf(cluster.id) }, nameOf(cluster.id))],
+    ['Nodes', processes && processes !== nodeCount ? `${nodeCount}, ${processes} processes` : nodeCount],
+    ['Kind', toolType],
+    schedulingPriority !== 'normal' && ['Priority', schedulingPriority],
+    containerSettings && ['Image', containerSettings.imageSourceRegistry.image],
+    ['Limit', constraints?.maxWallClockTime && spanWords(constraints.maxWallClockTime)],
+  ];
+  put(list, shown.filter((fact) => fact && fact[1]).map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+}
+
+function spanWords(text) {
+  const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(text);
+  if (!found) return text;
+  const [days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part ?? 0));
+  return short((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000);
+}
+
+const EVENTS = { submitted: 'Submitted', placed: 'Placed on nodes', terminating: 'Told to stop', succeeded: 'Succeeded',
+  failed: 'Failed', requeued: 'Back in the queue', deleted: 'Deleted' };
+
+function drawSteps(list, all) {
+  const shown = all.filter((step) => step.what !== 'job.changed');
+  keyed(list, shown, (step) => `${step.time} ${step.what}`, (step) => {
+    const event = step.what.replace(/^job\./, '');
+    const at = shown.indexOf(step);
+    const since = at > 0 ? `+${short(Date.parse(step.time) - Date.parse(shown[at - 1].time))}` : '';
+    return h('li', null, h('time', { datetime: step.time, title: step.time }, clock(step.time)),
+      h('span', null, EVENTS[event] ?? event, h('span', { class: 'detail' }, ` ${detailWords(step.detail)}`)), h('time', null, since));
+  });
+}
+
+function detailWords(detail) {
+  if (!detail) return '';
+  const { attempt, nodes, exitCode, code, message } = detail;
+  const words = [attempt > 1 && `attempt ${attempt}`, nodes?.length && nodes.map((node) => node.nodeId ?? node).join(', '),
+    Number.isInteger(exitCode) && `exit code ${exitCode}`, message ?? code];
+  return words.filter(Boolean).join(' · ');
+}

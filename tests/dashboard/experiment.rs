@@ -1,0 +1,34 @@
+//! The page of an experiment: jobs side by side, sorted by clicking, live.
+
+use crate::harness::Site;
+use crate::job::browser;
+
+#[test]
+fn jobs_stand_side_by_side() {
+    let Some(browser) = browser() else { return };
+    let site = Site::start();
+    site.prepare(1);
+    for (name, command) in [("a-good", "true"), ("b-bad", "exit 3")] {
+        site.submit_custom(name, 1, command);
+        site.wait_for_end(name);
+    }
+    browser.open(&site, "/ui/experiments/batchai.horovod:batchaidev/cifar");
+    browser.wait_text("h1", "cifar");
+    let names = "[...document.querySelectorAll('#results .name')].map((name) => name.textContent).join()";
+    // The newest is first; a click on a title sorts.
+    browser.wait(&format!("{names} === 'b-bad,a-good'"));
+    browser.click("#results .titles [role=columnheader]:nth-child(2) button");
+    browser.wait(&format!("{names} === 'a-good,b-bad'"));
+    assert_eq!(browser.value("document.querySelectorAll('#results input:checked').length"), 2);
+    browser.click("#results input");
+    browser.wait("document.querySelectorAll('#results input:checked').length === 1");
+
+    // What is submitted appears by itself, and its name leads to its page.
+    site.submit_custom("c-new", 1, "true");
+    browser.wait(&format!("{names} === 'a-good,b-bad,c-new'"));
+    browser.wait("document.querySelectorAll('#results .state')[2].textContent === 'succeeded'");
+    browser.click("#results .name");
+    browser.wait("location.pathname.endsWith('/jobs/batchai.horovod:batchaidev/cifar/a-good')");
+    browser.wait_text(".why", "is done");
+    browser.end();
+}

@@ -1,0 +1,242 @@
+//! A real browser, driven through WebDriver: Debian's Chromium, without a window, with a profile of its own. Ends with the test.
+//! Whatever a page writes to the console as an error fails the test that looks at it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{DEADLINE, Site, http};
+
+/// WebDriver's name for the reference to an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+pub struct Browser {
+    driver: Child,
+    address: String,
+    session: String,
+    /// Its profile, and whatever it downloads.
+    pub dir: tempfile::TempDir,
+    /// Parts of console errors that belong to what is tested.
+    expected: Vec<String>,
+}
+
+/// Keys as WebDriver spells them.
+pub mod keys {
+    pub const ENTER: &str = "\u{e007}";
+    pub const ESCAPE: &str = "\u{e00c}";
+    pub const TAB: &str = "\u{e004}";
+    pub const HOME: &str = "\u{e011}";
+    pub const END: &str = "\u{e010}";
+    pub const LEFT: &str = "\u{e012}";
+}
+
+impl Browser {
+    /// Nothing, and a word about it, where there is no browser.
+    pub fn start() -> Option<Browser> {
+        Self::start_sized(1280, 1000)
+    }
+
+    pub fn start_sized(width: u32, height: u32) -> Option<Browser> {
+        let found = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|told| told.status.success());
+        if !found("chromium") || !found("chromedriver") {
+            eprintln!("passed over: chromium and chromedriver are not both installed");
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("corro-browser-").tempdir().expect("a temporary directory");
+        let mut driver = Command::new("chromedriver");
+        driver.args(["--port=0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut driver = driver.env("HOME", dir.path()).spawn().expect("chromedriver starts");
+        let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
+        let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let (_, rest) = line.split_once("started successfully on port ")?;
+            rest.trim_end_matches('.').parse::<u16>().ok()
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = format!("127.0.0.1:{}", port.expect("chromedriver says its port"));
+        let mut browser = Browser { driver, address, session: String::new(), dir, expected: Vec::new() };
+        let profile = format!("--user-data-dir={}", browser.dir.path().join("profile").display());
+        let size = format!("--window-size={width},{height}");
+        let options = json!({
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                "--disable-dev-shm-usage", "--lang=en-US", size, profile],
+            "prefs": {"download.default_directory": browser.dir.path()},
+        });
+        let wanted =
+            json!({"browserName": "chrome", "goog:loggingPrefs": {"browser": "ALL"}, "goog:chromeOptions": options});
+        let session = browser.ask("POST", "/session", json!({"capabilities": {"alwaysMatch": wanted}}));
+        browser.session = session["sessionId"].as_str().expect("an id").to_owned();
+        browser.command("timeouts", json!({"script": 30_000, "pageLoad": 30_000}));
+        Some(browser)
+    }
+
+    /// Opens a page of the site, logged in as its administrator.
+    pub fn open(&self, site: &Site, path: &str) {
+        let token = site.token();
+        self.go(&format!("{}{path}#token={token}", site.url));
+    }
+
+    pub fn go(&self, url: &str) {
+        self.command("url", json!({ "url": url }));
+    }
+
+    /// The value of an expression in the page.
+    pub fn value(&self, expression: &str) -> Value {
+        self.command("execute/sync", json!({"script": format!("return {expression}"), "args": []}))
+    }
+
+    /// What a promise in the page gives.
+    pub fn promised(&self, expression: &str) -> Value {
+        let script = format!(
+            "const done = arguments[0]; Promise.resolve({expression}).then(done, (error) => done('error: ' + error.stack))"
+        );
+        self.command("execute/async", json!({"script": script, "args": []}))
+    }
+
+    /// Waits until an expression in the page is true.
+    #[track_caller]
+    pub fn wait(&self, expression: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        // While a page is being left, there is nothing to ask.
+        let holds = || self.try_value(&format!("Boolean({expression})")) == Some(json!(true));
+        while !holds() {
+            if Instant::now() > deadline {
+                let shown = self.value("document.body.innerText");
+                panic!("waited {} s for {expression}; the page says: {shown}", DEADLINE.as_secs());
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(30));
+        }
+    }
+
+    /// Waits until the text of an element has this part.
+    #[track_caller]
+    pub fn wait_text(&self, selector: &str, part: &str) {
+        self.wait(&format!("document.querySelector({})?.innerText.includes({})", json!(selector), json!(part)));
+    }
+
+    pub fn text(&self, selector: &str) -> String {
+        let found = self.value(&format!("document.querySelector({})?.innerText ?? ''", json!(selector)));
+        found.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A click as a person makes it: where the element is, when nothing lies over it.
+    #[track_caller]
+    pub fn click(&self, selector: &str) {
+        self.wait(&format!("document.querySelector({})", json!(selector)));
+        let element = self.find(selector);
+        self.command(&format!("element/{element}/click"), json!({}));
+    }
+
+    /// Writes into an element, after whatever is in it.
+    #[track_caller]
+    pub fn write(&self, selector: &str, text: &str) {
+        self.wait(&format!("document.querySelector({})", json!(selector)));
+        let element = self.find(selector);
+        self.command(&format!("element/{element}/value"), json!({ "text": text }));
+    }
+
+    /// Presses keys wherever the focus is.
+    pub fn press(&self, keys: &str) {
+        let strokes = keys.chars().flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key})));
+        let strokes: Vec<Value> = strokes.collect();
+        self.command("actions", json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]}));
+    }
+
+    /// The text stands in console errors that belong to what is tested.
+    pub fn expecting(mut self, part: &str) -> Self {
+        self.expected.push(part.to_owned());
+        self
+    }
+
+    /// Errors in the console since the last time, but for the expected ones.
+    pub fn console_errors(&self) -> Vec<String> {
+        let lines = self.command("se/log", json!({"type": "browser"}));
+        let errors = lines.as_array().into_iter().flatten().filter(|line| line["level"] == "SEVERE");
+        let texts = errors.map(|line| line["message"].as_str().unwrap_or_default().to_owned());
+        texts.filter(|text| !self.expected.iter().any(|part| text.contains(part))).collect()
+    }
+
+    pub fn screenshot(&self, path: &std::path::Path) {
+        let encoded = self.ask("GET", &format!("/session/{}/screenshot", self.session), Value::Null);
+        let picture = STANDARD.decode(encoded.as_str().expect("a picture")).expect("base64");
+        std::fs::write(path, picture).expect("the picture is written");
+    }
+
+    /// The end of a test: nothing was wrong.
+    #[track_caller]
+    pub fn end(self) {
+        let errors = self.console_errors();
+        assert!(errors.is_empty(), "the console has errors: {errors:#?}");
+    }
+
+    fn find(&self, selector: &str) -> String {
+        let found = self.command("element", json!({"using": "css selector", "value": selector}));
+        found[ELEMENT].as_str().unwrap_or_else(|| panic!("no element {selector}: {found}")).to_owned()
+    }
+
+    fn try_value(&self, expression: &str) -> Option<Value> {
+        let script = json!({"script": format!("return {expression}"), "args": []});
+        self.try_ask("POST", &format!("/session/{}/execute/sync", self.session), &script).ok()
+    }
+
+    #[track_caller]
+    pub fn command(&self, name: &str, body: Value) -> Value {
+        self.ask("POST", &format!("/session/{}/{name}", self.session), body)
+    }
+
+    #[track_caller]
+    fn ask(&self, method: &str, path: &str, body: Value) -> Value {
+        self.try_ask(method, path, &body).unwrap_or_else(|told| panic!("{method} {path}: {told}"))
+    }
+
+    fn try_ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let length = format!("Content-Length: {}", body.len());
+        let kind = "Content-Type: application/json; charset=utf-8";
+        let head = http::head(&self.address, &format!("{method} {path} HTTP/1.1"), &[&length, kind]);
+        let answer = exchange(&self.address, format!("{head}{body}").as_bytes()).map_err(|e| json!(e.to_string()))?;
+        let told: Value = serde_json::from_slice(&answer.1).map_err(|error| json!(error.to_string()))?;
+        if answer.0 == 200 { Ok(told["value"].clone()) } else { Err(told["value"].clone()) }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            if std::thread::panicking() {
+                let shown = self.try_value("document.body.innerText");
+                eprintln!("--- the page says ---\n{}", shown.as_ref().and_then(Value::as_str).unwrap_or_default());
+                eprintln!("--- the console ---\n{:#?}", self.console_errors());
+            }
+            let _ = self.try_ask("DELETE", &format!("/session/{}", self.session), &Value::Null);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// Status and body. The driver says how long its answer is, and leaves the connection open.
+fn exchange(address: &str, request: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    stream.write_all(request)?;
+    let mut answer = BufReader::new(stream);
+    let (mut status, mut length, mut line) = (0, 0, String::new());
+    while answer.read_line(&mut line)? > 2 {
+        match line.split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse().unwrap_or(0)
+            }
+            None => status = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0),
+            _ => {}
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    answer.read_exact(&mut body)?;
+    Ok((status, body))
+}
