@@ -2,7 +2,6 @@
 //! for a condition with a deadline. Used by the suites beside this folder; each uses what it needs.
 #![allow(dead_code)]
 
-pub mod browser;
 pub mod dice;
 pub mod faulty;
 pub mod host;
@@ -10,6 +9,7 @@ pub mod http;
 pub mod logs;
 pub mod schema;
 pub mod swagger;
+pub mod window;
 pub mod wire;
 
 use std::fs::File;

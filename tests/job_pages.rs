@@ -1,10 +1,10 @@
 //! The dashboard in a real browser, on a real server with real nodes: what people see, type and click. Passed over, with a word,
 //! where there is no Chromium. Any error in the browser's console fails a test.
 
-#[path = "dashboard/experiment.rs"]
+#[path = "job_pages/experiment.rs"]
 mod experiment;
 mod harness;
-#[path = "dashboard/job.rs"]
+#[path = "job_pages/job.rs"]
 mod job;
-#[path = "dashboard/texts.rs"]
+#[path = "job_pages/texts.rs"]
 mod texts;

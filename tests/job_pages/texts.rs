@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::browser::{Browser, keys};
 use crate::harness::logs::wait_at;
+use crate::harness::window::{Browser, keys};
 use crate::harness::{Site, wait_for};
 use crate::job::browser;
 

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use crate::harness::browser::{Browser, keys};
 use crate::harness::logs::wait_at;
+use crate::harness::window::{Browser, keys};
 use crate::harness::{Site, wait_for};
 
 fn page(job: &str) -> String {
