@@ -65,7 +65,7 @@ fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
     assert!(details(&job).contains(&("Variable", "CORRO_MPIRUN")), "{job}");
 }
 
-/// They listen where they say, which is not where the server has them.
+/// They are where they say they are.
 #[test]
 fn machines_that_joined_are_reached_too() {
     let Some(launcher) = LAUNCHERS.into_iter().find(|name| find_program(name).is_some()) else {

@@ -16,7 +16,7 @@ fn main() -> anyhow::Result<()> {
         server_file: None,
         trust: Default::default(),
         root: text().into(),
-        address: text(),
+        address: Some(text()),
         join_token: Secret::new(text()),
         guard: Launcher::this_executable(),
         heartbeat: AgentConfig::HEARTBEAT,

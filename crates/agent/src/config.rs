@@ -21,8 +21,8 @@ pub struct AgentConfig {
     pub join_token: Secret,
     /// How to start the guards of the node's processes.
     pub guard: Launcher,
-    /// The address of this node at which other nodes reach its ranks.
-    pub address: String,
+    /// At which other nodes reach this one; without it, the address by which this machine reaches the server.
+    pub address: Option<String>,
     pub heartbeat: Duration,
     /// Where a container engine may listen; the first that answers is used. See [`crate::engine_sockets`].
     pub engine_sockets: Vec<PathBuf>,

@@ -386,7 +386,8 @@ impl Driver {
 
     fn publish(&self) {
         let wants_setup = self.desired.as_ref().is_some_and(|desired| desired.setup.is_some());
-        let now = self.local.observed(wants_setup);
+        let address = Some(self.context.address.to_string());
+        let now = ObservedNode { address, ..self.local.observed(wants_setup) };
         self.observed.send_if_modified(|said| {
             let changed = *said != now;
             *said = now;

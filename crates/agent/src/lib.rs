@@ -1,13 +1,14 @@
 //! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
-//! Reading order: [`config`]; `identity` (who this node is); `connection` (what the server says, on a `line`; what it hears, as `news`);
+//! Reading order: [`config`]; `identity` (who this node is) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
 //! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
 //! `tensorflow`, `mpi` and `remote`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
 //! `counters`, `failure`; what survives a crash: `memory`, `durable`.
 
+mod address;
 mod config;
 mod confinement;
 mod connection;
@@ -125,7 +126,11 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         credential = identity::obtain(&config) => credential?,
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
-    let (context, begun) = take_over(config, &credential).await?;
+    let address = tokio::select! {
+        address = address::of_node(&config, &credential.node) => address,
+        () = &mut shutdown => return Ok(AgentEnd::Stopped),
+    };
+    let (context, begun) = take_over(config, &credential, address).await?;
     let groups = Arc::clone(&context.groups);
     let (observed, observed_receiver) = watch::channel(ObservedNode::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
@@ -174,6 +179,7 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
 async fn take_over(
     config: AgentConfig,
     credential: &NodeCredential,
+    address: String,
 ) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
     let node = credential.node.clone();
     // A new node has had no agent, and its first job waits for this one.
@@ -210,7 +216,8 @@ async fn take_over(
     let credential = Arc::new(credential.clone());
     let (node, walls, groups) = (credential.node.clone(), Arc::new(walls), Arc::new(groups));
     let places = place::Places::default();
-    Ok((task::Context { config, node, credential, directories, memory, walls, groups, places }, begun))
+    let address = address.into();
+    Ok((task::Context { config, node, address, credential, directories, memory, walls, groups, places }, begun))
 }
 
 async fn remove_containers(node: &NodeId, config: &AgentConfig) {

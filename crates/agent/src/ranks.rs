@@ -44,7 +44,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
     task.reporter.phase(TaskPhase::Running).await;
     let mut crew = Crew::default();
     let mut failure = None;
-    let scene = Scene::new(&order, ground, gang, &places, &task.context.config.address);
+    let scene = Scene::new(&order, ground, gang, &places, &task.context.address);
     for place in &here {
         let name = place.role.name(place.index);
         let words = scene.words(mpirun, place);

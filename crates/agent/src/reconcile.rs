@@ -185,6 +185,7 @@ impl Local {
         ObservedNode {
             ready: self.volumes.is_some() && self.problem().is_none() && set_up,
             problem: self.problem().cloned(),
+            address: None,
             login: self.door.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
             retired: false,

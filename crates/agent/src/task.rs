@@ -35,6 +35,8 @@ use crate::{failure, mpi, prepare, python, ranks, remote, tensorflow, wheels};
 pub struct Context {
     pub config: Arc<AgentConfig>,
     pub node: NodeId,
+    /// At which other nodes reach this one.
+    pub address: Arc<str>,
     /// For what is asked of the server beside the connection.
     pub credential: Arc<NodeCredential>,
     pub directories: Arc<Directories>,
@@ -227,7 +229,7 @@ impl Task {
         if !self.has_neighbours() {
             return Ok(());
         }
-        let (address, node) = (&self.context.config.address, &self.context.node);
+        let (address, node) = (&self.context.address, &self.context.node);
         let (job, home) = (&ground.directories.layout.job_temp, &ground.directories.layout.home);
         let in_container = self.order.container.is_some() && !self.order.containers_on_host;
         let helper = remote::install(job, in_container).map_err(|error| failure::directory(job, node, &error))?;
@@ -243,7 +245,7 @@ impl Task {
 
     /// What other nodes of the job reach here: commands that they start, and processes that listen by themselves.
     async fn open_doors(&mut self, ground: &Arc<Ground>) -> Result<(), TaskFailure> {
-        let (address, node) = (self.context.config.address.clone(), self.context.node.clone());
+        let (address, node) = (self.context.address.clone(), self.context.node.clone());
         let failed = |error: &dyn std::error::Error| failure::rendezvous(&address, &node, error);
         let n_listeners = match self.order.layout {
             Layout::TensorFlow(_) => tensorflow::n_listeners(&self.order, self.order.host_idx),
@@ -288,7 +290,7 @@ impl Task {
         if !self.order.is_master() || self.order.layout.ranks().is_none() {
             return Ok(None);
         }
-        let address = &self.context.config.address;
+        let address = &self.context.address;
         let meeting = Meeting::open(address, &self.order).await;
         let meeting = meeting.map_err(|error| failure::rendezvous(address, &self.context.node, &error))?;
         let port = meeting.gang.rendezvous_port;
@@ -307,12 +309,9 @@ impl Task {
         if !self.order.is_master() && !has_doors {
             return None;
         }
-        let nowhere = || GangAddress::new(&self.context.config.address, 0, 0);
+        let nowhere = || GangAddress::new(&*self.context.address, 0, 0);
         let gang = self.meeting.as_ref().map_or_else(nowhere, |meeting| meeting.gang.clone());
-        let own = &self.context.config.address;
-        let known = self.order.hosts.get(self.order.host_idx).map(|host| &host.address);
-        let address = (known != Some(own)).then(|| own.clone());
-        let ports = if has_doors { vec![HostPorts { address, remote, tasks }] } else { Vec::new() };
+        let ports = if has_doors { vec![HostPorts { remote, tasks }] } else { Vec::new() };
         Some(GangAddress { mpirun, ports, ..gang })
     }
 

@@ -31,7 +31,7 @@ pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Optio
             let (host, ports) = (order.hosts.get(place.host_idx)?, gang.ports.get(place.host_idx)?);
             let port = ports.tasks.get(taken[place.host_idx])?;
             taken[place.host_idx] += 1;
-            Some(format!("{}:{port}", ports.address_of(host)))
+            Some(format!("{}:{port}", host.address))
         });
         of.collect::<Option<Vec<String>>>()
     };

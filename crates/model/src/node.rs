@@ -271,20 +271,10 @@ impl GangAddress {
 /// What one node keeps open, or free, for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts {
-    /// Where it listens, unless at its address in the order: a machine that joined says it itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
     /// Where the job's processes on other nodes have commands started on this one.
     pub remote: Option<u16>,
     /// One for each of its processes that listen by themselves, parameter servers first.
     pub tasks: Vec<u16>,
-}
-
-impl HostPorts {
-    /// The address under which this host's ports are reached.
-    pub fn address_of<'a>(&'a self, host: &'a GangHost) -> &'a str {
-        self.address.as_deref().unwrap_or(&host.address)
-    }
 }
 
 /// One node's share of one attempt at a job. Names everything outright; the node makes no choices.
@@ -382,6 +372,9 @@ pub struct ObservedNode {
     pub ready: bool,
     /// Why the node can never become ready.
     pub problem: Option<BatchAiError>,
+    /// At which other nodes reach it. The server hands it to them; nobody else finds out an address.
+    #[serde(default)]
+    pub address: Option<String>,
     /// Open when someone may log in.
     #[serde(default)]
     pub login: Option<LoginDoor>,

@@ -99,16 +99,16 @@ impl Door {
         let host_key = spawn_blocking(move || host_key::obtain(&root)).await;
         let host_key = host_key.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(DoorError::HostKey)?;
         let home = context.directories.login_home().map_err(DoorError::Home)?;
-        let address = &context.config.address;
+        let address = &context.address;
         let listener = first_free(address).await;
-        let listener = listener.map_err(|source| DoorError::Port { address: address.clone(), source })?;
+        let listener = listener.map_err(|source| DoorError::Port { address: address.to_string(), source })?;
         let port = listener.local_addr().map_or(0, |at| at.port());
         let tag = format!("{}/login/", context.node);
         let (n_sessions, checking) = (AtomicU64::new(0), Semaphore::new(1));
         let house = House { context: context.clone(), login: login.clone(), key, home, tag, n_sessions, checking };
         let (tag, config) = (house.tag.clone(), config(&house, host_key));
         let keeper = tokio::spawn(keep(listener, Arc::new(config), Arc::new(house)));
-        Ok(Door { at: LoginDoor { address: address.clone(), port }, tag, keeper })
+        Ok(Door { at: LoginDoor { address: address.to_string(), port }, tag, keeper })
     }
 
     /// Closes the door and waits until nothing is left of those who came through it.

@@ -54,7 +54,7 @@ pub struct Remote {
 
 impl Remote {
     pub async fn open(house: House) -> Result<Remote, MeetingError> {
-        let address = resolve(&house.context.config.address).await?;
+        let address = resolve(&house.context.address).await?;
         let listener = TcpListener::bind(address).await.map_err(MeetingError::Port)?;
         let port = listener.local_addr().map_err(MeetingError::Port)?.port();
         let (stop, stopped) = watch::channel(None);
@@ -161,7 +161,7 @@ pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>)
 pub fn nodes(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
     let at = order.hosts.iter().zip(&gang.ports).filter_map(|(host, ports)| {
         let (node, known) = (&host.node, &host.address);
-        Some(format!("{node}|{known}={}:{}", ports.address_of(host), ports.remote?))
+        Some(format!("{node}|{known}={}:{}", known, ports.remote?))
     });
     let at: Vec<String> = at.collect();
     (!at.is_empty()).then(|| at.join(","))
@@ -176,11 +176,10 @@ mod tests {
     #[test]
     fn every_node_is_named_with_its_door() {
         let order = testing::order(2);
-        let ports = |remote, address| HostPorts { remote, address, tasks: vec![] };
-        let joined = ports(Some(8), Some("10.0.0.9".to_owned()));
-        let gang = GangAddress { ports: vec![ports(Some(7), None), joined], ..GangAddress::new("a", 1, 2) };
+        let ports = |remote| HostPorts { remote, tasks: vec![] };
+        let gang = GangAddress { ports: vec![ports(Some(7)), ports(Some(8))], ..GangAddress::new("a", 1, 2) };
         let [first, second] = [&order.hosts[0].node, &order.hosts[1].node];
-        assert_eq!(nodes(&order, &gang), Some(format!("{first}|127.0.0.4=127.0.0.4:7,{second}|127.0.0.5=10.0.0.9:8")));
+        assert_eq!(nodes(&order, &gang), Some(format!("{first}|127.0.0.4=127.0.0.4:7,{second}|127.0.0.5=127.0.0.5:8")));
         assert_eq!(nodes(&order, &GangAddress::new("a", 1, 2)), None);
     }
 

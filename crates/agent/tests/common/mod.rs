@@ -329,7 +329,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         root: root.to_owned(),
         join_token: Secret::new(TOKEN),
         guard: Launcher::new(node_example(), vec!["guard".into()]),
-        address: address.to_owned(),
+        address: Some(address.to_owned()),
         heartbeat: Duration::from_millis(100),
         engine_sockets: vec![root.join("no-engine.sock")],
         rejoin: false,

@@ -34,9 +34,9 @@ pub struct AgentArgs {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// The address at which the other nodes of a job reach this one
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
-    address: String,
+    /// The address at which the other nodes of a job reach this one [default: the one by which it reaches the server]
+    #[arg(long, value_name = "IP")]
+    address: Option<String>,
 
     /// A file that holds the join token
     #[arg(long, value_name = "FILE")]

@@ -42,6 +42,8 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
                 if let Some(error) = lost.or_else(|| deafness(state, id, node, sighting, now)) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
                 } else if let Some(sighting) = sighting {
+                    // Before it can be given a job.
+                    steps.extend(new_address(id, node, sighting));
                     steps.extend(readiness(id, node.state(), sighting));
                 }
             }
@@ -66,6 +68,12 @@ pub fn leaving<'a>(
 /// Nodes that no agent has become yet.
 pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &Arc<NodeRecord>)> {
     state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating)
+}
+
+/// Where a node says it is reached, if that is not known yet. The only place from which a node's address is learnt.
+fn new_address(id: &NodeId, node: &NodeRecord, sighting: &Sighting) -> Option<Step> {
+    let told = sighting.observed.address.as_ref().filter(|told| **told != node.address)?;
+    Some(Step::Address(id.clone(), told.clone()))
 }
 
 /// Also a node that was fine can come back from a restart with a problem; one that is busy tells it by its task first.

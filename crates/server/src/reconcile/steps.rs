@@ -14,6 +14,8 @@ use crate::app::principals::{forget_scope, scope_of_key};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Node(NodeId, NodeEvent),
+    /// Where a node is reached.
+    Address(NodeId, String),
     RemoveNode(NodeId),
     /// On these nodes, as long as the cluster is still to have the size that the plan was made for.
     Place(JobKey, Vec<NodeId>, Target),
@@ -63,6 +65,10 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
         Step::Node(id, event) => {
             tracing::info!(node = %id, event = event.name(), "node");
             txn.node_event(&id, event, now)?;
+        }
+        Step::Address(id, address) => {
+            tracing::info!(node = %id, address, "node is reached at");
+            txn.update::<NodeRecord>(&id, |node| node.address = address);
         }
         Step::RemoveNode(id) => {
             tracing::info!(node = %id, "node is gone");
@@ -169,6 +175,7 @@ fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, target: Target, now: 
 }
 
 /// Nodes of one machine get loopback addresses of their own, from 127.0.0.4 upwards as the service began at 10.0.0.4.
+/// A machine that joins by itself has its own, and says it.
 fn free_addresses(state: &State, count: usize) -> Vec<String> {
     let used: std::collections::HashSet<&str> = state.nodes.values().map(|node| node.address.as_str()).collect();
     let candidates = (4u32..65_000).map(|n| format!("127.0.{}.{}", n / 256, n % 256));

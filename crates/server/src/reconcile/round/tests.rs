@@ -94,3 +94,19 @@ fn an_agent_that_says_goodbye_is_not_given_the_next_job() {
     assert!(matches!(&steps[0], Step::Requeue(job, _) if *job == key("a")), "{steps:?}");
     assert_eq!(placed(&steps).len(), 1, "{steps:?}");
 }
+
+#[test]
+fn a_node_is_where_it_says_it_is_before_it_is_given_a_job() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "a", 1, "PT1H");
+    let node = node_id(1);
+    let known = state.nodes.get(&node).map(|record| record.address.clone());
+    let seen = |address| Sightings::from([(node.clone(), there(ObservedNode { address, ..ready() }))]);
+    let steps = decide_on(&state, &seen(Some("10.88.0.2".to_owned())), Focus::Everything);
+    assert_eq!(steps[0], Step::Address(node.clone(), "10.88.0.2".to_owned()));
+    assert_eq!(placed(&steps).len(), 1, "{steps:?}");
+    for address in [known, None] {
+        let steps = decide_on(&state, &seen(address), Focus::Everything);
+        assert!(!steps.iter().any(|step| matches!(step, Step::Address(..))), "{steps:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! At which address other nodes reach this one: the one it was given, else the one by which it reaches the server. Asked once, when an
+//! agent starts; what it says is told to the server, which tells it to everybody else.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use corro_model::NodeId;
+use sha2::{Digest, Sha256};
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::time::sleep;
+use tokio_tungstenite::tungstenite::http::Uri;
+
+use crate::config::AgentConfig;
+
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Waits for a way to the server where the address depends on it. On the server's own machine each node has a loopback address of its own, as those
+/// have that the server starts itself: launchers tell nodes apart by their addresses.
+pub async fn of_node(config: &AgentConfig, node: &NodeId) -> String {
+    if let Some(address) = &config.address {
+        return address.clone();
+    }
+    loop {
+        match towards(&config.present_server()).await {
+            Ok(address) if address.is_loopback() => return loopback(node).to_string(),
+            Ok(address) => return address.to_string(),
+            Err(error) => {
+                tracing::debug!(%error, "there is no way to the server yet");
+                sleep(ASK_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Beside those that servers give out, which begin with 127.0.
+fn loopback(node: &NodeId) -> Ipv4Addr {
+    let digest = Sha256::digest(node.as_str());
+    Ipv4Addr::new(127, 64 + digest[0] % 64, digest[1], 1 + digest[2] % 254)
+}
+
+/// Which address of this machine packets to the server come from. Sends none.
+async fn towards(server: &str) -> io::Result<IpAddr> {
+    let uri: Uri = server.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let port = uri.port_u16().unwrap_or(443);
+    let mut why = io::Error::from(io::ErrorKind::NotFound);
+    for peer in lookup_host((host, port)).await? {
+        match from(peer).await {
+            Ok(address) => return Ok(address),
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+async fn from(peer: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(peer).await?;
+    Ok(socket.local_addr()?.ip().to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_way_to_the_server_says_who_we_are() {
+        for server in ["http://127.0.0.1:8470", "https://localhost:1/"] {
+            assert!(towards(server).await.expect("there is a way").is_loopback(), "{server}");
+        }
+        let [one, two] = [1, 2].map(|index| loopback(&crate::testing::node(index)));
+        assert!(one.is_loopback() && one != two && one == loopback(&crate::testing::node(1)), "{one} {two}");
+        assert!(towards("https://no-such-host.invalid:1").await.is_err() && towards("nothing").await.is_err());
+    }
+}
