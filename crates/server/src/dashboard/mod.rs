@@ -2,10 +2,12 @@
 //! below [`UI`]. Public, because there is nothing in it: whatever a page shows it asks for at the API, with the login of
 //! whoever looks at it.
 
-use std::sync::LazyLock;
+use std::io::Write;
+use std::sync::{LazyLock, OnceLock};
 
 use axum::body::Body;
 use axum::response::Response;
+use flate2::{Compression, write::GzEncoder};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use sha2::{Digest, Sha256};
@@ -20,6 +22,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 struct Asset {
     name: &'static str,
     body: &'static [u8],
+    /// The same, a third as long; made when it is first asked for.
+    packed: OnceLock<Vec<u8>>,
     tag: String,
 }
 
@@ -67,7 +71,14 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
 impl Asset {
     fn new(name: &'static str, body: &'static [u8]) -> Asset {
         let tag = Sha256::digest(body)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        Asset { name, body, tag: format!("\"{tag}\"") }
+        Asset { name, body, packed: OnceLock::new(), tag: format!("\"{tag}\"") }
+    }
+
+    fn packed(&'static self) -> &'static [u8] {
+        self.packed.get_or_init(|| {
+            let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+            packer.write_all(self.body).and_then(|()| packer.finish()).expect("memory takes what is written")
+        })
     }
 
     fn media_type(&self) -> &'static str {
@@ -98,16 +109,27 @@ pub fn answer(request: &Parts) -> Option<Response> {
     path.starts_with("/ui/").then(|| show(&ALL[0], &request.headers))
 }
 
-fn show(asset: &Asset, asked: &HeaderMap) -> Response {
+fn show(asset: &'static Asset, asked: &HeaderMap) -> Response {
     let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_known = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim().trim_start_matches("W/") == asset.tag);
-    let mut response = Response::new(if is_known { Body::empty() } else { Body::from(asset.body) });
+    let codings = asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let packs = codings.split(',').any(|coding| coding.trim() == "gzip");
+    let mut response = Response::new(match (is_known, packs) {
+        (true, _) => Body::empty(),
+        (false, true) => Body::from(asset.packed()),
+        (false, false) => Body::from(asset.body),
+    });
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     let headers = response.headers_mut();
+    if packs && !is_known {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.media_type()));
-    headers.insert(header::ETAG, HeaderValue::from_str(&asset.tag).expect("hexadecimal digits"));
+    // Weak: it is the same whether packed or not.
+    headers.insert(header::ETAG, HeaderValue::from_str(&format!("W/{}", asset.tag)).expect("hexadecimal digits"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     guarded(response)
 }

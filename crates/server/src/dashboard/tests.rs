@@ -50,8 +50,8 @@ fn every_answer_has_the_policy_and_a_tag_saves_the_body() {
 
 #[test]
 fn all_of_it_is_light_and_keeps_to_the_policy() {
-    let weight: usize = ALL.iter().map(|asset| asset.body.len()).sum();
-    assert!(weight < 200_000, "the assets weigh {weight} bytes");
+    let weight: usize = ALL.iter().map(|asset| asset.packed().len()).sum();
+    assert!(weight < 100_000, "all pages together weigh {weight} bytes");
     for asset in ALL.iter() {
         let text = std::str::from_utf8(asset.body).expect("text");
         for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://"] {
@@ -59,6 +59,14 @@ fn all_of_it_is_light_and_keeps_to_the_policy() {
             assert!(!found, "{} has {word}", asset.name);
         }
     }
+}
+
+#[test]
+fn whoever_can_unpack_gets_less() {
+    let packed = ask("/ui/assets/main.js", &[("accept-encoding", "br, gzip")]).expect("an answer");
+    assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+    let plain = ask("/ui/assets/main.js", &[("accept-encoding", "identity")]).expect("an answer");
+    assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
 }
 
 #[test]
