@@ -9,13 +9,14 @@ use serde_json::Value;
 /// Crate, and the crates of ours it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("metrics", &["model"]),
     ("sched", &["model"]),
     ("store", &["model"]),
     ("shares", &["model"]),
     ("client", &["model"]),
     ("mount", &["model", "client"]),
     ("launch", &[]),
-    ("server", &["model", "sched", "store", "shares"]),
+    ("server", &["model", "metrics", "sched", "store", "shares"]),
     ("agent", &["model", "shares", "client", "mount", "launch"]),
     ("cli", &["model", "client", "server", "agent", "mount", "launch", "trainer"]),
     ("collectives", &[]),

@@ -18,6 +18,7 @@ pub mod history;
 pub mod ids;
 pub mod job_file;
 pub mod layout;
+pub mod metrics;
 pub mod mount;
 pub mod names;
 pub mod node;

@@ -8,6 +8,7 @@ use crate::arm::*;
 use crate::batchai::*;
 use crate::explain::Explanation;
 use crate::history::HistoryEntry;
+use crate::metrics::JobMetrics;
 
 pub const BATCHAI_VERSION: &str = "2018-05-01";
 pub const GROUPS_VERSION: &str = "2018-05-01";
@@ -244,6 +245,10 @@ operations! {
     JobsProcesses "Corro_Jobs_Processes" Get ws!("/experiments/{experiment}/jobs/{job}/processes"), BATCHAI_VERSION, NoBody => JobProcesses;
     /// Ours: why a job is as it is, in plain words, and what happened to it.
     JobsWhy "Corro_Jobs_Why" Get ws!("/experiments/{experiment}/jobs/{job}/why"), BATCHAI_VERSION, NoBody => Explanation;
+
+    /// Ours: the curves of a training, found in what it writes. Query: `names`, `ranks` (numbers, `all` or `average`; commas between),
+    /// `points`, `after`. `Accept: text/csv` gets a table.
+    JobsMetrics "Corro_Jobs_Metrics" Get ws!("/experiments/{experiment}/jobs/{job}/metrics"), BATCHAI_VERSION, NoBody => JobMetrics;
 
     /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;

@@ -124,6 +124,7 @@ impl Server {
             doors: Default::default(),
             figures: Default::default(),
             events: Default::default(),
+            metrics: Default::default(),
             quotas: config.quotas,
             rules: config.rules,
             followers: Default::default(),

@@ -16,6 +16,7 @@ mod history;
 pub mod instance;
 pub mod jobs;
 pub mod keyring;
+pub mod metrics;
 pub mod nodes;
 pub mod operations;
 pub mod output_files;
@@ -55,6 +56,8 @@ pub struct App {
     pub figures: figures::Figures,
     /// What changes, for whoever listens.
     pub events: events::Feed,
+    /// What was read of the figures in their logs.
+    pub metrics: metrics::Trackers,
     pub quotas: usages::Quotas,
     /// How nodes are given to clusters and taken back.
     pub rules: crate::reconcile::scaling::Rules,

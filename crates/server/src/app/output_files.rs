@@ -4,7 +4,8 @@ use corro_model::batchai::{FileProperties, FileType, MountVolumes, OutputFile, S
 use corro_model::mount::{find_container, find_share};
 use corro_model::storage::sas;
 use corro_model::{ApiError, Timestamp};
-use corro_shares::{Kind, PageRequest, ShareError, SharePath};
+use corro_shares::{Kind, PageRequest, Share, ShareError, SharePath};
+use corro_store::{JobRecord, State};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::App;
@@ -40,34 +41,17 @@ impl App {
             self.followers.lists(address, &job.segment, self.now());
         }
         let id = listing.output_directory_id.as_str();
-        let absent = || {
+        let tree = output_tree(&snapshot, &job, id).ok_or_else(|| {
             let message = format!("The specified outputDirectoryId {id} is not present on a mount root");
             ApiError::new(400, "OutputDirectoryNotOnMountRoot", message).about("outputdirectoryid")
-        };
-        let (prefix, below) = if id == STDOUTERR {
-            (job.spec.std_out_err_path_prefix.as_str(), format!("{}/stdouterr", job.segment))
-        } else {
-            let directory = job.spec.output_directories.iter().find(|d| d.id == id).ok_or_else(absent)?;
-            let suffix = directory.path_suffix.as_deref().unwrap_or_default();
-            (directory.path_prefix.as_str(), format!("{}/outputs/{suffix}", job.segment))
-        };
-        let cluster_volumes = snapshot
-            .clusters
-            .get(&job.cluster)
-            .and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.clone());
-        let volumes = (cluster_volumes.as_ref(), job.spec.mount_volumes.as_ref());
-        let tree = find_tree(prefix, volumes.0, volumes.1).ok_or_else(absent)?;
+        })?;
         let (account, share_name) = (tree.account, tree.name);
-        let text = clean(&format!("{}/{below}/{}", tree.inside, listing.directory));
+        let text = clean(&format!("{}/{}", tree.inside, listing.directory));
         let directory = SharePath::parse(&text).map_err(|error| {
             ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
         })?;
         let page = PageRequest { prefix: "", from: &listing.from, limit: listing.max_results, described: false };
-        let opened = match tree.is_container {
-            true => self.shares.container(account, share_name),
-            false => self.shares.share(account, share_name),
-        };
-        let page = match opened.and_then(|share| share.list_page(&directory, page)) {
+        let page = match self.open_tree(&tree).and_then(|share| share.list_page(&directory, page)) {
             Ok(page) => page,
             Err(error) if is_missing(&error) => return Ok((Vec::new(), None)),
             Err(error) => return Err(unreadable(&error)),
@@ -110,12 +94,36 @@ impl App {
     }
 }
 
+impl App {
+    pub fn open_tree(&self, tree: &Tree) -> Result<Share, ShareError> {
+        match tree.is_container {
+            true => self.shares.container(tree.account, tree.name),
+            false => self.shares.share(tree.account, tree.name),
+        }
+    }
+}
+
 /// The share or container that a path lies on.
-struct Tree<'a> {
+pub struct Tree<'a> {
     account: &'a str,
     name: &'a str,
-    inside: String,
+    pub inside: String,
     is_container: bool,
+}
+
+/// Where the output directory `id` of a job lies; `None` when it has no such directory, or has it on a node's own disk.
+pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Option<Tree<'a>> {
+    let (prefix, below) = if id == STDOUTERR {
+        (job.spec.std_out_err_path_prefix.as_str(), format!("{}/stdouterr", job.segment))
+    } else {
+        let directory = job.spec.output_directories.iter().find(|directory| directory.id == id)?;
+        let suffix = directory.path_suffix.as_deref().unwrap_or_default();
+        (directory.path_prefix.as_str(), format!("{}/outputs/{suffix}", job.segment))
+    };
+    let cluster = snapshot.clusters.get(&job.cluster);
+    let volumes = cluster.and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref());
+    let tree = find_tree(prefix, volumes, job.spec.mount_volumes.as_ref())?;
+    Some(Tree { inside: clean(&format!("{}/{below}", tree.inside)), ..tree })
 }
 
 fn find_tree<'a>(path: &str, cluster: Option<&'a MountVolumes>, job: Option<&'a MountVolumes>) -> Option<Tree<'a>> {

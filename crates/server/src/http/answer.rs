@@ -20,6 +20,8 @@ pub enum Answer<T> {
     /// 200: how a long-running operation stands.
     Polled(T),
     Created(T),
+    /// 200, as comma-separated values.
+    Table(String),
     /// 202: poll these addresses.
     Accepted(Poll),
     /// 200 without a body.
@@ -46,6 +48,12 @@ impl<T: Serialize> Answer<T> {
                 response
             }
             Answer::Created(value) => json_response(StatusCode::CREATED, &value),
+            Answer::Table(text) => {
+                let mut response = empty(StatusCode::OK);
+                set(&mut response, header::CONTENT_TYPE, "text/csv; charset=utf-8");
+                *response.body_mut() = Body::from(text);
+                response
+            }
             Answer::Accepted(poll) => accepted(poll),
             Answer::Done => empty(StatusCode::OK),
             Answer::Nothing => empty(StatusCode::NO_CONTENT),

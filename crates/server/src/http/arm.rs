@@ -3,6 +3,7 @@
 
 mod governance;
 mod groups;
+mod metrics;
 mod nodes;
 mod overview;
 mod storage;
@@ -102,6 +103,7 @@ pub fn routes() -> Router {
         .on(NodesPreempt, nodes::preempt)
         .on(JobsProcesses, nodes::processes)
         .on(JobsWhy, nodes::why)
+        .on(JobsMetrics, metrics::metrics)
 }
 
 // Workspaces

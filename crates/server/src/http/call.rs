@@ -21,6 +21,8 @@ pub struct Call<R> {
     /// `http://127.0.0.1:8470`, as the caller wrote it: links in answers begin with it.
     pub base_url: String,
     pub path: String,
+    /// What form of answer the caller takes.
+    pub accept: String,
 }
 
 impl<R> Call<R> {

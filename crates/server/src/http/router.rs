@@ -13,6 +13,7 @@ use corro_model::job_file;
 use corro_model::ops::{BATCHAI_VERSION, Method, NoBody, Operation, match_path};
 use corro_model::rights::{Right, Scope, action_of, right_of};
 use corro_model::storage::query_texts;
+use http::header;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -52,8 +53,8 @@ impl Router {
             let room = room.clone();
             Box::pin(async move {
                 let body = parse_body::<O::Request>(&call.body)?;
-                let Call { params, query, base_url, path, .. } = call;
-                Ok(handler(app, Call { params, query, body, base_url, path }).await?.into_response(&room))
+                let Call { params, query, base_url, path, accept, .. } = call;
+                Ok(handler(app, Call { params, query, body, base_url, path, accept }).await?.into_response(&room))
             })
         });
         self.routes.push(Route {
@@ -95,7 +96,10 @@ impl Router {
         let query = query_texts(parts.uri.query().unwrap_or_default());
         check_version(route.template, &query)?;
         let body = read_body(body, MAX_BODY).await?.to_vec();
-        let call = Call { params: params.clone(), query, body, base_url: base_url(&parts), path: path.to_owned() };
+        let (base_url, path) = (base_url(&parts), path.to_owned());
+        let accept =
+            parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*").to_owned();
+        let call = Call { params: params.clone(), query, body, base_url, path, accept };
         Ok((route.id, (route.handler)(app.clone(), call).await?))
     }
 }

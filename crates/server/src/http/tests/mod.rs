@@ -8,6 +8,7 @@ mod events;
 mod file_lines;
 mod followers;
 mod login;
+mod metrics;
 mod nodes;
 mod outputs;
 mod pages;
@@ -98,6 +99,7 @@ impl Bench {
             doors: Default::default(),
             figures: Default::default(),
             events: Default::default(),
+            metrics: Default::default(),
             quotas: Default::default(),
             rules: crate::reconcile::scaling::Rules::USUAL,
             followers: Default::default(),

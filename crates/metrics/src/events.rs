@@ -1,0 +1,248 @@
+//! TensorBoard's event files: records of a length, its checksum, bytes and their checksum; the bytes are a protocol buffer, of which
+//! only time, step and scalars are read. A file grows while it is read, and may end in the middle of a record: what is not whole
+//! waits. A record that is not what its checksum says ends the reading of its file.
+
+use corro_model::metrics::{Axis, Source};
+
+use crate::curves::{Curves, Key};
+
+/// Images and graphs may be large; a record that is larger is gone over without being kept.
+const MOST_BYTES: usize = 1 << 20;
+
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    held: Vec<u8>,
+    /// Of a record too large to keep: how many bytes are still to come.
+    passing: u64,
+    /// Nothing after the damage can be trusted.
+    pub damaged: bool,
+    /// Before the names: the directory of the run, where there are several.
+    run: String,
+}
+
+/// One scalar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scalar {
+    pub tag: String,
+    pub step: i64,
+    /// Seconds since 1970.
+    pub wall_time: f64,
+    pub value: f64,
+}
+
+impl Events {
+    pub fn of_run(run: &str) -> Events {
+        Events { run: run.to_owned(), ..Events::default() }
+    }
+
+    /// The next bytes of the file.
+    pub fn push(&mut self, bytes: &[u8], curves: &mut Curves) {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.damaged {
+            let passed = (self.passing.min(rest.len() as u64)) as usize;
+            self.passing -= passed as u64;
+            rest = &rest[passed..];
+            // Pieces keep what is held small, whatever the size of a read.
+            let (piece, later) = rest.split_at(rest.len().min(64 * 1024));
+            self.held.extend_from_slice(piece);
+            rest = later;
+            let run = self.run.clone();
+            self.drain(|scalar| {
+                let name = if run.is_empty() { scalar.tag } else { format!("{run}/{}", scalar.tag) };
+                let time =
+                    (scalar.wall_time.is_finite() && scalar.wall_time > 1e8).then_some(scalar.wall_time * 1000.0);
+                let key = Key { name, source: Source::Events, axis: Axis::Step, rank: None };
+                let point = (scalar.step as f64, time.map(|time| time as i64), scalar.value);
+                curves.add(key, None, point, false);
+            });
+        }
+    }
+
+    /// Hands over the scalars of all records that are whole.
+    fn drain(&mut self, mut each: impl FnMut(Scalar)) {
+        let mut at = 0;
+        while let Some(header) = self.held.get(at..at + 12) {
+            let len = u64::from_le_bytes(header[..8].try_into().expect("eight"));
+            if masked(crc32c(&header[..8])) != u32::from_le_bytes(header[8..12].try_into().expect("four")) {
+                self.damaged = true;
+                break;
+            }
+            let whole = len.saturating_add(16);
+            let there = (self.held.len() - at) as u64;
+            if len > MOST_BYTES as u64 {
+                self.passing = whole.saturating_sub(there);
+                at += whole.min(there) as usize;
+                continue;
+            }
+            if there < whole {
+                break;
+            }
+            let (start, end) = (at + 12, at + 12 + len as usize);
+            let (record, sum) = (&self.held[start..end], &self.held[end..end + 4]);
+            if masked(crc32c(record)) != u32::from_le_bytes(sum.try_into().expect("four")) {
+                self.damaged = true;
+                break;
+            }
+            scalars(record, &mut each);
+            at += whole as usize;
+        }
+        self.held.drain(..at);
+        if self.damaged {
+            self.held = Vec::new();
+        }
+    }
+}
+
+/// The scalars of one `Event`.
+fn scalars(event: &[u8], each: &mut impl FnMut(Scalar)) {
+    let (mut wall_time, mut step, mut summary) = (0.0, 0, None);
+    for field in Fields(event) {
+        match field {
+            (1, Field::Fixed64(bits)) => wall_time = f64::from_bits(bits),
+            (2, Field::Varint(number)) => step = number as i64,
+            (5, Field::Bytes(bytes)) => summary = Some(bytes),
+            _ => {}
+        }
+    }
+    for (number, field) in Fields(summary.unwrap_or_default()) {
+        if let (1, Field::Bytes(value)) = (number, field)
+            && let Some((tag, value)) = summary_value(value)
+        {
+            each(Scalar { tag, step, wall_time, value });
+        }
+    }
+}
+
+/// `Summary.Value`: a tag, and a plain number or a tensor of one.
+fn summary_value(bytes: &[u8]) -> Option<(String, f64)> {
+    let (mut tag, mut value) = (None, None);
+    for field in Fields(bytes) {
+        match field {
+            (1, Field::Bytes(text)) => tag = Some(String::from_utf8_lossy(text).into_owned()),
+            (2, Field::Fixed32(bits)) => value = Some(f64::from(f32::from_bits(bits))),
+            (8, Field::Bytes(tensor)) => value = tensor_scalar(tensor),
+            _ => {}
+        }
+    }
+    tag.filter(|tag| !tag.is_empty() && tag.len() <= 256).zip(value)
+}
+
+/// `TensorProto` with one element of a type that is a number.
+fn tensor_scalar(bytes: &[u8]) -> Option<f64> {
+    let (mut dtype, mut content, mut dimensions, mut value) = (0, &[][..], 1_u64, None);
+    for field in Fields(bytes) {
+        match field {
+            (1, Field::Varint(number)) => dtype = number,
+            (2, Field::Bytes(shape)) => {
+                for (number, dimension) in Fields(shape) {
+                    if let (2, Field::Bytes(dimension)) = (number, dimension) {
+                        let size = Fields(dimension).find_map(|field| match field {
+                            (1, Field::Varint(size)) => Some(size),
+                            _ => None,
+                        });
+                        dimensions = dimensions.saturating_mul(size.unwrap_or(0));
+                    }
+                }
+            }
+            (4, Field::Bytes(raw)) => content = raw,
+            // Lists of floats and doubles, packed or one by one; then integers.
+            (5, Field::Bytes(raw)) => value = raw.get(..4).map(|raw| float(raw)),
+            (5, Field::Fixed32(bits)) => value = Some(f64::from(f32::from_bits(bits))),
+            (6, Field::Bytes(raw)) => value = raw.get(..8).map(|raw| double(raw)),
+            (6, Field::Fixed64(bits)) => value = Some(f64::from_bits(bits)),
+            (7 | 10, Field::Varint(number)) => value = Some(number as i64 as f64),
+            (7 | 10, Field::Bytes(raw)) => value = varint(raw).map(|(number, _)| number as i64 as f64),
+            _ => {}
+        }
+    }
+    if dimensions != 1 {
+        return None;
+    }
+    match (dtype, content.len()) {
+        (1, 4) => Some(float(content)),
+        (2, 8) => Some(double(content)),
+        (3, 4) => Some(f64::from(i32::from_le_bytes(content.try_into().ok()?))),
+        (9, 8) => Some(i64::from_le_bytes(content.try_into().ok()?) as f64),
+        (1 | 2 | 3 | 9, _) => value,
+        _ => None,
+    }
+}
+
+fn float(raw: &[u8]) -> f64 {
+    f64::from(f32::from_le_bytes(raw.try_into().expect("four")))
+}
+
+fn double(raw: &[u8]) -> f64 {
+    f64::from_le_bytes(raw.try_into().expect("eight"))
+}
+
+enum Field<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    Fixed32(u32),
+}
+
+/// The fields of a message, as far as it can be read.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (u64, Field<'a>);
+
+    fn next(&mut self) -> Option<(u64, Field<'a>)> {
+        let (key, rest) = varint(self.0)?;
+        let (field, rest) = match key & 7 {
+            0 => varint(rest).map(|(number, rest)| (Field::Varint(number), rest))?,
+            1 => rest.split_first_chunk().map(|(raw, rest)| (Field::Fixed64(u64::from_le_bytes(*raw)), rest))?,
+            2 => {
+                let (len, rest) = varint(rest)?;
+                let (bytes, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+                (Field::Bytes(bytes), rest)
+            }
+            5 => rest.split_first_chunk().map(|(raw, rest)| (Field::Fixed32(u32::from_le_bytes(*raw)), rest))?,
+            _ => return None,
+        };
+        self.0 = rest;
+        Some((key >> 3, field))
+    }
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0_u64;
+    for (idx, byte) in bytes.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7f).checked_shl(7 * idx as u32)?;
+        if byte & 0x80 == 0 {
+            return Some((number, &bytes[idx + 1..]));
+        }
+    }
+    None
+}
+
+/// As TensorFlow writes checksums, so that one of a text with checksums in it is not weak.
+fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize];
+    !bytes.iter().fold(!0, step)
+}
+
+/// Castagnoli's polynomial, reflected.
+static TABLE: [u32; 256] = {
+    let (mut table, mut number) = ([0; 256], 0);
+    while number < 256 {
+        let (mut crc, mut bit) = (number as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[number] = crc;
+        number += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+#[path = "events_tests.rs"]
+mod tests;

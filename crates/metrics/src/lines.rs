@@ -1,0 +1,107 @@
+//! Bytes of a log become lines. Progress bars write over themselves with carriage returns and backspaces, and paint with
+//! escape codes: each state of a bar is a line of its own here, without the paint. Memory is bounded: of a line that does
+//! not end, only the beginning is read.
+
+/// More of a line is not looked at.
+pub const LONGEST: usize = 8 * 1024;
+
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    held: Vec<u8>,
+}
+
+impl Lines {
+    /// Takes the next bytes, in pieces of any size, and hands over each line that has ended.
+    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
+        let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0x08)).peekable();
+        while let Some(piece) = pieces.next() {
+            let room = LONGEST - self.held.len();
+            let kept = &piece[..piece.len().min(room)];
+            if pieces.peek().is_none() {
+                self.held.extend_from_slice(kept);
+            } else if self.held.is_empty() {
+                hand_over(kept, &mut each);
+            } else {
+                self.held.extend_from_slice(kept);
+                hand_over(&std::mem::take(&mut self.held), &mut each);
+            }
+        }
+    }
+
+    /// There will be no more bytes.
+    pub fn finish(&mut self, mut each: impl FnMut(&str)) {
+        hand_over(&std::mem::take(&mut self.held), &mut each);
+    }
+}
+
+fn hand_over(line: &[u8], each: &mut impl FnMut(&str)) {
+    // A line without a digit says no number; most lines of a log end here. "nan" alone is worth nothing without a name, and
+    // names with "nan" or "inf" as their values come with a step or with other values.
+    if line.iter().any(u8::is_ascii_digit) || contains_nan(line) {
+        each(&plain(line));
+    }
+}
+
+fn contains_nan(line: &[u8]) -> bool {
+    line.windows(3).any(|three| three.eq_ignore_ascii_case(b"nan") || three.eq_ignore_ascii_case(b"inf"))
+}
+
+/// The line as text, without escape codes.
+fn plain(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    if !text.contains('\x1b') {
+        return text.into_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\x1b' if chars.peek() == Some(&'[') => {
+                chars.next();
+                // Parameters, then the letter that ends the code.
+                while chars.next_if(|next| matches!(next, '0'..='?' | ' '..='/')).is_some() {}
+                chars.next();
+            }
+            '\x1b' => {
+                chars.next();
+            }
+            _ => out.push(char),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pieces: &[&str], expected: &[&str]) {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        for piece in pieces {
+            lines.push(piece.as_bytes(), |line| found.push(line.to_owned()));
+        }
+        lines.finish(|line| found.push(line.to_owned()));
+        assert_eq!(found, expected, "{pieces:?}");
+    }
+
+    #[test]
+    fn each_state_of_a_bar_is_a_line_without_paint() {
+        check(&["a 1\nb 2\n"], &["a 1", "b 2"]);
+        check(&["a", " ", "1\n", "", "b 2"], &["a 1", "b 2"]);
+        check(&["1/2 [>.]\x08\x08\x08\x08\r2/2 [==]\n"], &["1/2 [>.]", "2/2 [==]"]);
+        check(&["\x1b[1m12/390\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━\x1b[0m \x1b[1m3s\x1b[0m"], &["12/390 ━━━━ 3s"]);
+        check(&["no number here\nloss: nan\n"], &["loss: nan"]);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_more_room() {
+        let mut lines = Lines::default();
+        for _ in 0..1000 {
+            lines.push(&[b'1'; 4096], |_| panic!("it has not ended"));
+        }
+        assert_eq!(lines.held.len(), LONGEST);
+        let mut found = 0;
+        lines.push(b"2\nloss: 1\n", |_| found += 1);
+        assert_eq!((found, lines.held.len()), (2, 0));
+    }
+}

@@ -1,0 +1,171 @@
+//! One file that lines come from. Remembers what earlier lines said of how far the training is, and gives each figure its
+//! place: steps count on over epochs, and a line that tells none stands where the last one stood.
+
+use std::collections::HashMap;
+
+use corro_model::metrics::{Axis, Source};
+
+use crate::curves::{Curves, Key};
+use crate::lines::Lines;
+use crate::object::{self, Trust};
+use crate::{Reading, text};
+
+/// More names are not numbered; a job that makes up names has no curves anyway.
+const MOST_NAMES: usize = 256;
+
+#[derive(Clone, Debug)]
+pub struct Stream {
+    lines: Lines,
+    source: Source,
+    /// Who writes it; a line that says otherwise is believed.
+    rank: Option<u32>,
+    /// Several ranks write to it, and nobody says who.
+    shared: bool,
+    place: Place,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Place {
+    epoch: Option<f64>,
+    /// The first epoch is 0.
+    from_zero: bool,
+    /// Steps before those that are counted now, where no epoch is told.
+    before: f64,
+    last: Option<f64>,
+    counts: HashMap<String, u64>,
+}
+
+impl Stream {
+    /// A log.
+    pub fn log(rank: Option<u32>, shared: bool) -> Stream {
+        Stream { lines: Lines::default(), source: Source::Log, rank, shared, place: Place::default() }
+    }
+
+    /// A `metrics.jsonl`.
+    pub fn file() -> Stream {
+        Stream { lines: Lines::default(), source: Source::File, rank: None, shared: false, place: Place::default() }
+    }
+
+    /// The next bytes; `time` is when they were written, if that is known.
+    pub fn push(&mut self, bytes: &[u8], time: Option<i64>, curves: &mut Curves) {
+        let Stream { lines, source, rank, shared, place } = self;
+        lines.push(bytes, |line| take(line, (*source, *rank, *shared), time, place, curves));
+    }
+
+    /// There will be no more.
+    pub fn finish(&mut self, curves: &mut Curves) {
+        let Stream { lines, source, rank, shared, place } = self;
+        lines.finish(|line| take(line, (*source, *rank, *shared), None, place, curves));
+    }
+}
+
+fn take(
+    line: &str,
+    (source, rank, shared): (Source, Option<u32>, bool),
+    time: Option<i64>,
+    place: &mut Place,
+    curves: &mut Curves,
+) {
+    let reading = match source {
+        Source::File => object::read(line, Trust::File),
+        _ => text::read(line),
+    };
+    let Some(reading) = reading else { return };
+    let (axis, step) = place.of(&reading);
+    let rank = reading.rank.or(rank);
+    let source = if reading.exact { Source::Lines } else { source };
+    for value in reading.values {
+        let step = match axis {
+            Axis::Count => place.count(&value.name),
+            _ => step,
+        };
+        let key = Key { name: value.name, source, axis, rank };
+        curves.add(key, value.unit, (step, reading.time.or(time), value.value), shared && rank.is_none());
+    }
+}
+
+impl Place {
+    fn of(&mut self, reading: &Reading) -> (Axis, f64) {
+        if let Some(epoch) = reading.epoch {
+            if self.epoch.is_none() || epoch == 0.0 {
+                self.from_zero = epoch < 1.0;
+            }
+            if reading.step.is_none() || self.epoch != Some(epoch) {
+                self.last = self.last.filter(|_| reading.of.is_none());
+            }
+            self.epoch = Some(epoch);
+        }
+        let steps = if reading.samples { Axis::Sample } else { Axis::Step };
+        match (reading.step, reading.of, self.epoch) {
+            (Some(step), _, _) if reading.exact => (steps, step),
+            (Some(step), Some(of), Some(epoch)) => {
+                let done = (epoch - if self.from_zero { 0.0 } else { 1.0 }).max(0.0).floor();
+                (steps, done * of + step)
+            }
+            (Some(step), of, _) => {
+                // A bar that begins anew, and not a rank that is a little behind.
+                if let Some(last) = self.last
+                    && step < last / 2.0
+                    && (of.is_some() || reading.epoch.is_some())
+                {
+                    self.before += of.unwrap_or(last);
+                }
+                self.last = Some(step);
+                (steps, self.before + step)
+            }
+            (None, _, Some(epoch)) => (Axis::Epoch, epoch),
+            (None, _, None) => (Axis::Count, 0.0),
+        }
+    }
+
+    fn count(&mut self, name: &str) -> f64 {
+        if self.counts.len() >= MOST_NAMES && !self.counts.contains_key(name) {
+            return 0.0;
+        }
+        let count = self.counts.entry(name.to_owned()).or_default();
+        *count += 1;
+        *count as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of `loss`, as `step:value`.
+    fn check(log: &str, axis: Axis, expected: &str) {
+        let (mut curves, mut stream) = (Curves::default(), Stream::log(None, false));
+        stream.push(log.as_bytes(), None, &mut curves);
+        stream.finish(&mut curves);
+        let key = Key { name: "loss".into(), source: Source::Log, axis, rank: None };
+        let points = curves.points(&key).map(|point| format!("{}:{}", point.step, point.value));
+        assert_eq!(points.collect::<Vec<_>>().join(" "), expected, "{log}");
+    }
+
+    #[test]
+    fn steps_count_on_over_epochs() {
+        let keras =
+            "Epoch 1/2\n1/4 [..] - loss: 4\r4/4 [==] - loss: 3\nEpoch 2/2\n2/4 [..] - loss: 2\r4/4 [==] - loss: 1\n";
+        check(keras, Axis::Step, "1:4 4:3 6:2 8:1");
+        let lightning =
+            "Epoch 0:  50%|█| 2/4 [00:01<00:01, 45.2it/s, loss=3]\rEpoch 1:  50%|█| 2/4 [0<0, 1it/s, loss=2]\n";
+        check(lightning, Axis::Step, "2:3 6:2");
+        let tqdm = " 50%|█| 2/4 [00:01<00:01, 45.2it/s, loss=4]\r100%|█| 4/4 [0<0, 1it/s, loss=3]\n  0%|█| 1/4 [0<0, 1it/s, loss=2]\n";
+        check(tqdm, Axis::Step, "2:4 4:3 5:2");
+        let samples = "Train Epoch: 1 [0/100 (0%)]\tLoss: 3\nTrain Epoch: 2 [50/100 (50%)]\tLoss: 2\n";
+        check(samples, Axis::Sample, "0:3 150:2");
+        check(
+            "epoch 1 step 100 loss 3\nepoch 2 step 10 loss 2\nepoch 2 step 20 loss 1\n",
+            Axis::Step,
+            "100:3 110:2 120:1",
+        );
+        check("step=5 loss=2\nstep=10 loss=1\n", Axis::Step, "5:2 10:1");
+    }
+
+    #[test]
+    fn without_steps_epochs_count_and_without_those_lines_do() {
+        check("Epoch 1/2\n - 3s - loss: 2\nEpoch 2/2\n - 3s - loss: 1\n", Axis::Epoch, "1:2 2:1");
+        check("loss: 2\nloss: 1\n", Axis::Count, "1:2 2:1");
+        check("{'loss': 0.5, 'epoch': 0.25}\n{'loss': 0.25, 'epoch': 0.5}\n", Axis::Epoch, "0.25:0.5 0.5:0.25");
+    }
+}

@@ -1,0 +1,165 @@
+//! Which names are those of figures that a training reports, and what they are called here. Tables; others decide by them.
+
+/// Parts of names that say how well a training does. A name is split where it has no letters.
+#[rustfmt::skip]
+const RESULTS: &[&str] = &[
+    "loss", "losses", "acc", "accuracy", "auc", "auroc", "f1", "precision", "recall", "perplexity", "ppl", "bleu",
+    "rouge", "mse", "mae", "rmse", "mape", "reward", "score", "top1", "top5", "iou", "miou", "dice", "psnr", "ssim",
+    "fid", "wer", "cer", "kl", "entropy", "crossentropy", "nll", "elbo", "bpc", "bpb", "mcc", "kappa", "r2",
+];
+
+/// Parts of names that belong to a step and say nothing alone: a line of settings has them too.
+#[rustfmt::skip]
+const COMPANIONS: &[&str] = &[
+    "error", "err", "return", "map", "lr", "learning", "rate", "grad", "norm", "gradnorm", "momentum", "scale",
+    "throughput", "tokens", "images", "samples", "img", "imgs", "examples", "mfu", "speed", "temperature", "beta",
+    "gamma", "decay", "epsilon", "sec", "second",
+];
+
+/// Whole names that are never figures of a training.
+#[rustfmt::skip]
+const NEVER: &[&str] = &[
+    "eta", "pid", "ppid", "tid", "port", "host", "line", "lineno", "seed", "version", "v_num", "v", "id", "rank",
+    "local_rank", "world_size", "size", "batch_size", "num_workers", "workers", "threads", "gpu", "gpus", "device",
+    "cuda", "ranks", "elapsed", "remaining", "time", "timestamp", "date", "total", "epochs", "steps", "max_epochs",
+    "max_steps", "total_steps", "num_epochs", "status", "code", "level", "errno", "exit", "returncode", "width",
+    "height", "year", "month", "day", "error_code", "exit_code", "http", "https", "file", "path",
+];
+
+#[rustfmt::skip]
+const STEPS: &[&str] = &[
+    "step", "steps", "global_step", "globalstep", "iteration", "iter", "it", "itr", "batch", "trainer/global_step",
+    "num_updates", "update",
+];
+const EPOCHS: &[&str] = &["epoch", "ep"];
+
+/// Words that may stand before a name and belong to it.
+const QUALIFIERS: &[&str] = &["train", "training", "val", "valid", "validation", "test", "eval", "dev"];
+/// Words that may stand before a name and add nothing.
+const FILLERS: &[&str] = &["average", "avg", "mean", "current", "final", "running"];
+
+pub fn is_step(name: &str) -> bool {
+    STEPS.contains(&name.to_ascii_lowercase().as_str())
+}
+
+pub fn is_epoch(name: &str) -> bool {
+    EPOCHS.contains(&name.to_ascii_lowercase().as_str())
+}
+
+pub fn is_never(name: &str) -> bool {
+    NEVER.contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether the name alone says that its value is a result.
+pub fn is_result(name: &str) -> bool {
+    parts(name).any(|part| RESULTS.contains(&part.as_str()) || part.ends_with("loss"))
+}
+
+/// Whether it is a figure where a step or an epoch is told.
+pub fn is_figure(name: &str) -> bool {
+    is_result(name) || parts(name).any(|part| COMPANIONS.contains(&part.as_str()))
+}
+
+pub fn is_filler(word: &str) -> bool {
+    FILLERS.contains(&word.to_ascii_lowercase().as_str())
+}
+
+/// `Validation` is `val`: so that names agree.
+pub fn qualifier(word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase();
+    Some(match QUALIFIERS.iter().find(|known| **known == word)? {
+        &("train" | "training") => "train",
+        &("val" | "valid" | "validation" | "dev") => "val",
+        &"test" => "test",
+        _ => "eval",
+    })
+}
+
+/// The unit that a name tells.
+pub fn unit_of(name: &str) -> Option<&'static str> {
+    match name.to_ascii_lowercase().as_str() {
+        "images_per_second" | "images_per_sec" | "images/sec" | "img/sec" => Some("images/s"),
+        "samples_per_second" | "train_samples_per_second" | "eval_samples_per_second" => Some("samples/s"),
+        "steps_per_second" | "train_steps_per_second" | "eval_steps_per_second" => Some("steps/s"),
+        "tokens_per_second" | "tokens_per_sec" => Some("tokens/s"),
+        "seconds" | "train_runtime" | "eval_runtime" => Some("s"),
+        _ => None,
+    }
+}
+
+/// A rate as it stands behind a number: what is counted, and whether it is the time of one.
+pub fn rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
+    let (above, below) = unit.split_once('/')?;
+    let seconds = |text: &str| match text {
+        "s" | "sec" | "second" => Some(1.0),
+        "ms" => Some(1e-3),
+        "us" | "µs" => Some(1e-6),
+        "min" => Some(60.0),
+        _ => None,
+    };
+    let counted = |text: &str| {
+        Some(match text {
+            "step" | "it" | "batch" | "steps" | "iter" | "batches" | "its" => ("steps_per_second", "steps/s"),
+            "img" | "imgs" | "images" | "image" => ("images_per_second", "images/s"),
+            "samples" | "sample" | "examples" | "ex" => ("samples_per_second", "samples/s"),
+            "tokens" | "tok" | "token" => ("tokens_per_second", "tokens/s"),
+            _ => return None,
+        })
+    };
+    if let (Some((name, unit)), Some(seconds)) = (counted(above), seconds(below)) {
+        return Some((name, unit, Rate::Each(seconds)));
+    }
+    let ((name, unit), seconds) = (counted(below)?, seconds(above)?);
+    Some((name, unit, Rate::TimeOf(seconds)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// So many in this many seconds.
+    Each(f64),
+    /// One takes the number times this many seconds.
+    TimeOf(f64),
+}
+
+impl Rate {
+    pub fn per_second(self, number: f64) -> Option<f64> {
+        let rate = match self {
+            Rate::Each(seconds) => number / seconds,
+            Rate::TimeOf(seconds) => 1.0 / (number * seconds),
+        };
+        rate.is_finite().then_some(rate)
+    }
+}
+
+fn parts(name: &str) -> impl Iterator<Item = String> + '_ {
+    name.split(|char: char| !char.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).map(str::to_ascii_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_results_are_known_by_their_parts() {
+        for name in ["loss", "val_loss", "train/loss", "Acc@1", "f1-score", "xloss", "top1", "eval_accuracy"] {
+            assert!(is_result(name), "{name}");
+        }
+        for name in ["lossless", "port", "lr", "access", "mapping"] {
+            assert!(!is_result(name), "{name}");
+        }
+        assert!(is_figure("lr") && is_figure("grad_norm") && !is_figure("host"));
+    }
+
+    #[test]
+    fn rates_are_told_both_ways() {
+        let of =
+            |unit: &str, number: f64| rate(unit).and_then(|(name, _, rate)| Some((name, rate.per_second(number)?)));
+        assert_eq!(of("ms/step", 20.0), Some(("steps_per_second", 50.0)));
+        assert_eq!(of("it/s", 8.5), Some(("steps_per_second", 8.5)));
+        assert_eq!(of("s/it", 2.0), Some(("steps_per_second", 0.5)));
+        assert_eq!(of("img/sec", 3.0), Some(("images_per_second", 3.0)));
+        assert_eq!(of("us/step", 0.0), None);
+        assert_eq!(of("MB/s", 3.0), None);
+        assert_eq!(of("s/epoch", 3.0), None);
+    }
+}
