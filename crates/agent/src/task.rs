@@ -239,7 +239,13 @@ impl Task {
             remote::add_to_start_up(&helper, home).map_err(|error| failure::directory(home, node, &error))?;
         }
         let added = remote::variables(&helper, address, self.order.gang_secret.expose(), path);
-        variables.extend(added);
+        for (name, value) in added {
+            // What somebody says about their launcher stays.
+            match name.contains("_MCA_") {
+                true => drop(variables.entry(name).or_insert(value)),
+                false => drop(variables.insert(name, value)),
+            }
+        }
         Ok(())
     }
 

@@ -152,6 +152,8 @@ pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>)
             // Nodes of one machine: each would be bound to the machine's first processors.
             variables.push(("OMPI_MCA_hwloc_base_binding_policy", "none".to_owned()));
             variables.push(("PRTE_MCA_hwloc_default_binding_policy", "none".to_owned()));
+            // Ranks of two such nodes would give their shared memory the same name, and write over each other's.
+            variables.push(("OMPI_MCA_btl", "^vader,sm".to_owned()));
         }
     }
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -190,5 +192,6 @@ mod tests {
         assert_eq!(seen["HYDRA_LAUNCHER_EXEC"], "/j/.remote/ssh");
         assert_eq!((seen["OMPI_MCA_plm_rsh_agent"].as_str(), seen["PRTE_MCA_plm_ssh_agent"].as_str()), ("ssh", "ssh"));
         assert_eq!((seen["OMPI_MCA_btl_tcp_if_include"].as_str(), seen["CORRO_JOB_SECRET"].as_str()), ("lo", "s3"));
+        assert_eq!(seen["OMPI_MCA_btl"], "^vader,sm");
     }
 }
