@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, doctor, files, group, job_desk, login, mount, nodes, run, server, storage,
-    train, tutorial, up, upkeep,
+    ad, agent, batchai, cloud, completion, doctor, events, files, group, job_desk, login, mount, nodes, run, server,
+    storage, train, tutorial, up, upkeep, usage,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -59,6 +59,10 @@ pub enum TopCommand {
     Job(job_desk::JobArgs),
     /// Single nodes: list them, and take low-priority ones back
     Node(nodes::NodesArgs),
+    /// What changes, as it changes: one JSON object in each line
+    Events(events::EventsArgs),
+    /// Who used how many node-hours
+    Usage(usage::UsageArgs),
     /// Back up, restore and check a server's data; read its history
     Admin(upkeep::AdminArgs),
     /// Look at this machine and say what Corro will find
@@ -85,6 +89,8 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "train",
             "job",
             "node",
+            "events",
+            "usage",
             "admin",
             "tutorial",
             "doctor",

@@ -69,6 +69,12 @@ impl GlobalArgs {
     }
 }
 
+impl GlobalArgs {
+    pub fn has_query(&self) -> bool {
+        self.query.is_some()
+    }
+}
+
 impl Session {
     /// A wrong query is reported before anything is asked of the server.
     pub fn open(args: &GlobalArgs) -> Result<Session, Failure> {
@@ -113,6 +119,11 @@ impl Session {
     /// Prints a value that is no resource.
     pub fn print_value(&self, value: &Value) -> Result<(), Failure> {
         self.output.print(value, None)
+    }
+
+    /// Did the user ask for a table?
+    pub fn prints_table(&self) -> bool {
+        self.output.format == Format::Table
     }
 
     /// Prints resources of several shapes, each of them shaped already.

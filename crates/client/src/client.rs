@@ -11,7 +11,7 @@ use corro_model::error::ErrorEnvelope;
 use corro_model::ops::{NoBody, Operation, path_of};
 use corro_model::{ApiError, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -54,6 +54,10 @@ impl Client {
         if let Some(notice) = self.on_absence {
             notice();
         }
+    }
+
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.shared.transport
     }
 
     pub fn server(&self) -> &str {
@@ -143,6 +147,22 @@ impl Client {
         let path =
             link.split_once("://").and_then(|(_, rest)| rest.find('/').map(|slash| &rest[slash..])).unwrap_or(link);
         self.authorized(method, &format!("{}{path}", self.server()), body).await
+    }
+
+    /// The head of an answer whose body is read piece by piece. A token that the server refuses is replaced once.
+    pub(crate) async fn open(&self, method: Method, url: &str, accept: &str) -> Result<Response, ClientError> {
+        let Shared { transport, login } = &*self.shared;
+        let mut refused: Option<Secret> = None;
+        loop {
+            let token = login.token(transport, refused.as_ref()).await?;
+            let bearer = format!("Bearer {}", token.expose());
+            let headers = [("authorization", bearer.as_str()), ("accept", accept)];
+            let response = transport.send(method.clone(), url, &headers, Bytes::new()).await?;
+            if response.status() != StatusCode::UNAUTHORIZED || refused.is_some() {
+                return Ok(response);
+            }
+            refused = Some(token);
+        }
     }
 
     /// Sends with a bearer token; one that the server refuses is replaced once.

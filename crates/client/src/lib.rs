@@ -7,6 +7,7 @@
 
 mod client;
 mod error;
+mod events;
 pub mod files;
 mod journal;
 pub mod link;
@@ -19,6 +20,7 @@ mod xml;
 
 pub use client::Client;
 pub use error::ClientError;
+pub use events::Events;
 pub use files::{Credential, FileService};
 pub use link::FileLink;
 pub use operation::{PATIENCE, Pending};

@@ -33,11 +33,13 @@ pub struct HistoryFilter {
     pub since: Option<Timestamp>,
     /// Older than the entry of this number.
     pub before: Option<u64>,
+    /// Newer than the entry of this number, and then the oldest first.
+    pub after: Option<u64>,
     pub limit: usize,
 }
 
 impl HistoryFilter {
     pub fn newest(limit: usize) -> Self {
-        Self { resource: None, kind: None, actor: None, since: None, before: None, limit }
+        Self { resource: None, kind: None, actor: None, since: None, before: None, after: None, limit }
     }
 }

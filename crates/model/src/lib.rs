@@ -29,6 +29,7 @@ pub mod secret;
 pub mod state;
 pub mod storage;
 pub mod time;
+pub mod usage;
 pub mod validate;
 pub mod vm_size;
 

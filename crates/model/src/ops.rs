@@ -9,6 +9,7 @@ use crate::batchai::*;
 use crate::explain::Explanation;
 use crate::history::HistoryEntry;
 use crate::metrics::JobMetrics;
+use crate::usage::UsageReport;
 
 pub const BATCHAI_VERSION: &str = "2018-05-01";
 pub const GROUPS_VERSION: &str = "2018-05-01";
@@ -250,8 +251,10 @@ operations! {
     /// `points`, `after`. `Accept: text/csv` gets a table.
     JobsMetrics "Corro_Jobs_Metrics" Get ws!("/experiments/{experiment}/jobs/{job}/metrics"), BATCHAI_VERSION, NoBody => JobMetrics;
 
-    /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `maxresults`.
+    /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `after` (oldest first), `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;
+    /// Ours: node-hours, not to be mixed up with quotas. Query: `since`, `until`, `by` (user, experiment, cluster, job).
+    UsageGet "Corro_Usage" Get sub!("/providers/Corro/usage"), BATCHAI_VERSION, NoBody => UsageReport;
 }
 
 #[cfg(test)]

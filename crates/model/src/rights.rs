@@ -181,7 +181,7 @@ pub fn right_of(id: &str, method: Method) -> Right {
             Right::Write
         }
         "Providers_Register" => Right::List,
-        "Corro_Nodes_List" | "Corro_Clusters_List" | "Corro_Jobs_List" => Right::List,
+        "Corro_Nodes_List" | "Corro_Clusters_List" | "Corro_Jobs_List" | "Corro_Usage" => Right::List,
         "Corro_Nodes_Preempt" => Right::Write,
         "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" => Right::Read,
         _ if id.starts_with("Corro_") => Right::Govern,

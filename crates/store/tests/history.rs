@@ -140,6 +140,7 @@ async fn entries_are_found_by_kind_actor_and_number_newest_first() {
     let all = HistoryFilter::newest(100);
     assert_eq!(numbers(all.clone()), [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(numbers(HistoryFilter { limit: 2, before: Some(7), ..all.clone() }), [6, 5]);
+    assert_eq!(numbers(HistoryFilter { limit: 2, after: Some(3), ..all.clone() }), [4, 5]);
     assert_eq!(numbers(HistoryFilter { kind: Some("group".into()), ..all.clone() }), [7, 5, 3, 1]);
     assert_eq!(numbers(HistoryFilter { kind: Some("group.changed".into()), ..all.clone() }), [7]);
     assert_eq!(numbers(HistoryFilter { actor: Some("bob".into()), ..all.clone() }), [8, 7]);

@@ -1,6 +1,7 @@
 //! `corro admin`: what whoever runs a server does with its data: back it up, restore it, check it, read its history. All but
 //! the history work on the data directory itself, on the machine of the server.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -40,7 +41,7 @@ enum AdminCommand {
     Check(CheckArgs),
     /// Show what happened: who changed what, how jobs and nodes fared; newest first
     #[command(
-        after_help = "Examples:\n  corro admin history --kind job -o table\n  corro admin history --resource batchai.horovod/batchaidev/cifar/j1"
+        after_help = "Examples:\n  corro admin history --export >> audit.jsonl\n  corro admin history --kind job -o table\n  corro admin history --resource batchai.horovod/batchaidev/cifar/j1"
     )]
     History(HistoryArgs),
 }
@@ -97,8 +98,14 @@ struct HistoryArgs {
     /// Only what happened since this time, as 2018-06-07T21:16:21Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
+    /// Everything that is kept, the oldest first, one JSON object in each line: to keep it elsewhere
+    #[arg(long)]
+    export: bool,
+    /// With --export: only what is newer than the entry of this number
+    #[arg(long, value_name = "NUMBER", requires = "export", default_value_t = 0)]
+    after: u64,
     /// As many entries at most
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, conflicts_with = "export", value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     top: u16,
 }
 
@@ -153,6 +160,9 @@ fn check(args: CheckArgs) -> Result<(), Failure> {
 }
 
 async fn history(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+    if args.export {
+        return export(session, args).await;
+    }
     let top = args.top.to_string();
     let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
     let mut query: Vec<(&str, &str)> = vec![("maxresults", &top)];
@@ -160,6 +170,29 @@ async fn history(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
     let page: Page<HistoryEntry> = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?;
     let entries = serde_json::to_value(page.value).map_err(|error| Failure::of(&error))?;
     session.print_value(&entries)
+}
+
+/// The audit log as JSON lines. Whoever keeps it goes on after the last number.
+async fn export(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+    const PAGE: usize = 1000;
+    let (mut after, page) = (args.after, PAGE.to_string());
+    let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let failed = |error: std::io::Error| Failure::new(format!("cannot write the history: {error}"));
+    loop {
+        let number = after.to_string();
+        let mut query: Vec<(&str, &str)> = vec![("maxresults", &page), ("after", &number)];
+        query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+        let entries = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?.value;
+        for entry in &entries {
+            let line = serde_json::to_string(entry).map_err(|error| Failure::of(&error))?;
+            writeln!(out, "{line}").map_err(failed)?;
+        }
+        match entries.last() {
+            Some(last) if entries.len() == PAGE => after = last.number,
+            _ => return out.flush().map_err(failed),
+        }
+    }
 }
 
 impl DataArgs {

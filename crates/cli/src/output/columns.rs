@@ -18,6 +18,7 @@ pub enum TableKind {
     Node,
     FileServer,
     Usage,
+    NodeHours,
     SetupFile,
     Share,
     ShareEntry,
@@ -88,6 +89,12 @@ fn row(kind: TableKind, item: &Value) -> Row {
             ("Value", item["name"]["localizedValue"].clone()),
             ("Usage", as_text(&item["currentValue"])),
             ("Limit", as_text(&item["limit"])),
+        ],
+        TableKind::NodeHours => vec![
+            ("Name", item["name"].clone()),
+            ("Node hours", format!("{:.2}", item["nodeHours"].as_f64().unwrap_or_default()).into()),
+            ("Jobs", item["jobs"].clone()),
+            ("Running", item["running"].clone()),
         ],
         TableKind::SetupFile => {
             let is_directory = item["is_directory"] == true;

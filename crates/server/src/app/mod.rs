@@ -25,6 +25,7 @@ pub mod principals;
 pub mod remote_login;
 pub mod secrets;
 pub mod tokens;
+pub mod usage;
 pub mod usages;
 mod waiting;
 mod why;

@@ -97,6 +97,7 @@ pub fn routes() -> Router {
         .on(PrincipalsReset, governance::reset_principal)
         .on(PrincipalsRevokeTokens, governance::revoke_tokens)
         .on(HistoryList, governance::history)
+        .on(UsageGet, governance::usage)
         .on(ClustersListAll, overview::clusters)
         .on(JobsListAll, overview::jobs)
         .on(NodesList, nodes::list)

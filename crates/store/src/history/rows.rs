@@ -92,7 +92,7 @@ impl History {
     }
 }
 
-/// The newest rows that `filter` lets through, newest first.
+/// The newest rows that `filter` lets through, newest first; or those after a number, oldest first.
 pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite::Result<Vec<HistoryEntry>> {
     let mut conditions = vec!["1"];
     let mut values: Vec<(&str, &dyn ToSql)> = Vec::new();
@@ -122,6 +122,12 @@ pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite:
         conditions.push("seq < :before");
         values.push((":before", before));
     }
+    let after = filter.after.map(|number| number as i64);
+    if let Some(after) = &after {
+        conditions.push("seq > :after");
+        values.push((":after", after));
+    }
+    let order = if filter.after.is_some() { "ASC" } else { "DESC" };
     let limit = filter.limit as i64;
     values.push((":limit", &limit));
     let conditions = conditions.join(" AND ");
@@ -129,7 +135,7 @@ pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite:
         format!("SELECT seq, time, actor, what, resource, detail FROM {} WHERE {conditions}", shelf.table())
     };
     // Numbers are the same on all shelves, so the rows of several come out in order.
-    let sql = format!("{} ORDER BY seq DESC LIMIT :limit", Shelf::ALL.map(of_shelf).join(" UNION ALL "));
+    let sql = format!("{} ORDER BY seq {order} LIMIT :limit", Shelf::ALL.map(of_shelf).join(" UNION ALL "));
     let mut query = connection.prepare_cached(&sql)?;
     let entries = query.query_map(values.as_slice(), |row| {
         let detail: String = row.get(5)?;

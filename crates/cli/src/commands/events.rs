@@ -1,0 +1,73 @@
+//! `corro events`: what changes on the server, as it changes. One JSON object in each line, for programs, or a line for people.
+//! Goes on through restarts of the server; what was missed is told.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use corro_model::events::{Event, EventKind};
+
+use crate::failure::Failure;
+use crate::output::escape_controls;
+use crate::session::{GlobalArgs, Session};
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without --follow it tells what the server remembers, and ends. A line with the kind 'missed' says that\n\
+some changes were forgotten before they could be told.\n\nExamples:\n  corro events --follow\n  corro events --follow -o table\n  corro events --follow | jq -c 'select(.kind == \"job\")'"
+)]
+pub struct EventsArgs {
+    /// Only what came after the event with this id
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+    /// Go on until Ctrl-C
+    #[arg(long, short = 'f')]
+    follow: bool,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+pub async fn run(args: EventsArgs) -> Result<(), Failure> {
+    let session = Session::open(&args.global)?;
+    // Whoever follows wants what comes; whoever looks once, what was.
+    let after = args.after.as_deref().or((!args.follow).then_some("0"));
+    let mut events = session.client()?.events(after, args.follow);
+    let table = session.prints_table();
+    let mut is_first = true;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let Some(event) = event else { return Ok(()) };
+        let mut text = String::new();
+        match table {
+            true if event.kind == EventKind::Start => {}
+            true => {
+                if std::mem::take(&mut is_first) {
+                    text += &format!("{:<25}{:<12}{:<10}{:<13}{}\n", "TIME", "KIND", "CHANGE", "STATE", "RESOURCE");
+                }
+                text += &line(&event);
+            }
+            false => text = serde_json::to_string(&event).map_err(|error| Failure::of(&error))? + "\n",
+        }
+        let mut out = io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // Whoever read this has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(Failure::new(format!("cannot write the events: {error}"))),
+        }
+    }
+}
+
+fn line(event: &Event) -> String {
+    let word = |value: serde_json::Result<serde_json::Value>| match value {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    };
+    let kind = word(serde_json::to_value(event.kind));
+    let change = word(serde_json::to_value(event.change));
+    let state = event.state.as_deref().unwrap_or_default();
+    let resource = escape_controls(&event.resource);
+    format!("{:<25}{kind:<12}{change:<10}{state:<13}{resource}\n", event.time.to_string())
+}

@@ -1,0 +1,107 @@
+//! The server's stream of events, read line by line. Entered through `Client::events`. A connection that ends is made again from
+//! the last event on, until the server is away for too long; what was missed meanwhile is an event of its own.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use corro_model::events::{EVENTS_PATH, Event, JSON_LINES};
+use reqwest::{Method, Response, StatusCode};
+
+use crate::ClientError;
+use crate::client::{Client, accept};
+use crate::operation::PATIENCE;
+use crate::transport::Answer;
+
+/// Between two tries to reach a server that is away.
+const AWAY_PAUSE: Duration = Duration::from_millis(300);
+
+pub struct Events {
+    client: Client,
+    /// To go on from.
+    last: Option<String>,
+    follows: bool,
+    open: Option<Response>,
+    text: BytesMut,
+    away: Option<Instant>,
+}
+
+impl Client {
+    /// What changes from now on, or from the event `after` on (`0`: all that is remembered). Unless it `follows`, it ends when all
+    /// is told.
+    pub fn events(&self, after: Option<&str>, follows: bool) -> Events {
+        let last = after.map(str::to_owned);
+        Events { client: self.clone(), last, follows, open: None, text: BytesMut::new(), away: None }
+    }
+}
+
+impl Events {
+    /// The next event; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
+        loop {
+            if let Some(event) = self.buffered()? {
+                self.last = Some(event.id.clone());
+                return Ok(Some(event));
+            }
+            let read = match &mut self.open {
+                Some(response) => self.client.transport().chunk(response).await,
+                None => match self.connect().await {
+                    Ok(response) => {
+                        (self.open, self.away) = (Some(response), None);
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            match read {
+                Ok(Some(piece)) => self.text.extend_from_slice(&piece),
+                Ok(None) if !self.follows => return Ok(None),
+                // The server stops, or the login that opened the stream has ended.
+                Ok(None) => self.open = None,
+                Err(error) if !self.follows || !error.is_transient() => return Err(error),
+                Err(error) => {
+                    self.open = None;
+                    self.text.clear();
+                    match self.away {
+                        None => {
+                            self.away = Some(Instant::now());
+                            self.client.notice_absence();
+                        }
+                        Some(since) if since.elapsed() > PATIENCE => return Err(error),
+                        Some(_) => {}
+                    }
+                    tokio::time::sleep(AWAY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn buffered(&mut self) -> Result<Option<Event>, ClientError> {
+        while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+            let line = self.text.split_to(end + 1);
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let event = serde_json::from_slice(&line);
+            let event = event.map_err(|source| ClientError::UnexpectedAnswer { operation: "events", source })?;
+            return Ok(Some(event));
+        }
+        Ok(None)
+    }
+
+    async fn connect(&self) -> Result<Response, ClientError> {
+        let after = self.last.as_deref().map_or_else(String::new, |id| format!("&after={id}"));
+        let url = format!("{}{EVENTS_PATH}?follow={}{after}", self.client.server(), self.follows);
+        let response = self.client.open(Method::GET, &url, JSON_LINES).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut response = response;
+        let mut body = BytesMut::new();
+        while let Some(piece) = self.client.transport().chunk(&mut response).await? {
+            body.extend_from_slice(&piece);
+        }
+        accept(Answer { status, headers, body: body.freeze() })?;
+        Err(ClientError::Api(corro_model::ApiError::new(status.as_u16(), "Unknown", "the server sent no events")))
+    }
+}
