@@ -125,6 +125,7 @@ impl Server {
             figures: Default::default(),
             events: Default::default(),
             metrics: Default::default(),
+            numbers: Default::default(),
             quotas: config.quotas,
             rules: config.rules,
             followers: Default::default(),

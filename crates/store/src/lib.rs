@@ -15,6 +15,7 @@ mod loading;
 pub mod records;
 pub mod seal;
 pub mod state;
+pub mod timings;
 pub mod touched;
 pub mod txn;
 mod writer;
@@ -32,6 +33,7 @@ pub use history::{HistoryBounds, SERVER};
 pub use records::*;
 pub use seal::{Sealed, Vault};
 pub use state::State;
+pub use timings::{StoreFigures, Timings};
 pub use touched::Touched;
 pub use txn::Txn;
 
@@ -95,6 +97,7 @@ struct Shared {
     snapshot: RwLock<Arc<State>>,
     changed: watch::Sender<u64>,
     touched: broadcast::Sender<Arc<Touched>>,
+    figures: StoreFigures,
     reader: Mutex<Connection>,
 }
 
@@ -110,7 +113,7 @@ impl Store {
         let reader = Mutex::new(db::open_reader(path)?);
         let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
         let touched = broadcast::channel(touched::KEPT).0;
-        let shared = Arc::new(Shared { snapshot, changed, touched, reader });
+        let shared = Arc::new(Shared { snapshot, changed, touched, figures: StoreFigures::default(), reader });
         let writer = writer::start(db, shared.clone());
         Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
     }
@@ -139,6 +142,11 @@ impl Store {
     /// Wakes after every commit. Carries no data: look at a fresh snapshot.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
+    }
+
+    /// What the writer has done so far.
+    pub fn figures(&self) -> &StoreFigures {
+        &self.shared.figures
     }
 
     /// What every commit from now on touches. Whoever does not keep up is told how many were left out.

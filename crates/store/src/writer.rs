@@ -3,8 +3,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use tokio::sync::oneshot;
 
@@ -14,7 +15,7 @@ use crate::db::Db;
 use crate::history::Actor;
 use crate::state::State;
 use crate::txn::{Changes, Txn};
-use crate::{Shared, StoreError, Touched};
+use crate::{Shared, StoreError, StoreFigures, Touched};
 
 /// As many changes as share one disk write.
 const GROUP: usize = 512;
@@ -50,15 +51,18 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
         let mut working: State = (*base).clone();
         let mut changes = Changes::default();
         let mut answered = Vec::new();
+        let mut made = 0;
         for mut change in waiting {
             if let Some((state, more)) = change.apply(&working) {
+                made += u64::from(!more.is_empty());
                 working = state;
                 changes.extend(more);
             }
             answered.push(change);
         }
         let now = Timestamp::from(SystemTime::now());
-        let written = if changes.is_empty() { Ok(()) } else { db.write(&changes, now) };
+        let written =
+            if changes.is_empty() { Ok(()) } else { timed(&shared.figures, made, || db.write(&changes, now)) };
         match &written {
             Ok(()) if !changes.is_empty() => {
                 let rows = changes.rows.into_keys().collect();
@@ -73,6 +77,22 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
             change.answer(&written);
         }
     }
+}
+
+fn timed(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let began = Instant::now();
+    let written = write();
+    match &written {
+        Ok(()) => {
+            figures.changes.fetch_add(made, Ordering::Relaxed);
+            figures.writes.note(began.elapsed());
+        }
+        Err(_) => {
+            figures.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    figures.is_failing.store(written.is_err(), Ordering::Relaxed);
+    written
 }
 
 /// A change of any result type, waiting for its group.

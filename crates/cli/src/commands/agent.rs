@@ -52,6 +52,9 @@ pub struct AgentArgs {
     /// End when the server no longer needs this node, instead of waiting for the next cluster that does
     #[arg(long)]
     once: bool,
+
+    #[command(flatten)]
+    log: crate::logging::LogArgs,
 }
 
 /// How far jobs on one machine are kept from each other.
@@ -91,7 +94,7 @@ impl IsolationArg {
 }
 
 pub async fn run(args: AgentArgs) -> Result<()> {
-    crate::logging::init();
+    args.log.init();
     let config = AgentConfig {
         join_token: join_token(&args.join_token_file, &args.data)?,
         trust: trust(args.ca.as_deref(), args.ca_fingerprint.as_deref())?,

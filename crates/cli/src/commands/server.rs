@@ -18,7 +18,7 @@ pub struct ServerArgs {
 }
 
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    crate::logging::init();
+    args.hosting.log.init();
     hosting::check(&args.hosting)?;
     let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     let token_path = data.path().join("join-token");

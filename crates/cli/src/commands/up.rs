@@ -20,7 +20,7 @@ pub struct UpArgs {
 
 pub async fn run(args: UpArgs) -> Result<(), Failure> {
     let began = Instant::now();
-    crate::logging::init();
+    args.hosting.log.init();
     hosting::check(&args.hosting)?;
     let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     // A signal during the start ends it: until the server is there, nothing runs outside this process.

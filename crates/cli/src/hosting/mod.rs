@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::agent::IsolationArg;
 use crate::failure::Failure;
+use crate::logging::LogArgs;
 use address::{AddressArgs, listen_address, local_url, open_tls, public_url};
 use data_dir::DataDir;
 use local_nodes::{Apart, LocalNodes};
@@ -77,6 +78,9 @@ pub struct HostingArgs {
     /// Seconds between the warning (SIGTERM) and the end (SIGKILL) of a job's processes when a low-priority node is preempted
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     preemption_grace: f64,
+
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// Who makes nodes.

@@ -56,6 +56,11 @@ impl Figures {
         self.0.told.notify_waiters();
     }
 
+    /// How many nodes can be asked.
+    pub fn connected(&self) -> usize {
+        self.lock().len()
+    }
+
     /// What each node says now; `None` for one that is not there or does not answer in time.
     async fn ask(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
         let asked = Instant::now();

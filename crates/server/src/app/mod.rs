@@ -7,6 +7,7 @@ pub mod clusters;
 pub mod conflict;
 pub mod events;
 pub mod experiments;
+pub mod exposition;
 pub mod figures;
 pub mod file_lines;
 pub mod file_servers;
@@ -18,7 +19,9 @@ pub mod jobs;
 pub mod keyring;
 pub mod metrics;
 pub mod nodes;
+pub mod numbers;
 pub mod operations;
+pub mod operator_metrics;
 pub mod output_files;
 pub mod overview;
 pub mod principals;
@@ -59,6 +62,8 @@ pub struct App {
     pub events: events::Feed,
     /// What was read of the figures in their logs.
     pub metrics: metrics::Trackers,
+    /// What the doors count.
+    pub numbers: Arc<numbers::Numbers>,
     pub quotas: usages::Quotas,
     /// How nodes are given to clusters and taken back.
     pub rules: crate::reconcile::scaling::Rules,

@@ -2,6 +2,8 @@
 //! silence is broken now and then, so that both sides notice when the other is gone.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -15,6 +17,7 @@ use http::{HeaderValue, header};
 
 use crate::app::App;
 use crate::app::events::{Line, Reader};
+use crate::app::numbers::Numbers;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A page that lost its connection asks again after so many milliseconds.
@@ -31,6 +34,23 @@ struct Telling {
     form: Form,
     follows: bool,
     ready: VecDeque<String>,
+    _counted: Counted,
+}
+
+/// One of the open streams.
+struct Counted(Arc<Numbers>);
+
+impl Counted {
+    fn new(numbers: &Arc<Numbers>) -> Self {
+        numbers.event_streams.fetch_add(1, Ordering::Relaxed);
+        Self(numbers.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.event_streams.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The answer to `GET /events`, on behalf of the app's caller.
@@ -53,7 +73,7 @@ pub fn answer(app: &App, request: &Request) -> Result<Response, ApiError> {
     // What a page was told last comes before what its address says, which stays as it was.
     let after = told(header::HeaderName::from_static("last-event-id")).filter(|id| !id.is_empty()).or(asked("after"));
     let ready = if form == Form::ServerSent { VecDeque::from([RETRY.to_owned()]) } else { VecDeque::new() };
-    let telling = Telling { reader: app.listen(after), form, follows, ready };
+    let telling = Telling { reader: app.listen(after), form, follows, ready, _counted: Counted::new(&app.numbers) };
     let body = stream::unfold(telling, |mut telling| async {
         let piece = telling.next().await?;
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(piece)), telling))

@@ -12,6 +12,7 @@ mod listener;
 mod login;
 mod router;
 pub mod standing;
+mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use corro_model::node::{
 };
 use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation};
 use http::{HeaderValue, Method, StatusCode, header};
+use hyper::body::Body as _;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
@@ -38,6 +40,7 @@ use self::limits::{Asker, Limits, Verdict};
 use self::login::Errand;
 use self::router::Router;
 use self::standing::{Behalf, Standing};
+use self::watch::{HEALTH_PATH, Ids, METRICS_PATH, READY_PATH, route_of};
 use crate::app::App;
 use crate::app::audit::{Asked, Audit};
 use crate::app::followers::Client;
@@ -107,8 +110,16 @@ impl Api {
     /// Answers any request there is.
     pub async fn answer(&self, request: Request) -> Response {
         if let Some((account, style)) = account_of(&request) {
-            return self.files.handle(&account, style, request).await;
+            let numbers = &self.app.numbers;
+            let since = numbers.file_asked(request.body().size_hint().exact().unwrap_or(0));
+            let response = self.files.handle(&account, style, request).await;
+            let bytes = response.body().size_hint().exact().unwrap_or(0);
+            numbers.file_answered(response.status().as_u16(), bytes, since);
+            return response;
         }
+        let began = Instant::now();
+        let route = route_of(request.method(), request.uri().path());
+        let ids = Ids::of(request.headers());
         let (parts, body) = request.into_parts();
         if let Some(page) = dashboard::answer(&parts) {
             return page;
@@ -133,6 +144,9 @@ impl Api {
                 Err(error) => self.as_stranger(&address, async { Err(error) }).await,
             },
             (&Method::GET, EVENTS_PATH) => self.events(&request, &address),
+            (&Method::GET, METRICS_PATH) => self.metrics(&request, &address),
+            (&Method::GET | &Method::HEAD, HEALTH_PATH) => Ok(watch::health()),
+            (&Method::GET | &Method::HEAD, READY_PATH) => Ok(watch::readiness(&self.app)),
             _ => match self.manage(request, &address).await {
                 Ok(Managed { caller, operation, response }) => {
                     self.note_shown(operation, &caller, &address, &path);
@@ -163,6 +177,8 @@ impl Api {
         if let Some(id) = callers_id {
             response.headers_mut().insert(answer::CLIENT_REQUEST_ID, id);
         }
+        self.app.numbers.answered(route, response.status().as_u16(), began.elapsed());
+        ids.tell(&method, &path, &address, &response, began);
         response
     }
 
@@ -216,6 +232,14 @@ impl Api {
         let id = caller.id.clone();
         let app = self.app.acting_as(caller, address, Client::Any);
         events::answer(&app, request).map_err(|error| Refused { caller: Some(id), error })
+    }
+
+    /// What operators watch.
+    fn metrics(&self, request: &Request, address: &str) -> Result<Response, Refused> {
+        let (caller, ..) = self.admit(request, address)?;
+        let id = caller.id.clone();
+        let app = self.app.acting_as(caller, address, Client::Any);
+        watch::metrics(&app, request.headers()).map_err(|error| Refused { caller: Some(id), error })
     }
 
     /// Who asks: only with the token of a principal, and only so often. Also how many more times they may, and the header that

@@ -173,6 +173,7 @@ impl Reconciler {
         self.attention.turn(before, state, left, alone);
         if whole {
             self.last_whole = Some(Instant::now());
+            self.app.numbers.passed(now);
         }
         committed.map(|_| ())
     }

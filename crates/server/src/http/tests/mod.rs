@@ -4,6 +4,7 @@
 
 mod accounts;
 mod audit;
+mod audit_changes;
 mod events;
 mod file_lines;
 mod followers;
@@ -17,6 +18,7 @@ mod refusals;
 mod rights;
 mod shapes;
 mod standing;
+mod watching;
 
 use std::sync::Arc;
 
@@ -100,6 +102,7 @@ impl Bench {
             figures: Default::default(),
             events: Default::default(),
             metrics: Default::default(),
+            numbers: Default::default(),
             quotas: Default::default(),
             rules: crate::reconcile::scaling::Rules::USUAL,
             followers: Default::default(),

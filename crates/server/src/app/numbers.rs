@@ -1,0 +1,173 @@
+//! What the doors count: requests, how long they took, bytes of files; and when the reconciler last looked. Written by every
+//! request, so a file's request costs two additions to a place that its thread shares with few others, and is timed only now
+//! and then; read by whoever asks for `/metrics`.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use corro_store::Timings;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Login,
+    Nodes,
+    Reads,
+    Writes,
+    Events,
+    Pages,
+    Watch,
+}
+
+impl Route {
+    pub const ALL: [Route; 7] =
+        [Route::Login, Route::Nodes, Route::Reads, Route::Writes, Route::Events, Route::Pages, Route::Watch];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Route::Login => "login",
+            Route::Nodes => "nodes",
+            Route::Reads => "read",
+            Route::Writes => "write",
+            Route::Events => "events",
+            Route::Pages => "pages",
+            Route::Watch => "watch",
+        }
+    }
+}
+
+/// Classes of status: 1xx to 5xx.
+const CLASSES: usize = 5;
+/// Places among which threads are spread.
+const SHARDS: usize = 16;
+/// Of so many requests for files one is timed.
+const TIMED: u64 = 64;
+
+#[derive(Default)]
+pub struct Numbers {
+    requests: [[AtomicU64; CLASSES]; Route::ALL.len()],
+    pub times: [Timings; Route::ALL.len()],
+    files: [Shard; SHARDS],
+    /// By class of status, of those that were refused or failed.
+    file_errors: [AtomicU64; CLASSES],
+    pub file_times: Timings,
+    pub event_streams: AtomicU64,
+    pub passes: AtomicU64,
+    /// Milliseconds since the epoch.
+    last_pass: AtomicU64,
+}
+
+/// On a line of the cache of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    requests: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// Of the file service.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FileNumbers {
+    pub requests: u64,
+    pub errors: [u64; CLASSES],
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+impl Numbers {
+    pub fn answered(&self, route: Route, status: u16, took: Duration) {
+        self.requests[route as usize][class(status)].fetch_add(1, Ordering::Relaxed);
+        self.times[route as usize].note(took);
+    }
+
+    /// Requests of a route whose status begins with `class`, from 1 on.
+    pub fn requests(&self, route: Route, class: usize) -> u64 {
+        self.requests[route as usize][class - 1].load(Ordering::Relaxed)
+    }
+
+    /// A request for a file came; when it is to be timed, since when.
+    pub fn file_asked(&self, bytes: u64) -> Option<Instant> {
+        let shard = self.shard();
+        if bytes > 0 {
+            shard.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+        }
+        let number = shard.requests.fetch_add(1, Ordering::Relaxed);
+        number.is_multiple_of(TIMED).then(Instant::now)
+    }
+
+    pub fn file_answered(&self, status: u16, bytes: u64, since: Option<Instant>) {
+        if bytes > 0 {
+            self.shard().bytes_out.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if status >= 400 {
+            self.file_errors[class(status)].fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(since) = since {
+            self.file_times.note(since.elapsed());
+        }
+    }
+
+    pub fn files(&self) -> FileNumbers {
+        let sum = |of: fn(&Shard) -> &AtomicU64| self.files.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum();
+        FileNumbers {
+            requests: sum(|shard| &shard.requests),
+            errors: std::array::from_fn(|idx| self.file_errors[idx].load(Ordering::Relaxed)),
+            bytes_in: sum(|shard| &shard.bytes_in),
+            bytes_out: sum(|shard| &shard.bytes_out),
+        }
+    }
+
+    pub fn passed(&self, now: corro_model::Timestamp) {
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        self.last_pass.store(now.millis().max(0) as u64, Ordering::Relaxed);
+    }
+
+    pub fn last_pass(&self) -> corro_model::Timestamp {
+        corro_model::Timestamp::from_millis(self.last_pass.load(Ordering::Relaxed) as i64)
+    }
+
+    fn shard(&self) -> &Shard {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static OWN: Cell<usize> = const { Cell::new(usize::MAX) };
+        }
+        let own = OWN.get();
+        let own = if own == usize::MAX { NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS } else { own };
+        OWN.set(own);
+        &self.files[own]
+    }
+}
+
+fn class(status: u16) -> usize {
+    usize::from(status / 100).clamp(1, CLASSES) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_count_adds_up() {
+        let numbers = Numbers::default();
+        let timed: usize = std::thread::scope(|scope| {
+            let count = || {
+                let one = |_| {
+                    let since = numbers.file_asked(3);
+                    numbers.file_answered(if since.is_some() { 404 } else { 206 }, 5, since);
+                    usize::from(since.is_some())
+                };
+                (0..1000).map(one).sum::<usize>()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        let errors = [0, 0, 0, timed as u64, 0];
+        assert_eq!(numbers.files(), FileNumbers { requests: 4000, errors, bytes_in: 12_000, bytes_out: 20_000 });
+        assert!((60..=80).contains(&timed), "{timed}");
+        numbers.answered(Route::Reads, 200, Duration::ZERO);
+        numbers.answered(Route::Reads, 599, Duration::ZERO);
+        assert_eq!([2, 3, 5].map(|class| numbers.requests(Route::Reads, class)), [1, 0, 1]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Every operation that changes something leaves a line in the history that says who did it. The table of operations is walked:
+//! one that is new and is neither tried here nor said to change nothing fails this test.
+
+use corro_model::history::HistoryFilter;
+use corro_model::ops::{ALL, Method};
+use corro_model::state::NodeEvent;
+use corro_model::{ApiError, GroupKey, NodeId, Timestamp};
+use corro_store::NodeRecord;
+use serde_json::{Value, json};
+
+use super::{Bench, cluster, job};
+
+/// Requests that are no GET, and change nothing.
+const CHANGE_NOTHING: [&str; 7] = [
+    "Providers_Register",
+    "Providers_Unregister",
+    // That keys were shown and links given is noted all the same.
+    "StorageAccounts_ListKeys",
+    "Jobs_ListOutputFiles",
+    "StorageAccounts_CheckNameAvailability",
+    "Clusters_ListRemoteLoginInformation",
+    "Jobs_ListRemoteLoginInformation",
+];
+
+#[tokio::test]
+async fn whatever_is_changed_is_noted_with_who_changed_it() {
+    let bench = Bench::new().await;
+    let admin = bench.app.caller_of(&bench.token).expect("the administrator").id;
+    let (group, ws) = (bench.group("g"), bench.workspace("g", "w"));
+    let account = format!("{group}/providers/Microsoft.Storage/storageAccounts/someaccount");
+    let (experiment, c, server) =
+        (format!("{ws}/experiments/e"), format!("{ws}/clusters/c"), format!("{ws}/fileServers/f"));
+    let (one, principals) =
+        (format!("{experiment}/jobs/j"), format!("{}/providers/Corro/principals", bench.subscription()));
+    let ada = format!("{principals}/ada");
+    let node = NodeId::new(1, 1, Timestamp::from_millis(0));
+    let mut low = cluster();
+    low["properties"]["vmPriority"] = json!("lowpriority");
+    let file_server = json!({"properties": {
+        "vmSize": "Standard_D1", "sshConfiguration": {"userAccountSettings": {"adminUserName": "a", "adminUserPassword": "b"}},
+        "dataDisks": {"diskSizeInGB": 1, "diskCount": 1, "storageAccountType": "Standard_LRS"}
+    }});
+    let tags = || json!({"tags": {"a": "b"}});
+    let nothing = || Value::Null;
+    let steps: Vec<(&str, String, Value)> = vec![
+        ("ResourceGroups_CreateOrUpdate", group.clone(), json!({"location": "eastus"})),
+        ("ResourceGroups_Update", group.clone(), tags()),
+        ("StorageAccounts_Create", account.clone(), json!({"location": "eastus", "sku": {"name": "Standard_LRS"}})),
+        ("StorageAccounts_Update", account.clone(), tags()),
+        ("StorageAccounts_RegenerateKey", format!("{account}/regenerateKey"), json!({"keyName": "key1"})),
+        ("Workspaces_Create", ws.clone(), json!({"location": "eastus"})),
+        ("Workspaces_Update", ws.clone(), tags()),
+        ("Experiments_Create", experiment.clone(), nothing()),
+        ("Clusters_Create", c.clone(), low),
+        ("Clusters_Update", c.clone(), json!({"properties": {"scaleSettings": {"manual": {"targetNodeCount": 2}}}})),
+        ("Corro_Nodes_Preempt", format!("{c}/nodes/{node}/preempt"), json!({})),
+        ("FileServers_Create", server.clone(), file_server),
+        ("Jobs_Create", one.clone(), job(&c)),
+        ("Jobs_Terminate", format!("{one}/terminate"), nothing()),
+        ("Jobs_Delete", one.clone(), nothing()),
+        ("FileServers_Delete", server, nothing()),
+        ("Clusters_Delete", c.clone(), nothing()),
+        ("Experiments_Delete", experiment.clone(), nothing()),
+        ("Workspaces_Delete", ws.clone(), nothing()),
+        ("Corro_Principals_Create", principals.clone(), json!({"displayName": "ada", "role": "Reader"})),
+        ("Corro_Principals_ResetCredentials", format!("{ada}/resetCredentials"), nothing()),
+        ("Corro_Principals_RevokeTokens", format!("{ada}/revokeTokens"), nothing()),
+        ("Corro_Principals_Delete", ada.clone(), nothing()),
+        ("StorageAccounts_Delete", account.clone(), nothing()),
+        ("ResourceGroups_Delete", group.clone(), nothing()),
+    ];
+    for (id, method, _) in ALL.iter().filter(|(_, method, _)| !matches!(method, Method::Get | Method::Head)) {
+        let known = CHANGE_NOTHING.contains(id) || steps.iter().any(|(step, ..)| step == id);
+        assert!(known, "{id} ({method:?}) is not tried here: add a step, or say that it changes nothing");
+    }
+    for (id, path, body) in steps {
+        let (_, method, _) = ALL.iter().find(|(known, ..)| *known == id).unwrap_or_else(|| panic!("{id} is gone"));
+        if id == "Corro_Nodes_Preempt" {
+            put_node(&bench, node.clone()).await;
+        }
+        let before = last_number(&bench).await;
+        let answer = bench.ask(method.as_str(), &path, body).await;
+        assert!(answer.status < 300, "{id}: {answer:?}");
+        let filter = HistoryFilter { after: Some(before), ..HistoryFilter::newest(100) };
+        let lines = bench.app.history(filter).await.expect("a history");
+        let noted = lines.iter().any(|line| line.actor == admin && !line.what.starts_with("request."));
+        assert!(noted, "{id} left no line of its caller: {lines:?}");
+        assert!(
+            lines.iter().all(|line| !line.resource.is_empty() && line.time > Timestamp::default()),
+            "{id}: {lines:?}"
+        );
+    }
+}
+
+async fn last_number(bench: &Bench) -> u64 {
+    let last = bench.app.history(HistoryFilter::newest(1)).await.expect("a history");
+    last.first().map_or(0, |entry| entry.number)
+}
+
+/// As the server's own loops would.
+async fn put_node(bench: &Bench, id: NodeId) {
+    let commit = bench.app.store.commit(move |txn| {
+        let (key, now) = (GroupKey::new("g").workspace("w").cluster("c"), Timestamp::from_millis(1));
+        txn.put(id.clone(), NodeRecord::allocating(key, 1, String::new(), now));
+        txn.node_event(&id, NodeEvent::Joined, now).expect("it was allocating");
+        Ok::<_, ApiError>(())
+    });
+    commit.await.expect("committed");
+}

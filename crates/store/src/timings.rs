@@ -1,0 +1,56 @@
+//! Durations, counted in buckets: cheap enough for every commit and every request, read by whoever watches the server.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper ends of the buckets, in seconds; one more is for all that took longer.
+pub const BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
+
+#[derive(Default)]
+pub struct Timings {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+/// What the writer has done since the start.
+#[derive(Default)]
+pub struct StoreFigures {
+    /// Transactions that changed something.
+    pub changes: AtomicU64,
+    /// Writes to the disk, each of one or more transactions, and how long they took.
+    pub writes: Timings,
+    pub failures: AtomicU64,
+    /// The last write failed.
+    pub is_failing: AtomicBool,
+}
+
+impl Timings {
+    pub fn note(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// How many fell into each bucket, and the sum of all in seconds.
+    pub fn read(&self) -> ([u64; BOUNDS.len() + 1], f64) {
+        let counts = std::array::from_fn(|idx| self.counts[idx].load(Ordering::Relaxed));
+        (counts, self.micros.load(Ordering::Relaxed) as f64 / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_in_one_bucket() {
+        let timings = Timings::default();
+        for millis in [0, 1, 2, 99, 60_000] {
+            timings.note(Duration::from_millis(millis));
+        }
+        let (counts, sum) = timings.read();
+        assert_eq!((counts[0], counts[1], counts[2], counts[7], counts[12]), (1, 1, 1, 1, 1));
+        assert_eq!(sum, 60.102);
+    }
+}
