@@ -6,6 +6,7 @@ mod autoscale;
 mod binary;
 mod containers;
 mod files;
+mod followers;
 mod fuse;
 mod idle;
 mod jobs;
@@ -69,6 +70,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
     Benchmark { name: "containers", promise: containers::PROMISE, run: Plain(containers::run) },
     Benchmark { name: "files", promise: files::PROMISE, run: Plain(files::run) },
+    Benchmark { name: "followers", promise: followers::PROMISE, run: Plain(followers::run) },
     Benchmark { name: "fuse", promise: fuse::PROMISE, run: Plain(fuse::run) },
     Benchmark { name: "idle", promise: idle::PROMISE, run: Plain(idle::run) },
     Benchmark { name: "jobs", promise: jobs::PROMISE, run: Plain(jobs::run) },

@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Sub
 
 use crate::commands::{
     ad, agent, batchai, cloud, completion, doctor, events, files, group, job_desk, login, mount, nodes, run, server,
-    storage, train, tutorial, up, upkeep, usage,
+    storage, top, train, tutorial, up, upkeep, usage,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -59,6 +59,8 @@ pub enum TopCommand {
     Job(job_desk::JobArgs),
     /// Single nodes: list them, and take low-priority ones back
     Node(nodes::NodesArgs),
+    /// Clusters, nodes, queue and jobs as a live page of the terminal
+    Top(top::TopArgs),
     /// What changes, as it changes: one JSON object in each line
     Events(events::EventsArgs),
     /// Who used how many node-hours
@@ -89,6 +91,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "train",
             "job",
             "node",
+            "top",
             "events",
             "usage",
             "admin",

@@ -108,6 +108,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Job(args) => commands::job_desk::run(args).await,
         TopCommand::Node(args) => commands::nodes::run(args).await.map(done),
+        TopCommand::Top(args) => commands::top::run(args).await.map(done),
         TopCommand::Events(args) => commands::events::run(args).await.map(done),
         TopCommand::Usage(args) => commands::usage::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).await.map(done),

@@ -54,6 +54,7 @@ mod storage_sas;
 pub mod storage_share;
 mod storage_transfer;
 mod target;
+pub mod top;
 pub mod train;
 pub mod tutorial;
 pub mod up;

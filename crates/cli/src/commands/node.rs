@@ -4,7 +4,7 @@
 mod forward;
 mod known;
 pub mod ssh;
-mod terminal;
+pub mod terminal;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,222 @@
+//! 1,000 followers of one log: how late each line reaches each of them, beside nginx; and what 100 open streams of events cost.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use corro_client::Client;
+use corro_model::storage::sas::{Resource, link_query};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::fixture::{ACCOUNT, SHARE, make_resources};
+use crate::machine::processor_seconds;
+use crate::peers::nginx::Nginx;
+use crate::site::Site;
+use crate::stats::{Samples, heading};
+
+pub const PROMISE: &str = "1,000 followers of one log: p99 delay under 100 ms, no byte lost";
+const FOLLOWERS: usize = 1_000;
+const LIMIT_MS: f64 = 100.0;
+/// Between two looks of one follower at the end of the log.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Between two lines of the log.
+const BEAT: Duration = Duration::from_millis(100);
+const STREAMS: usize = 100;
+const LOG: &str = "stdout.txt";
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    let lines = scale.pick(50, 300);
+    let mut site = Site::new()?;
+    site.up_with(&["--rate", "1000000"])?;
+    make_resources(&site, 0)?;
+    let api = Api::connect(&site)?;
+    let share = site.data().join("shares").join(ACCOUNT).join(SHARE);
+    let log = share.join(LOG);
+    let key = STANDARD.decode(api.account_key()?).context("a key is base64")?;
+    let until = SystemTime::UNIX_EPOCH.elapsed()?.as_secs() as i64 + 3600;
+    let query = link_query(Resource::File, &key, (ACCOUNT, SHARE, LOG), until, "")?;
+    let server = site.profile()?.server;
+    let address = server.trim_start_matches("http://").to_owned();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let nginx = Nginx::start(site.path(), &share)?;
+
+    let pid = site.server_pid()?;
+    let own = || processor_seconds(pid);
+    let (ours, ours_cpu) = measured(&own, || {
+        runtime.block_on(follow(&address, &format!("/{ACCOUNT}/{SHARE}/{LOG}?{query}"), &log, lines))
+    })?;
+    let peers = || nginx.processor_seconds();
+    let (theirs, theirs_cpu) =
+        measured(&peers, || runtime.block_on(follow(&nginx.address, &format!("/files/{LOG}"), &log, lines)))?;
+    let client = Client::new(&site.profile()?)?;
+    let seconds = scale.pick(5, 20);
+    let (told, streams_cpu) = measured(&own, || runtime.block_on(stream_events(&site, &client, seconds)))?;
+    // The commands that cause the events have a server, too.
+    let (_, alone_cpu) =
+        measured(&own, || (0..seconds).try_for_each(|number| change(&site, number)).map(|()| Samples::new("", "")))?;
+
+    heading();
+    let ours = Samples::of("corro, delay of a line", "ms", ours.0);
+    let theirs = Samples::of(format!("nginx {}, delay of a line", nginx.version), "ms", theirs.0);
+    [&ours, &theirs, &told].into_iter().for_each(Samples::row);
+    let rate = |(cpu, wall): (f64, f64)| 100.0 * cpu / wall;
+    println!("\nprocessor for {FOLLOWERS} followers: corro {:.0} %, nginx {:.0} %", rate(ours_cpu), rate(theirs_cpu));
+    println!(
+        "processor for {STREAMS} open streams of events: {:.1} %; without them {:.1} %",
+        rate(streams_cpu),
+        rate(alone_cpu)
+    );
+    let figures = format!(
+        "p99 delay {:.1} ms over {FOLLOWERS} followers and {lines} lines, every byte of them (nginx {:.1} ms; wanted under {LIMIT_MS} ms); {STREAMS} event streams {:.1} % of a core, an event in {:.1} ms (p99)",
+        ours.p99(),
+        theirs.p99(),
+        rate(streams_cpu),
+        told.p99()
+    );
+    Ok(Verdict { met: ours.p99() < LIMIT_MS, figures })
+}
+
+/// Delays in milliseconds.
+struct Delays(Vec<f64>);
+
+/// What it gave, and processor and wall seconds meanwhile.
+fn measured<T>(cpu: &dyn Fn() -> Result<f64>, what: impl FnOnce() -> Result<T>) -> Result<(T, (f64, f64))> {
+    let (before, began) = (cpu()?, Instant::now());
+    let given = what()?;
+    Ok((given, (cpu()? - before, began.elapsed().as_secs_f64())))
+}
+
+/// Writes a log of so many lines while all followers read it; fails when one of them lacks a byte.
+async fn follow(address: &str, target: &str, log: &Path, lines: usize) -> Result<Delays> {
+    std::fs::write(log, "")?;
+    let (ready, mut all_ready) = watch::channel(0);
+    let followers: Vec<_> = (0..FOLLOWERS)
+        .map(|_| {
+            let (address, target, ready) = (address.to_owned(), target.to_owned(), ready.clone());
+            tokio::spawn(async move { follower(&address, &target, lines, &ready).await })
+        })
+        .collect();
+    all_ready.wait_for(|ready| *ready == FOLLOWERS).await?;
+    let mut file = OpenOptions::new().append(true).open(log)?;
+    let mut beat = tokio::time::interval(BEAT);
+    for number in 0..lines {
+        beat.tick().await;
+        let line = format!("{number} {} {}\n", nanos(), "x".repeat(80));
+        file.write_all(line.as_bytes())?;
+    }
+    let mut delays = Vec::with_capacity(FOLLOWERS * lines);
+    for follower in followers {
+        delays.extend(follower.await??);
+    }
+    let whole = std::fs::metadata(log)?.len();
+    ensure!(delays.len() == FOLLOWERS * lines && whole > 0, "a follower did not see every line");
+    Ok(Delays(delays))
+}
+
+/// One follower: reads from where it is to the end, again and again, until it has every line.
+async fn follower(address: &str, target: &str, lines: usize, ready: &watch::Sender<usize>) -> Result<Vec<f64>> {
+    let mut stream = BufReader::new(TcpStream::connect(address).await.context("cannot connect")?);
+    stream.get_ref().set_nodelay(true)?;
+    ready.send_modify(|ready| *ready += 1);
+    let (mut offset, mut text, mut delays) = (0, Vec::new(), Vec::with_capacity(lines));
+    while delays.len() < lines {
+        let piece = read_from(&mut stream, address, target, offset).await?;
+        let now = nanos();
+        offset += piece.len() as u64;
+        text.extend_from_slice(&piece);
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let line = String::from_utf8(line)?;
+            let mut words = line.split(' ');
+            let number: usize = words.next().context("a number")?.parse()?;
+            ensure!(number == delays.len(), "line {number} came where {} was due", delays.len());
+            let written: u128 = words.next().context("a time")?.parse()?;
+            ensure!(words.next() == Some(&*("x".repeat(80) + "\n")), "a line is not as it was written: {line:?}");
+            delays.push(now.saturating_sub(written) as f64 / 1e6);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(delays)
+}
+
+/// What lies at an offset; nothing at the end.
+async fn read_from(stream: &mut BufReader<TcpStream>, host: &str, target: &str, offset: u64) -> Result<Vec<u8>> {
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nRange: bytes={offset}-\r\n\r\n");
+    stream.get_mut().write_all(request.as_bytes()).await?;
+    let (mut status, mut length) = (0, 0);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        ensure!(stream.read_line(&mut line).await? > 0, "the connection ended");
+        let text = line.trim_end();
+        if text.is_empty() {
+            break;
+        }
+        if let Some(rest) = text.strip_prefix("HTTP/1.1 ") {
+            status = rest.split(' ').next().unwrap_or_default().parse()?;
+        } else if let Some((name, value)) = text.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse()?;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    match status {
+        206 => Ok(body),
+        // An empty file is sent whole; beyond the end there is nothing.
+        200 if offset == 0 => Ok(body),
+        416 => Ok(Vec::new()),
+        other => bail!("status {other}: {}", String::from_utf8_lossy(&body)),
+    }
+}
+
+/// How late an event reaches each of the open streams.
+async fn stream_events(site: &Site, client: &Client, seconds: u64) -> Result<Samples> {
+    let (ready, mut all_ready) = watch::channel(0);
+    let streams: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let (mut events, ready) = (client.events(None, true), ready.clone());
+            tokio::spawn(async move {
+                events.next().await?;
+                ready.send_modify(|ready| *ready += 1);
+                let mut delays = Vec::new();
+                while delays.len() < seconds as usize {
+                    let event = events.next().await?.context("the stream ended")?;
+                    delays.push(nanos() as f64 / 1e6 - event.time.millis() as f64);
+                }
+                anyhow::Ok(delays)
+            })
+        })
+        .collect();
+    all_ready.wait_for(|ready| *ready == STREAMS).await?;
+    for number in 0..seconds {
+        tokio::task::block_in_place(|| change(site, number))?;
+    }
+    let mut delays = Vec::new();
+    for stream in streams {
+        delays.extend(stream.await??);
+    }
+    Ok(Samples::of("corro, delay of an event", "ms", delays))
+}
+
+/// Something that is told: a tag of the group, about one a second.
+fn change(site: &Site, number: u64) -> Result<()> {
+    let began = Instant::now();
+    let tag = SystemTime::UNIX_EPOCH.elapsed()?.as_millis();
+    site.corro(&format!("group update -n {} --set tags.beat={tag}-{number}", crate::fixture::GROUP))?;
+    std::thread::park_timeout(Duration::from_secs(1).saturating_sub(began.elapsed()));
+    Ok(())
+}
+
+fn nanos() -> u128 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos())
+}

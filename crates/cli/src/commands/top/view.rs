@@ -1,0 +1,224 @@
+//! The page as lines of text: what is there, cut to the size of the terminal. Pure.
+
+use corro_model::Timestamp;
+use corro_model::batchai::{Cluster, ExecutionState, JobCounts, JobSummary, NodeSummary};
+
+use crate::output::escape_controls;
+
+pub struct Picture {
+    pub server: String,
+    /// When it was taken.
+    pub at: Timestamp,
+    pub clusters: Vec<Cluster>,
+    pub nodes: Vec<NodeSummary>,
+    /// Jobs that run or wait, newest first.
+    pub active: Vec<JobSummary>,
+    /// Jobs that have ended, newest first.
+    pub recent: Vec<JobSummary>,
+    pub counts: JobCounts,
+}
+
+pub struct Look<'a> {
+    pub width: usize,
+    pub height: usize,
+    pub colour: bool,
+    pub selected: Option<usize>,
+    /// Shown instead of the page.
+    pub detail: Option<&'a [String]>,
+}
+
+/// A page is old when the server did not answer for so long.
+const OLD_MS: i64 = 15_000;
+
+impl Picture {
+    /// Jobs in the order in which they are shown: those that run, those that wait, those that have ended.
+    fn jobs(&self) -> impl Iterator<Item = &JobSummary> {
+        let waits = |job: &&JobSummary| job.state == ExecutionState::Queued;
+        let mut waiting: Vec<&JobSummary> = self.active.iter().filter(waits).collect();
+        waiting.sort_by_key(|job| (job.cluster_id.clone(), job.position.unwrap_or(i32::MAX)));
+        self.active.iter().filter(move |job| !waits(job)).chain(waiting).chain(&self.recent)
+    }
+
+    pub fn choices(&self) -> usize {
+        self.active.len() + self.recent.len()
+    }
+
+    pub fn job(&self, idx: usize) -> Option<&JobSummary> {
+        self.jobs().nth(idx)
+    }
+}
+
+/// The page, one text for each line of the terminal.
+pub fn draw(picture: &Picture, look: &Look<'_>, now: Timestamp) -> Vec<String> {
+    if let Some(detail) = look.detail {
+        let shown = detail.iter().take(look.height.saturating_sub(1)).map(|line| fit(line, look.width));
+        return shown.collect();
+    }
+    let counts = picture.counts;
+    let is_old = now.millis() - picture.at.millis() > OLD_MS;
+    let notice = match is_old {
+        true => format!(" (as of {} ago: the server does not answer)", age(picture.at, now)),
+        false => String::new(),
+    };
+    let head = format!(
+        "corro {}{notice}   {} running, {} waiting, {} succeeded, {} failed",
+        picture.server,
+        counts.running + counts.terminating,
+        counts.queued,
+        counts.succeeded,
+        counts.failed
+    );
+    let mut lines = vec![fit(&head, look.width), String::new()];
+    for cluster in &picture.clusters {
+        lines.push(of_cluster(picture, cluster, look));
+    }
+    if picture.clusters.is_empty() {
+        lines.push("no clusters that you may read".to_owned());
+    }
+    lines.push(String::new());
+    let title = format!("  {:<12}{:<34}{:>6}{:>9}  {}", "STATE", "JOB", "NODES", "SINCE", "WHY");
+    lines.push(fit(&title, look.width));
+    // What does not fit is left out at the end, but what is chosen is always there.
+    let room = look.height.saturating_sub(lines.len() + 1);
+    let first = look.selected.map_or(0, |selected| (selected + 1).saturating_sub(room));
+    for (idx, job) in picture.jobs().enumerate().skip(first).take(room) {
+        lines.push(of_job(job, look, look.selected == Some(idx), now));
+    }
+    lines
+}
+
+/// Name, size, and a letter for each node.
+fn of_cluster(picture: &Picture, cluster: &Cluster, look: &Look<'_>) -> String {
+    let id = cluster.id.to_lowercase();
+    let nodes = picture.nodes.iter().filter(|node| node.cluster_id.to_lowercase() == id);
+    let states: Vec<&str> = nodes.map(|node| node.state.as_str()).collect();
+    let running = states.iter().filter(|state| **state == "running").count();
+    let name = format!("{:<28}{:>9}  ", escape_controls(&cluster.name), format!("{running}/{} busy", states.len()));
+    let mut text: String = name.chars().take(look.width).collect();
+    let room = look.width.saturating_sub(text.chars().count());
+    for state in states.into_iter().take(room) {
+        let (letter, colour) = tile(state);
+        text += &painted(letter, colour, look.colour);
+    }
+    text
+}
+
+fn tile(state: &str) -> (&'static str, u8) {
+    match state {
+        "running" => ("#", 32),
+        "idle" => ("-", 36),
+        "preparing" => ("p", 33),
+        "allocating" => (".", 90),
+        "leaving" => ("l", 35),
+        _ => ("!", 31),
+    }
+}
+
+fn of_job(job: &JobSummary, look: &Look<'_>, is_chosen: bool, now: Timestamp) -> String {
+    let (state, colour) = match job.state {
+        ExecutionState::Queued => ("queued", 33),
+        ExecutionState::Running => ("running", 32),
+        ExecutionState::Terminating => ("terminating", 35),
+        ExecutionState::Succeeded => ("succeeded", 36),
+        ExecutionState::Failed => ("failed", 31),
+    };
+    let name = escape_controls(&format!("{}/{}/{}", job.workspace, job.experiment, job.name)).to_string();
+    let why = job.waiting_for.as_deref().or(job.error.as_deref()).unwrap_or_default();
+    let mark = if is_chosen { "> " } else { "  " };
+    let rest = format!("{:<34}{:>6}{:>9}  {}", name, job.node_count, age(job.since, now), escape_controls(why));
+    let before = format!("{mark}{state:<12}");
+    let rest = fit(&rest, look.width.saturating_sub(before.chars().count()));
+    let before = format!("{mark}{}", painted(&format!("{state:<12}"), colour, look.colour));
+    before + &rest
+}
+
+fn painted(text: &str, colour: u8, is_wanted: bool) -> String {
+    if is_wanted { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+fn fit(text: &str, width: usize) -> String {
+    text.chars().take(width).collect::<String>().trim_end().to_owned()
+}
+
+fn age(since: Timestamp, now: Timestamp) -> String {
+    match now.since(since).as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} min", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(1_542_000_000_000 + seconds * 1_000)
+    }
+
+    fn job(name: &str, state: &str, position: Option<i32>) -> Value {
+        json!({"id": name, "name": name, "resourceGroup": "g", "workspace": "w", "experiment": "e",
+               "clusterId": "/c", "toolType": "custom", "priority": "normal", "nodeCount": 2, "state": state,
+               "since": at(0), "creationTime": at(0), "position": position,
+               "waitingFor": position.map(|_| "2 nodes\u{1b}[31m are busy")})
+    }
+
+    fn picture() -> Picture {
+        let cluster = json!({"id": "/C", "name": "nc6", "type": "t", "properties": {
+            "provisioningState": "succeeded", "creationTime": at(0), "provisioningStateTransitionTime": at(0),
+            "allocationState": "steady", "allocationStateTransitionTime": at(0), "currentNodeCount": 3,
+            "nodeStateCounts": {"runningNodeCount": 1, "idleNodeCount": 1, "preparingNodeCount": 0,
+                                "leavingNodeCount": 0, "unusableNodeCount": 1},
+            "vmSize": "STANDARD_D1", "userAccountSettings": {"adminUserName": "a"},
+            "scaleSettings": {"manual": {"targetNodeCount": 3}}}});
+        let node = |state: &str| {
+            json!({"nodeId": "tvm-1_1-20180718t174802z-p", "resourceGroup": "g", "workspace": "w", "cluster": "nc6",
+                   "clusterId": "/c", "vmPriority": "dedicated", "state": state, "since": at(0)})
+        };
+        let read = |values: Vec<Value>| serde_json::from_value(Value::Array(values)).expect("literals");
+        Picture {
+            server: "http://here".to_owned(),
+            at: at(80),
+            clusters: serde_json::from_value(json!([cluster])).expect("a literal"),
+            nodes: serde_json::from_value(json!([node("running"), node("idle"), node("unusable")])).expect("literals"),
+            active: read(vec![job("b", "queued", Some(2)), job("a", "queued", Some(1)), job("r", "running", None)]),
+            recent: read(vec![job("old", "failed", None)]),
+            counts: JobCounts { queued: 2, running: 1, failed: 1, ..JobCounts::default() },
+        }
+    }
+
+    #[test]
+    fn the_page_shows_tiles_and_jobs_in_order() {
+        let look = Look { width: 200, height: 50, colour: false, selected: None, detail: None };
+        assert_eq!(
+            draw(&picture(), &look, at(90)),
+            [
+                "corro http://here   1 running, 2 waiting, 0 succeeded, 1 failed",
+                "",
+                "nc6                          1/3 busy  #-!",
+                "",
+                "  STATE       JOB                                NODES    SINCE  WHY",
+                "  running     w/e/r                                  2    1 min",
+                "  queued      w/e/a                                  2    1 min  2 nodes\\x1b[31m are busy",
+                "  queued      w/e/b                                  2    1 min  2 nodes\\x1b[31m are busy",
+                "  failed      w/e/old                                2    1 min",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_small_terminal_shows_what_is_chosen_and_never_more_than_fits() {
+        for (width, height) in [(40, 8), (10, 7), (1, 6), (80, 1)] {
+            let look = Look { width, height, colour: false, selected: Some(3), detail: None };
+            let lines = draw(&picture(), &look, at(90));
+            assert!(lines.iter().all(|line| line.chars().count() <= width.max(14)), "{width}: {lines:?}");
+        }
+        let look = Look { width: 80, height: 8, colour: true, selected: Some(3), detail: None };
+        let lines = draw(&picture(), &look, at(900));
+        assert_eq!(lines.len(), 7);
+        assert!(lines[0].contains("does not answer"));
+        assert!(lines.last().is_some_and(|line| line.starts_with("> \u{1b}[31mfailed")), "{lines:?}");
+    }
+}
