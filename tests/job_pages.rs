@@ -6,5 +6,7 @@ mod experiment;
 mod harness;
 #[path = "job_pages/job.rs"]
 mod job;
+#[path = "job_pages/plots.rs"]
+mod plots;
 #[path = "job_pages/texts.rs"]
 mod texts;

@@ -17,7 +17,7 @@ fn submit(site: &Site, name: &str, nodes: usize, command: &str) {
 
 /// A job may end between two looks at its processes; a browser writes every refusal to its console.
 pub fn browser() -> Option<Browser> {
-    Some(Browser::start()?.expecting("/processes").expecting("/metrics"))
+    Some(Browser::start()?.expecting("/processes"))
 }
 
 /// The lines of the log that are in the document.

@@ -29,7 +29,7 @@ export class Chart {
       onpointerleave: () => this.look(null), onblur: () => this.look(null), onkeydown: (event) => this.key(event),
     }, this.grid, this.texts, this.curves, this.cross);
     this.values = h('div', { class: 'values', role: 'status', hidden: true });
-    this.legend = h('ul', { class: 'legend' });
+    this.legend = h('ul', { class: 'keys' });
     const tool = (label, about, act) => h('button', { class: 'quiet', type: 'button', title: about, onclick: act }, label);
     this.element = h('figure', { class: 'chart' },
       h('figcaption', null, h('h3', null, title), this.lastText, h('span', { class: 'grow' }), this.logButton,
