@@ -1,4 +1,4 @@
-//! `corro job`: what Batch AI had no commands for. Why a job is as it is (`job_why`), what its processes use (`job_top`), and
+//! `corro job`: what Batch AI had no commands for. Why a job is as it is (`job_why`), what its processes use (`job_top`), how its training goes (`job_plot`), and
 //! running a command beside them (`job_exec`).
 
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::names::{ExperimentArgs, Names, with};
 use super::target::Name;
-use super::{job_exec, job_top, job_why};
+use super::{job_exec, job_plot, job_top, job_why};
 use crate::failure::Failure;
 
 #[derive(Args, Debug)]
@@ -28,6 +28,16 @@ enum JobCommand {
         after_help = "Examples:\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -o json --query '[].cpuPercent'"
     )]
     Top(job_top::TopArgs),
+    /// Draw the curves of a training: loss, accuracy and whatever else it prints
+    ///
+    /// They are found in what the job writes, without a change to its script: progress of Keras, PyTorch's examples and
+    /// Lightning, Hugging Face's Trainer, tqdm, lines of name=value or JSON; metrics.jsonl and TensorBoard's event files in output
+    /// directories. A script that wants to be exact prints {"corro": {"step": 10, "loss": 0.5}}, with "epoch", "rank" and "time" if
+    /// it likes. In a terminal curves are drawn, elsewhere a table is printed.
+    #[command(
+        after_help = "Examples:\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar --follow\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --metric loss,val_loss --ranks average\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar --csv > curves.csv"
+    )]
+    Plot(job_plot::PlotArgs),
     /// Run a command beside the processes of a running job, with their directory and variables
     ///
     /// The cluster's administrator logs in, as with 'batchai cluster node exec'. The command sees what the ranks see: their
@@ -62,6 +72,7 @@ pub async fn run(args: JobArgs) -> Result<ExitCode, Failure> {
     match args.command {
         JobCommand::Why(args) => job_why::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Top(args) => job_top::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Plot(args) => job_plot::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Exec(args) => job_exec::run(args).await,
     }
 }

@@ -24,6 +24,7 @@ pub mod job;
 pub mod job_desk;
 mod job_exec;
 pub mod job_file;
+mod job_plot;
 mod job_stream;
 mod job_top;
 mod job_wait;
