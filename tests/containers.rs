@@ -5,6 +5,8 @@ mod harness;
 
 #[path = "containers/engine.rs"]
 mod engine;
+#[path = "containers/reaching.rs"]
+mod reaching;
 #[path = "containers/registry.rs"]
 mod registry;
 
@@ -23,6 +25,8 @@ fn jobs_run_in_containers_of_docker() {
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
     ends_are_told(&engine, &site);
+    reaching::commands_run_beside_a_job_in_its_container(&site);
+    reaching::nodes_of_a_job_reach_each_other(&site);
     memory_is_bounded_and_said_so(&engine, &site);
     images_are_pulled_with_credentials_or_said_why_not(&engine, &site);
     a_terminated_job_is_asked_first(&engine, &site);
@@ -38,6 +42,8 @@ fn jobs_run_in_containers_of_podman() {
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
     ends_are_told(&engine, &site);
+    reaching::commands_run_beside_a_job_in_its_container(&site);
+    reaching::nodes_of_a_job_reach_each_other(&site);
     memory_is_bounded_and_said_so(&engine, &site);
     a_terminated_job_is_asked_first(&engine, &site);
     a_killed_agent_leaves_no_container(&engine, &site);

@@ -5,6 +5,8 @@
 //! The job's variables come in variables of other names: they are meant for the process inside, and some of them (those of the
 //! loader) would decide what runs outside.
 
+mod terminal;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -97,7 +99,8 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     let Some(version) = parse_version(version) else { return broken("it is started by nodes only") };
     let variables = inside(std::env::vars_os());
     let config = ExecConfig {
-        attach_stdin: Some(has_input()),
+        tty: Some(terminal::is_here()),
+        attach_stdin: Some(terminal::is_here() || has_input()),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         env: Some(variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect()),
@@ -144,14 +147,17 @@ impl Relay {
     async fn run(mut self, config: ExecConfig) -> Result<u8, bollard::errors::Error> {
         let mut signals = signals()?;
         let exec = self.docker.create_exec(&self.container, config).await?.id;
-        let how = StartExecOptions { detach: false, tty: false, output_capacity: None };
+        let how = StartExecOptions { detach: false, tty: terminal::is_here(), output_capacity: None };
+        let mut resized = signal(SignalKind::window_change())?;
         let StartExecResults::Attached { mut output, input } = self.docker.start_exec(&exec, Some(how)).await? else {
             return Ok(BROKEN);
         };
         let _fed = feed(input)?;
         // A guard's processes write to pipes, and somebody who reads slowly must not keep signals from being heard.
-        let mut stdout = Sender::from_owned_fd(io::stdout().as_fd().try_clone_to_owned()?)?;
-        let mut stderr = Sender::from_owned_fd(io::stderr().as_fd().try_clone_to_owned()?)?;
+        let [mut stdout, mut stderr] = outputs()?;
+        if terminal::is_here() {
+            terminal::resize(&self.docker, &exec).await;
+        }
         let mut looks = interval_at(Instant::now() + LOOK, LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut waiting = Vec::new();
@@ -168,6 +174,7 @@ impl Relay {
                     }
                     None => break,
                 },
+                Some(()) = resized.recv(), if terminal::is_here() => terminal::resize(&self.docker, &exec).await,
                 Some(name) = signals.recv() => match self.pid {
                     Some(_) => self.send(name).await,
                     None => waiting.push(name),
@@ -244,12 +251,27 @@ fn has_input() -> bool {
     fstat(io::stdin()).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
+/// A terminal is both.
+fn outputs() -> io::Result<[Sender; 2]> {
+    let own = [io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?];
+    let [stdout, stderr] = own.map(|own| match terminal::is_here() {
+        true => Sender::from_owned_fd_unchecked(own),
+        false => Sender::from_owned_fd(own),
+    });
+    Ok([stdout?, stderr?])
+}
+
 /// Passes on what is to be read, if anything is, to its end. Without it the connection is held open all the same.
 fn feed(mut to: Pin<Box<dyn AsyncWrite + Send>>) -> io::Result<Option<Pin<Box<dyn AsyncWrite + Send>>>> {
-    if !has_input() {
-        return Ok(Some(to));
-    }
-    let mut from = Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)?;
+    let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut from = match terminal::is_here() {
+        true => {
+            terminal::hand_over(&stdin)?;
+            Receiver::from_owned_fd_unchecked(stdin)?
+        }
+        false if has_input() => Receiver::from_owned_fd(stdin)?,
+        false => return Ok(Some(to)),
+    };
     tokio::spawn(async move {
         // A process that has ended reads no more, which is told by its exit code.
         let _ = tokio::io::copy(&mut from, &mut to).await;

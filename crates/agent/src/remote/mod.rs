@@ -3,17 +3,18 @@
 //! connects, both prove the job's secret, and the command runs under a guard of that node, with the job's environment.
 //! Opened by `task`; nothing that was started here outlives it.
 //!
-//! Reading order: `wire` (what is said), `session` (the agent's side of one command), `helper` (the other side).
+//! Reading order: `wire` (what is said), `session` (the agent's side of one command), `helper` (the other side),
+//! `program` (the helper as a file).
 
 mod helper;
+mod program;
 mod session;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::prepare::Ground;
 use crate::task::Context;
 
 pub use helper::{is_helper, start};
+pub use program::install;
 
 /// Where the job's nodes are: `NODE=ADDRESS:PORT`, parted by commas.
 pub const NODES_VARIABLE: &str = "CORRO_REMOTE_NODES";
@@ -93,25 +95,6 @@ async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receive
     }
     drop(listener);
     while sessions.join_next().await.is_some() {}
-}
-
-/// Puts the helper where the job's processes find it as `ssh`. A container has only what lies in the job's directory.
-pub fn install(directory: &Path, in_container: bool) -> io::Result<PathBuf> {
-    let directory = directory.join(".remote");
-    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&directory)?;
-    let helper = directory.join("ssh");
-    match std::fs::remove_file(&helper) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let program = std::env::current_exe()?;
-    if in_container {
-        std::fs::copy(program, &helper)?;
-        std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755))?;
-    } else {
-        symlink(program, &helper)?;
-    }
-    Ok(directory)
 }
 
 /// A container has a search path of its own, which only its shell knows: its start-up file puts the helper first.
