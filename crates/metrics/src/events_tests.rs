@@ -1,4 +1,4 @@
-//! Event files made by the rules of the format, whole, torn and damaged. `tests/metrics.rs` reads those that real writers made.
+//! Event files made by the rules of the format, whole, torn and damaged. `tests/written.rs` reads those that TensorFlow made.
 
 use super::*;
 use proptest::prelude::*;

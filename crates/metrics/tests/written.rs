@@ -1,0 +1,23 @@
+//! Event files as TensorFlow 2 wrote them: `tensors` by its summary operation, `values` by the writer of its first version.
+
+use corro_metrics::Curves;
+use corro_metrics::events::Events;
+
+#[track_caller]
+fn check(file: &[u8], expected: &[&str]) {
+    let (mut events, mut curves) = (Events::default(), Curves::default());
+    events.push(file, &mut curves);
+    let all = curves.iter().flat_map(|(key, curve)| {
+        let point = move |(step, value): (f64, f64)| format!("{} {step}={value}", key.name);
+        assert!(curve.points().iter().all(|point| point.time.is_some()), "each says when it was");
+        curve.points().iter().map(|kept| (kept.step, kept.value)).map(point)
+    });
+    assert_eq!(all.collect::<Vec<_>>(), expected);
+    assert!(!events.damaged);
+}
+
+#[test]
+fn files_of_tensorflow_are_read() {
+    check(include_bytes!("written/tensors.tfevents"), &["loss 0=3", "loss 1=2", "loss 2=1"]);
+    check(include_bytes!("written/values.tfevents"), &["acc 0=0", "acc 1=0.5", "acc 2=1"]);
+}
