@@ -10,3 +10,5 @@ mod job;
 mod plots;
 #[path = "job_pages/texts.rs"]
 mod texts;
+#[path = "job_pages/usage.rs"]
+mod usage;

@@ -64,6 +64,7 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "pages/overview.js"
         "pages/job.js"
         "pages/experiment.js"
+        "pages/usage.js"
     }
     .into()
 });

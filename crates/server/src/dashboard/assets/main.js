@@ -12,6 +12,7 @@ const PAGES = [
   { path: '/ui/', title: 'Overview', load: () => import('./pages/overview.js') },
   { path: '/ui/jobs/:ws/:experiment/:name', load: () => import('./pages/job.js') },
   { path: '/ui/experiments/:ws/:experiment', load: () => import('./pages/experiment.js') },
+  { path: '/ui/usage', title: 'Usage', load: () => import('./pages/usage.js') },
   { path: '/ui/login', load: () => import('./pages/login.js'), open: true },
 ];
 

@@ -24,7 +24,7 @@ class Source {
       for (const series of told.series) {
         const key = `${series.name}\n${series.rank ?? ''}`;
         const known = this.series.get(key);
-        if (known) known.points.push(...series.points);
+        if (known) merge(known.points, series.points);
         else this.series.set(key, series);
         changed ||= series.points.length > 0;
       }
@@ -49,6 +49,16 @@ class Source {
 
   ranks(name) {
     return [...this.series.values()].filter((series) => series.name === name && series.rank !== null);
+  }
+}
+
+// What is told again takes the place of what was known: an average changes with every rank that comes to its step.
+function merge(points, fresh) {
+  for (const point of fresh) {
+    let at = points.length;
+    while (at > 0 && points[at - 1][0] > point[0]) at -= 1;
+    if (at > 0 && points[at - 1][0] === point[0]) points[at - 1] = point;
+    else points.splice(at, 0, point);
   }
 }
 

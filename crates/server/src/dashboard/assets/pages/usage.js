@@ -1,0 +1,100 @@
+// Who used how much: node-hours over a window of time, by user, experiment and cluster. Saved as a table on a click.
+
+import { api } from '../api.js';
+import { csvOf, save } from '../chart-export.js';
+import { h, mark, put, text } from '../dom.js';
+import { clock, failure, plural, table } from '../parts.js';
+
+const DAY = 86_400_000;
+const WINDOWS = [['24 hours', 1], ['7 days', 7], ['30 days', 30], ['90 days', 90]];
+const SUMS = [['user', 'User'], ['experiment', 'Experiment'], ['cluster', 'Cluster']];
+
+export async function show(root, params, context) {
+  let days = 7;
+  let ticket = 0;
+  const sums = SUMS.map(([by, title]) => ({ by, ...sum(by, title) }));
+  const total = h('span');
+  const note = h('small');
+  const trouble = h('div');
+  const tabs = WINDOWS.map(([label, length]) => h('button', { type: 'button', 'aria-pressed': String(length === days), onclick: (event) => {
+    days = length;
+    for (const tab of tabs) mark(tab, 'aria-pressed', String(tab === event.currentTarget));
+    refresh();
+  } }, label));
+  put(root, h('div', { class: 'head' }, h('h1', null, 'Usage'), h('span', { class: 'grow' }),
+    h('div', { class: 'tabs', role: 'group', 'aria-label': 'Window' }, tabs)),
+    trouble, h('dl', { class: 'panel figures' }, h('div', null, h('dt', null, 'Node-hours'), h('dd', null, total, ' ', note))),
+    h('div', { class: 'columns' }, sums.slice(0, 2).map((one) => one.element)), sums.slice(2).map((one) => one.element));
+
+  async function refresh() {
+    const mine = ++ticket;
+    const until = new Date();
+    const since = new Date(until - days * DAY).toISOString();
+    try {
+      const reports = await Promise.all(sums.map(({ by }) => api.get('~/providers/Corro/usage',
+        { by, since, until: until.toISOString() })));
+      if (mine !== ticket) return;
+      put(trouble);
+      sums.forEach((one, at) => one.set(reports[at]));
+      const { totalNodeHours: hours, knownSince: known } = reports[0];
+      text(total, amount(hours));
+      const isCut = known && Date.parse(known) > Date.parse(since) + 1000;
+      text(note, isCut ? `counted since ${clock(known)}` : `in the last ${WINDOWS.find(([, length]) => length === days)[0]}`);
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      if (mine === ticket) put(trouble, failure(error));
+    }
+  }
+  await refresh();
+  const beat = setInterval(() => { if (!document.hidden) refresh(); }, 30_000);
+  return () => clearInterval(beat);
+}
+
+function amount(hours) {
+  if (hours >= 100) return Math.round(hours).toLocaleString();
+  return hours.toFixed(hours >= 0.1 || hours === 0 ? 1 : 3);
+}
+
+// Bars are as long as their share of the most.
+function sum(by, title) {
+  let rows = [];
+  const count = h('span', { class: 'count' });
+  const list = table({
+    label: `Node-hours by ${by}`, key: (row) => row.userId ?? row.name, empty: 'Nothing was used.', sorted: 'Node-hours', descending: true,
+    columns: [
+      { title, width: 'minmax(0, 2fr)', wide: true, sort: (row) => row.name, make: (row) => nameOf(by, row) },
+      { title: '', width: 'minmax(40px, 1fr)', make: () => h('span', { class: 'meter long' }, h('i')), fill: (cell, row) => {
+        cell.firstChild.firstChild.style.width = `${(100 * row.nodeHours) / Math.max(1e-9, ...rows.map((one) => one.nodeHours))}%`;
+      } },
+      { title: 'Node-hours', width: '92px', number: true, sort: (row) => row.nodeHours,
+        fill: (cell, row) => text(cell, amount(row.nodeHours)) },
+      { title: 'Jobs', label: 'jobs', width: '56px', number: true, sort: (row) => row.jobs,
+        fill: (cell, row) => text(cell, row.jobs.toLocaleString()) },
+      { title: 'Running', label: 'running', width: '68px', number: true, sort: (row) => row.running,
+        fill: (cell, row) => text(cell, row.running || '') },
+    ],
+  });
+  const store = () => {
+    const lines = rows.map((row) => ({ label: row.name, points: [[row.jobs, row.nodeHours]] }));
+    save(new Blob([csvOf(lines, [by, 'jobs', 'nodeHours'])], { type: 'text/csv' }), `usage-by-${by}.csv`);
+  };
+  const element = h('section', { class: 'panel', id: `by-${by}` },
+    h('header', null, h('h2', null, `By ${by}`), count, h('span', { class: 'grow' }),
+    h('button', { type: 'button', class: 'quiet', title: 'Save as a table', onclick: store }, 'CSV')), list.element);
+  return {
+    element,
+    set(report) {
+      rows = report.rows;
+      text(count, rows.length ? plural(rows.length, by) : '');
+      list.set(rows);
+    },
+  };
+}
+
+function nameOf(by, row) {
+  if (by === 'user') return h('span', { class: 'name', title: row.userId ?? row.name }, row.name);
+  const [group, workspace, name] = row.name.split('/').map(encodeURIComponent);
+  if (!name) return row.name;
+  return [h('span', { class: 'soft' }, `${decodeURIComponent(workspace)} / `),
+    h('a', { class: 'name', href: `/ui/${by}s/${group}:${workspace}/${name}` }, decodeURIComponent(name))];
+}
