@@ -194,7 +194,7 @@ impl<R: Remote> Volume<R> {
                 }
             }
         });
-        made.await?;
+        made.await.inspect_err(|errno| self.on_others_name(parent, *errno))?;
         let status = Status { kind: Kind::Directory, length: 0, modified: SystemTime::now(), etag: String::new() };
         let found = self.told_of(parent, name, status);
         let mut made_here = lock(&self.made);
@@ -206,6 +206,13 @@ impl<R: Remote> Volume<R> {
     /// A directory of which every name is known here.
     fn is_known_whole(&self, inode: u64) -> bool {
         lock(&self.made).get(&inode).is_some_and(|at| at.elapsed() < BELIEVED)
+    }
+
+    /// What is in the way was made by somebody else: not every name is known here after all.
+    fn on_others_name(&self, parent: u64, errno: i32) {
+        if errno == libc::EEXIST {
+            lock(&self.made).remove(&parent);
+        }
     }
 
     pub async fn remove(&self, parent: u64, name: &str, kind: Kind) -> Result<(), i32> {
@@ -316,13 +323,17 @@ impl<R: Remote> Volume<R> {
                 let opened = self.hand_out(found.inode, found.status.clone(), how);
                 Ok((found, opened))
             }
-            Err(libc::EEXIST) if !how.exclusive => {
+            Err(errno) if errno != libc::EEXIST || how.exclusive => {
+                self.on_others_name(parent, errno);
+                Err(errno)
+            }
+            Err(_) => {
+                self.on_others_name(parent, libc::EEXIST);
                 let found = self.look_up(parent, name).await?;
                 let opened = self.open(found.inode, how).await?;
                 let status = self.attributes(found.inode).await?;
                 Ok((Found { status, ..found }, opened))
             }
-            Err(errno) => Err(errno),
         }
     }
 

@@ -143,6 +143,11 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
     volume.remote().put("h", b"x");
     volume.rename((ROOT, "h"), (other, "h"), true).await.expect("renamed");
     assert!(volume.look_up(other, "h").await.is_ok());
+    // Whoever is first to make a log, the others append to it.
+    let logs = volume.make_directory(ROOT, "logs").await.expect("made").inode;
+    volume.remote().put("logs/stdout.txt", b"first\n");
+    let (found, _) = volume.create(logs, "stdout.txt", APPENDS).await.expect("opened");
+    assert_eq!(found.status.length, 6);
 }
 
 /// Whatever is lost on the way, programs see what they wrote, and so does the share in the end.
