@@ -160,7 +160,11 @@ impl JoinedAgent {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        Self { child: child.expect("the agent starts"), dir }
+        Self::new(child.expect("the agent starts"), dir)
+    }
+
+    pub fn new(child: Child, dir: PathBuf) -> Self {
+        Self { child, dir }
     }
 
     /// The node's id, once it has joined.

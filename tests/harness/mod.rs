@@ -7,6 +7,7 @@ pub mod faulty;
 pub mod host;
 pub mod http;
 pub mod logs;
+pub mod machines;
 pub mod schema;
 pub mod swagger;
 pub mod window;

@@ -163,7 +163,7 @@ impl World {
     fn config(&self) -> ReconcileConfig {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
         let rules = Rules { preemption_grace: Duration::from_secs(2), ..Rules::USUAL };
-        ReconcileConfig { lease, containers_on_host: true, shared_temp: "/tmp".into(), rules }
+        ReconcileConfig { lease, containers_on_host: true, shared_temp: "/tmp".into(), landmark: None, rules }
     }
 }
 
@@ -291,7 +291,7 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         output_directories: Vec::new(),
         environment: Vec::new(),
         secrets: Vec::new(),
-        shared_temp: "/tmp".into(),
+        shared_temp: Some("/tmp".into()),
         container: None,
         containers_on_host: true,
         limits: None,

@@ -23,6 +23,7 @@ fn main() -> anyhow::Result<()> {
         engine_sockets: Vec::new(),
         rejoin: false,
         isolation: Default::default(),
+        remote_shares: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let end = runtime.block_on(corro_agent::run(config))?;

@@ -30,6 +30,8 @@ pub struct AgentConfig {
     /// more than one node.
     pub rejoin: bool,
     pub isolation: Isolation,
+    /// Mount the server's directories even where this machine sees them.
+    pub remote_shares: bool,
 }
 
 /// What jobs are kept from.

@@ -73,7 +73,7 @@ pub fn view(
     let hidden = hidden.chain([root.to_owned()]).chain(real(&scratch::all()));
     let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.scratch];
     let volumes = order.volumes.iter().chain(cluster_volumes).filter_map(Volume::linked_directory);
-    let shared = (order.hosts.len() > 1).then_some(&order.shared_temp);
+    let shared = order.shared_temp.as_ref().filter(|_| order.hosts.len() > 1);
     let shown = own.into_iter().chain(volumes).chain(shared).filter_map(|path| real(path));
     View::new(hidden, shown)
 }
@@ -90,7 +90,9 @@ fn enter(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
     if order.hosts.len() == 1 {
         return Namespaces::make(view, None);
     }
-    let Some(meeting) = meeting_place(&order.shared_temp) else { return Namespaces::make(view, None) };
+    let Some(meeting) = order.shared_temp.as_deref().and_then(meeting_place) else {
+        return Namespaces::make(view, None);
+    };
     // Somebody may die between telling and being asked, so look again.
     for _ in 0..3 {
         if let Ok(user) = told_at(&meeting) {
@@ -161,7 +163,7 @@ mod tests {
             std::fs::create_dir_all(data.join(name)).expect("a directory");
         }
         let mut order = testing::order(2);
-        order.shared_temp = data.join("job-shared/x");
+        order.shared_temp = Some(data.join("job-shared/x"));
         let volume = |name: &str| Volume {
             kind: VolumeKind::FileShare,
             relative: name.into(),

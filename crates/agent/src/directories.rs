@@ -62,6 +62,7 @@ pub struct Directories {
 #[derive(Debug)]
 pub struct JobDirectories {
     pub layout: Layout,
+    pub job: OwnedFd,
     /// Where the job's volumes appear.
     pub mounts: OwnedFd,
 }
@@ -109,9 +110,9 @@ impl Directories {
         if alone {
             // Nobody else has to see it.
             tree::make_beneath(&job, SHARED)?;
-        } else {
-            std::fs::create_dir_all(&order.shared_temp)?;
-            symlinkat(&order.shared_temp, &job, SHARED)?;
+        } else if let Some(shared) = &order.shared_temp {
+            std::fs::create_dir_all(shared)?;
+            symlinkat(shared, &job, SHARED)?;
         }
         write_hostfile(&job, hostfile(order).as_bytes(), as_new)?;
         if order.preparation.is_some() {
@@ -123,7 +124,12 @@ impl Directories {
             tree::make_beneath(&job, TEMPORARY)?;
             layout.scratch = layout.job_temp.join(TEMPORARY);
         }
-        Ok(JobDirectories { layout, mounts })
+        Ok(JobDirectories { layout, job, mounts })
+    }
+
+    /// The directory of a begun job.
+    pub fn job(&self, order: &TaskOrder) -> io::Result<Option<OwnedFd>> {
+        tree::open_beneath(&self.handle, &JobName::from(order).path()?)
     }
 
     /// Where the volumes of a begun job appear; `None` when it did not come that far.
@@ -268,7 +274,7 @@ const JOBS: &str = "jobs";
 const HOME: &str = "home";
 const LOGIN: &str = "login";
 const WHEELS: &str = "wheels";
-const SHARED: &str = "shared";
+pub const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";
 const TEMPORARY: &str = "tmp";
 
@@ -285,7 +291,8 @@ mod tests {
         let base = tempfile::tempdir().expect("a temporary directory");
         let directories = Directories::open(base.path()).expect("the node's directory");
         let mut order = testing::order(2);
-        order.shared_temp = base.path().join("elsewhere/shared");
+        let shared = base.path().join("elsewhere/shared");
+        order.shared_temp = Some(shared.clone());
         fs::write(base.path().join("home/.bashrc"), "export OLD=1").expect("a file of an earlier job");
         let job = directories.begin(&order).expect("directories of the job");
         assert_eq!(job.layout.job_temp, directories.root().join("jobs/w/e/j"));
@@ -295,9 +302,9 @@ mod tests {
         fs::write(job.layout.shared.join("seen"), "x").expect("the shared directory works");
         directories.remove_job(&JobName::from(&order)).expect("it can be removed");
         assert!(!job.layout.job_temp.exists());
-        assert!(order.shared_temp.join("seen").exists(), "only the link was removed");
-        remove_shared_temp(&order.shared_temp).expect("it can be removed");
-        assert!(!order.shared_temp.exists());
+        assert!(shared.join("seen").exists(), "only the link was removed");
+        remove_shared_temp(&shared).expect("it can be removed");
+        assert!(!shared.exists());
         directories.remove().expect("all of it can go");
         assert!(!base.path().join("jobs").exists());
     }

@@ -12,7 +12,9 @@ use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use corro_model::AttemptId;
-use corro_model::node::{DesiredNode, Login, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume};
+use corro_model::node::{
+    DesiredNode, Landmark, Login, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume,
+};
 
 use crate::door::{self, Door};
 use crate::events::{Event, Reporter};
@@ -38,6 +40,8 @@ pub struct Driver {
     work: JoinSet<()>,
     door: Option<Door>,
     setup: Option<Setup>,
+    /// The server's, and whether it was found here.
+    landmark: Option<(Landmark, bool)>,
     observed: watch::Sender<ObservedNode>,
     /// When the server was last reached for certain.
     reached: watch::Receiver<Instant>,
@@ -63,9 +67,11 @@ impl Driver {
         let local = Local { task: task.map(LocalTask::new), ..Local::default() };
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
-        let (desired, door, setup) = (None, None, None);
-        let driver =
-            Driver { context, desired, local, begun, control, work, door, setup, observed, reached, sender, events };
+        let (desired, door, setup, landmark) = (None, None, None, None);
+        #[rustfmt::skip]
+        let driver = Driver {
+            context, desired, local, begun, control, work, door, setup, landmark, observed, reached, sender, events,
+        };
         driver.publish();
         driver
     }
@@ -132,7 +138,10 @@ impl Driver {
     /// Gives the reason when the node is fenced.
     fn on_event(&mut self, event: Event) -> Option<String> {
         match event {
-            Event::Desired(desired) => self.desired = Some(Arc::from(desired)),
+            Event::Desired(desired) => {
+                let desired = if self.sees(desired.landmark.as_ref()) { *desired } else { desired.from_elsewhere() };
+                self.desired = Some(Arc::new(desired));
+            }
             Event::Fenced(reason) => return Some(reason),
             Event::Phase(attempt, phase) => self.on_phase(&attempt, phase),
             Event::Exited(attempt, exit) => {
@@ -156,6 +165,25 @@ impl Driver {
             }
         }
         None
+    }
+
+    /// Are the server's directories here? A server that shows none is one from before that was asked, on this machine.
+    fn sees(&mut self, landmark: Option<&Landmark>) -> bool {
+        if self.context.config.remote_shares {
+            return false;
+        }
+        let Some(landmark) = landmark else { return true };
+        if let Some((known, seen)) = &self.landmark
+            && known == landmark
+        {
+            return *seen;
+        }
+        let seen = std::fs::read_to_string(&landmark.file).is_ok_and(|content| content == landmark.content);
+        if !seen {
+            tracing::info!("this machine does not see the server's directories: volumes are mounted over the network");
+        }
+        self.landmark = Some((landmark.clone(), seen));
+        seen
     }
 
     fn on_phase(&mut self, attempt: &AttemptId, phase: TaskPhase) {
@@ -185,6 +213,7 @@ impl Driver {
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
         self.end_all_beside_the_task().await;
         self.end_task(Duration::ZERO).await;
+        self.end_mounts().await;
         self.begun = None;
         // The shared directory stays: the job may go on elsewhere.
         self.on_disk(|context| context.directories.clean().and(Memory::remove(context.directories.root()))).await;
@@ -210,6 +239,7 @@ impl Driver {
 
     async fn retire(&mut self) -> AgentEnd {
         self.end_all_beside_the_task().await;
+        self.end_mounts().await;
         self.on_disk(|context| {
             let root = context.directories.root();
             door::forget_host_key(root)?;
@@ -269,6 +299,12 @@ impl Driver {
         if let Some(setup) = self.setup.take() {
             setup.cancel().await;
         }
+    }
+
+    /// Before anything else takes them away: they would be mounted again.
+    async fn end_mounts(&self) {
+        let remotes = Arc::clone(&self.context.remotes);
+        let _ = spawn_blocking(move || remotes.end_all()).await;
     }
 
     fn begin(&mut self, order: &TaskOrder) {

@@ -34,6 +34,11 @@ pub fn mount(volume: &Volume, at: &Path, node: &NodeId, why: &str, is_known: boo
         VolumeKind::FileServer => {
             ("FileServerMountError", "Unable to mount file server", format!("Could not mount {label} at {at}: {why}"))
         }
+        VolumeKind::JobShared => (
+            "SharedDirectoryMountError",
+            "Unable to mount the directory that the nodes of the job share",
+            format!("Could not mount {label} at {at}: {why}"),
+        ),
         VolumeKind::Unmanaged => (
             "UnmanagedMountError",
             "Unable to mount unmanaged file system",
@@ -46,7 +51,7 @@ pub fn mount(volume: &Volume, at: &Path, node: &NodeId, why: &str, is_known: boo
 /// A job whose volume cannot be mounted, with the exit code that the service gave for this kind.
 pub fn job_mount(kind: VolumeKind, error: BatchAiError) -> TaskFailure {
     let exit_code = match kind {
-        VolumeKind::FileShare => NO_EXIT_CODE,
+        VolumeKind::FileShare | VolumeKind::JobShared => NO_EXIT_CODE,
         VolumeKind::Container | VolumeKind::FileServer | VolumeKind::Unmanaged => 1,
     };
     TaskFailure { exit_code: Some(exit_code), ..failed(error) }

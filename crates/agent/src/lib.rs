@@ -131,7 +131,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
     let (context, begun) = take_over(config, &credential, address).await?;
-    let groups = Arc::clone(&context.groups);
+    let (groups, remotes) = (Arc::clone(&context.groups), Arc::clone(&context.remotes));
     let (observed, observed_receiver) = watch::channel(ObservedNode::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
@@ -139,6 +139,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     let driver = driver::Driver::new(context, begun, observed, last_reached, (sender.clone(), events));
     let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached)?;
     let end = driver.drive(shutdown).await;
+    let _ = tokio::task::spawn_blocking(move || remotes.end_all()).await;
     connection.close(LAST_WORD_WITHIN).await;
     if let Err(error) = config.root.canonicalize().and_then(|root| scratch::remove(&root)) {
         tracing::warn!(%error, "the directory for temporary files could not be removed");
@@ -216,8 +217,12 @@ async fn take_over(
     let credential = Arc::new(credential.clone());
     let (node, walls, groups) = (credential.node.clone(), Arc::new(walls), Arc::new(groups));
     let places = place::Places::default();
+    let remotes = Arc::new(mounts::Remotes::new(Arc::clone(&config), Arc::clone(&credential)));
     let address = address.into();
-    Ok((task::Context { config, node, address, credential, directories, memory, walls, groups, places }, begun))
+    Ok((
+        task::Context { config, node, address, credential, directories, memory, walls, groups, places, remotes },
+        begun,
+    ))
 }
 
 async fn remove_containers(node: &NodeId, config: &AgentConfig) {

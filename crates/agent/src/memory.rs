@@ -36,7 +36,7 @@ impl Begun {
         Begun {
             attempt: order.attempt.clone(),
             job: JobName::from(order),
-            shared_temp: order.is_master().then(|| order.shared_temp.clone()),
+            shared_temp: order.shared_temp.clone().filter(|_| order.is_master()),
             ended: None,
         }
     }

@@ -2,6 +2,7 @@
 //! Starts nothing of the job but its preparation command.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -11,11 +12,11 @@ use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
 use corro_launch::process::ProcessSpec;
 use corro_launch::redact::Secrets;
-use corro_model::node::{TaskFailure, TaskOrder, Volume, VolumeKind};
+use corro_model::node::{PassRequest, TaskFailure, TaskOrder, Volume, VolumeKind, VolumeSource};
 
 use crate::container::relay::Entry;
 use crate::crew::{Crew, Output};
-use crate::directories::{JobDirectories, Layout};
+use crate::directories::{JobDirectories, Layout, SHARED};
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, LogNames};
 use crate::task::{Context, Cut, Task};
@@ -56,7 +57,8 @@ pub fn lay_ground(
     let directories = context.directories.begin(order);
     let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
-    let mounted = mount_all(context, &directories, &order.volumes, log);
+    let volumes: Vec<Volume> = order.volumes.iter().cloned().chain(shared_volume(order)).collect();
+    let mounted = mount_all(context, &directories, &volumes, log);
     let in_container = container::is_wanted(order);
     // A container has the variables of its image instead.
     let mut node_variables = if in_container { BTreeMap::new() } else { inherited(std::env::vars_os()) };
@@ -112,6 +114,17 @@ fn put_up_walls(
     }
 }
 
+/// What the job's nodes share, where it has to be mounted.
+fn shared_volume(order: &TaskOrder) -> Option<Volume> {
+    (order.hosts.len() > 1 && order.shared_temp.is_none()).then(|| Volume {
+        kind: VolumeKind::JobShared,
+        relative: SHARED.to_owned(),
+        label: "the directory that the nodes of the job share".to_owned(),
+        source: VolumeSource::Remote(PassRequest { attempt: Some(order.attempt.clone()), relative: None }),
+        read_only: false,
+    })
+}
+
 /// Takes the job's volumes away again. Blocks on the disk.
 pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
     let root = match context.directories.job_mounts(order) {
@@ -119,14 +132,17 @@ pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLo
         Ok(None) => return,
         Err(error) => return log.line(format_args!("Could not unmount the job's volumes: {error}")),
     };
-    let path = Layout::new(context.directories.root(), order).job_mount_root;
-    for volume in order.volumes.iter().rev() {
-        match mounts::unmount(&root, &path, volume, context.site()) {
+    let layout = Layout::new(context.directories.root(), order);
+    let take_away =
+        |root: &OwnedFd, path: &Path, volume: &Volume| match mounts::unmount(root, path, volume, context.site()) {
             Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
             Ok(false) => {}
             Err(error) => log.line(format_args!("Could not unmount {}: {error}", volume.label)),
-        }
+        };
+    if let (Some(shared), Ok(Some(job))) = (shared_volume(order), context.directories.job(order)) {
+        take_away(&job, &layout.job_temp, &shared);
     }
+    order.volumes.iter().rev().for_each(|volume| take_away(&root, &layout.job_mount_root, volume));
 }
 
 /// What old scripts expect, where the job's variables ask for it.
@@ -192,9 +208,14 @@ fn mount_all(
                 VolumeKind::Container => "Mounting blob file systems",
                 VolumeKind::FileServer => "Mounting file servers",
                 VolumeKind::Unmanaged => "Mounting unmanaged file systems",
+                VolumeKind::JobShared => "Mounting what the nodes of the job share",
             });
         }
-        match mounts::mount(&directories.mounts, &directories.layout.job_mount_root, volume, context.site()) {
+        let (root, path) = match volume.kind {
+            VolumeKind::JobShared => (&directories.job, &directories.layout.job_temp),
+            _ => (&directories.mounts, &directories.layout.job_mount_root),
+        };
+        match mounts::mount(root, path, volume, context.site()) {
             Ok(at) => log.line(format_args!("Mounted {} at {}", volume.label, at.display())),
             Err(error) => {
                 error.details.iter().for_each(|detail| log.line(&detail.value));

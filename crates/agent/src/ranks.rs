@@ -2,6 +2,7 @@
 //! fails takes its siblings down. Entered by `task` only. Never decides what a failure means for the job.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,11 +170,14 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// How processes of `torch.distributed` meet: by a file that all nodes see, as the service did it, or at the master.
+/// How processes of `torch.distributed` meet: by a file that all nodes see, as the service did it, or at the master. The file's locks hold within
+/// one machine, whose nodes have loopback addresses.
 fn of_torch(ranks: &Ranks, gang: &GangAddress, shared: &str) -> Vec<(String, String)> {
     let Some(backend) = &ranks.backend else { return Vec::new() };
     let method = match backend.as_str() {
-        "gloo" => format!("file://{shared}/pytorch-init"),
+        "gloo" if gang.address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) => {
+            format!("file://{shared}/pytorch-init")
+        }
         "mpi" => "env://".to_owned(),
         _ => format!("tcp://{}:{}", gang.address, gang.master_port),
     };
@@ -234,12 +238,13 @@ mod tests {
 
     #[test]
     fn torch_is_told_where_to_meet() {
-        let gang = GangAddress::new("127.0.0.4", 1, 29500);
-        for (backend, expected) in [
-            ("gloo", "file:///n/shared/pytorch-init"),
-            ("tcp", "tcp://127.0.0.4:29500"),
-            ("nccl", "tcp://127.0.0.4:29500"),
+        for (address, backend, expected) in [
+            ("127.0.0.4", "gloo", "file:///n/shared/pytorch-init"),
+            ("10.0.0.4", "gloo", "tcp://10.0.0.4:29500"),
+            ("127.0.0.4", "tcp", "tcp://127.0.0.4:29500"),
+            ("127.0.0.4", "nccl", "tcp://127.0.0.4:29500"),
         ] {
+            let gang = GangAddress::new(address, 1, 29500);
             let logs = corro_model::layout::RankLogs::Apart;
             let ranks = Ranks { command: "x".into(), logs, indexed: true, backend: Some(backend.into()) };
             let seen = of_torch(&ranks, &gang, "/n/shared");

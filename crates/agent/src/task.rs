@@ -23,7 +23,7 @@ use crate::execution_log::ExecutionLog;
 use crate::limits::{Capacity, Groups, Held};
 use crate::meeting::{Meeting, resolve};
 use crate::memory::Memory;
-use crate::mounts::Site;
+use crate::mounts::{Remotes, Site};
 use crate::place::Places;
 use crate::ports::Ports;
 use crate::prepare::Ground;
@@ -47,12 +47,14 @@ pub struct Context {
     pub groups: Arc<Groups>,
     /// Where the processes of the running task stand.
     pub places: Places,
+    /// What is mounted from the server.
+    pub remotes: Arc<Remotes>,
 }
 
 impl Context {
     /// Where this node's volumes are mounted.
     pub fn site(&self) -> Site<'_> {
-        Site { node: &self.node, spare: self.directories.spare() }
+        Site { node: &self.node, spare: self.directories.spare(), remotes: Some(&self.remotes) }
     }
 }
 

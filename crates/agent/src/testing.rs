@@ -35,7 +35,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         output_directories: Vec::new(),
         environment: Vec::new(),
         secrets: Vec::new(),
-        shared_temp: "/nonexistent/shared".into(),
+        shared_temp: Some("/nonexistent/shared".into()),
         container: None,
         containers_on_host: false,
         limits: None,

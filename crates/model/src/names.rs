@@ -8,10 +8,15 @@ pub const MAX_NAME: usize = 64;
 
 /// Words that stand where a storage account's name stands in a path-style file URL, and so cannot be account names.
 #[rustfmt::skip]
-const RESERVED_ACCOUNTS: [&str; 13] = [
+const RESERVED_ACCOUNTS: [&str; 15] = [
     "subscriptions", "providers", "tenants", "metadata", "adfs", "common", "organizations", "oauth2", "corro",
-    "events", "metrics", "healthz", "readyz",
+    "events", "metrics", "healthz", "readyz", FILE_SERVERS, JOB_SHARED,
 ];
+
+/// What stands where an account's name does for trees that belong to no account: the directories of file servers, and those that
+/// the nodes of a job share. Only nodes reach them, with a pass for one of them.
+pub const FILE_SERVERS: &str = "fileservers";
+pub const JOB_SHARED: &str = "jobshared";
 
 /// What kind of thing a name is for; decides pattern and wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

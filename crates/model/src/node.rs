@@ -45,6 +45,38 @@ impl Wheel {
     }
 }
 
+/// `POST` a [`PassRequest`]: leave to mount a volume that lies on the server, for a node on another machine.
+pub const PASSES_PATH: &str = "/corro/v1/passes";
+
+/// Which volume a node wants to mount over the file service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassRequest {
+    /// The attempt whose volume it is; of the node's cluster without.
+    pub attempt: Option<AttemptId>,
+    /// Where it is mounted below the mount root; without it, the directory that the nodes of the attempt share.
+    pub relative: Option<String>,
+}
+
+/// What it is mounted with. Ends by itself after a while, and with the job or the node at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pass {
+    /// Of the file service: the account, and the share or whatever stands for one.
+    pub account: String,
+    pub share: String,
+    /// Of it only this directory is mounted; all of it when empty.
+    pub directory: String,
+    /// The query of a signed link, good for this share alone.
+    pub signature: Secret,
+    pub lifetime_s: u64,
+}
+
+/// A file of the server's that nobody else has: a node that finds it with this content is on the server's machine, or sees its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landmark {
+    pub file: PathBuf,
+    pub content: String,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JoinRequest {
     pub token: Secret,
@@ -119,6 +151,9 @@ pub struct DesiredNode {
     pub retire: bool,
     /// Cluster-level volumes.
     pub volumes: Vec<Volume>,
+    /// Shows the node whether it sees the server's directories.
+    #[serde(default)]
+    pub landmark: Option<Landmark>,
     /// Nobody but the node itself can end what it runs: it must have done so when it has not reached the server for this
     /// long, as its jobs may then be tried elsewhere.
     #[serde(default)]
@@ -130,6 +165,26 @@ pub struct DesiredNode {
     #[serde(default)]
     pub login: Option<Login>,
     pub task: Option<DesiredTask>,
+}
+
+impl DesiredNode {
+    /// The same to a node that does not see the server's directories: whatever lies in them it mounts.
+    pub fn from_elsewhere(mut self) -> DesiredNode {
+        let mounted = |volumes: &mut [Volume], attempt: Option<&AttemptId>| {
+            for volume in volumes {
+                if let VolumeSource::LocalDirectory(_) = volume.source {
+                    let (attempt, relative) = (attempt.cloned(), Some(volume.relative.clone()));
+                    volume.source = VolumeSource::Remote(PassRequest { attempt, relative });
+                }
+            }
+        };
+        mounted(&mut self.volumes, None);
+        if let Some(DesiredTask { order, .. }) = &mut self.task {
+            mounted(&mut order.volumes, Some(&order.attempt));
+            order.shared_temp = None;
+        }
+        self
+    }
 }
 
 /// The administrator of a cluster, who may log in to its nodes. Never holds the password.
@@ -188,8 +243,7 @@ impl Volume {
         match &self.source {
             _ if self.read_only => None,
             VolumeSource::LocalDirectory(path) => Some(path),
-            VolumeSource::FileServer { directory, .. } => Some(directory),
-            VolumeSource::Command { .. } | VolumeSource::Unavailable { .. } => None,
+            VolumeSource::Remote(_) | VolumeSource::Command { .. } | VolumeSource::Unavailable { .. } => None,
         }
     }
 }
@@ -202,30 +256,21 @@ pub enum VolumeKind {
     Container,
     FileServer,
     Unmanaged,
+    /// What the nodes of a job share, to a node that does not see it.
+    JobShared,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum VolumeSource {
-    /// A directory on the server's own machine.
+    /// A directory on the server's own machine: a share, a container, a file server.
     LocalDirectory(PathBuf),
-    /// A file server: its directory where that lies on the node's machine, what it exports elsewhere.
-    FileServer { directory: PathBuf, export: Option<NfsExport> },
+    /// The same to a node that does not see the server's directories. Only nodes say this, to themselves.
+    Remote(PassRequest),
     /// The node runs this, with the mount point behind it.
     Command { command: String },
     /// The server already knows that it cannot be mounted, and why.
     Unavailable { why: String },
-}
-
-/// Where a file server is exported over NFS.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NfsExport {
-    pub address: std::net::IpAddr,
-    pub port: u16,
-    /// Whoever knows it may mount.
-    pub path: Secret,
-    /// Of the user: `rw,rsize=65536`.
-    pub options: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -300,8 +345,8 @@ pub struct TaskOrder {
     pub output_directories: Vec<OutputDirectory>,
     pub environment: Vec<EnvironmentVariable>,
     pub secrets: Vec<TaskSecret>,
-    /// A directory that all nodes of the job see.
-    pub shared_temp: PathBuf,
+    /// A directory of the server's that all nodes of the job see. A node that does not see it mounts it, and has none here.
+    pub shared_temp: Option<PathBuf>,
     pub container: Option<ContainerSettings>,
     /// The operator allowed container jobs to run on the host.
     pub containers_on_host: bool,

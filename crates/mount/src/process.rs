@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use crate::filesystem::{Look, Mounted};
 use crate::patience::Patience;
-use crate::service::{Share, chain};
-use crate::settings::Settings;
+use crate::service::{Door, Share, chain};
+use crate::settings::{Login, Settings};
 use crate::table;
 use crate::volume::Volume;
 use crate::watcher::Watched;
@@ -41,6 +41,10 @@ pub enum MountError {
     Busy(PathBuf),
     #[error("this machine has no /dev/fuse: its kernel needs FUSE, and a container must be given the device")]
     NoFuse,
+    #[error(
+        "this user may not use /dev/fuse: let everybody with 'chmod 666 /dev/fuse', as udev does, or mount as root"
+    )]
+    ClosedFuse,
     #[error("only root mounts without help, and there is no fusermount3: install the package fuse3")]
     NoHelper,
     #[error("{0}")]
@@ -76,6 +80,10 @@ pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
     if !is_root && helper().is_err() {
         return Err(MountError::NoHelper);
     }
+    let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    if opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        return Err(MountError::ClosedFuse);
+    }
     Ok(place)
 }
 
@@ -85,6 +93,15 @@ pub struct Served {
     pub child: Child,
     /// Where the settings asked for a lifeline: the mount ends with it.
     pub lifeline: Option<ChildStdin>,
+}
+
+impl Served {
+    /// Hands over a credential for the time when the one before has ended.
+    pub fn renew(&mut self, login: &Login) -> io::Result<()> {
+        let line = serde_json::to_string(login)?;
+        let lifeline = self.lifeline.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        writeln!(lifeline, "{line}")
+    }
 }
 
 /// Starts the mount process and waits until the share is there. Blocks.
@@ -152,10 +169,12 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.map_err(MountError::Start)?;
     let service = settings.service().map_err(|error| MountError::Share(chain(&error)))?;
-    let about = runtime.block_on(service.about(&settings.share, ""));
+    let about = runtime.block_on(service.about(&settings.share, settings.inside.trim_matches('/')));
     about.map_err(|error| MountError::Share(format!("cannot use {}: {}", settings.whom(), chain(&error))))?;
     let patience = Patience::new(settings.deadline(), settings.whom());
-    let volume = Arc::new(Volume::new(Share::new(service, &settings.share), patience));
+    let door = Arc::new(Door::new(service, settings.lifeline));
+    let share = Share::new(door.clone(), &settings.share, &settings.inside);
+    let volume = Arc::new(Volume::new(share, patience));
     let look = Look {
         file_mode: settings.file_mode & 0o777,
         directory_mode: settings.directory_mode & 0o777,
@@ -179,7 +198,12 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     if settings.lifeline {
         let over = over.clone();
         std::thread::spawn(move || {
-            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                let renewed = serde_json::from_str(&line).map(|login| door.renew(login));
+                if !matches!(renewed, Ok(Ok(()))) {
+                    tracing::error!("a new credential for the mount cannot be used; the old one is kept");
+                }
+            }
             over.notify_one();
         });
     }

@@ -1,5 +1,6 @@
 //! A share by the file service of a Corro server, and the numbers that programs know its refusals by.
 
+use std::sync::{Arc, RwLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -8,61 +9,119 @@ use corro_client::{ClientError, FileService, files};
 
 use crate::inodes::Kind;
 use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
+use crate::settings::Login;
 
 #[derive(Debug)]
 pub struct Share {
-    service: FileService,
+    service: Arc<Door>,
     share: String,
+    /// The directory of the share that is mounted; the whole share when empty.
+    inside: String,
     /// Tells this mount from every other, for what it appends.
     writer: String,
 }
 
+/// The service as it is signed for now.
+#[derive(Debug)]
+pub struct Door {
+    service: RwLock<FileService>,
+    /// A new credential may come at any time, so one that has ended is waited out.
+    is_renewed: bool,
+}
+
+impl Door {
+    pub fn new(service: FileService, is_renewed: bool) -> Door {
+        Door { service: RwLock::new(service), is_renewed }
+    }
+
+    pub fn renew(&self, login: Login) -> Result<(), ClientError> {
+        let renewed = self.now().signing_with(login.into())?;
+        *self.service.write().expect("no one panics while holding it") = renewed;
+        Ok(())
+    }
+
+    fn now(&self) -> FileService {
+        self.service.read().expect("no one panics while holding it").clone()
+    }
+}
+
 impl Share {
-    pub fn new(service: FileService, share: &str) -> Share {
-        Share { service, share: share.to_owned(), writer: uuid::Uuid::new_v4().simple().to_string() }
+    pub fn new(service: Arc<Door>, share: &str, inside: &str) -> Share {
+        let (share, inside) = (share.to_owned(), inside.trim_matches('/').to_owned());
+        Share { service, share, inside, writer: uuid::Uuid::new_v4().simple().to_string() }
+    }
+
+    fn at(&self, path: &str) -> String {
+        match (self.inside.is_empty(), path.is_empty()) {
+            (true, _) => path.to_owned(),
+            (false, true) => self.inside.clone(),
+            (false, false) => format!("{}/{path}", self.inside),
+        }
+    }
+
+    fn problem(&self, error: ClientError) -> Problem {
+        match &error {
+            ClientError::Api(refusal) if self.service.is_renewed && refusal.code == "AuthenticationFailed" => {
+                Problem::Passing { why: chain(&error) }
+            }
+            _ => problem(error),
+        }
     }
 }
 
 impl Remote for Share {
     async fn about(&self, path: &str) -> Answer<Status> {
-        self.service.about(&self.share, path).await.map(status).map_err(problem)
+        self.service.now().about(&self.share, &self.at(path)).await.map(status).map_err(|error| self.problem(error))
     }
 
     async fn list(&self, path: &str, from: &str) -> Answer<Page> {
-        let page = self.service.list_briefly(&self.share, path, from).await.map_err(problem)?;
+        let page = self
+            .service
+            .now()
+            .list_briefly(&self.share, &self.at(path), from)
+            .await
+            .map_err(|error| self.problem(error))?;
         let entry = |brief: files::Brief| Entry { name: brief.name, status: status(brief.state) };
         Ok(Page { entries: page.entries.into_iter().map(entry).collect(), next: page.next })
     }
 
     async fn read(&self, path: &str, offset: u64, length: u64) -> Answer<Bytes> {
-        self.service.read_range(&self.share, path, offset, length).await.map_err(problem)
+        self.service
+            .now()
+            .read_range(&self.share, &self.at(path), offset, length)
+            .await
+            .map_err(|error| self.problem(error))
     }
 
     async fn write(&self, path: &str, offset: u64, content: Bytes) -> Answer<()> {
-        self.service.write_growing(&self.share, path, offset, content).await.map_err(problem)
+        self.service
+            .now()
+            .write_growing(&self.share, &self.at(path), offset, content)
+            .await
+            .map_err(|error| self.problem(error))
     }
 
     async fn append(&self, path: &str, block: &Block) -> Answer<(u64, Status)> {
         let writer = format!("{}-{}", self.writer, block.file);
         let appending = Appending { writer, number: block.number, again: block.again };
-        let appended = self.service.append(&self.share, path, block.content.clone(), &appending).await;
-        appended.map(|(offset, state)| (offset, status(state))).map_err(problem)
+        let appended = self.service.now().append(&self.share, &self.at(path), block.content.clone(), &appending).await;
+        appended.map(|(offset, state)| (offset, status(state))).map_err(|error| self.problem(error))
     }
 
     async fn create(&self, path: &str) -> Answer<()> {
-        self.service.create_new(&self.share, path).await.map_err(problem)
+        self.service.now().create_new(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
     }
 
     async fn make_directory(&self, path: &str) -> Answer<()> {
-        self.service.create_new_directory(&self.share, path).await.map_err(problem)
+        self.service.now().create_new_directory(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
     }
 
     async fn remove(&self, path: &str, kind: Kind) -> Answer<()> {
         let removed = match kind {
-            Kind::File => self.service.delete_file(&self.share, path).await,
-            Kind::Directory => self.service.delete_directory(&self.share, path).await,
+            Kind::File => self.service.now().delete_file(&self.share, &self.at(path)).await,
+            Kind::Directory => self.service.now().delete_directory(&self.share, &self.at(path)).await,
         };
-        removed.map_err(problem)
+        removed.map_err(|error| self.problem(error))
     }
 
     async fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> Answer<()> {
@@ -70,23 +129,32 @@ impl Remote for Share {
             Kind::File => files::Kind::File,
             Kind::Directory => files::Kind::Directory,
         };
-        self.service.rename(&self.share, (from, to), kind, replace).await.map_err(problem)
+        self.service
+            .now()
+            .rename(&self.share, (&self.at(from), &self.at(to)), kind, replace)
+            .await
+            .map_err(|error| self.problem(error))
     }
 
     async fn resize(&self, path: &str, length: u64) -> Answer<()> {
-        self.service.resize(&self.share, path, length).await.map_err(problem)
+        self.service.now().resize(&self.share, &self.at(path), length).await.map_err(|error| self.problem(error))
     }
 
     async fn set_modified(&self, path: &str, modified: SystemTime) -> Answer<()> {
-        self.service.set_modified(&self.share, path, modified).await.map(drop).map_err(problem)
+        self.service
+            .now()
+            .set_modified(&self.share, &self.at(path), modified)
+            .await
+            .map(drop)
+            .map_err(|error| self.problem(error))
     }
 
     async fn sync(&self, path: &str) -> Answer<()> {
-        self.service.sync(&self.share, path).await.map_err(problem)
+        self.service.now().sync(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
     }
 
     async fn room(&self) -> Answer<Room> {
-        let room = self.service.room(&self.share).await.map_err(problem)?;
+        let room = self.service.now().room(&self.share).await.map_err(|error| self.problem(error))?;
         Ok(Room { used: room.used, quota: room.quota })
     }
 }

@@ -15,6 +15,9 @@ pub struct Settings {
     pub endpoint: String,
     pub account: String,
     pub share: String,
+    /// Only this directory of it; all of it when empty.
+    #[serde(default)]
+    pub inside: String,
     pub login: Login,
     pub authority: Authority,
     /// Where it is to appear: a directory.
@@ -24,7 +27,11 @@ pub struct Settings {
     pub directory_mode: u16,
     /// How long programs wait for a server that does not answer.
     pub deadline_ms: u64,
-    /// Unmount when the standard input ends: whoever asked for the mount is gone.
+    /// How long one request may take before it is asked again.
+    #[serde(default)]
+    pub request_s: Option<u32>,
+    /// Unmount when the standard input ends: whoever asked for the mount is gone. Until then every line of it is a new [`Login`], which
+    /// takes the place of the one before.
     pub lifeline: bool,
 }
 
@@ -63,22 +70,29 @@ impl From<Credential> for Login {
     }
 }
 
+impl From<Login> for Credential {
+    fn from(login: Login) -> Credential {
+        match login {
+            Login::Key(key) => Credential::Key(key),
+            Login::Sas(sas) => Credential::Sas(sas),
+        }
+    }
+}
+
 impl Settings {
     pub const DEADLINE: Duration = Duration::from_secs(60);
     /// As the service mounted shares on its nodes.
     pub const MODE: u16 = 0o777;
 
     pub fn service(&self) -> Result<FileService, ClientError> {
-        let credential = match &self.login {
-            Login::Key(key) => Credential::Key(key.clone()),
-            Login::Sas(sas) => Credential::Sas(sas.clone()),
-        };
+        let credential = self.login.clone().into();
         let trust = match &self.authority {
             Authority::System => Trust::System,
             Authority::Pem(text) => Trust::Pem(text.clone()),
             Authority::Fingerprint(text) => Trust::Fingerprint(Fingerprint::parse(text)?),
         };
-        FileService::new(&self.endpoint, &self.account, credential)?.trusting(&trust)
+        let service = FileService::new(&self.endpoint, &self.account, credential)?.trusting(&trust)?;
+        Ok(service.with_timeout(self.request_s))
     }
 
     pub fn deadline(&self) -> Duration {

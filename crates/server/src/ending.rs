@@ -1,13 +1,15 @@
 //! An orderly end of a server with all its nodes: agents are ended, jobs go back to the queue, what they shared is removed.
 //! Entered by `Server::stop_with_nodes`, and at the start for what a crash left.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corro_model::batchai::BatchAiError;
 use corro_model::state::JobEvent;
 use corro_model::{NodeId, Timestamp};
-use corro_store::{NodeRecord, State, Txn};
+use corro_store::{NodeRecord, State, Store, Txn};
+use tokio::sync::watch;
 
 use crate::Provider;
 
@@ -46,13 +48,43 @@ pub fn put_back(txn: &mut Txn, now: Timestamp) -> usize {
 }
 
 /// Removes the directories that attempts shared and whose attempts are over; their masters could not.
-pub fn clear_shared_temp(dir: &Path, state: &State) {
-    let running = |name: &str| state.active_jobs().any(|(_, job)| job.attempt().to_string() == name);
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(|name| !running(name))
+pub fn clear_shared_temp(dir: &Path, state: impl FnOnce() -> Arc<State>) {
+    let entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
+    if entries.is_empty() {
+        return;
+    }
+    // In this order: one that is made meanwhile is not among those that were found.
+    let state = state();
+    let running: Vec<String> = state.active_jobs().map(|(_, job)| job.attempt().to_string()).collect();
+    for entry in entries {
+        let name = entry.file_name();
+        // What nodes told each other about a job lies beside its directory.
+        let attempt = name.to_str().map(|name| name.trim_end_matches(".users"));
+        if attempt.is_some_and(|attempt| !running.iter().any(|running| running == attempt))
             && let Err(error) = std::fs::remove_dir_all(entry.path())
+            && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%error, "a directory that a job shared cannot be removed");
         }
     }
 }
+
+/// The same after jobs, until the server stops: a master on another machine cannot reach the directory any more when its job is over.
+pub async fn keep_shared_temp_clear(store: Store, dir: PathBuf, mut stopping: watch::Receiver<bool>) {
+    let mut changes = store.changes();
+    loop {
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return,
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+        let (dir, store) = (dir.clone(), store.clone());
+        let _ = tokio::task::spawn_blocking(move || clear_shared_temp(&dir, || store.snapshot())).await;
+        // A busy server changes many times a second, and nobody waits for this.
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+    }
+}
+
+const LOOK_AGAIN: Duration = Duration::from_secs(2);

@@ -25,6 +25,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
+use corro_model::names::{FILE_SERVERS, JOB_SHARED};
+use corro_model::node::Landmark;
 use corro_model::{ApiError, NodeId, Secret};
 use corro_shares::Shares;
 use corro_store::Store;
@@ -108,9 +110,11 @@ impl Server {
         let shares = open_shares(data).await?;
         let exports_key = instance::keyed_digest(&identity.token_key, "nfs exports", b"");
         let exports = open_exports(data, exports_key).await?;
-        let shared_temp = data.join("job-shared");
+        let job_shared = Arc::new(open_job_shared(data).await?);
+        let shared_temp = data.join(JOB_SHARED_DIR).join(JOB_SHARED);
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
-        ending::clear_shared_temp(&shared_temp, &store.snapshot());
+        let shared_temp = shared_temp.canonicalize().context("cannot find the directory that jobs share")?;
+        ending::clear_shared_temp(&shared_temp, || store.snapshot());
         let now = SystemTime::now().into();
         let admin = instance::ensure_administrator(&store, config.known_admin, now).await?;
         let app = App {
@@ -131,13 +135,16 @@ impl Server {
             followers: Default::default(),
             client: Default::default(),
             exports: Arc::new(exports),
+            job_shared,
         };
+        let landmark = landmark(&app, data)?;
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let gateway = gateway.offering(&config.wheels);
         let limits = Arc::new(http::limits::Limits::new(config.rates));
         let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
+        let files = files.beside(FILE_SERVERS, app.exports.trees().clone()).beside(JOB_SHARED, app.job_shared.clone());
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let provider = provider(address);
         let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
@@ -145,6 +152,7 @@ impl Server {
             lease: config.lease,
             containers_on_host: config.containers_on_host,
             shared_temp: shared_temp.clone(),
+            landmark: Some(landmark),
             rules: config.rules,
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
@@ -157,6 +165,7 @@ impl Server {
         let tasks = vec![
             tokio::spawn(app.events.clone().watch(app.clone(), stopping.clone())),
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
+            tokio::spawn(ending::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(standing.watch(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
@@ -180,7 +189,7 @@ impl Server {
         let left = tokio::task::spawn_blocking(move || ending::end_nodes(&*provider, nodes)).await?;
         let now = self.app.now();
         let requeued = self.app.store.commit(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await?;
-        ending::clear_shared_temp(&self.shared_temp, &self.app.snapshot());
+        ending::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
         Ok(Stopped { requeued, left })
     }
 
@@ -252,6 +261,26 @@ async fn open_shares(data: &Path) -> anyhow::Result<Shares> {
         tracing::warn!(error, "what a deleted share left behind cannot be removed");
     }
     Ok(shares)
+}
+
+/// What the nodes of jobs share lies here, in a tree for each attempt.
+const JOB_SHARED_DIR: &str = "job-shared";
+
+async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
+    let dir = data.join(JOB_SHARED_DIR);
+    let shares = tokio::task::spawn_blocking(move || Shares::open(&dir)).await?;
+    shares.context("cannot open the directory that jobs share")
+}
+
+/// By this file a node finds out whether it sees this server's directories. Nobody can guess what is in it.
+fn landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
+    let content = instance::hex(&app.keyed_digest("landmark", b"")[..16]);
+    let file = data.canonicalize().context("cannot find the data directory")?.join("landmark");
+    // A full disk is no reason not to start.
+    if std::fs::read_to_string(&file).ok().as_ref() != Some(&content) {
+        std::fs::write(&file, &content).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(Landmark { file, content })
 }
 
 async fn open_exports(data: &Path, key: [u8; 32]) -> anyhow::Result<nfs::Exports> {

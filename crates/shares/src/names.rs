@@ -1,11 +1,11 @@
 //! Which names accounts and shares may have. Entered before any of them becomes a directory.
 //! The rules are `model`'s. Neither admits a dot, so hidden names in an account's directory are ours.
 
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{FILE_SERVERS, JOB_SHARED, NameOf, check_name};
 
-/// Lower-case letters and digits.
+/// Lower-case letters and digits; or what stands for an account, and nobody can call one.
 pub fn is_account_name(name: &str) -> bool {
-    check_name(NameOf::StorageAccount, name).is_ok()
+    matches!(name, FILE_SERVERS | JOB_SHARED) || check_name(NameOf::StorageAccount, name).is_ok()
 }
 
 /// Lower-case letters, digits and single dashes, none of them at an end.

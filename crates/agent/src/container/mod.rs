@@ -88,7 +88,7 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     ground.confinement.secrets = secrets_of(order, Some(&ground.environment));
     log.redact(ground.confinement.secrets.clone());
     if machine.engine_has_more_rights {
-        let job = [layout.job_temp.clone(), order.shared_temp.clone()].into_iter();
+        let job = std::iter::once(layout.job_temp.clone()).chain(order.shared_temp.clone());
         let theirs = job.chain(ground.environment.output_directories.iter().cloned());
         container.to_give_back = theirs.filter(|path| path.exists()).collect();
     }

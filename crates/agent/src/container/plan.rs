@@ -41,7 +41,7 @@ pub fn places(layout: &Layout, wheels: &Path, order: &TaskOrder, of_cluster: &[V
     let mut places = BTreeMap::new();
     places.insert(wheels.to_owned(), Access::Read);
     let targets = of_cluster.iter().chain(&order.volumes).filter_map(|volume| volume.linked_directory().cloned());
-    let shared = (order.hosts.len() > 1).then(|| order.shared_temp.clone());
+    let shared = order.shared_temp.clone().filter(|_| order.hosts.len() > 1);
     let own = [layout.jobs.clone(), layout.mount_root.clone()];
     places.extend(own.into_iter().chain(shared).chain(targets).map(|path| (path, Access::Write)));
     places
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn links_lead_to_the_same_places_inside() {
         let mut order = order();
-        order.shared_temp = "/d/job-shared/a".into();
+        order.shared_temp = Some("/d/job-shared/a".into());
         let volume = |path: &str| Volume {
             kind: VolumeKind::FileShare,
             relative: "s".into(),

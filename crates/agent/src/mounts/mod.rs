@@ -1,11 +1,12 @@
 //! Makes volumes appear at their place below a mount root, and takes them away. Entered by the driver for cluster volumes
 //! and by `prepare` for those of a job. On the server's own machine a share, a container or a file server is a symbolic
-//! link to its directory (`link`); what must be read-only, lies elsewhere or has a mount command of its own is a mount of
-//! the kernel's (`kernel`, `command`). `table` knows what is mounted: nothing below a node's directory outlives its node.
+//! link to its directory (`link`); what must be read-only or has a mount command of its own is a mount of the kernel's
+//! (`kernel`, `command`); on other machines all that lies on the server comes over the file service (`remote`). `table` knows what is mounted: nothing below a node's directory outlives its node.
 
 mod command;
 mod kernel;
 mod link;
+mod remote;
 mod table;
 
 use std::io;
@@ -21,6 +22,7 @@ use corro_model::node::{Volume, VolumeSource};
 use crate::spare::Spare;
 use crate::{failure, tree};
 
+pub use remote::Remotes;
 pub use table::take_away_below;
 
 /// Where volumes are mounted.
@@ -28,6 +30,8 @@ pub use table::take_away_below;
 pub struct Site<'a> {
     pub node: &'a NodeId,
     pub spare: &'a Spare,
+    /// What is mounted from the server.
+    pub remotes: Option<&'a Remotes>,
 }
 
 #[derive(Debug, Error)]
@@ -44,6 +48,8 @@ enum MountError {
     Place(#[source] io::Error),
     #[error("{why}")]
     Kernel { why: String },
+    #[error("this machine does not see the server's directories, so it must be mounted over the network: {why}")]
+    Remote { why: String },
     #[error("the mount command {how}{}{}", said(.output), without_rights())]
     Command { how: String, output: String },
     #[error("the mount command ended well, but nothing is mounted{}", said(.output))]
@@ -67,10 +73,10 @@ fn put(root: &OwnedFd, at: &Path, volume: &Volume, site: Site<'_>) -> Result<(),
     match &volume.source {
         VolumeSource::Unavailable { why } => Err(MountError::Unavailable(why.clone())),
         VolumeSource::LocalDirectory(directory) => show(root, at, directory, volume, site),
-        VolumeSource::FileServer { directory, export: Some(export) } if !directory.is_dir() => {
-            on_place(root, at, volume, |at| kernel::mount_nfs(export, at, volume.read_only))
+        VolumeSource::Remote(wanted) => {
+            let remotes = site.remotes.ok_or_else(|| MountError::Remote { why: "there is no server".to_owned() })?;
+            on_place(root, at, volume, |at| remotes.mount(wanted, at, volume.read_only))
         }
-        VolumeSource::FileServer { directory, .. } => show(root, at, directory, volume, site),
         VolumeSource::Command { command } => {
             on_place(root, at, volume, |at| command::run(command, at, &format!("{}/mount", site.node)))
         }
@@ -124,7 +130,9 @@ pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>
     if link::remove(&parent, &name, site.spare)? {
         return Ok(true);
     }
-    let was_mounted = table::take_away(&root_path.join(volume.relative.trim_matches('/')))?;
+    let at = root_path.join(volume.relative.trim_matches('/'));
+    let was_remote = site.remotes.is_some_and(|remotes| remotes.end(&at));
+    let was_mounted = table::take_away(&at)? || was_remote;
     if was_mounted {
         tree::remove(&parent, &name)?;
     }

@@ -26,11 +26,11 @@ impl Bench {
     }
 
     fn mount(&self, volume: &Volume) -> Result<PathBuf, BatchAiError> {
-        mount(&self.handle, self.root.path(), volume, Site { node: &self.node, spare: &self.spare })
+        mount(&self.handle, self.root.path(), volume, Site { node: &self.node, spare: &self.spare, remotes: None })
     }
 
     fn unmount(&self, volume: &Volume) -> bool {
-        let site = Site { node: &self.node, spare: &self.spare };
+        let site = Site { node: &self.node, spare: &self.spare, remotes: None };
         unmount(&self.handle, self.root.path(), volume, site).expect("it can be taken away")
     }
 
@@ -98,7 +98,7 @@ fn refusals_say_what_and_why_and_where() {
     check(Volume { kind: VolumeKind::Container, ..container }, "BFSMountError", why);
     check(volume("../logs", bench.here()), "AZFMountError", "leads out");
     check(volume("", bench.here()), "AZFMountError", "empty");
-    let elsewhere = VolumeSource::FileServer { directory: "/nowhere/data".into(), export: None };
+    let elsewhere = VolumeSource::LocalDirectory("/nowhere/data".into());
     let server = Volume { kind: VolumeKind::FileServer, label: "file server f".into(), ..volume("f", elsewhere) };
     check(server, "FileServerMountError", "Could not mount file server f at ");
     check(command("echo out of order; exit 3 #"), "UnmanagedMountError", "ended with exit status: 3: out of order");

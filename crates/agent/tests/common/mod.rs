@@ -334,6 +334,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         engine_sockets: vec![root.join("no-engine.sock")],
         rejoin: false,
         isolation: Default::default(),
+        remote_shares: false,
     }
 }
 
@@ -413,7 +414,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         output_directories: Vec::new(),
         environment: Vec::new(),
         secrets: Vec::new(),
-        shared_temp: shared_temp.to_owned(),
+        shared_temp: Some(shared_temp.to_owned()),
         container: None,
         containers_on_host: false,
         limits: None,

@@ -49,6 +49,10 @@ pub struct AgentArgs {
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
 
+    /// Mount shares over the network, even if this machine sees the server's data directory
+    #[arg(long)]
+    remote_shares: bool,
+
     /// End when the server no longer needs this node, instead of waiting for the next cluster that does
     #[arg(long)]
     once: bool,
@@ -107,6 +111,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         engine_sockets: corro_agent::engine_sockets(|name| std::env::var(name).ok()),
         rejoin: !args.once,
         isolation: Isolation { mode: args.isolation.isolation.mode(), hidden: args.hide },
+        remote_shares: args.remote_shares,
     };
     let end = corro_agent::run(config).await?;
     // Whoever read our stderr may be gone, which is no failure of the node.

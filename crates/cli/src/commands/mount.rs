@@ -95,6 +95,7 @@ pub async fn mount(args: MountArgs) -> Result<(), Failure> {
         endpoint: found.endpoint,
         account: found.account,
         share: args.share,
+        inside: String::new(),
         login: found.credential.into(),
         authority: Authority::from(&session.trust()?),
         directory: place.clone(),
@@ -102,6 +103,7 @@ pub async fn mount(args: MountArgs) -> Result<(), Failure> {
         file_mode: args.file_mode,
         directory_mode: args.dir_mode,
         deadline_ms: Duration::from_secs(args.deadline.into()).as_millis() as u64,
+        request_s: args.account.timeout,
         lifeline: false,
     };
     // With the words of the storage commands where the key, the account or the share is wrong.

@@ -30,7 +30,7 @@ pub struct AccountArgs {
     sas_token: Option<String>,
     /// Give each request to the service this many seconds
     #[arg(long, help_heading = HEADING, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    timeout: Option<u32>,
+    pub timeout: Option<u32>,
 }
 
 /// What the arguments, the environment and the configuration file say.

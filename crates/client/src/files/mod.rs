@@ -86,6 +86,17 @@ impl std::fmt::Debug for Signer {
     }
 }
 
+impl Signer {
+    fn of(credential: Credential) -> Result<Signer, ClientError> {
+        Ok(match credential {
+            Credential::Key(key) => {
+                Signer::Key(STANDARD.decode(key.expose().trim()).map_err(|_| ClientError::InvalidAccountKey)?)
+            }
+            Credential::Sas(query) => Signer::Sas(Secret::new(query.expose().trim_start_matches('?'))),
+        })
+    }
+}
+
 impl FileService {
     /// `endpoint` is the account's file endpoint: `http://127.0.0.1:8470/account` or `http://account.file.host:port`.
     pub fn new(endpoint: &str, account: &str, credential: Credential) -> Result<FileService, ClientError> {
@@ -95,12 +106,7 @@ impl FileService {
             Some(slash) => rest.split_at(slash),
             None => (rest, ""),
         };
-        let signer = match credential {
-            Credential::Key(key) => {
-                Signer::Key(STANDARD.decode(key.expose().trim()).map_err(|_| ClientError::InvalidAccountKey)?)
-            }
-            Credential::Sas(query) => Signer::Sas(Secret::new(query.expose().trim_start_matches('?'))),
-        };
+        let signer = Signer::of(credential)?;
         Ok(FileService {
             transport: Transport::new(&format!("{scheme}://{host}"), &Trust::System)?,
             root: root.to_owned(),
@@ -111,6 +117,11 @@ impl FileService {
             validating: false,
             of_blobs: false,
         })
+    }
+
+    /// The same connections with another credential.
+    pub fn signing_with(self, credential: Credential) -> Result<FileService, ClientError> {
+        Ok(FileService { signer: Signer::of(credential)?, ..self })
     }
 
     /// The same service, whose server is believed on other grounds than the system's.

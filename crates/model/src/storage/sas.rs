@@ -33,12 +33,13 @@ pub fn read_link_query(
     path: &str,
     expires: i64,
 ) -> Result<String, ExpiryOutOfRange> {
-    link_query(Resource::File, key, (account, share, path), expires, "")
+    link_query(Resource::File, "rl", key, (account, share, path), expires, "")
 }
 
-/// A link to a file of a share or a container, which ends with what stands behind `by` as well; nothing when it is empty.
+/// A link to a share, a container or a file in one, which ends with what stands behind `by` as well; nothing when it is empty.
 pub fn link_query(
     resource: Resource,
+    permissions: &str,
     key: &[u8],
     (account, share, path): (&str, &str, &str),
     expires: i64,
@@ -48,7 +49,7 @@ pub fn link_query(
     let sas = Sas {
         version: MADE_VERSION.to_owned(),
         resource,
-        permissions: "rl".to_owned(),
+        permissions: permissions.to_owned(),
         expiry: expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         by: by.to_owned(),
         ..Sas::default()
@@ -57,7 +58,7 @@ pub fn link_query(
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let by = if by.is_empty() { String::new() } else { format!("&by={}", encode(by)) };
     Ok(format!(
-        "sv={MADE_VERSION}&sr={}&sig={}&se={}&sp=rl{by}",
+        "sv={MADE_VERSION}&sr={}&sig={}&se={}&sp={permissions}{by}",
         resource.letter(),
         encode(&signature),
         // Dashes stay as the service wrote them.

@@ -24,12 +24,14 @@ pub mod operations;
 pub mod operator_metrics;
 pub mod output_files;
 pub mod overview;
+pub mod passes;
 pub mod principals;
 pub mod remote_login;
 pub mod secrets;
 pub mod tokens;
 pub mod usage;
 pub mod usages;
+pub mod volumes;
 mod waiting;
 mod why;
 pub mod workspaces;
@@ -72,6 +74,8 @@ pub struct App {
     pub client: followers::Client,
     /// Where file servers lie and are exported.
     pub exports: Arc<crate::nfs::Exports>,
+    /// What the nodes of a job share.
+    pub job_shared: Arc<Shares>,
 }
 
 impl App {

@@ -75,7 +75,7 @@ impl App {
             };
             let resource = if tree.is_container { sas::Resource::Blob } else { sas::Resource::File };
             // Whoever asked stands behind the link: it ends with what they logged in with.
-            let query = sas::link_query(resource, &key, (account, share_name, &path), expires, &self.caller.by)
+            let query = sas::link_query(resource, "rl", &key, (account, share_name, &path), expires, &self.caller.by)
                 .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
             let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &KEPT));
             let modified = Timestamp::from(entry.modified()).seconds() * 1000;

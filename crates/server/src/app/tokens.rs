@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::principals::Caller;
-use super::{App, instance};
+use super::{App, instance, passes};
 
 pub const LIFETIME_S: i64 = 3600;
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
@@ -80,6 +80,9 @@ impl App {
 
     /// Is what was once marked so still good? Asked for links and for whatever is open.
     pub fn stands(&self, by: &str) -> bool {
+        if let Some(node) = by.strip_prefix(passes::NODE) {
+            return self.pass_stands(node);
+        }
         let Some((id, marked)) = by.rsplit_once('.') else { return false };
         let snapshot = self.snapshot();
         snapshot.principals.get(id).is_some_and(|record| is_usable(record, self.now()) && mark(record) == marked)

@@ -26,7 +26,8 @@ use corro_model::ApiError;
 use corro_model::events::EVENTS_PATH;
 use corro_model::names::{NameOf, check_name};
 use corro_model::node::{
-    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, WHEELS_PATH, parse_bearer,
+    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, PASSES_PATH, PassRequest, WHEELS_PATH,
+    parse_bearer,
 };
 use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation};
 use http::{HeaderValue, Method, StatusCode, header};
@@ -147,6 +148,10 @@ impl Api {
             (&Method::GET, METRICS_PATH) => self.metrics(&request, &address),
             (&Method::GET | &Method::HEAD, HEALTH_PATH) => Ok(watch::health()),
             (&Method::GET | &Method::HEAD, READY_PATH) => Ok(watch::readiness(&self.app)),
+            (&Method::POST, PASSES_PATH) => match self.pass(request).await {
+                Ok(response) => Ok(response),
+                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+            },
             _ => match self.manage(request, &address).await {
                 Ok(Managed { caller, operation, response }) => {
                     self.note_shown(operation, &caller, &address, &path);
@@ -312,6 +317,18 @@ impl Api {
         Ok(response)
     }
 
+    /// A node on another machine wants to mount a volume.
+    async fn pass(&self, request: Request) -> Result<Response, ApiError> {
+        let credential = self.node(&request)?;
+        let body = call::read_body(request.into_body(), 16 * 1024).await?;
+        let asked: PassRequest =
+            corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
+        let app = self.app.clone();
+        let given = tokio::task::spawn_blocking(move || app.pass(&credential.node, &asked)).await;
+        let pass = given.map_err(|_| ApiError::new(500, "InternalError", "The pass could not be made"))??;
+        Ok(json_response(StatusCode::OK, &pass))
+    }
+
     /// Which living node asks.
     fn node(&self, request: &Request) -> Result<NodeCredential, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -376,7 +393,7 @@ fn account_of(request: &Request) -> Option<(String, AddressStyle)> {
             Some(account) => (account, AddressStyle::BlobPath),
             None => (first, AddressStyle::Path),
         };
-        check_name(NameOf::StorageAccount, account).is_ok().then(|| (account.to_owned(), style))
+        corro_shares::is_account_name(account).then(|| (account.to_owned(), style))
     };
     account_in_host(request).or_else(in_path)
 }

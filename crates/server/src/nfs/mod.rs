@@ -16,6 +16,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, ensure};
 use corro_model::FileServerKey;
+/// All file servers' directories are trees of this account, in a root of their own.
+use corro_model::names::FILE_SERVERS as ACCOUNT;
 use corro_shares::{ShareError, Shares};
 use corro_store::{FileServerRecord, State};
 use hmac::{Hmac, KeyInit, Mac};
@@ -28,15 +30,13 @@ use self::vfs::Vfs;
 use crate::app::App;
 use crate::app::instance::hex;
 
-/// All file servers' directories are trees of this account, in a root of their own.
-const ACCOUNT: &str = "fileservers";
 /// What the service reported; the beginning of the path of every export.
 pub const MOUNT_POINT: &str = "/data";
 
 /// Where file servers lie, and under which paths they are exported.
 #[derive(Debug)]
 pub struct Exports {
-    shares: Shares,
+    shares: Arc<Shares>,
     key: [u8; 32],
     /// Where the port is, once it is open.
     door: OnceLock<SocketAddr>,
@@ -45,16 +45,26 @@ pub struct Exports {
 impl Exports {
     /// Blocks on the disk.
     pub fn open(root: &Path, key: [u8; 32]) -> Result<Self, ShareError> {
-        Ok(Exports { shares: Shares::open(root)?, key, door: OnceLock::new() })
+        Ok(Exports { shares: Arc::new(Shares::open(root)?), key, door: OnceLock::new() })
     }
 
-    /// The file server's directory, which is made when it is first asked for. Blocks on the disk.
-    pub fn directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<PathBuf, ShareError> {
+    /// The name of the file server's tree, which is made when it is first asked for. Blocks on the disk.
+    pub fn tree(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<String, ShareError> {
         let name = self.name(key, record);
         match self.shares.create_share(ACCOUNT, &name) {
-            Ok(_) | Err(ShareError::ShareAlreadyExists(_)) => self.shares.host_path(ACCOUNT, &name),
+            Ok(_) | Err(ShareError::ShareAlreadyExists(_)) => Ok(name),
             Err(error) => Err(error),
         }
+    }
+
+    /// Where that lies. Blocks on the disk.
+    pub fn directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<PathBuf, ShareError> {
+        self.shares.host_path(ACCOUNT, &self.tree(key, record)?)
+    }
+
+    /// All of them.
+    pub fn trees(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     /// Where the port is, if it is open.

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use corro_model::node::Landmark;
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_shares::Shares;
 use corro_store::{NodeRecord, State};
@@ -49,6 +50,8 @@ pub struct ReconcileConfig {
     pub containers_on_host: bool,
     /// Where the directories shared by the nodes of a job lie.
     pub shared_temp: std::path::PathBuf,
+    /// Shows nodes whether they see this machine's directories.
+    pub landmark: Option<Landmark>,
     /// How nodes are given to clusters and taken back.
     pub rules: scaling::Rules,
 }

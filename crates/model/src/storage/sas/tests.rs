@@ -66,7 +66,7 @@ fn a_made_link_has_the_services_order_and_opens_one_file() {
 #[test]
 fn a_link_made_for_somebody_says_so_under_its_signature() {
     let file = ("acc", "myshare", "out put/stdout.txt");
-    let link = link_query(Resource::File, &key(), file, EXPIRES, "some-app.mark").expect("a time");
+    let link = link_query(Resource::File, "rl", &key(), file, EXPIRES, "some-app.mark").expect("a time");
     assert_eq!(parse(&link).by, "some-app.mark");
     let opens = |link: &str| check(link, file.1, file.2, EXPIRES - 1, PLAIN);
     assert_eq!(opens(&link), Ok(()));

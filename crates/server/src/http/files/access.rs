@@ -17,6 +17,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::app::instance::hex;
+use crate::app::passes::NODE;
 
 /// How far the date of a signed request may be from our clock, as the service has it.
 const MAX_SKEW_SECONDS: i64 = 15 * 60;
@@ -155,7 +156,10 @@ impl Access {
         let link = |signature: &str| format!("link:{}", &hex(&Sha256::digest(signature))[..8]);
         match self {
             Access::Owner(key) => format!("key:{account}/key{}", key + 1),
-            Access::Link(sas) => link(&sas.signature),
+            Access::Link(sas) => match sas.by.strip_prefix(NODE).and_then(|by| by.split(':').next()) {
+                Some(node) => format!("{NODE}{node}"),
+                None => link(&sas.signature),
+            },
             Access::AccountLink(sas) => link(&sas.signature),
         }
     }
@@ -166,6 +170,11 @@ impl Access {
             Access::Link(sas) if !sas.by.is_empty() => Some(&sas.by),
             _ => None,
         }
+    }
+
+    /// The pass of a node, which mounts with it.
+    pub fn is_of_node(&self) -> bool {
+        self.by().is_some_and(|by| by.starts_with(NODE))
     }
 
     /// A link to a container or to something in one.

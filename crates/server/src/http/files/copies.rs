@@ -88,7 +88,7 @@ pub(super) async fn start(context: Context<'_>, access: &Access) -> Result<Respo
     let (service, place) = (context.service_handle(), context.place());
     let job = Job { id: id.clone(), source, metadata, smb, sets_archive, go_on, now: (context.service.now)() };
     let mut copying = tokio::task::spawn_blocking(move || {
-        let ended = job.run(&service.shares, &place);
+        let ended = job.run(service.shares_of(&place.account), &place);
         service.copies.running().remove(&job.id);
         ended
     });

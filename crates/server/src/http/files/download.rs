@@ -119,7 +119,7 @@ fn find_cached(context: &Context<'_>, asked: Option<Asked>) -> Option<Found> {
         return None;
     }
     let (account, share) = (&context.call.account, &context.share);
-    let shares = &context.service.shares;
+    let shares = context.service.shares_of(account);
     let Cached { file, stat, properties } = shares.open_cached(account, share, &context.path)?;
     let parent = match context.call.speaks_smb() {
         true => shares.parent_cached(account, share, &context.path)?,

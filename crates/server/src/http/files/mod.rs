@@ -106,6 +106,8 @@ pub struct FileService(Arc<Inner>);
 
 struct Inner {
     shares: Arc<Shares>,
+    /// Trees that belong to no account, by the word that stands for one.
+    beside: Vec<(&'static str, Arc<Shares>)>,
     keys: Arc<dyn AccountKeys>,
     limits: Arc<Limits>,
     now: fn() -> i64,
@@ -122,12 +124,30 @@ impl FileService {
     pub fn new(shares: Arc<Shares>, keys: Arc<dyn AccountKeys>, limits: Arc<Limits>, now: fn() -> i64) -> Self {
         let uploads = Rooms::default();
         let (copies, sums, appended) = (Copies::default(), Sums::default(), mounted::Appended::default());
-        FileService(Arc::new(Inner { shares, keys, limits, now, uploads, copies, appended, ledger: None, sums }))
+        let beside = Vec::new();
+        FileService(Arc::new(Inner {
+            shares,
+            beside,
+            keys,
+            limits,
+            now,
+            uploads,
+            copies,
+            appended,
+            ledger: None,
+            sums,
+        }))
     }
 
     /// Tells `ledger` what is done from now on. Before the service is shared.
     pub fn telling(mut self, ledger: Arc<dyn Ledger>) -> Self {
         Arc::get_mut(&mut self.0).expect("nobody else has it yet").ledger = Some(ledger);
+        self
+    }
+
+    /// Serves these trees too, to whoever has a link to one. Before the service is shared.
+    pub fn beside(mut self, word: &'static str, shares: Arc<Shares>) -> Self {
+        Arc::get_mut(&mut self.0).expect("nobody else has it yet").beside.push((word, shares));
         self
     }
 
@@ -180,7 +200,7 @@ impl FileService {
         if self.0.keys.keys(&call.account).is_none() {
             return Ok(None);
         }
-        let (shares, account) = (self.0.shares.clone(), call.account.clone());
+        let (shares, account) = (self.0.shares_of(&call.account).clone(), call.account.clone());
         let read = spawn_blocking(move || shares.account_properties(&account));
         let properties = read.await.map_err(|_| Refusal::internal())??;
         Ok(service::cors_in(&properties))
@@ -256,7 +276,7 @@ impl FileService {
 
     /// What the share or container of a link keeps under a name. One that is not there keeps nothing.
     async fn policy(&self, call: &Call, sas: &sas::Sas) -> Result<Option<sas::Policy>, Refusal> {
-        let (shares, account) = (self.0.shares.clone(), call.account.clone());
+        let (shares, account) = (self.0.shares_of(&call.account).clone(), call.account.clone());
         let (share, is_of_blobs) = (call.target.clone()?.share, sas.resource.is_of_blobs());
         let read = spawn_blocking(move || {
             let tree = if is_of_blobs { shares.container(&account, &share) } else { shares.share(&account, &share) };
@@ -292,8 +312,10 @@ impl FileService {
         }
         let in_container = call.of_blobs || access.is_for_blob() || operation.is_of_blobs();
         let reads = matches!(operation, Operation::ReadFile | Operation::FileProperties) && snapshot.is_none();
-        // The links that this server makes to output in containers lead to the file service's address.
-        if access.is_for_blob() && !call.of_blobs && !reads {
+        // The links that this server makes to output in containers lead to the file service's address, and so do the passes of nodes,
+        // to which a container is a directory like others.
+        let as_files = access.is_for_blob() && !call.of_blobs;
+        if as_files && !reads && !access.is_of_node() {
             return Err(Refusal::new("AuthorizationPermissionMismatch"));
         }
         let (of_snapshot, may_replace) = (snapshot.is_some(), access.may_replace());
@@ -340,7 +362,7 @@ impl FileService {
             Operation::ListRanges => content::ranges(context).await,
             Operation::LeaseFile => leases::change(context, Of::File).await,
             Operation::RenameFile => renames::rename(context, access, Kind::File).await,
-            Operation::DeleteFile if in_container => blobs::delete(context).await,
+            Operation::DeleteFile if in_container && !as_files => blobs::delete(context).await,
             Operation::DeleteFile => content::delete(context).await,
             Operation::WriteRange => upload::write(context, body).await,
             Operation::WriteRangeFromUrl => from_url::write(context, access).await,
@@ -361,6 +383,12 @@ impl FileService {
             self.tell(call, access, operation, target, of_snapshot);
         }
         Ok(answer)
+    }
+}
+
+impl Inner {
+    fn shares_of(&self, account: &str) -> &Arc<Shares> {
+        self.beside.iter().find(|(word, _)| *word == account).map_or(&self.shares, |(_, shares)| shares)
     }
 }
 
@@ -405,7 +433,7 @@ impl Context<'_> {
         &self,
         work: impl FnOnce(&Shares, &Place) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let shares = self.service.shares.clone();
+        let shares = self.service.shares_of(&self.call.account).clone();
         let place = self.place();
         match spawn_blocking(move || work(&shares, &place)).await {
             Ok(result) => result,

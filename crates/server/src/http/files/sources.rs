@@ -93,8 +93,9 @@ async fn check_link(
         Permission::Read => Operation::ReadFile,
         _ => Operation::SetFile,
     };
-    // A link to something in a container opens no share of the same name.
-    match access.is_for_blob() {
+    // A link to something in a container opens no share of the same name. What a node renames stays where it is.
+    let stays = context.in_container && permission == Permission::Write;
+    match access.is_for_blob() && !stays {
         true => Err(refused()),
         false => access.allow(operation, false).map_err(|_| refused()),
     }

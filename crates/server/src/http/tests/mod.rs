@@ -108,6 +108,7 @@ impl Bench {
             followers: Default::default(),
             client: Default::default(),
             exports: Arc::new(crate::nfs::Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),
+            job_shared: Arc::new(corro_shares::Shares::open(path("job-shared")).expect("a directory")),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);

@@ -76,7 +76,7 @@ impl Open {
         let keys = self.bench.app.raw_account_keys("someaccount").expect("keys");
         let (file, until) = (("someaccount", "data", "long"), unix_now() + 3600);
         let file_link = corro_model::storage::sas::Resource::File;
-        let query = corro_model::storage::sas::link_query(file_link, &keys[0], file, until, by).expect("a time");
+        let query = corro_model::storage::sas::link_query(file_link, "rl", &keys[0], file, until, by).expect("a time");
         format!("/someaccount/data/long?{query}")
     }
 

@@ -2,7 +2,6 @@
 //! and variable outright; the node makes no choices.
 
 mod commands;
-mod volumes;
 
 use std::collections::HashMap;
 
@@ -15,11 +14,11 @@ use corro_model::{AttemptId, ClusterKey, JobKey, NodeId, Secret};
 use corro_store::{JobRecord, NodeRecord, State};
 
 use self::commands::layout;
-use self::volumes::volumes_of;
 use super::ReconcileConfig;
 use crate::app::App;
 use crate::app::instance::hex;
 use crate::app::secrets::Bag;
+use crate::app::volumes::volumes_of;
 use crate::provider::Provider;
 
 /// Makes the orders of one pass. What the nodes of a cluster or of a gang have in common is made once for all of them:
@@ -76,6 +75,7 @@ impl<'a> Orders<'a> {
                 login: login(&cluster.spec.user_account_settings, &bag),
                 task: None,
                 lease_ms: self.lease_ms,
+                landmark: self.config.landmark.clone(),
             }
         });
         made.clone()
@@ -155,7 +155,7 @@ fn order(
         output_directories: job.spec.output_directories.clone(),
         environment: job.spec.environment_variables.clone(),
         secrets: secrets_of(&job.spec.secrets, &bag),
-        shared_temp: config.shared_temp.join(attempt.to_string()),
+        shared_temp: Some(config.shared_temp.join(attempt.to_string())),
         container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
         containers_on_host: config.containers_on_host,
         limits: vm.map(limits),

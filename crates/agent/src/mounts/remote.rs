@@ -1,0 +1,229 @@
+//! Volumes that lie on the server, for a node that does not see the server's directories: each is a mount process (`corro_mount`), which lives as
+//! long as the agent holds its lifeline. One thread keeps each mount: it brings new passes before the old ones end, and mounts again when the
+//! mount process was killed. A pass goes from the server's answer into a pipe, and nowhere else.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use corro_model::node::{NodeCredential, PASSES_PATH, Pass, PassRequest, bearer};
+use corro_mount::process::{self, Served};
+use corro_mount::settings::{Authority, Login, Settings};
+use serde::Deserialize;
+use tokio::runtime::Handle;
+
+use super::{MountError, table};
+use crate::config::AgentConfig;
+use crate::failure::chain;
+use crate::identity;
+
+/// The program that is running, also when its file was replaced since.
+const THIS: &str = "/proc/self/exe";
+/// How long programs wait for a server that is away: a job should outlive a restart of the server, also a slow one.
+const DEADLINE: Duration = Duration::from_secs(600);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// A server that restarts is waited for when something is to be mounted.
+const SERVER_WITHIN: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(200);
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// More than a mount process takes to bring away what was written.
+const END_WITHIN: Duration = Duration::from_secs(25);
+
+/// The mounts of this node, by their places.
+#[derive(Debug)]
+pub struct Remotes {
+    asker: Asker,
+    held: Mutex<HashMap<PathBuf, Held>>,
+}
+
+/// Who asks the server for passes.
+#[derive(Clone, Debug)]
+struct Asker {
+    config: Arc<AgentConfig>,
+    credential: Arc<NodeCredential>,
+    runtime: Handle,
+}
+
+/// Dropping the sender ends the mount.
+#[derive(Debug)]
+struct Held {
+    open: mpsc::Sender<()>,
+    keeper: JoinHandle<()>,
+}
+
+impl Remotes {
+    /// Within a runtime.
+    pub fn new(config: Arc<AgentConfig>, credential: Arc<NodeCredential>) -> Remotes {
+        Remotes { asker: Asker { config, credential, runtime: Handle::current() }, held: Mutex::default() }
+    }
+
+    /// Returns when it is mounted. Blocks, and must not be called where others wait for the runtime.
+    pub(super) fn mount(&self, wanted: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
+        let keeper = Keeper { asker: self.asker.clone(), wanted: wanted.clone(), at: at.to_owned(), is_read_only };
+        let kept = keeper.begin(SERVER_WITHIN)?;
+        let (open, closed) = mpsc::channel();
+        let keeper = thread::Builder::new().name("mount".to_owned()).spawn(move || keeper.keep(kept, &closed));
+        let keeper = keeper.map_err(MountError::Place)?;
+        self.lock().insert(at.to_owned(), Held { open, keeper });
+        Ok(())
+    }
+
+    /// Unmounts, and returns when the mount process is gone. False when nothing of ours was mounted there.
+    pub fn end(&self, at: &Path) -> bool {
+        let held = self.lock().remove(at);
+        let Some(Held { open, keeper }) = held else { return false };
+        drop(open);
+        let _ = keeper.join();
+        true
+    }
+
+    pub fn end_all(&self) {
+        let all: Vec<Held> = self.lock().drain().map(|(_, held)| held).collect();
+        // All at once, then each is waited for.
+        let keepers: Vec<_> = all.into_iter().map(|Held { open, keeper }| (drop(open), keeper).1).collect();
+        keepers.into_iter().for_each(|keeper| drop(keeper.join()));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Held>> {
+        self.held.lock().expect("no one panics while holding the mounts")
+    }
+}
+
+struct Keeper {
+    asker: Asker,
+    wanted: PassRequest,
+    at: PathBuf,
+    is_read_only: bool,
+}
+
+struct Kept {
+    served: Served,
+    /// When the next pass is asked for.
+    renew: Instant,
+}
+
+impl Keeper {
+    fn begin(&self, patience: Duration) -> Result<Kept, MountError> {
+        let (pass, config) = (self.asker.ask(&self.wanted, patience)?, &self.asker.config);
+        let settings = Settings {
+            endpoint: format!("{}/{}", config.present_server().trim_end_matches('/'), pass.account),
+            account: pass.account,
+            share: pass.share,
+            inside: pass.directory,
+            login: Login::Sas(pass.signature),
+            authority: Authority::from(&config.trust),
+            directory: self.at.clone(),
+            read_only: self.is_read_only,
+            file_mode: Settings::MODE,
+            directory_mode: Settings::MODE,
+            deadline_ms: DEADLINE.as_millis() as u64,
+            request_s: None,
+            lifeline: true,
+        };
+        let served = process::start(Path::new(THIS), &settings, Stdio::inherit());
+        let served = served.map_err(|error| MountError::Remote { why: chain(&error) })?;
+        Ok(Kept { served, renew: due(pass.lifetime_s) })
+    }
+
+    fn keep(&self, mut kept: Kept, closed: &mpsc::Receiver<()>) {
+        let mut begin_again = Instant::now();
+        while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(LOOK) {
+            let at = self.at.display();
+            if let Ok(Some(status)) = kept.served.child.try_wait() {
+                if Instant::now() < begin_again {
+                    continue;
+                }
+                begin_again = Instant::now() + TRY_AGAIN;
+                tracing::error!(%status, "the mount process of {at} ended; programs that had files open there get errors");
+                // Its watcher may have been killed with it.
+                let _ = table::take_away(&self.at);
+                match self.begin(Duration::ZERO) {
+                    Ok(again) => kept = again,
+                    Err(error) => tracing::warn!(error = chain(&error), "{at} cannot be mounted again yet"),
+                }
+            } else if Instant::now() >= kept.renew {
+                kept.renew = match self.asker.ask(&self.wanted, Duration::ZERO) {
+                    Ok(pass) => {
+                        let _ = kept.served.renew(&Login::Sas(pass.signature));
+                        due(pass.lifetime_s)
+                    }
+                    Err(error) => {
+                        tracing::debug!(error = chain(&error), "there is no new pass for {at} yet");
+                        Instant::now() + TRY_AGAIN
+                    }
+                };
+            }
+        }
+        self.end(kept.served);
+    }
+
+    fn end(&self, mut served: Served) {
+        if let Err(error) = table::take_away(&self.at) {
+            tracing::warn!(%error, "{} cannot be unmounted", self.at.display());
+        }
+        drop(served.lifeline.take());
+        let began = Instant::now();
+        while began.elapsed() < END_WITHIN && matches!(served.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // What it could not bring to the server by now is lost; its watcher unmounts.
+        let _ = served.child.kill();
+        let _ = served.child.wait();
+    }
+}
+
+/// A third of its life is left for a server that is away.
+fn due(lifetime_s: u64) -> Instant {
+    Instant::now() + Duration::from_secs(lifetime_s) * 2 / 3
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: Said,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    message: String,
+}
+
+impl Asker {
+    /// Asks until the server answers, for as long as `patience`.
+    fn ask(&self, wanted: &PassRequest, patience: Duration) -> Result<Pass, MountError> {
+        let failed = |why: String| MountError::Remote { why };
+        let client = identity::client(&self.config, ANSWER_WITHIN).map_err(|error| failed(chain(&error)))?;
+        let body = serde_json::to_vec(wanted).map_err(|error| failed(error.to_string()))?;
+        let began = Instant::now();
+        loop {
+            let request = client.post(self.config.http_url(PASSES_PATH)).header("content-type", "application/json");
+            let request = request.header("authorization", bearer(&self.credential)).body(body.clone());
+            let answer = self.runtime.block_on(async {
+                let answer = request.send().await?;
+                let status = answer.status();
+                Ok::<_, reqwest::Error>((status, answer.bytes().await?))
+            });
+            match answer {
+                Ok((status, bytes)) if status.is_success() => {
+                    return serde_json::from_slice(&bytes).map_err(|_| {
+                        failed("the server's answer cannot be understood: is it of another version?".into())
+                    });
+                }
+                Ok((status, bytes)) if !status.is_server_error() => {
+                    let said = serde_json::from_slice::<Refusal>(&bytes).map(|refusal| refusal.error.message);
+                    return Err(failed(said.unwrap_or_else(|_| format!("the server answered {status}"))));
+                }
+                Ok((status, _)) if began.elapsed() >= patience => {
+                    return Err(failed(format!("the server answered {status}")));
+                }
+                Err(error) if began.elapsed() >= patience => {
+                    return Err(failed(format!("the server does not answer: {}", chain(&error))));
+                }
+                _ => thread::sleep(LOOK),
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Machines of their own for agents: a network name space each, joined with this one by a bridge in another, and a mount name space in which the
+//! server's directory is empty. Needs root, `ip` and FUSE; goes however a test ends.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Site;
+use super::faulty::JoinedAgent;
+
+pub struct Machines {
+    /// Of every name, so that tests run beside each other.
+    prefix: String,
+    net: u32,
+    n: usize,
+}
+
+impl Machines {
+    /// `None`, said aloud, where that cannot be done.
+    pub fn new(n: usize) -> Option<Machines> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let has_ip = Command::new("ip").arg("-V").output().is_ok();
+        if !rustix::process::geteuid().is_root() || !has_ip || !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: machines of their own need root, the program `ip` and FUSE");
+            return None;
+        }
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let (prefix, net) = (format!("m{}x{number}", std::process::id()), (std::process::id() * 7 + number) % 250);
+        let machines = Machines { prefix, net, n };
+        let (bridge, here) = (machines.bridge(), format!("{}r", machines.prefix));
+        run(&format!("ip netns add {bridge}"));
+        run(&format!("ip -n {bridge} link add br0 type bridge"));
+        run(&format!("ip -n {bridge} link set br0 up"));
+        run(&format!("ip link add {here} type veth peer name r netns {bridge}"));
+        run(&format!("ip -n {bridge} link set r master br0 up"));
+        run(&format!("ip addr add {}/24 dev {here}", machines.server()));
+        run(&format!("ip link set {here} up"));
+        for machine in 0..n {
+            let name = machines.name(machine);
+            run(&format!("ip netns add {name}"));
+            run(&format!("ip -n {name} link set lo up"));
+            run(&format!("ip -n {bridge} link add v{machine} type veth peer name eth0 netns {name}"));
+            run(&format!("ip -n {bridge} link set v{machine} master br0 up"));
+            run(&format!("ip -n {name} addr add {}/24 dev eth0", machines.address(machine)));
+            run(&format!("ip -n {name} link set eth0 up"));
+        }
+        Some(machines)
+    }
+
+    /// This machine as the others see it.
+    pub fn server(&self) -> String {
+        format!("10.197.{}.1", self.net)
+    }
+
+    pub fn address(&self, machine: usize) -> String {
+        format!("10.197.{}.{}", self.net, machine + 2)
+    }
+
+    /// An agent that sees nothing of the server's directory, for a site hosted with `corro server --tls`.
+    pub fn join(&self, site: &Site, machine: usize) -> JoinedAgent {
+        let name = format!("machine-{machine}");
+        let dir = site.path().join(&name);
+        for file in ["join-token", "tls/ca.pem"] {
+            let copy = site.path().join(file.rsplit('/').next().expect("a name"));
+            fs::copy(site.data().join(file), copy).expect("the server has it");
+        }
+        let agent = site.command("corro");
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name(machine))).args(["unshare", "-m", "sh", "-c"]);
+        command.arg("mount -t tmpfs tmpfs \"$1\" && shift && exec \"$@\"").arg("sh").arg(site.data());
+        command.arg(agent.get_program()).args(["agent", "--once", "--server", &site.url, "--join-token-file"]);
+        command.arg(site.path().join("join-token")).arg("--ca").arg(site.path().join("ca.pem"));
+        command.arg("--data").arg(&dir).current_dir(site.path()).stdin(Stdio::null());
+        for (name, value) in agent.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let log = File::options().append(true).create(true).open(site.path().join(format!("{name}.log")));
+        command.env("CORRO_LOG", "info").stdout(Stdio::null()).stderr(log.expect("a log file"));
+        JoinedAgent::new(command.spawn().expect("the agent starts"), dir)
+    }
+
+    fn name(&self, machine: usize) -> String {
+        format!("{}h{machine}", self.prefix)
+    }
+
+    fn bridge(&self) -> String {
+        format!("{}b", self.prefix)
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        // Links vanish with the spaces that either end is in.
+        for name in (0..self.n).map(|machine| self.name(machine)).chain([self.bridge()]) {
+            let _ = Command::new("ip").args(["netns", "del", &name]).output();
+        }
+    }
+}
+
+fn run(line: &str) {
+    let mut words = line.split_whitespace();
+    let output = Command::new(words.next().expect("a program")).args(words).output().expect("it starts");
+    assert!(output.status.success(), "`{line}`: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What the agent's machine has mounted from a server.
+pub fn mounted_on(pid: u32) -> Vec<String> {
+    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let ours = table.lines().filter(|line| line.contains("corro://"));
+    ours.filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect()
+}
+
+/// Every process of the machine that this one is on, by its mount name space.
+pub fn processes_beside(space: &Path) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").expect("Linux has it").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|found| found == space)).collect()
+}
