@@ -146,9 +146,9 @@ fn tensor_scalar(bytes: &[u8]) -> Option<f64> {
             }
             (4, Field::Bytes(raw)) => content = raw,
             // Lists of floats and doubles, packed or one by one; then integers.
-            (5, Field::Bytes(raw)) => value = raw.get(..4).map(|raw| float(raw)),
+            (5, Field::Bytes(raw)) => value = raw.get(..4).map(float),
             (5, Field::Fixed32(bits)) => value = Some(f64::from(f32::from_bits(bits))),
-            (6, Field::Bytes(raw)) => value = raw.get(..8).map(|raw| double(raw)),
+            (6, Field::Bytes(raw)) => value = raw.get(..8).map(double),
             (6, Field::Fixed64(bits)) => value = Some(f64::from_bits(bits)),
             (7 | 10, Field::Varint(number)) => value = Some(number as i64 as f64),
             (7 | 10, Field::Bytes(raw)) => value = varint(raw).map(|(number, _)| number as i64 as f64),

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn field(number: u8, wire: u8, body: &[u8]) -> Vec<u8> {
-    let mut out = vec![number << 3 | wire];
+    let mut out = vec![(number << 3) | wire];
     if wire == 2 {
         out.push(u8::try_from(body.len()).expect("short"));
     }

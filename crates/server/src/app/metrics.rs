@@ -45,7 +45,7 @@ impl Trackers {
             known.by_job.remove(&oldest);
         }
         // Whoever asks after it was forgotten must see that everything is told anew.
-        let tracker = Arc::new(Mutex::new(Tracker::new(now ^ u64::from(std::process::id()) << 32)));
+        let tracker = Arc::new(Mutex::new(Tracker::new(now ^ (u64::from(std::process::id()) << 32))));
         known.by_job.insert(job.to_owned(), (now, tracker.clone()));
         tracker
     }
