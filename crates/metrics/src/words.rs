@@ -67,10 +67,10 @@ pub fn is_filler(word: &str) -> bool {
 /// `Validation` is `val`: so that names agree.
 pub fn qualifier(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
-    Some(match QUALIFIERS.iter().find(|known| **known == word)? {
-        &("train" | "training") => "train",
-        &("val" | "valid" | "validation" | "dev") => "val",
-        &"test" => "test",
+    Some(match *QUALIFIERS.iter().find(|known| **known == word)? {
+        "train" | "training" => "train",
+        "val" | "valid" | "validation" | "dev" => "val",
+        "test" => "test",
         _ => "eval",
     })
 }
