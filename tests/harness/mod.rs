@@ -2,6 +2,7 @@
 //! for a condition with a deadline. Used by the suites beside this folder; each uses what it needs.
 #![allow(dead_code)]
 
+pub mod browser;
 pub mod dice;
 pub mod faulty;
 pub mod host;

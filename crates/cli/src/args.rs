@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, doctor, events, files, group, job_desk, login, mount, nodes, run, server,
-    storage, top, train, tutorial, up, upkeep, usage,
+    ad, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, job_desk, login, mount, nodes, run,
+    server, storage, top, train, tutorial, up, upkeep, usage,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -57,6 +57,8 @@ pub enum TopCommand {
     Tutorial(tutorial::TutorialArgs),
     /// Ask about a job in plain words, watch its processes, run a command beside them
     Job(job_desk::JobArgs),
+    /// The server's pages in a browser, logged in
+    Dashboard(dashboard::DashboardArgs),
     /// Single nodes: list them, and take low-priority ones back
     Node(nodes::NodesArgs),
     /// Clusters, nodes, queue and jobs as a live page of the terminal
@@ -91,6 +93,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "train",
             "job",
             "node",
+            "dashboard",
             "top",
             "events",
             "usage",

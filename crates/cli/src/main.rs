@@ -96,6 +96,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Login(args) => commands::login::login(args).await.map(done),
         TopCommand::Logout => commands::login::logout().map(done),
         TopCommand::Account(args) => commands::login::account(args).await.map(done),
+        TopCommand::Dashboard(args) => commands::dashboard::run(args).await.map(done),
         TopCommand::Cloud(args) => commands::cloud::run(args).await.map(done),
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(args).await.map(done),

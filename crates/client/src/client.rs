@@ -68,6 +68,11 @@ impl Client {
         &self.subscription
     }
 
+    /// A token of this login, for somebody who asks in its name: a page in a browser.
+    pub async fn token(&self) -> Result<Secret, ClientError> {
+        self.shared.login.token(&self.shared.transport, None).await
+    }
+
     /// One request, one answer.
     pub async fn call<O: Operation>(
         &self,

@@ -240,6 +240,14 @@ operations! {
     ClustersListAll "Corro_Clusters_List" Get sub!("/providers/Corro/clusters"), BATCHAI_VERSION, NoBody => Page<Cluster>;
     /// Ours: every job that the caller may read, newest first. Query: `state`, `cluster` (an id), `text`, `marker`, `maxresults`.
     JobsListAll "Corro_Jobs_List" Get sub!("/providers/Corro/jobs"), BATCHAI_VERSION, NoBody => JobSummaries;
+    /// Ours: whatever has `text` in its name and may be read by the caller, best first. Query: `text`, `maxresults`.
+    Search "Corro_Search" Get sub!("/providers/Corro/search"), BATCHAI_VERSION, NoBody => Page<Found>;
+    /// Ours: the shares of every account that the caller may read.
+    SharesListAll "Corro_Shares_List" Get sub!("/providers/Corro/shares"), BATCHAI_VERSION, NoBody => Page<ShareSummary>;
+    /// Ours: opens a share to whoever could also see the account's keys.
+    SharesLink "Corro_Shares_Link" Post sto!("/{account}/shares/{share}/link"), STORAGE_VERSION, NoBody => ShareLink;
+    /// Ours: size and use of a cluster. Query: `hours`.
+    ClustersHistory "Corro_Clusters_History" Get ws!("/clusters/{cluster}/history"), BATCHAI_VERSION, NoBody => ClusterHistory;
     /// Ours: takes a node of a low-priority cluster back.
     NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
     /// Ours: what a job's processes use now; the agents of its nodes are asked.

@@ -182,6 +182,9 @@ pub fn right_of(id: &str, method: Method) -> Right {
         }
         "Providers_Register" => Right::List,
         "Corro_Nodes_List" | "Corro_Clusters_List" | "Corro_Jobs_List" | "Corro_Usage" => Right::List,
+        "Corro_Search" | "Corro_Shares_List" => Right::List,
+        "Corro_Shares_Link" => Right::Write,
+        "Corro_Clusters_History" => Right::Read,
         "Corro_Nodes_Preempt" => Right::Write,
         "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" => Right::Read,
         _ if id.starts_with("Corro_") => Right::Govern,

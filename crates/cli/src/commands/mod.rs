@@ -14,6 +14,7 @@ pub mod cluster;
 mod cluster_spec;
 pub mod completion;
 mod config_file;
+pub mod dashboard;
 pub mod doctor;
 pub mod events;
 pub mod experiment;

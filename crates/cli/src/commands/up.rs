@@ -66,6 +66,7 @@ fn greet(hosted: &Hosted, began: Instant) {
     let version = env!("CARGO_PKG_VERSION");
     let (url, took) = (hosted.url(), began.elapsed().as_millis());
     let _ = writeln!(out, "Corro {version} listens on {url} (ready in {took} ms)");
+    let _ = writeln!(out, "  pages    {url}/ui/ ('corro dashboard --open' logs in and shows them)");
     let _ = writeln!(out, "{}", hosted.describe());
     let _ =
         writeln!(out, "\nTry 'corro group create --name demo --location eastus' in another terminal. Ctrl-C stops.");

@@ -74,6 +74,65 @@ impl JobCounts {
     }
 }
 
+/// Something that a search found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Found {
+    pub kind: FoundKind,
+    pub name: String,
+    /// Its resource id; that of a node is its cluster's, that of a share its account's.
+    pub id: String,
+    /// Where it is, in the words of a person: `experiment in workspace`.
+    pub place: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+/// In the order in which equally good finds are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FoundKind {
+    Cluster,
+    Experiment,
+    Share,
+    Job,
+    Node,
+}
+
+/// A share, as it is listed beside those of other accounts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareSummary {
+    pub name: String,
+    pub account: String,
+    pub account_id: String,
+    pub modified: Timestamp,
+}
+
+/// The query of a link that opens one share for a while, as the caller's own login does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareLink {
+    pub query: String,
+    pub expires: Timestamp,
+}
+
+/// How many nodes a cluster had, and how many of them ran jobs: each point holds until the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterHistory {
+    pub since: Timestamp,
+    pub until: Timestamp,
+    pub points: Vec<ClusterPoint>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterPoint {
+    pub time: Timestamp,
+    pub nodes: i32,
+    pub busy: i32,
+}
+
 /// The states in `queued,running`; all of them when nothing is said.
 pub fn parse_states(text: &str) -> Result<Vec<ExecutionState>, ApiError> {
     let word = |word: &str| {

@@ -264,6 +264,7 @@ impl Sas {
             ("rsce", &self.overrides.content_encoding),
             ("rscl", &self.overrides.content_language),
             ("rsct", &self.overrides.content_type),
+            ("by", &self.by),
             ("sig", &signature),
         ];
         encode_parameters(&parameters, &KEPT)

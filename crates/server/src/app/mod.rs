@@ -3,6 +3,7 @@
 
 pub mod accounts;
 pub mod audit;
+mod cluster_history;
 pub mod clusters;
 pub mod conflict;
 pub mod events;
@@ -27,7 +28,9 @@ pub mod overview;
 pub mod passes;
 pub mod principals;
 pub mod remote_login;
+mod search;
 pub mod secrets;
+mod share_links;
 pub mod tokens;
 pub mod usage;
 pub mod usages;

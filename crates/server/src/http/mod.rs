@@ -29,7 +29,7 @@ use corro_model::node::{
     CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, PASSES_PATH, PassRequest, WHEELS_PATH,
     parse_bearer,
 };
-use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation};
+use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation, SharesLink};
 use http::{HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as _;
 use tokio::io::AsyncReadExt;
@@ -116,7 +116,7 @@ impl Api {
             let response = self.files.handle(&account, style, request).await;
             let bytes = response.body().size_hint().exact().unwrap_or(0);
             numbers.file_answered(response.status().as_u16(), bytes, since);
-            return response;
+            return harmless(response);
         }
         let began = Instant::now();
         let route = route_of(request.method(), request.uri().path());
@@ -198,7 +198,7 @@ impl Api {
         let asked = Asked { caller, address, method: "POST", path, status: 200, code: "", tried: None };
         match operation {
             AccountsListKeys::ID => self.audit.note(&self.app.store, &asked),
-            JobsListOutputFiles::ID => self.audit.note_once(&self.app.store, &asked),
+            JobsListOutputFiles::ID | SharesLink::ID => self.audit.note_once(&self.app.store, &asked),
             _ => {}
         }
     }
@@ -351,6 +351,12 @@ impl Api {
         let upgrade = upgrade.max_message_size(MAX_MESSAGE).read_buffer_size(4096).write_buffer_size(4096);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
+}
+
+/// What somebody put into a share is shown from the same address as our own pages: it may run nothing there.
+fn harmless(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    response
 }
 
 fn is_at_or_below(path: &str, place: &str) -> bool {

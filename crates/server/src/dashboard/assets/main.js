@@ -3,15 +3,19 @@
 
 import { session, subscription, whenRefused } from './api.js';
 import { h, put, mark, text } from './dom.js';
+import { forgetLinks } from './files.js';
 import { live } from './live.js';
 import { failure } from './parts.js';
 import { workspaceOf } from './paths.js';
+import { search } from './search.js';
 
 /** Address, title in the bar, module. `:ws` becomes `params.workspace`, the id of the workspace. */
 const PAGES = [
   { path: '/ui/', title: 'Overview', load: () => import('./pages/overview.js') },
+  { path: '/ui/clusters/:ws/:cluster', load: () => import('./pages/cluster.js') },
   { path: '/ui/jobs/:ws/:experiment/:name', load: () => import('./pages/job.js') },
   { path: '/ui/experiments/:ws/:experiment', load: () => import('./pages/experiment.js') },
+  { path: '/ui/shares/*', title: 'Shares', load: () => import('./pages/shares.js') },
   { path: '/ui/usage', title: 'Usage', load: () => import('./pages/usage.js') },
   { path: '/ui/login', load: () => import('./pages/login.js'), open: true },
 ];
@@ -98,6 +102,7 @@ function takeToken() {
 
 function logOut() {
   session.end();
+  forgetLinks();
   live.end();
   context.go('/ui/login');
 }
@@ -120,11 +125,26 @@ function drawBar(page) {
   }, one.title)));
   put(tools, inside && [
     linkState,
+    h('button', { type: 'button', class: 'searcher', onclick: openSearch, 'aria-keyshortcuts': '/' }, 'Search', h('kbd', {}, '/')),
     h('button', { type: 'button', class: 'quiet', onclick: turnTheme, title: 'Light, dark, or as the system has it' }, themeName()),
     h('span', { class: 'who', title: session.who }, session.who),
     h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),
   ]);
 }
+
+function openSearch() {
+  const pages = PAGES.filter((page) => page.title).map(({ title, path }) => ({ title, path: path.replace(/\/[:*].*$/, '') }));
+  search((path) => context.go(path).then(() => root.focus({ preventScroll: true })), pages);
+}
+
+/** One key, unless somebody is writing. */
+addEventListener('keydown', (event) => {
+  const writes = event.target.closest?.('input, textarea, select, [contenteditable]');
+  const asked = (event.key === '/' && !writes) || (event.key === 'k' && (event.ctrlKey || event.metaKey));
+  if (!asked || event.altKey || !session.token || document.querySelector('dialog[open]')) return;
+  event.preventDefault();
+  openSearch();
+});
 
 const THEMES = ['auto', 'light', 'dark'];
 const theme = () => localStorage.getItem('corro.theme') ?? 'auto';
@@ -153,6 +173,7 @@ addEventListener('hashchange', open);
 whenRefused(() => {
   if (!session.token || location.pathname === '/ui/login') return;
   session.end();
+  forgetLinks();
   live.end();
   context.go(`/ui/login?expired&to=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
 });

@@ -22,7 +22,7 @@ export function ago(time) {
 }
 
 export function setAgo(element, time) {
-  return follow(element, time, (ms) => (ms < 5000 ? 'just now' : `${short(ms)} ago`));
+  return follow(element, time, (ms) => (ms < 5000 ? 'just now' : `${rough(ms)} ago`));
 }
 
 /** How long it lasted from `start` to `end`, or has lasted until now. */
@@ -71,6 +71,14 @@ export function short(ms) {
   if (s < 3600) return pair(s / 60, 'min', s % 60, 's');
   if (s < 86400) return pair(s / 3600, 'h', (s % 3600) / 60, 'min');
   return pair(s / 86400, 'd', (s % 86400) / 3600, 'h');
+}
+
+/** One unit: `36 s`, `27 min`, `5 h`, `3 d`. */
+function rough(ms) {
+  const s = ms / 1000;
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  return s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
 }
 
 /** A moment as the reader's own clock has it. */

@@ -12,6 +12,9 @@ const WORDS_FOR = 24;
 /** `tvm-676767296_12-20180718t174802z-p` is number 12 of its cluster. */
 export const numberOf = (nodeId) => /_(\d+)-/.exec(nodeId)?.[1] ?? nodeId;
 
+/** One that is being allocated is as good as in preparation. */
+export const shownState = (node) => (node.state === 'allocating' ? 'preparing' : node.state);
+
 const order = (a, b) => numberOf(a.nodeId) - numberOf(b.nodeId) || a.nodeId.localeCompare(b.nodeId);
 
 /** The tiles of one cluster's nodes: `{element, set(nodes)}`. */
@@ -31,7 +34,7 @@ export function tiles() {
       }
       keyed(grid, sorted, (node) => node.nodeId, small ? makeSmall : makeTile, small ? setSmall : setTile);
       mark(grid, 'hidden', sorted.length ? null : '');
-      const counts = NODE_STATES.map((name) => [name, sorted.filter((node) => node.state === name).length]);
+      const counts = NODE_STATES.map((name) => [name, sorted.filter((node) => shownState(node) === name).length]);
       keyed(legend, counts, ([name]) => name,
         ([name]) => h('li', { class: 'state', 'data-state': name }, h('b', {}), ` ${name}`),
         (item, [, count]) => { text(item.firstChild, count); item.classList.toggle('none', !count); });
@@ -41,7 +44,7 @@ export function tiles() {
 
 function words(node) {
   const preempted = node.preempted ? ', taken back' : '';
-  return `node ${numberOf(node.nodeId)}: ${node.state}${node.job ? `, ${node.job}` : ''}${preempted}`;
+  return `node ${numberOf(node.nodeId)}: ${shownState(node)}${node.job ? `, ${node.job}` : ''}${preempted}`;
 }
 
 function makeSmall() {
@@ -49,7 +52,7 @@ function makeSmall() {
 }
 
 function setSmall(tile, node) {
-  mark(tile, 'data-state', node.state);
+  mark(tile, 'data-state', shownState(node));
   mark(tile, 'title', words(node));
   mark(tile, 'aria-label', words(node));
 }
@@ -62,10 +65,10 @@ function makeTile(node) {
 }
 
 function setTile(tile, node) {
-  mark(tile, 'data-state', node.state);
+  mark(tile, 'data-state', shownState(node));
   mark(tile, 'aria-label', words(node));
   const [, how, what] = tile.children;
-  text(how, node.preempted ? `${node.state} (taken back)` : node.state);
+  text(how, node.preempted ? 'taken back' : shownState(node));
   if (!node.job) {
     if (!what.querySelector('time')) put(what, h('time', {}));
     setAgo(what.firstChild, node.since);

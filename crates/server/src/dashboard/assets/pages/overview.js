@@ -131,7 +131,7 @@ function queueTable() {
     columns: [
       { title: 'Place', label: 'place', width: '48px', number: true, fill: (cell, job) => text(cell, job.position ?? '') },
       jobName, { ...clusterName, width: 'minmax(0, 1fr)' }, nodeCount,
-      { title: 'Waits', width: '84px', label: 'waits', make: () => h('time', {}), fill: (cell, job) => setLasting(cell.firstChild, job.since) },
+      { title: 'Waits', width: '96px', label: 'waits', make: () => h('time', {}), fill: (cell, job) => setLasting(cell.firstChild, job.since) },
       { title: 'Why', width: 'minmax(0, 4fr)', wrap: true, wide: true, fill: (cell, job) => text(cell, waitWords(job)) },
     ],
   });

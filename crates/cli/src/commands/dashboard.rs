@@ -1,0 +1,65 @@
+//! `corro dashboard`: the way to the server's pages, logged in as commands of this user are. A link with a token is printed, or
+//! opened in a browser; then the token stands in a file that only this user can read, because everyone may see command lines.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use corro_client::profile;
+
+use crate::failure::Failure;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::{say, tell};
+use crate::whole_file;
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  corro dashboard --open\n  corro dashboard\n\nThe link logs in whoever has it, for an hour at most: do not pass it on."
+)]
+pub struct DashboardArgs {
+    /// Open the page in a browser of this machine (BROWSER, xdg-open or open)
+    #[arg(long)]
+    open: bool,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+pub async fn run(args: DashboardArgs) -> Result<(), Failure> {
+    let session = Session::open(&args.global)?;
+    let client = session.client()?;
+    let token = client.token().await?;
+    let address = format!("{}/ui/", client.server());
+    let link = format!("{address}#token={}", token.expose());
+    if !args.open {
+        tell(&link);
+        return Ok(());
+    }
+    let page = write_page(&profile::config_dir()?, &link)?;
+    match open(&page) {
+        true => say(format_args!("The dashboard opens in a browser: {address}")),
+        false => {
+            say("No browser was found here (BROWSER, xdg-open, open). Open this link:");
+            tell(&link);
+        }
+    }
+    Ok(())
+}
+
+/// A page that leads to the link, beside the profile, which holds more than it.
+fn write_page(dir: &Path, link: &str) -> Result<PathBuf, Failure> {
+    let page = dir.join("dashboard.html");
+    let text = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={link}\"><title>Corro</title>\n");
+    whole_file::replace(&page, &text).map_err(|error| whole_file::cannot_write(&page, &error))?;
+    Ok(page)
+}
+
+fn open(page: &Path) -> bool {
+    let chosen = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty());
+    let known = ["xdg-open", "open"].map(Into::into);
+    let mut programs = chosen.into_iter().chain(known);
+    programs.any(|program| {
+        let mut command = Command::new(program);
+        let quiet = command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    })
+}

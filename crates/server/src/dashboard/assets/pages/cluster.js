@@ -1,0 +1,105 @@
+// One cluster: its nodes, how many there were and how many were used, how it is scaled, and the jobs it runs.
+
+import { api } from '../api.js';
+import { h, put, text } from '../dom.js';
+import { refreshOn } from '../live.js';
+import { clock, confirm, failure, panel, setAgo, setState, table, toast } from '../parts.js';
+import { nameOf, pageOf, partsOf } from '../paths.js';
+import { numberOf, shownState, tiles } from '../tiles.js';
+import { history } from '../history.js';
+import { jobList, scaleWords } from './overview.js';
+import { scaleForm } from './scale.js';
+
+export async function show(root, params, context) {
+  const id = `${params.workspace}/clusters/${encodeURIComponent(params.cluster)}`;
+  let cluster = await api.get(id);
+  context.title(cluster.name);
+  const { vmSize, vmPriority, virtualMachineConfiguration: machine, creationTime } = cluster.properties;
+  const trouble = h('div', {});
+  const standing = h('span', { class: 'state' });
+  const scale = h('dd', {});
+  const shown = tiles();
+  const past = history(id);
+  const nodes = nodeTable(vmPriority === 'lowpriority');
+  const jobs = jobList({ cluster: cluster.id });
+  const form = scaleForm(async (settings) => {
+    cluster = await api.patch(id, { properties: { scaleSettings: settings } });
+    toast(`${cluster.name} is scaled anew.`);
+    await refresh();
+  });
+  const remove = h('button', { type: 'button', class: 'danger', onclick: async () => {
+    const words = 'Its nodes end, and what runs on them goes back to the queue, where it waits until it is deleted. Files on shares stay.';
+    if (!await confirm(`Delete the cluster ${cluster.name}?`, words, 'Delete')) return;
+    try {
+      await api.del(id);
+      toast(`${cluster.name} is being deleted.`);
+      await context.go('/ui/');
+    } catch (error) { toast(error.message, 'bad'); }
+  } }, 'Delete');
+  const facts = [
+    ['Size', `${vmSize}${vmPriority === 'lowpriority' ? ', low priority' : ''}`], ['Scale', scale],
+    ['Image', machine?.imageReference && `${machine.imageReference.offer} ${machine.imageReference.sku}`],
+    ['Created', h('time', { datetime: creationTime }, clock(creationTime))],
+  ];
+  put(root,
+    h('nav', { class: 'crumbs', 'aria-label': 'Where this is' }, h('a', { href: '/ui/' }, 'Overview'), h('span', {}, partsOf(cluster.id).group), h('span', {}, partsOf(cluster.id).workspaces)),
+    h('div', { class: 'head' }, h('h1', {}, cluster.name), standing, h('span', { class: 'grow' }), remove),
+    trouble,
+    h('div', { class: 'panel' }, h('div', { class: 'body' },
+      h('dl', { class: 'facts' }, facts.filter(([, value]) => value).map(([name, value]) =>
+        h('div', {}, h('dt', {}, name), value.tagName === 'DD' ? value : h('dd', {}, value)))))),
+    h('div', { class: 'halves' },
+      panel('Nodes', null, h('div', { class: 'body' }, shown.element)),
+      panel('Scale', null, h('div', { class: 'body' }, form.element))),
+    past.element,
+    nodes.element, jobs.element);
+  root.querySelector('.halves').previousElementSibling.classList.add('first');
+
+  async function refresh() {
+    try {
+      const [now, all] = await Promise.all([api.get(id), api.all('~/providers/Corro/nodes'), jobs.refresh(), past.refresh()]);
+      cluster = now;
+      const own = all.filter((node) => node.clusterId.toLowerCase() === cluster.id.toLowerCase());
+      const { allocationState, provisioningState, errors = [], scaleSettings } = cluster.properties;
+      setState(standing, provisioningState === 'deleting' ? 'deleting' : allocationState);
+      text(scale, scaleWords(cluster));
+      shown.set(own);
+      nodes.set(own);
+      form.set(scaleSettings);
+      put(trouble, errors.map((error) => h('p', { class: 'note bad' }, error.message)));
+    } catch (error) {
+      if (error.status === 404) put(trouble, h('p', { class: 'note bad' }, `The cluster ${cluster.name} is gone.`));
+      else if (error.status) put(trouble, failure(error));
+    }
+  }
+  await refresh();
+  const end = refreshOn((event) => ['node', 'cluster', 'job'].includes(event.kind), refresh, 250);
+  return () => { end(); past.end(); jobs.end(); };
+}
+
+function nodeTable(isLow) {
+  const columns = [
+    { title: 'Node', width: '64px', number: true, sort: (node) => Number(numberOf(node.nodeId)), make: (node) => h('b', {}, numberOf(node.nodeId)) },
+    { title: 'State', width: '120px', sort: (node) => node.state, make: () => h('span', { class: 'state' }), fill: (cell, node) => setState(cell.firstChild, shownState(node), node.preempted ? 'taken back' : shownState(node)) },
+    { title: 'Job', width: 'minmax(0, 1.4fr)', sort: (node) => node.job ?? null, fill: fillJob },
+    { title: 'Since', width: '120px', sort: (node) => -Date.parse(node.since), make: () => h('time', {}), fill: (cell, node) => setAgo(cell.firstChild, node.since) },
+    { title: 'Id', width: 'minmax(0, 2fr)', wide: true, make: (node) => h('span', { class: 'mono soft' }, node.nodeId) },
+  ];
+  if (isLow) columns.push({ title: '', width: '100px', make: (node) => h('button', { type: 'button', class: 'quiet danger', onclick: () => takeBack(node) }, 'Take back') });
+  const list = table({ label: 'Nodes', key: (node) => node.nodeId, empty: 'The cluster has no nodes now.', sorted: 'Node', columns });
+  return { element: panel('Each node', null, list.element), set: list.set };
+}
+
+function fillJob(cell, node) {
+  const link = cell.firstChild;
+  if (!node.job) { if (link) put(cell); return; }
+  const [experiment, job] = node.job.split('/');
+  const href = pageOf(`${node.clusterId.replace(/\/clusters\/[^/]*$/, '')}/experiments/${experiment}/jobs/${job}`);
+  if (link?.getAttribute('href') !== href) put(cell, h('a', { class: 'name', href }, node.job));
+}
+
+async function takeBack(node) {
+  const words = 'What runs on it gets a warning and the grace, and then waits again. The node leaves and is replaced where there is room.';
+  if (!await confirm(`Take node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)} back?`, words, 'Take back')) return;
+  try { await api.post(`${node.clusterId}/nodes/${node.nodeId}/preempt`); } catch (error) { toast(error.message, 'bad'); }
+}

@@ -1,0 +1,14 @@
+//! The dashboard in a real browser, against a real server with real nodes: looked at, clicked, typed into, dropped onto.
+
+mod harness;
+
+#[path = "dashboard/hostile.rs"]
+mod hostile;
+#[path = "dashboard/login.rs"]
+mod login;
+#[path = "dashboard/many.rs"]
+mod many;
+#[path = "dashboard/shares.rs"]
+mod shares;
+#[path = "dashboard/tutorial.rs"]
+mod tutorial;

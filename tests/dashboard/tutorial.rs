@@ -1,0 +1,106 @@
+//! The tutorial as somebody sees it who looks at the pages: the cluster appears, the job runs and ends, the queue says why, the
+//! cluster is scaled and deleted. Nothing is loaded anew on the way, also not when the server is.
+
+use super::harness::browser::{Browser, keys};
+use super::harness::{IN_WORKSPACE, Site};
+
+#[test]
+fn what_happens_is_seen_as_it_happens() {
+    let Some(browser) = Browser::start() else { return };
+    let mut site = Site::start();
+    browser.open(&site, "/ui/");
+    browser.sees("main", "No cluster yet");
+    browser.eval("window.same = 'page'");
+
+    site.prepare(2);
+    browser.sees(".cluster h2", "nc6cluster");
+    browser.wait("two idle tiles", "return document.querySelectorAll('.tile[data-state=idle]').length === 2");
+
+    site.submit_custom("first", 1, "sleep 600");
+    browser.wait("a running tile", "return document.querySelectorAll('.tile[data-state=running]').length === 1");
+    browser.sees(".tile", "first");
+    browser.sees("[aria-label=Jobs] .row", "first");
+
+    site.submit_custom("large", 2, "true");
+    browser.sees("[aria-label=Queue] .row", "needs 2 nodes");
+    site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n first -y")).ok();
+    browser.wait(
+        "the end of both",
+        "return document.querySelectorAll('[aria-label=Jobs] [data-state=succeeded], [aria-label=Jobs] [data-state=failed]').length === 2",
+    );
+    browser.sees("main", "Nothing waits");
+
+    // The server goes and comes back where it was; the page says so and goes on.
+    let address = site.address();
+    site.kill_server();
+    browser.sees(".link-state", "reconnecting");
+    site.up_at(&address);
+    browser.wait("the page to be live again", "return document.querySelector('.link-state').dataset.state === 'live'");
+    site.wait_for_nodes(2);
+    site.submit_custom("after", 1, "true");
+    browser.wait(
+        "a job of after the restart",
+        "return [...document.querySelectorAll('[aria-label=Jobs] .row')].some((row) => row.innerText.includes('after') && row.innerText.includes('succeeded'))",
+    );
+    assert_eq!(browser.eval("return window.same"), "page", "the page was loaded anew");
+    // Requests that found no server are errors to the browser.
+    browser.is_clean_but_for(&["ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "ERR_NETWORK"]);
+
+    browser.click_on(".cluster h2 a", "nc6cluster");
+    browser.sees("h1", "nc6cluster");
+    browser.wait("the history", "return document.querySelector('.chart path.nodes')?.getAttribute('d').length > 20");
+    browser.eval("document.querySelector('[name=target]').value = ''");
+    browser.write("[name=target]", "1");
+    browser.click_on(".scale button", "Scale");
+    browser.wait("one tile", "return document.querySelectorAll('.tile').length === 1");
+    assert_eq!(site.cluster()["scaleSettings"]["manual"]["targetNodeCount"], 1);
+    browser.click_on("button.danger", "Delete");
+    browser.sees("dialog", "Delete the cluster nc6cluster?");
+    browser.click_on("dialog button", "Delete");
+    browser.sees("main", "No cluster yet");
+    browser.is_clean_but_for(&[]);
+}
+
+#[test]
+fn everything_is_reached_with_the_keyboard_alone() {
+    let Some(browser) = Browser::start() else { return };
+    let site = Site::start();
+    site.prepare(1);
+    site.submit_custom("needle-in-the-haystack", 1, "true");
+    site.wait_for_end("needle-in-the-haystack");
+    browser.open(&site, "/ui/");
+    browser.sees(".cluster h2", "nc6cluster");
+    // One key, a part of a name, Enter.
+    browser.press("/");
+    browser.wait("the search", "return document.querySelector('dialog.search[open]') !== null");
+    browser.press("nc6");
+    browser.sees("[role=option][aria-selected=true]", "nc6cluster");
+    browser.press(keys::ENTER);
+    browser.sees("h1", "nc6cluster");
+    assert!(browser.url().contains("/ui/clusters/batchai.horovod:batchaidev/nc6cluster"), "{}", browser.url());
+    browser.press("/");
+    browser.press("needle");
+    browser.sees("[role=option]", "needle-in-the-haystack");
+    browser.press(keys::ESCAPE);
+    browser.wait("no search", "return document.querySelector('dialog.search') === null");
+    browser.press("/");
+    browser.press("mysha");
+    browser.sees("[role=option][aria-selected=true]", "myshare");
+    browser.press(keys::ENTER);
+    browser.sees("h1", "myshare");
+    // The tabulator goes through everything that can be pressed, and one sees where it is.
+    browser.eval("document.activeElement.blur()");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..40 {
+        browser.press(keys::TAB);
+        let focused = browser.eval(
+            "const e = document.activeElement; const s = getComputedStyle(e); return [e.innerText || e.getAttribute('aria-label') || e.tagName, e === document.body || s.outlineStyle !== 'none']",
+        );
+        assert_eq!(focused[1], true, "the focus on {} cannot be seen", focused[0]);
+        seen.insert(focused[0].as_str().unwrap_or_default().trim().replace('\n', " "));
+    }
+    for wanted in ["Overview", "Shares", "Log out", "Upload", "cifar"] {
+        assert!(seen.iter().any(|name| name.contains(wanted)), "{wanted} is not among {seen:?}");
+    }
+    browser.is_clean_but_for(&[]);
+}
