@@ -22,7 +22,7 @@ fn nothing_that_users_write_is_run() {
     {
         browser.go("about:blank");
         browser.go(&format!("{}{}#token={}", site.url, page, site.token()));
-        browser.wait(page, "return document.querySelector('.rows .row') !== null");
+        browser.until("return document.querySelector('.rows .row') !== null");
         if page.ends_with("evil.txt") {
             browser.sees(".preview pre", "<script>");
         }

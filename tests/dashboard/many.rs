@@ -31,11 +31,9 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
     (0..JOBS).for_each(|n| submit(&format!("job-{n:04}")));
 
     browser.open(&site, "/ui/");
-    browser.wait("all nodes", &format!("return document.querySelectorAll('.tile').length === {NODES}"));
+    browser.until(&format!("return document.querySelectorAll('.tile').length === {NODES}"));
     // Older jobs come as one scrolls.
-    browser.wait(
-        "all jobs",
-        &format!("scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === {JOBS}"),
+    browser.until(&format!("scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === {JOBS}"),
     );
     // Rows that are there stay the same elements when one more comes.
     browser.eval("document.querySelectorAll('[aria-label=Jobs] .rows .row').forEach((row) => { row.known = true; }); document.querySelectorAll('.tile').forEach((tile) => { tile.known = true; }); scrollTo(0, 0); window.slow = 0; new PerformanceObserver((list) => { slow += list.getEntries().length; }).observe({type: 'longtask'});");
@@ -48,6 +46,6 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
     assert_eq!(frames, 21);
     browser.click_on(".tabs button", "Queued");
     browser.write("input[type=search]", "job-0007");
-    browser.wait("one job", "return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === 1");
+    browser.until("return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === 1");
     browser.is_clean_but_for(&[]);
 }

@@ -44,14 +44,11 @@ fn files_are_dropped_shown_and_taken_away() {
            document.querySelector('.drop').dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})); });",
     );
     browser.click_on(".entry a", "dot.png");
-    browser.wait("the picture", "return document.querySelector('.preview img')?.naturalWidth === 8");
+    browser.until("return document.querySelector('.preview img')?.naturalWidth === 8");
 
     browser.click("[aria-label='Delete large.bin']");
     browser.click_on("dialog button", "Delete");
     wait_for("the file to be gone", || !large.exists());
-    browser.wait(
-        "its row to be gone",
-        "return ![...document.querySelectorAll('.entry')].some((e) => e.innerText.includes('large.bin'))",
-    );
+    browser.until("return ![...document.querySelectorAll('.entry')].some((e) => e.innerText.includes('large.bin'))");
     browser.is_clean_but_for(&[]);
 }

@@ -14,19 +14,17 @@ fn what_happens_is_seen_as_it_happens() {
 
     site.prepare(2);
     browser.sees(".cluster h2", "nc6cluster");
-    browser.wait("two idle tiles", "return document.querySelectorAll('.tile[data-state=idle]').length === 2");
+    browser.until("return document.querySelectorAll('.tile[data-state=idle]').length === 2");
 
     site.submit_custom("first", 1, "sleep 600");
-    browser.wait("a running tile", "return document.querySelectorAll('.tile[data-state=running]').length === 1");
+    browser.until("return document.querySelectorAll('.tile[data-state=running]').length === 1");
     browser.sees(".tile", "first");
     browser.sees("[aria-label=Jobs] .row", "first");
 
     site.submit_custom("large", 2, "true");
     browser.sees("[aria-label=Queue] .row", "needs 2 nodes");
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n first -y")).ok();
-    browser.wait(
-        "the end of both",
-        "return document.querySelectorAll('[aria-label=Jobs] [data-state=succeeded], [aria-label=Jobs] [data-state=failed]').length === 2",
+    browser.until("return document.querySelectorAll('[aria-label=Jobs] [data-state=succeeded], [aria-label=Jobs] [data-state=failed]').length === 2",
     );
     browser.sees("main", "Nothing waits");
 
@@ -35,12 +33,10 @@ fn what_happens_is_seen_as_it_happens() {
     site.kill_server();
     browser.sees(".link-state", "reconnecting");
     site.up_at(&address);
-    browser.wait("the page to be live again", "return document.querySelector('.link-state').dataset.state === 'live'");
+    browser.until("return document.querySelector('.link-state').dataset.state === 'live'");
     site.wait_for_nodes(2);
     site.submit_custom("after", 1, "true");
-    browser.wait(
-        "a job of after the restart",
-        "return [...document.querySelectorAll('[aria-label=Jobs] .row')].some((row) => row.innerText.includes('after') && row.innerText.includes('succeeded'))",
+    browser.until("return [...document.querySelectorAll('[aria-label=Jobs] .row')].some((row) => row.innerText.includes('after') && row.innerText.includes('succeeded'))",
     );
     assert_eq!(browser.eval("return window.same"), "page", "the page was loaded anew");
     // Requests that found no server are errors to the browser.
@@ -48,11 +44,11 @@ fn what_happens_is_seen_as_it_happens() {
 
     browser.click_on(".cluster h2 a", "nc6cluster");
     browser.sees("h1", "nc6cluster");
-    browser.wait("the history", "return document.querySelector('.chart path.nodes')?.getAttribute('d').length > 20");
+    browser.until("return document.querySelector('.chart path.nodes')?.getAttribute('d').length > 20");
     browser.eval("document.querySelector('[name=target]').value = ''");
     browser.write("[name=target]", "1");
     browser.click_on(".scale button", "Scale");
-    browser.wait("one tile", "return document.querySelectorAll('.tile').length === 1");
+    browser.until("return document.querySelectorAll('.tile').length === 1");
     assert_eq!(site.cluster()["scaleSettings"]["manual"]["targetNodeCount"], 1);
     browser.click_on("button.danger", "Delete");
     browser.sees("dialog", "Delete the cluster nc6cluster?");
@@ -72,7 +68,7 @@ fn everything_is_reached_with_the_keyboard_alone() {
     browser.sees(".cluster h2", "nc6cluster");
     // One key, a part of a name, Enter.
     browser.press("/");
-    browser.wait("the search", "return document.querySelector('dialog.search[open]') !== null");
+    browser.until("return document.querySelector('dialog.search[open]') !== null");
     browser.press("nc6");
     browser.sees("[role=option][aria-selected=true]", "nc6cluster");
     browser.press(keys::ENTER);
@@ -82,7 +78,7 @@ fn everything_is_reached_with_the_keyboard_alone() {
     browser.press("needle");
     browser.sees("[role=option]", "needle-in-the-haystack");
     browser.press(keys::ESCAPE);
-    browser.wait("no search", "return document.querySelector('dialog.search') === null");
+    browser.until("return document.querySelector('dialog.search') === null");
     browser.press("/");
     browser.press("mysha");
     browser.sees("[role=option][aria-selected=true]", "myshare");
