@@ -82,7 +82,10 @@ async function open() {
     if (mine === turn) leave = ends ?? (() => {});
     else ends?.();
   } catch (error) {
-    if (mine === turn && error.status !== 401) put(root, failure(error));
+    if (mine !== turn || error.status === 401) return;
+    put(root, failure(error));
+    // No server: one that comes back is found without anybody's doing.
+    if (error.status === 0) setTimeout(() => { if (mine === turn) open(); }, 1000);
   }
 }
 
