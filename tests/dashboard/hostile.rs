@@ -1,7 +1,7 @@
 //! What users write is shown and never run: names of files and what is in them, reasons of failures, pages in shares.
 
 use super::harness::Site;
-use super::harness::browser::Browser;
+use super::harness::window::Browser;
 
 const EVIL: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>";
 

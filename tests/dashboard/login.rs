@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::harness::Site;
-use super::harness::browser::{Browser, keys};
+use super::harness::window::{Browser, keys};
 
 #[test]
 fn one_logs_in_and_out_and_comes_back_to_the_same_page() {

@@ -1,6 +1,6 @@
 //! Files: browsed, dropped onto the page, shown, and what is written is what was dropped.
 
-use super::harness::browser::Browser;
+use super::harness::window::Browser;
 use super::harness::{Site, wait_for};
 
 #[test]

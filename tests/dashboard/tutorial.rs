@@ -1,7 +1,7 @@
 //! The tutorial as somebody sees it who looks at the pages: the cluster appears, the job runs and ends, the queue says why, the
 //! cluster is scaled and deleted. Nothing is loaded anew on the way, also not when the server is.
 
-use super::harness::browser::{Browser, keys};
+use super::harness::window::{Browser, keys};
 use super::harness::{IN_WORKSPACE, Site};
 
 #[test]

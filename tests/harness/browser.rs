@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-pub use super::window::{Browser, keys};
+use super::window::Browser;
 
 impl Browser {
     /// What a script in the page gives back; it may wait for promises.

@@ -42,7 +42,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let log = share.join(LOG);
     let key = STANDARD.decode(api.account_key()?).context("a key is base64")?;
     let until = SystemTime::UNIX_EPOCH.elapsed()?.as_secs() as i64 + 3600;
-    let query = link_query(Resource::File, &key, (ACCOUNT, SHARE, LOG), until, "")?;
+    let query = link_query(Resource::File, "rl", &key, (ACCOUNT, SHARE, LOG), until, "")?;
     let server = site.profile()?.server;
     let address = server.trim_start_matches("http://").to_owned();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -35,7 +35,7 @@ enum JobCommand {
     /// directories. A script that wants to be exact prints {"corro": {"step": 10, "loss": 0.5}}, with "epoch", "rank" and "time" if
     /// it likes. In a terminal curves are drawn, elsewhere a table is printed.
     #[command(
-        after_help = "Examples:\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar --follow\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --metric loss,val_loss --ranks average\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar --csv > curves.csv"
+        after_help = "Examples:\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --follow\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --metric loss,val_loss --ranks average\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --csv > curves.csv"
     )]
     Plot(job_plot::PlotArgs),
     /// Run a command beside the processes of a running job, with their directory and variables

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use clap::{Args, ValueEnum};
 use corro_model::Timestamp;
 use corro_model::ops::{NoBody, UsageGet};
-use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::output::TableKind;
@@ -68,7 +67,7 @@ pub async fn run(args: UsageArgs) -> Result<(), Failure> {
             say(format_args!("{:.2} node-hours in all", report.total_node_hours));
             Ok(())
         }
-        false => session.print_value(&Value::from(value)),
+        false => session.print_value(&value),
     }
 }
 
