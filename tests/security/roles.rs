@@ -85,6 +85,8 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Nodes_Preempt", 'w'),
     ("Corro_Jobs_Processes", 'r'),
     ("Corro_Jobs_Why", 'r'),
+    ("Corro_Jobs_Metrics", 'r'),
+    ("Corro_Usage", 'l'),
 ];
 
 const ROLES: [&str; 3] = ["Reader", "Contributor", "Owner"];

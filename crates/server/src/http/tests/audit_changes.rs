@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use super::{Bench, cluster, job};
 
 /// Requests that are no GET, and change nothing.
-const CHANGE_NOTHING: [&str; 7] = [
+const CHANGE_NOTHING: [&str; 8] = [
     "Providers_Register",
     "Providers_Unregister",
     // That keys were shown and links given is noted all the same.
     "StorageAccounts_ListKeys",
+    "Corro_Shares_Link",
     "Jobs_ListOutputFiles",
     "StorageAccounts_CheckNameAvailability",
     "Clusters_ListRemoteLoginInformation",
