@@ -6,6 +6,8 @@ mod harness;
 mod hostile;
 #[path = "dashboard/login.rs"]
 mod login;
+#[path = "dashboard/many.rs"]
+mod many;
 #[path = "dashboard/shares.rs"]
 mod shares;
 #[path = "dashboard/tutorial.rs"]

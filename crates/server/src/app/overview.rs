@@ -1,5 +1,7 @@
 //! What there is in all workspaces together, cut to what the caller may read: for the dashboard's pages and its search.
 
+use std::cmp::Reverse;
+
 use corro_model::batchai::*;
 use corro_model::rights::Right;
 use corro_model::{JobKey, WorkspaceKey};
@@ -18,9 +20,17 @@ pub struct JobsWanted {
     pub cluster: Option<String>,
     /// What the name of the job or of its experiment contains, in lower case.
     pub text: String,
-    /// Submitted before the job of this number.
-    pub before: u64,
+    pub order: JobOrder,
     pub limit: usize,
+}
+
+/// Which jobs come first, of more than a page has.
+#[derive(Clone, Copy)]
+pub enum JobOrder {
+    /// The newest of those that were submitted before the job of this number.
+    NewestBefore(u64),
+    /// As they wait: by priority, then the oldest. There is one page only.
+    Queue,
 }
 
 impl App {
@@ -33,7 +43,7 @@ impl App {
         clusters
     }
 
-    /// A page of jobs, newest first, and the number of its last one when there are more.
+    /// A page of jobs, and the number of its last one when another page follows.
     pub fn all_jobs(&self, wanted: &JobsWanted) -> (JobSummaries, Option<u64>) {
         let snapshot = self.snapshot();
         let cluster = wanted.cluster.as_deref().map(str::to_lowercase);
@@ -46,17 +56,23 @@ impl App {
             }
             let state = job.state().execution_state();
             page.counts.count(state);
-            if (wanted.states.is_empty() || wanted.states.contains(&state)) && job.sequence < wanted.before {
+            let is_after = matches!(wanted.order, JobOrder::NewestBefore(number) if job.sequence >= number);
+            if (wanted.states.is_empty() || wanted.states.contains(&state)) && !is_after {
                 found.push((key, job));
             }
         }
+        let place = |(_, job): &(&JobKey, &JobRecord)| match wanted.order {
+            JobOrder::NewestBefore(_) => (None, u64::MAX - job.sequence),
+            JobOrder::Queue => (Some(Reverse(job.spec.scheduling_priority)), job.sequence),
+        };
         let more = found.len() > wanted.limit;
         if more {
-            found.select_nth_unstable_by_key(wanted.limit, |(_, job)| std::cmp::Reverse(job.sequence));
+            found.select_nth_unstable_by_key(wanted.limit, place);
             found.truncate(wanted.limit);
         }
-        found.sort_unstable_by_key(|(_, job)| std::cmp::Reverse(job.sequence));
-        let last = found.last().filter(|_| more).map(|(_, job)| job.sequence);
+        found.sort_unstable_by_key(place);
+        let is_paged = more && matches!(wanted.order, JobOrder::NewestBefore(_));
+        let last = found.last().filter(|_| is_paged).map(|(_, job)| job.sequence);
         let mut waits = Waits::of(&snapshot, &self.caller, &self.rules, self.now(), found.iter().copied());
         page.value = found.iter().map(|(key, job)| self.job_summary(&snapshot, key, job, waits.take(key))).collect();
         (page, last)

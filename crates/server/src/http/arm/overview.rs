@@ -6,7 +6,7 @@ use corro_model::ops::NoBody;
 
 use super::{Answer, Call, Result};
 use crate::app::App;
-use crate::app::overview::JobsWanted;
+use crate::app::overview::{JobOrder, JobsWanted};
 
 /// Marks of pages are numbers of jobs in the order of their submission.
 const NO_MARKER: i64 = i64::MAX;
@@ -20,7 +20,14 @@ pub async fn jobs(app: App, call: Call<NoBody>) -> Result<JobSummaries> {
         states: parse_states(call.query("state").unwrap_or_default())?,
         cluster: call.query("cluster").filter(|id| !id.is_empty()).map(str::to_owned),
         text: call.query("text").unwrap_or_default().to_lowercase(),
-        before: call.number("marker", NO_MARKER, 0..=NO_MARKER)? as u64,
+        order: match call.query("order").unwrap_or_default() {
+            "" | "newest" => JobOrder::NewestBefore(call.number("marker", NO_MARKER, 0..=NO_MARKER)? as u64),
+            "queue" => JobOrder::Queue,
+            other => {
+                let message = format!("'{other}' is not an order of jobs: use newest or queue");
+                return Err(ApiError::invalid("order", message));
+            }
+        },
         limit: call.number("maxresults", 100, 1..=1000)? as usize,
     };
     let (mut page, more) = app.all_jobs(&wanted);

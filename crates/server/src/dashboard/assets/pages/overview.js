@@ -9,6 +9,8 @@ import { nameOf, pageOf, partsOf } from '../paths.js';
 import { tiles } from '../tiles.js';
 
 const PAGE = 100;
+/** As many are asked for at once, at most. */
+const MOST = 1000;
 const KINDS = new Set(['job', 'node', 'cluster', 'experiment', 'workspace', 'group']);
 
 export async function show(root, params, context) {
@@ -24,7 +26,7 @@ export async function show(root, params, context) {
       const [nodes, all, waiting] = await Promise.all([
         api.all('~/providers/Corro/nodes'),
         api.all('~/providers/Corro/clusters'),
-        api.get('~/providers/Corro/jobs', { state: 'queued', maxresults: PAGE }),
+        api.get('~/providers/Corro/jobs', { state: 'queued', order: 'queue', maxresults: PAGE }),
         jobs.refresh(),
       ]);
       put(trouble);
@@ -203,35 +205,43 @@ export function jobList(fixed = {}) {
     return { ...fixed, state, text: words, maxresults: PAGE };
   };
 
-  /** The newest page anew. What was loaded below it stays; of that, what still ran is asked for by its own list. */
-  async function refresh() {
+  // One after the other: what one has loaded, the next must know of.
+  let line = Promise.resolve();
+  const inLine = (work) => { line = line.then(work, work); return line; };
+
+  /** What is on the page anew; of very many, the oldest stay as they were. */
+  function refresh() {
     const mine = ++ticket;
-    const page = await api.get('~/providers/Corro/jobs', query());
-    if (mine !== ticket) return;
-    const fresh = new Map(page.value.map((job) => [job.id, job]));
-    const rest = page.nextLink ? loaded.filter((job) => !fresh.has(job.id) && Date.parse(job.creationTime) <= Date.parse(page.value.at(-1).creationTime)) : [];
-    if (!rest.length) next = page.nextLink ? page : null;
-    else if (rest.some((job) => !job.endTime)) await renew(rest);
-    loaded = [...page.value, ...rest];
-    draw(page.counts);
-  }
-  async function renew(rest) {
-    const at = new Map(rest.map((job, index) => [job.id, index]));
-    const open = rest.filter((job) => !job.endTime).length;
-    const page = await api.get('~/providers/Corro/jobs', { ...query(), maxresults: Math.min(1000, loaded.length + PAGE) });
-    for (const job of page.value) if (at.has(job.id)) rest[at.get(job.id)] = job;
-    return open;
+    return inLine(async () => {
+      if (mine !== ticket) return;
+      const page = await api.get('~/providers/Corro/jobs', { ...query(), maxresults: Math.min(Math.max(loaded.length, PAGE), MOST) });
+      if (mine !== ticket) return;
+      const fresh = new Set(page.value.map((job) => job.id));
+      const oldest = Date.parse(page.value.at(-1)?.creationTime);
+      const rest = page.nextLink ? loaded.filter((job) => !fresh.has(job.id) && Date.parse(job.creationTime) <= oldest) : [];
+      if (!rest.length) next = page.nextLink ? page : null;
+      loaded = [...page.value, ...rest];
+      draw(page.counts);
+    });
   }
   let busy = false;
   async function older() {
     if (busy || !next) return;
     busy = true;
     try {
-      const page = await api.next(next);
-      const known = new Set(loaded.map((job) => job.id));
-      loaded = [...loaded, ...page.value.filter((job) => !known.has(job.id))];
-      next = page.nextLink ? page : null;
-      draw(page.counts);
+      await inLine(async () => {
+        const from = next;
+        const page = from && await api.next(from);
+        // Something else may have been chosen meanwhile.
+        if (!page || from !== next) return;
+        const known = new Set(loaded.map((job) => job.id));
+        loaded = [...loaded, ...page.value.filter((job) => !known.has(job.id))];
+        next = page.nextLink ? page : null;
+        draw(page.counts);
+      });
+      // Told anew when the end of the list is still in sight.
+      seen.unobserve(more);
+      seen.observe(more);
     } catch { /* the button is still there */ } finally { busy = false; }
   }
   function draw(counts) {
