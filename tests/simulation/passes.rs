@@ -8,13 +8,13 @@ use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{DesiredNode, DesiredTask, GangHost, Goal, TaskOrder};
 use corro_model::state::{NodeEvent, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Secret, Timestamp};
-use corro_server::Provider;
 use corro_server::gateway::{News, Sighting};
 use corro_server::reconcile::ReconcileConfig;
 use corro_server::reconcile::attention::{Left, changed_jobs, left_by};
 use corro_server::reconcile::round::{self, Addresses, Focus, Scene, Step};
 use corro_server::reconcile::scaling::Rules;
 use corro_server::reconcile::tellings::Voice;
+use corro_server::{NewNode, Provider};
 use corro_store::{NodeRecord, State};
 
 use super::server::{Link, Server};
@@ -29,7 +29,7 @@ pub struct Census {
 }
 
 impl Provider for Census {
-    fn start(&self, _: &NodeId, _: &str, _: Secret) {}
+    fn start(&self, _: &NewNode, _: Secret) {}
     fn is_alive(&self, node: &NodeId) -> Option<bool> {
         (!self.joined).then(|| !self.dead.contains(node))
     }

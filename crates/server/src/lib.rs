@@ -39,7 +39,7 @@ pub use app::usages::Quotas;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
 pub use file_server::{FileServer, FileServerConfig, new_account_key};
-pub use provider::Provider;
+pub use provider::{NewNode, Provider};
 pub use reconcile::scaling::Rules;
 
 use app::audit::Audit;

@@ -1,11 +1,24 @@
 //! What the server needs from whoever makes nodes: start an agent somewhere, say whether it lives, make it be gone. That
 //! is all a provider does. Implementations live with the embedder; calls may block and are repeated until they hold.
 
+use corro_model::vm_size::VmSize;
 use corro_model::{NodeId, Secret};
+
+/// A node that is wanted, as far as whoever makes it needs to know.
+pub struct NewNode {
+    pub id: NodeId,
+    /// Where it is reached if it is on the server's machine.
+    pub address: String,
+    /// The name of its cluster, for people.
+    pub cluster: String,
+    pub size: &'static VmSize,
+    /// It may be taken back.
+    pub low_priority: bool,
+}
 
 pub trait Provider: Send + Sync + 'static {
     /// Starts an agent that will join as `node` with the one-time `token`.
-    fn start(&self, node: &NodeId, address: &str, token: Secret);
+    fn start(&self, node: &NewNode, token: Secret);
 
     /// Does the node's agent live? `None` when this provider cannot know.
     fn is_alive(&self, node: &NodeId) -> Option<bool>;

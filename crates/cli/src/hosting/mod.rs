@@ -3,7 +3,7 @@
 
 pub mod address;
 pub mod data_dir;
-mod local_nodes;
+mod providers;
 pub mod way_back;
 
 use std::fmt;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corro_client::Profile;
-use corro_model::{NodeId, Secret};
+use corro_model::Secret;
 use corro_server::http::limits::Rates;
 use corro_server::tls::Tls;
 use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig};
@@ -24,7 +24,8 @@ use crate::failure::Failure;
 use crate::logging::LogArgs;
 use address::{AddressArgs, listen_address, local_url, open_tls, public_url};
 use data_dir::DataDir;
-use local_nodes::{Apart, LocalNodes};
+use providers::joined::JoinedNodes;
+use providers::local::{self, Apart, LocalNodes};
 
 pub use address::DEFAULT_LISTEN;
 
@@ -252,7 +253,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     };
     match tell_clients(&profile, &config_dir, &data) {
         Ok(access) => {
-            local_nodes::remove_strays(&data.path().join("nodes"), || server.nodes());
+            local::remove_strays(&data.path().join("nodes"), || server.nodes());
             let public_url = public_url(&args.address, server.address, tls.is_some());
             Ok(Hosted { server, data, access, vouched: tls.map(vouched), public_url })
         }
@@ -323,30 +324,4 @@ pub fn start_failure(listen: SocketAddr, error: &anyhow::Error) -> Failure {
         ));
     }
     failure
-}
-
-/// Nodes that come and go by themselves: nothing to start, nothing to end.
-struct JoinedNodes;
-
-impl Provider for JoinedNodes {
-    fn start(&self, _node: &NodeId, _address: &str, _token: Secret) {}
-
-    fn is_alive(&self, _node: &NodeId) -> Option<bool> {
-        None
-    }
-
-    fn ends_silent_nodes(&self) -> bool {
-        false
-    }
-
-    fn makes_nodes(&self) -> bool {
-        false
-    }
-
-    fn ask_to_stop(&self, _node: &NodeId) {}
-
-    /// Gone once it has said so or fell silent, which is when politeness ends.
-    fn ensure_gone(&self, _node: &NodeId, polite: bool) -> bool {
-        !polite
-    }
 }

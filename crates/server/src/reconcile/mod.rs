@@ -22,7 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use corro_model::batchai::VmPriority;
 use corro_model::node::Landmark;
+use corro_model::vm_size;
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_shares::Shares;
 use corro_store::{NodeRecord, State};
@@ -30,7 +32,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::gateway::{Gateway, Sighting};
-use crate::provider::Provider;
+use crate::provider::{NewNode, Provider};
 use attention::{Attention, changed_jobs, left_by};
 use chores::Chores;
 use orders::Orders;
@@ -226,12 +228,13 @@ impl Reconciler {
         if due.is_empty() {
             return;
         }
+        let due: Vec<_> = due.into_iter().filter_map(|(node, record)| wanted(state, node, &record)).collect();
         let (provider, gateway) = (self.provider.clone(), self.gateway.clone());
         let start = move || {
-            let missing = due.into_iter().filter(|(node, _)| provider.is_alive(node) == Some(false));
-            let start = |(node, record): (NodeId, Arc<NodeRecord>)| {
-                provider.start(&node, &record.address, gateway.mint_token(&node));
-                node
+            let missing = due.into_iter().filter(|node| provider.is_alive(&node.id) == Some(false));
+            let start = |node: NewNode| {
+                provider.start(&node, gateway.mint_token(&node.id));
+                node.id
             };
             missing.map(start).collect::<Vec<_>>()
         };
@@ -239,6 +242,13 @@ impl Reconciler {
             self.starts.begun(&node);
         }
     }
+}
+
+fn wanted(state: &State, id: NodeId, record: &NodeRecord) -> Option<NewNode> {
+    let cluster = state.clusters.get(&record.cluster)?;
+    let size = vm_size::find(&cluster.spec.vm_size)?;
+    let low_priority = cluster.spec.vm_priority == VmPriority::LowPriority;
+    Some(NewNode { id, address: record.address.clone(), cluster: cluster.name.clone(), size, low_priority })
 }
 
 fn remove_account(shares: &Shares, name: &str) -> bool {

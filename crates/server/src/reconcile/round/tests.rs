@@ -11,7 +11,7 @@ use crate::testing::*;
 struct Quiet;
 
 impl Provider for Quiet {
-    fn start(&self, _: &NodeId, _: &str, _: corro_model::Secret) {}
+    fn start(&self, _: &crate::NewNode, _: corro_model::Secret) {}
     fn is_alive(&self, _: &NodeId) -> Option<bool> {
         Some(true)
     }

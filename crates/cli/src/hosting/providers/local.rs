@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use corro_launch::sweep::sweep;
 use corro_model::{NodeId, Secret};
-use corro_server::Provider;
+use corro_server::{NewNode, Provider};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 
 use crate::commands::agent::IsolationArg;
@@ -42,8 +42,8 @@ impl LocalNodes {
         Self { root, server, server_file, ca, apart, children: Mutex::new(HashMap::new()) }
     }
 
-    fn try_start(&self, node: &NodeId, address: &str, token: &Secret) -> io::Result<()> {
-        let dir = self.root.join(node.as_str());
+    fn try_start(&self, node: &NewNode, token: &Secret) -> io::Result<()> {
+        let dir = self.root.join(node.id.as_str());
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let token_file = dir.join(TOKEN);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&token_file)?;
@@ -52,7 +52,7 @@ impl LocalNodes {
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("corro")
-            .args(["agent", "--server", &self.server, "--address", address])
+            .args(["agent", "--server", &self.server, "--address", &node.address])
             .arg("--server-file")
             .arg(&self.server_file)
             .arg("--data")
@@ -74,7 +74,7 @@ impl LocalNodes {
             command.pre_exec(|| setsid().map(|_| ()).map_err(io::Error::from));
         }
         let child = command.spawn()?;
-        self.lock().insert(node.clone(), child);
+        self.lock().insert(node.id.clone(), child);
         Ok(())
     }
 
@@ -112,9 +112,9 @@ const TOKEN: &str = "join-token";
 const LOG: &str = "agent.log";
 
 impl Provider for LocalNodes {
-    fn start(&self, node: &NodeId, address: &str, token: Secret) {
-        if let Err(error) = self.try_start(node, address, &token) {
-            tracing::error!(%node, %error, "the node's agent cannot be started; it is tried again");
+    fn start(&self, node: &NewNode, token: Secret) {
+        if let Err(error) = self.try_start(node, &token) {
+            tracing::error!(node = %node.id, %error, "the node's agent cannot be started; it is tried again");
         }
     }
 
