@@ -39,7 +39,7 @@ pub use app::usages::Quotas;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
 pub use file_server::{FileServer, FileServerConfig, new_account_key};
-pub use provider::{NewNode, Provider};
+pub use provider::{NewNode, Provider, Site};
 pub use reconcile::scaling::Rules;
 
 use app::audit::Audit;
@@ -91,11 +91,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// `provider` is given the address that agents can reach the server at.
-    pub async fn start(
-        config: ServerConfig,
-        provider: impl FnOnce(SocketAddr) -> Arc<dyn Provider>,
-    ) -> anyhow::Result<Self> {
+    /// `provider` is made once it is known where the server listens and which one it is.
+    pub async fn start(config: ServerConfig, provider: impl FnOnce(Site) -> Arc<dyn Provider>) -> anyhow::Result<Self> {
         // The last word on these is here, whoever embeds the server. Without TLS nobody else may reach it.
         let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
         ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
@@ -146,7 +143,7 @@ impl Server {
         let audit = Audit::default();
         let files = files.beside(FILE_SERVERS, app.exports.trees().clone()).beside(JOB_SHARED, app.job_shared.clone());
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
-        let provider = provider(address);
+        let provider = provider(Site { address, instance: app.tenant.to_string() });
         let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
         let reconcile = ReconcileConfig {
             lease: config.lease,

@@ -1,8 +1,18 @@
 //! What the server needs from whoever makes nodes: start an agent somewhere, say whether it lives, make it be gone. That
 //! is all a provider does. Implementations live with the embedder; calls may block and are repeated until they hold.
 
+use std::net::SocketAddr;
+
 use corro_model::vm_size::VmSize;
 use corro_model::{NodeId, Secret};
+
+/// The server for which nodes are to be made.
+pub struct Site {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Tells it from every other server; the same after a restart.
+    pub instance: String,
+}
 
 /// A node that is wanted, as far as whoever makes it needs to know.
 pub struct NewNode {

@@ -9,12 +9,16 @@ use clap::Args;
 use corro_model::Secret;
 
 use crate::failure::Failure;
+use crate::hosting::providers::{ProviderArg, ProviderArgs};
 use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
 #[derive(Args, Debug)]
 pub struct ServerArgs {
     #[command(flatten)]
     hosting: HostingArgs,
+
+    #[command(flatten)]
+    nodes: ProviderArgs,
 }
 
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
@@ -22,11 +26,13 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     hosting::check(&args.hosting)?;
     let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     let token_path = data.path().join("join-token");
-    let token = join_token(&token_path)?;
+    let nodes = match args.nodes.provider {
+        ProviderArg::Joined => Nodes::Joining(join_token(&token_path)?),
+    };
     let stop = hosting::stop_asked();
     tokio::pin!(stop);
     let hosted = tokio::select! {
-        hosted = hosting::start(&args.hosting, Nodes::Joining(token), data) => hosted?,
+        hosted = hosting::start(&args.hosting, nodes, data) => hosted?,
         asked = &mut stop => return asked,
     };
     greet(&hosted, &token_path);

@@ -3,7 +3,7 @@
 
 pub mod address;
 pub mod data_dir;
-mod providers;
+pub mod providers;
 pub mod way_back;
 
 use std::fmt;
@@ -16,7 +16,7 @@ use corro_client::Profile;
 use corro_model::Secret;
 use corro_server::http::limits::Rates;
 use corro_server::tls::Tls;
-use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig};
+use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig, Site};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::agent::IsolationArg;
@@ -230,10 +230,10 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     };
     let nodes_dir = data.path().join("nodes");
     let url_file = data.url_file();
-    let make_provider = |address: SocketAddr| -> Arc<dyn Provider> {
+    let make_provider = |site: Site| -> Arc<dyn Provider> {
         match nodes {
             Nodes::Local(isolation) => {
-                let url = local_url(address, tls.is_some());
+                let url = local_url(site.address, tls.is_some());
                 let ca = tls.as_ref().map(|tls| tls.trusted_file.clone());
                 // With the profile one could ask the server for everything, so no job sees it.
                 let hidden = vec![data.path().to_owned(), config_dir.clone()];
