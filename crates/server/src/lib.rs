@@ -127,6 +127,7 @@ impl Server {
             events: Default::default(),
             metrics: Default::default(),
             numbers: Default::default(),
+            missing: Default::default(),
             quotas: config.quotas,
             rules: config.rules,
             followers: Default::default(),

@@ -1,6 +1,7 @@
 //! What the server needs from whoever makes nodes: start an agent somewhere, say whether it lives, make it be gone. That
 //! is all a provider does. Implementations live with the embedder; calls may block and are repeated until they hold.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use corro_model::vm_size::VmSize;
@@ -50,4 +51,13 @@ pub trait Provider: Send + Sync + 'static {
     /// Makes sure that nothing of the node is left: its agent, the processes it started, its directory. Returns `true`
     /// once that holds. While `polite` the agent is left to finish by itself.
     fn ensure_gone(&self, node: &NodeId, polite: bool) -> bool;
+
+    /// Why the node's agent is not there yet, or is no more, in the words of whoever was asked for it. Never blocks.
+    fn says(&self, _node: &NodeId) -> Option<String> {
+        None
+    }
+
+    /// Ends whatever this server's earlier runs left: what carries its mark and is none of `known`, which is asked after
+    /// looking. Called now and then.
+    fn end_strays(&self, _known: &dyn Fn() -> BTreeSet<NodeId>) {}
 }

@@ -154,7 +154,7 @@ impl App {
                     allocation_state_transition_time: record.allocation_since,
                     current_node_count: counts.total(),
                     node_state_counts: counts,
-                    errors: errors.collect(),
+                    errors: errors.chain(self.missing.of_cluster(state, key)).collect(),
                 },
                 spec: record.spec.clone(),
             },

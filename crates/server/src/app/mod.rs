@@ -19,6 +19,7 @@ pub mod instance;
 pub mod jobs;
 pub mod keyring;
 pub mod metrics;
+pub mod missing;
 pub mod nodes;
 pub mod numbers;
 pub mod operations;
@@ -69,6 +70,8 @@ pub struct App {
     pub metrics: metrics::Trackers,
     /// What the doors count.
     pub numbers: Arc<numbers::Numbers>,
+    /// Why nodes are not there yet.
+    pub missing: missing::Missing,
     pub quotas: usages::Quotas,
     /// How nodes are given to clusters and taken back.
     pub rules: crate::reconcile::scaling::Rules,

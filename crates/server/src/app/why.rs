@@ -2,6 +2,7 @@
 //! both; who caused what, and from where, is for owners and not told here.
 
 use corro_model::ApiError;
+use corro_model::batchai::ExecutionState;
 use corro_model::explain::{Explanation, JobNames, JobStep, explain};
 use corro_model::history::{HistoryEntry, HistoryFilter};
 use serde_json::Value;
@@ -15,10 +16,15 @@ const MOST_STEPS: usize = 200;
 impl App {
     pub async fn job_why(&self, path: &JobPath) -> Result<Explanation, ApiError> {
         let job = self.job(path)?;
-        let (_, record) = find_job(&self.snapshot(), path)?;
+        let snapshot = self.snapshot();
+        let (_, record) = find_job(&snapshot, path)?;
         let names =
             JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
         let mut said = explain(&job, names, record.state().nodes(), self.now());
+        if said.state == ExecutionState::Queued {
+            let missing = self.missing.of_cluster(&snapshot, &record.cluster);
+            said.sentences.extend(missing.into_iter().map(|error| error.message + "."));
+        }
         let resource = [names.group, names.workspace, names.experiment, names.job].join("/").to_lowercase();
         let (kind, since) = (Some("job".to_owned()), Some(job.properties.provisioning.creation_time));
         let filter = HistoryFilter { resource: Some(resource), kind, since, ..HistoryFilter::newest(MOST_STEPS) };

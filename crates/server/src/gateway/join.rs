@@ -1,4 +1,4 @@
-//! Joining: a one-time token is traded for a node's identity and credential. The token is spent in the same commit that
+//! Joining: a one-time token is traded for a node's identity and credential. The token is spent by the same commit that
 //! makes the node join, so two agents can never be one node.
 
 use corro_model::batchai::VmPriority;
@@ -12,36 +12,35 @@ use super::{Gateway, not_a_node};
 use crate::app::instance::hex;
 
 impl Gateway {
-    /// A token with which exactly one agent can become `node`; earlier ones for it are void.
+    /// A token with which exactly one agent can become `node`. It follows from the node's name, so that whoever waits for a
+    /// machine, be it for hours and over a restart of this server, holds a good one; once the node has joined it is void.
     pub fn mint_token(&self, node: &NodeId) -> Secret {
-        let token = Secret::new(hex(&random::<32>()));
-        let mut links = self.lock();
-        links.tokens.retain(|_, other| other != node);
-        links.tokens.insert(digest(token.expose()), node.clone());
-        token
+        let proof = self.app.keyed_digest("join as node", node.as_str().as_bytes());
+        Secret::new(format!("{node}.{}", hex(&proof)))
+    }
+
+    /// The node that this token is for.
+    fn node_of(&self, token: &Secret) -> Option<NodeId> {
+        let node = NodeId::parse(token.expose().split_once('.')?.0)?;
+        // Digests are compared: how long that takes says nothing of the token.
+        (digest(self.mint_token(&node).expose()) == digest(token.expose())).then_some(node)
     }
 
     /// `None` when the token is good but no cluster wants a node now.
     pub async fn join(&self, request: JoinRequest) -> Result<Option<NodeCredential>, ApiError> {
-        let given = digest(request.token.expose());
-        let node = {
-            let links = self.lock();
-            match links.tokens.get(&given) {
-                Some(node) => Some(node.clone()),
-                None if links.open_token.as_ref() == Some(&given) => None,
-                None => return Err(ApiError::unauthorized("The join token is not valid or was used already")),
-            }
-        };
+        let refused = || ApiError::unauthorized("The join token is not valid or was used already");
+        let node = self.node_of(&request.token);
+        if node.is_none() && self.lock().open_token.as_deref() != Some(&digest(request.token.expose())) {
+            return Err(refused());
+        }
         let secret = Secret::new(hex(&random::<32>()));
         let instance = self.app.tenant.to_string();
         let (credential_digest, now) = (digest(secret.expose()), self.app.now());
         let commit = self.app.store.commit(move |txn| {
-            let joined = take_place(txn, node, credential_digest, now)?;
+            let joined = take_place(txn, node, credential_digest, now).map_err(|_| refused())?;
             Ok::<_, ApiError>(joined.map(|(node, epoch)| NodeCredential { node, epoch, secret, instance }))
         });
-        let joined = commit.await?;
-        self.lock().tokens.remove(&given);
-        Ok(joined)
+        commit.await
     }
 }
 

@@ -38,8 +38,6 @@ struct Links {
     nodes: HashMap<NodeId, Link>,
     /// What is new since somebody last looked.
     news: News,
-    /// Digest of a join token to the node it is for.
-    tokens: HashMap<String, NodeId>,
     /// Digest of the token with which any machine may take up a wanted node.
     open_token: Option<String>,
 }
@@ -102,8 +100,8 @@ impl Sighting {
 impl Gateway {
     pub fn new(app: App, open_token: Option<&corro_model::Secret>, stop: watch::Receiver<bool>) -> Self {
         let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));
-        let (nodes, news, tokens) = (HashMap::new(), News::default(), HashMap::new());
-        let links = Links { started: Instant::now(), nodes, news, tokens, open_token };
+        let (nodes, news) = (HashMap::new(), News::default());
+        let links = Links { started: Instant::now(), nodes, news, open_token };
         Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()), stop, wheels: None }
     }
 
@@ -168,11 +166,6 @@ impl Gateway {
         let mut links = self.lock();
         links.started = Instant::now();
         links.nodes.values_mut().for_each(|link| link.heard = Instant::now());
-    }
-
-    /// Tokens for nodes that are no more.
-    pub fn forget_tokens(&self, is_known: impl Fn(&NodeId) -> bool) {
-        self.lock().tokens.retain(|_, node| is_known(node));
     }
 
     fn lock(&self) -> MutexGuard<'_, Links> {

@@ -44,6 +44,9 @@ use tellings::{Messenger, Tellings};
 /// Even without news the world is looked at this often: leases and limits run out silently.
 const TICK: Duration = Duration::from_millis(500);
 
+/// Between two looks for what earlier runs of this server left.
+const SWEEP: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Debug)]
 pub struct ReconcileConfig {
     /// A node that is silent for longer is lost.
@@ -70,6 +73,9 @@ pub struct Reconciler {
     /// Removing what is left of nodes and of accounts.
     leaving: Chores<NodeId>,
     emptying: Chores<String>,
+    /// Ending what earlier runs of this server left, and when it was last begun.
+    sweeping: Chores<()>,
+    swept: Option<Instant>,
     starts: Starts,
     last_pass: Instant,
     last_whole: Option<Instant>,
@@ -79,6 +85,7 @@ pub struct Reconciler {
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
         let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::new(gateway.news.clone()));
+        let sweeping = Chores::new(gateway.news.clone());
         let attention = Attention::new(app.snapshot());
         Self {
             app,
@@ -90,6 +97,8 @@ impl Reconciler {
             tellings: Tellings::default(),
             leaving,
             emptying,
+            sweeping,
+            swept: None,
             starts: Starts::default(),
             last_pass: Instant::now(),
             last_whole: None,
@@ -149,7 +158,7 @@ impl Reconciler {
         // costs more than a narrow one.
         let (mut steps, mut goals) = if whole { tokio::task::block_in_place(look) } else { look() };
         if whole {
-            steps.extend(self.starts.given_up(&before));
+            steps.extend(self.starts.given_up(&before, &*self.provider));
         }
         let left = left_by(&steps, &before, &self.sightings);
         let own = before.revision + u64::from(!steps.is_empty());
@@ -170,13 +179,14 @@ impl Reconciler {
             self.begin_chores(&state, now);
         }
         if whole || moved {
-            self.gateway.forget_tokens(|node| state.nodes.contains_key(node));
             self.start_agents(&state).await;
         }
         // Nobody else's commit came before ours, nor after it.
         let alone = matches!(committed, Ok(fresh) if fresh) && state.revision == own;
         self.attention.turn(before, state, left, alone);
         if whole {
+            self.app.missing.tell(nodes::waiting_for_agent(&self.app.snapshot()), &*self.provider);
+            self.end_strays().await;
             self.last_whole = Some(Instant::now());
             self.app.numbers.passed(now);
         }
@@ -219,6 +229,20 @@ impl Reconciler {
         for account in deletion::abandoned_accounts(state) {
             let (shares, name) = (self.app.shares.clone(), account.clone());
             self.emptying.begin(account.clone(), move || remove_account(&shares, &name));
+        }
+    }
+
+    /// What nobody knows any more is looked for now and then: a crash can leave it at any moment.
+    async fn end_strays(&mut self) {
+        self.sweeping.done().await;
+        if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
+            self.swept = Some(Instant::now());
+            let (provider, app) = (self.provider.clone(), self.app.clone());
+            let known = move || app.snapshot().nodes.keys().cloned().collect();
+            self.sweeping.begin((), move || {
+                provider.end_strays(&known);
+                true
+            });
         }
     }
 

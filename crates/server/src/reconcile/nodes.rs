@@ -129,7 +129,8 @@ fn loss(
     let connected = sighting.is_some_and(|sighting| sighting.connected);
     let dead = !connected && provider.is_alive(id) == Some(false);
     let message = if dead {
-        format!("The agent of node {id} ended unexpectedly")
+        let why = provider.says(id).map_or_else(String::new, |said| format!(": {said}"));
+        format!("The agent of node {id} ended unexpectedly{why}")
     } else if silent_for > config.lease {
         format!("Node {id} was not heard for {} s", config.lease.as_secs_f32())
     } else {

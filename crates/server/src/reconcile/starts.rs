@@ -12,6 +12,7 @@ use corro_store::{NodeRecord, State};
 
 use super::nodes::waiting_for_agent;
 use super::steps::Step;
+use crate::provider::Provider;
 
 /// After so many starts without a node the cause will not go away by itself.
 const TRIES: u32 = 6;
@@ -39,14 +40,21 @@ impl Starts {
     }
 
     /// Nodes whose agents were started often enough.
-    pub fn given_up(&self, state: &State) -> Vec<Step> {
+    pub fn given_up(&self, state: &State, provider: &dyn Provider) -> Vec<Step> {
         let last_pause = FIRST_PAUSE * 2u32.pow(TRIES - 1);
         let hopeless = waiting_for_agent(state).filter(|(node, _)| {
             self.tried.get(*node).is_some_and(|(tries, at)| *tries >= TRIES && at.elapsed() >= last_pause)
         });
         let give_up = |node: &NodeId| {
-            let message = format!("The agent of node {node} was started {TRIES} times and never joined");
-            let hint = "see agent.log in the node's directory below the server's data directory; resize the cluster to 0 and back when the cause is mended";
+            let said = provider.says(node);
+            let why = said.as_ref().map_or_else(String::new, |said| format!(": {said}"));
+            let message = format!("The agent of node {node} was started {TRIES} times and never joined{why}");
+            let hint = match said {
+                Some(_) => "resize the cluster to 0 and back when the cause is mended",
+                None => {
+                    "see agent.log in the node's directory below the server's data directory; resize the cluster to 0 and back when the cause is mended"
+                }
+            };
             let error = BatchAiError::new("AgentNotStarted", message).with("Node", node.as_str()).with("Info", hint);
             Step::Node(node.clone(), NodeEvent::Broken { error, lost: false })
         };

@@ -103,6 +103,7 @@ impl Bench {
             events: Default::default(),
             metrics: Default::default(),
             numbers: Default::default(),
+            missing: Default::default(),
             quotas: Default::default(),
             rules: crate::reconcile::scaling::Rules::USUAL,
             followers: Default::default(),
