@@ -18,6 +18,8 @@ use corro_model::batchai::RankFigures;
 use corro_model::node::TaskFigures;
 use corro_model::{AttemptId, NodeId};
 
+use crate::engines;
+
 /// Between the two looks whose difference is the load.
 const BETWEEN: Duration = Duration::from_millis(200);
 
@@ -44,7 +46,8 @@ pub fn look(node: &NodeId, attempt: Option<AttemptId>) -> TaskFigures {
     sleep(BETWEEN);
     let processes = found(&prefix).into_iter().filter_map(|(process, pids)| {
         let stats: Vec<(i32, Stat)> = pids.into_iter().filter_map(|pid| Some((pid, stat_of(pid)?))).collect();
-        figures(&process, &stats, &before, began.elapsed())
+        let engines = engines::of(&stats.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
+        figures(&process, &stats, &before, began.elapsed()).map(|figures| RankFigures { engines, ..figures })
     });
     let mut processes: Vec<RankFigures> = processes.collect();
     processes.sort_by_key(|figures| figures.rank);
@@ -81,6 +84,7 @@ fn figures(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over: 
         threads: stats.iter().map(|(_, stat)| stat.threads).sum(),
         processes: stats.len() as u32,
         quiet_for_ms: guard.and_then(|guard| quiet_for(guard.unsigned_abs())),
+        engines: Vec::new(),
     })
 }
 

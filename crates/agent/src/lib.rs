@@ -19,6 +19,7 @@ mod directories;
 mod door;
 mod driver;
 mod durable;
+mod engines;
 mod events;
 mod execution_log;
 mod expand;

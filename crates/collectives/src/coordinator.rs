@@ -36,7 +36,7 @@ pub use message::{
     ToCoordinator, ToMember, Token, Tuning,
 };
 pub use room::check_request;
-pub use stall::{MissingRank, StallLimits, StallReport};
+pub use stall::{Awaited, MissingRank, StallLimits, StallReport};
 pub use text::{Refusal, SHUT_DOWN, SubmitError};
 pub use wire::{DecodeError, decode_to_coordinator, decode_to_member, encode_to_coordinator, encode_to_member};
 

@@ -1,4 +1,4 @@
-//! `corro job top`: a table of what each rank uses, drawn anew while somebody looks. Asks the server, which asks the nodes;
+//! `corro job top`: a table of what each rank uses, and one of what its engine does (`job_top_engines`), drawn anew while somebody looks. Asks the server, which asks the nodes;
 //! keeps nothing.
 
 use std::io::{self, IsTerminal, Write};
@@ -11,6 +11,7 @@ use corro_model::ops::JobsProcesses;
 use serde_json::{Value, json};
 
 use super::job_desk::JobNameArgs;
+use super::job_top_engines;
 use super::names::Names;
 use crate::failure::Failure;
 use crate::output::escape_controls;
@@ -77,10 +78,14 @@ fn has_ended(error: &ClientError) -> bool {
 
 /// One object for each rank, for scripts.
 fn rows(processes: &JobProcesses) -> Vec<Value> {
+    let straggler = processes.straggler;
     let of_node = |node: &corro_model::batchai::NodeProcesses| {
         let id = node.node_id.clone();
         node.processes.clone().into_iter().map(move |figures| {
             let mut row = json!({"node": id});
+            if !figures.engines.is_empty() {
+                row["straggler"] = figures.engines.iter().any(|engine| Some(engine.rank) == straggler).into();
+            }
             if let (Value::Object(row), Ok(Value::Object(fields))) = (&mut row, serde_json::to_value(figures)) {
                 row.extend(fields);
             }
@@ -112,6 +117,7 @@ fn drawn(name: &str, processes: &JobProcesses) -> String {
             _ => lines.extend(node.processes.iter().map(|figures| line(id, figures))),
         }
     }
+    lines.extend(job_top_engines::drawn(processes));
     lines.join("\n")
 }
 
@@ -135,7 +141,7 @@ fn words(state: &str) -> &str {
     }
 }
 
-fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut amount = bytes as f64 / 1024.0;
     let mut unit = 0;
@@ -146,7 +152,7 @@ fn bytes(bytes: u64) -> String {
     format!("{amount:.1} {}", UNITS[unit])
 }
 
-fn span(millis: u64) -> String {
+pub fn span(millis: u64) -> String {
     match millis {
         0..60_000 => format!("{:.1} s", millis as f64 / 1_000.0),
         60_000..3_600_000 => format!("{} min", millis / 60_000),

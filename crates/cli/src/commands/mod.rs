@@ -28,6 +28,7 @@ pub mod job_file;
 mod job_plot;
 mod job_stream;
 mod job_top;
+mod job_top_engines;
 mod job_wait;
 mod job_why;
 pub mod login;

@@ -36,6 +36,15 @@ pub struct MissingRank {
     pub is_over: bool,
 }
 
+/// What somebody has asked for and others have not, longest ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    pub name: String,
+    pub since: Duration,
+    /// Global ranks that have not asked.
+    pub missing: Vec<u32>,
+}
+
 #[derive(Debug, Default)]
 pub struct StallClock {
     last_check: Duration,
@@ -78,6 +87,30 @@ impl Coordinator {
             self.shut_down(ShutdownReason::Stalled);
         }
         Some(StallReport { text: text(limits, &missing, &self.config.hosts), missing, shuts_down })
+    }
+
+    /// For whoever looks at the engine, at any time.
+    pub fn awaited(&self) -> Option<Awaited> {
+        let mut oldest: Option<Awaited> = None;
+        let mut note = |name: &str, since: Duration, missing: Vec<u32>| {
+            if !missing.is_empty() && oldest.as_ref().is_none_or(|oldest| since < oldest.since) {
+                oldest = Some(Awaited { name: name.to_owned(), since, missing });
+            }
+        };
+        for tally in self.tallies.iter().flatten() {
+            let ranks =
+                |places: &mut dyn Iterator<Item = u32>| places.map(|place| tally.members[place as usize]).collect();
+            for slot in tally.waiting() {
+                note(&tally.slots[slot].name, tally.slots[slot].since, ranks(&mut tally.missing(slot)));
+            }
+            if tally.n_joined > 0 {
+                note("join.noname", tally.last_progress, ranks(&mut tally.not_joined()));
+            }
+        }
+        if let Some((since, what, ranks)) = self.wishes.waiting() {
+            note(&what, since, ranks);
+        }
+        oldest
     }
 
     fn missing(&self, limits: StallLimits, now: Duration) -> BTreeMap<u32, MissingRank> {

@@ -14,6 +14,7 @@ use crate::engine::desk::Desk;
 use crate::engine::entry::{Ask, Entry, Keeps, Place};
 use crate::engine::handle::{EngineError, Slot};
 use crate::engine::observed::Observed;
+use crate::observe::status::Status;
 use crate::settings::LogLevel;
 use crate::transport::post::Post;
 use crate::world::World;
@@ -30,8 +31,9 @@ pub struct Driver {
     /// Calls that are no tensors.
     calls: HashMap<Token, Arc<Slot>>,
     pub(super) observed: Observed,
+    pub(super) status: Status,
     pub(super) fused: Vec<u8>,
-    began: Instant,
+    pub(super) began: Instant,
     /// Scratch.
     frame: Vec<u8>,
     heard: Vec<(usize, Vec<u8>)>,
@@ -57,6 +59,7 @@ impl Driver {
         silence_limit: Duration,
     ) -> Driver {
         Driver {
+            status: Status::new(world.rank(), world.size()),
             world,
             member,
             desk,
@@ -87,8 +90,10 @@ impl Driver {
         if self.ended.is_some() {
             return busy;
         }
-        busy |= self.tell_coordinator();
-        busy |= self.listen();
+        let now = self.began.elapsed();
+        self.status.pending(self.member.n_pending(), now);
+        busy |= self.tell_coordinator(now);
+        busy |= self.listen(now);
         self.coordinate();
         busy |= !self.actions.is_empty();
         let mut actions = std::mem::take(&mut self.actions);
@@ -115,6 +120,8 @@ impl Driver {
         }
         self.world.shared.roster.set_agreeing(self.member.n_pending() > 0);
         let now = self.began.elapsed();
+        self.status.pending(self.member.n_pending(), now);
+        self.show(now);
         if now < self.looked_for_stalls + Duration::from_millis(500) {
             return;
         }
@@ -172,6 +179,7 @@ impl Driver {
         let text = self.ended.as_deref().unwrap_or_default();
         self.observed.log(LogLevel::Debug, &format!("the engine has ended: {text}"));
         self.observed.stop();
+        self.status.close();
     }
 
     fn on_ask(&mut self, ask: Ask) {
@@ -227,8 +235,7 @@ impl Driver {
         self.entries.insert(token, Entry { place, slot: slot.clone(), index, keeps: keeps.clone() });
     }
 
-    fn tell_coordinator(&mut self) -> bool {
-        let now = self.began.elapsed();
+    fn tell_coordinator(&mut self, now: Duration) -> bool {
         let mut said = false;
         self.frame.clear();
         for message in self.member.drain_outgoing() {
@@ -244,10 +251,9 @@ impl Driver {
         said
     }
 
-    fn listen(&mut self) -> bool {
+    fn listen(&mut self, now: Duration) -> bool {
         let heard = &mut self.heard;
         let moved = self.post.deliver(|rank, message| heard.push((rank, message.to_vec())));
-        let now = self.began.elapsed();
         let mut nonsense = None;
         for (rank, message) in self.heard.drain(..) {
             let outcome = match &mut self.coordinator {

@@ -2,7 +2,7 @@
 //!
 //! There is one driver, which takes turns (`driver`), and whoever waits for a result drives: a call that waits for its own result
 //! needs no change of thread. The engine's own thread drives when nobody waits. `perform` does what is agreed, `handle`
-//! carries outcomes, `calls` is what people call, `desk` refuses what needs no driver to be refused, `observed` shows what happens.
+//! carries outcomes, `calls` is what people call, `desk` refuses what needs no driver to be refused, `observed` and `shown` show what happens.
 
 pub mod calls;
 mod desk;
@@ -11,6 +11,7 @@ pub mod entry;
 pub mod handle;
 mod observed;
 mod perform;
+mod shown;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};

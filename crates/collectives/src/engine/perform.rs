@@ -31,6 +31,7 @@ impl Driver {
         };
         let mut jobs: Vec<Job<'_>> = tensors.iter().map(job).collect();
         self.observed.begin(terms.kind, tensors);
+        self.show_begin(terms.kind, tensors);
         if let Some(tensor) = tensors.first() {
             self.world.shared.roster.begin_work(&tensor.agreed.name);
         }
@@ -49,6 +50,8 @@ impl Driver {
             Kind::Join | Kind::Barrier => Ok(()),
         };
         self.observed.end(terms, tensors);
+        let n_bytes: usize = tensors.iter().map(|tensor| bytes_of(tensor, terms)).sum();
+        self.show_end(tensors, n_bytes as u64);
         match outcome {
             Ok(()) => {}
             // All ranks were refused alike, before anything moved.
@@ -60,7 +63,6 @@ impl Driver {
                 return;
             }
         }
-        let n_bytes: usize = tensors.iter().map(|tensor| bytes_of(tensor, terms)).sum();
         if let Some(tuning) = self.observed.reduced(terms.kind, tensors, n_bytes)
             && let Some(coordinator) = &mut self.coordinator
         {

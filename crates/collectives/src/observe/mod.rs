@@ -2,4 +2,5 @@
 //! room in here ever makes it wait.
 
 pub mod autotune;
+pub mod status;
 pub mod timeline;

@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod common;
+pub mod engines;
 pub mod experiment;
 pub mod file;
 pub mod file_server;
@@ -20,6 +21,7 @@ pub mod workspace;
 
 pub use cluster::*;
 pub use common::*;
+pub use engines::{Awaited, Collective, EngineFigures, EngineTotals};
 pub use experiment::*;
 pub use file::*;
 pub use file_server::*;

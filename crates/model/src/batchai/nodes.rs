@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::VmPriority;
+use super::{EngineFigures, VmPriority};
 use crate::state::Preemption;
 use crate::{NodeId, Timestamp};
 
@@ -48,6 +48,9 @@ pub struct JobProcesses {
     pub attempt: u32,
     /// In rank order; the first is the master.
     pub nodes: Vec<NodeProcesses>,
+    /// The rank that the others wait for, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,4 +82,7 @@ pub struct RankFigures {
     /// Since it last wrote anything; absent when it never did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_for_ms: Option<u64>,
+    /// Of the ranks among these processes that use our collectives; more than one when a launcher started them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineFigures>,
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use corro_model::batchai::engines::straggler;
 use corro_model::batchai::{JobProcesses, NodeProcesses};
 use corro_model::node::TaskFigures;
 use corro_model::{ApiError, NodeId};
@@ -118,6 +119,9 @@ impl App {
                 .filter(|figures| figures.attempt.as_ref() == Some(&attempt))
                 .map_or_else(Vec::new, |f| f.processes),
         });
-        Ok(JobProcesses { attempt: attempt.number, nodes: nodes.collect() })
+        let nodes: Vec<NodeProcesses> = nodes.collect();
+        let engines = nodes.iter().flat_map(|node| &node.processes).flat_map(|process| &process.engines);
+        let straggler = straggler(engines);
+        Ok(JobProcesses { attempt: attempt.number, nodes, straggler })
     }
 }

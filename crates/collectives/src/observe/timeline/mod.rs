@@ -17,6 +17,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 use crate::dtype::Dtype;
+pub(in crate::observe) use trace::escaped;
 use trace::{Event, What};
 
 /// One per engine; off until [`Timeline::start`].

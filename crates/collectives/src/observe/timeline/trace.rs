@@ -153,7 +153,7 @@ fn list(shape: &[usize]) -> String {
 }
 
 /// Names are the user's and may hold anything.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -1,0 +1,31 @@
+//! Keeps what is seen of this rank from outside up to date (`observe::status`). The driver enters around every operation and when it looks
+//! around; most times nothing is due.
+
+use std::time::Duration;
+
+use crate::coordinator::{Coordinator, Kind, Tensor};
+use crate::engine::driver::Driver;
+use crate::observe::status::Besides;
+
+impl Driver {
+    pub(super) fn show_begin(&mut self, kind: Kind, tensors: &[Tensor]) {
+        let now = self.began.elapsed();
+        self.status.begin(kind, tensors, now);
+        self.show(now);
+    }
+
+    pub(super) fn show_end(&mut self, tensors: &[Tensor], n_bytes: u64) {
+        let now = self.began.elapsed();
+        self.status.end(tensors, n_bytes, self.member.n_pending(), now);
+        self.show(now);
+    }
+
+    pub(super) fn show(&mut self, now: Duration) {
+        if !self.status.is_due(now) {
+            return;
+        }
+        let pending = self.member.pending().map(|(_, name, since)| (name, since)).min_by_key(|(_, since)| *since);
+        let awaited = self.coordinator.as_ref().and_then(Coordinator::awaited);
+        self.status.write(&Besides { pending, awaited }, now);
+    }
+}
