@@ -2,6 +2,8 @@
 //! health, structured logs, and the page of the terminal.
 
 mod harness;
+#[path = "operators/traces.rs"]
+mod traces;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -140,4 +142,10 @@ fn numbers_health_and_logs_are_for_machines() {
     assert!(told["request_id"].is_string() && told["level"] == "info", "{told}");
     let secret = site.profile()["clientSecret"].as_str().expect("text").to_owned();
     assert!(!log.contains(&secret));
+    // Nodes write as the server does.
+    site.prepare(1);
+    let (node, _) = site.agents().pop().expect("an agent");
+    let log = std::fs::read_to_string(site.data().join("nodes").join(node).join("agent.log")).expect("its log");
+    let told: Vec<&str> = log.lines().filter(|line| !line.starts_with("joined as node ")).collect();
+    assert!(!told.is_empty() && told.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
 }

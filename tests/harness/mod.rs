@@ -38,6 +38,12 @@ pub struct Site {
     small_disk: Option<usize>,
 }
 
+/// `NAME=value` among the words of `corro up` is for its environment, as in a shell.
+fn variable(word: &str) -> Option<(&str, &str)> {
+    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    word.split_once('=').filter(|(name, _)| is_name(name))
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -141,7 +147,8 @@ impl Site {
         let mut child = command
             .args(["up", "--listen", listen, "--data"])
             .arg(self.data())
-            .args(&self.up_args)
+            .args(self.up_args.iter().filter(|word| variable(word).is_none()))
+            .envs(self.up_args.iter().filter_map(|word| variable(word)))
             .env("PATH", self.tool_path())
             .env("CORRO_LOG", "info")
             .stdout(Stdio::piped())

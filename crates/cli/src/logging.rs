@@ -29,6 +29,15 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
+    /// The words that make another process of ours write alike.
+    pub fn words(self) -> Vec<&'static str> {
+        match self.log_format {
+            None => Vec::new(),
+            Some(LogFormat::Text) => vec!["--log-format", "text"],
+            Some(LogFormat::Json) => vec!["--log-format", "json"],
+        }
+    }
+
     pub fn init(self) {
         let chosen = || std::env::var("CORRO_LOG_FORMAT").ok();
         let format = self.log_format.or_else(|| LogFormat::from_str(&chosen()?, true).ok()).unwrap_or_default();

@@ -6,6 +6,7 @@
 //! file by its link).
 
 mod client;
+pub mod collector;
 mod error;
 mod events;
 pub mod files;

@@ -18,6 +18,7 @@ pub mod reconcile;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+pub mod traces;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ use gateway::Gateway;
 use http::Door;
 use http::files::FileService;
 use reconcile::{ReconcileConfig, Reconciler};
+use traces::Traces;
 
 pub struct ServerConfig {
     /// Everything the server keeps lies here. The caller holds its lock.
@@ -75,6 +77,8 @@ pub struct ServerConfig {
     pub nfs: Option<SocketAddr>,
     /// With this token any machine may become a node that a cluster waits for.
     pub open_join_token: Option<Secret>,
+    /// Where traces go; nowhere without.
+    pub traces: Option<(traces::settings::Settings, Arc<dyn traces::Collector>)>,
 }
 
 /// A running server.
@@ -88,6 +92,8 @@ pub struct Server {
     shared_temp: PathBuf,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    /// Outlives the others: they have last words.
+    traces_leaving: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -114,6 +120,13 @@ impl Server {
         ending::clear_shared_temp(&shared_temp, || store.snapshot());
         let now = SystemTime::now().into();
         let admin = instance::ensure_administrator(&store, config.known_admin, now).await?;
+        let (traces, traces_leaving) = match config.traces {
+            Some((settings, collector)) => {
+                let (traces, leaving) = Traces::start(settings, collector, now);
+                (traces, Some(leaving))
+            }
+            None => Default::default(),
+        };
         let app = App {
             store,
             vault: Arc::new(vault),
@@ -131,6 +144,7 @@ impl Server {
             quotas: config.quotas,
             rules: config.rules,
             followers: Default::default(),
+            traces: traces.clone(),
             client: Default::default(),
             exports: Arc::new(exports),
             job_shared,
@@ -162,6 +176,7 @@ impl Server {
         };
         let tasks = vec![
             tokio::spawn(app.events.clone().watch(app.clone(), stopping.clone())),
+            tokio::spawn(traces::jobs::watch(app.clone(), stopping.clone())),
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
             tokio::spawn(ending::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
@@ -171,12 +186,13 @@ impl Server {
             tokio::spawn(tell_about_files(files, stopping)),
         ];
         let (subscription, tenant) = (identity.subscription, identity.tenant);
-        Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks })
+        Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks, traces_leaving })
     }
 
     /// Stops serving and leaves agents and jobs as they are: a later start finds them again.
     pub async fn stop(mut self) {
         self.halt().await;
+        self.last_words().await;
     }
 
     /// Stops serving and ends every node. Running jobs go back to the queue and start again with the next server.
@@ -185,8 +201,11 @@ impl Server {
         let nodes = self.nodes();
         let provider = self.provider.clone();
         let left = tokio::task::spawn_blocking(move || ending::end_nodes(&*provider, nodes)).await?;
-        let now = self.app.now();
+        let (now, before) = (self.app.now(), self.app.snapshot());
         let requeued = self.app.store.commit(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await?;
+        let ran = before.active_jobs().map(|(key, _)| key.clone());
+        self.app.traces.tell_jobs(ran, &before, &self.app.snapshot());
+        self.last_words().await;
         ending::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
         Ok(Stopped { requeued, left })
     }
@@ -194,6 +213,13 @@ impl Server {
     /// Every node the server knows of.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.app.snapshot().nodes.keys().cloned().collect()
+    }
+
+    async fn last_words(&mut self) {
+        self.app.traces.flush().await;
+        if let Some(leaving) = self.traces_leaving.take() {
+            leaving.abort();
+        }
     }
 
     async fn halt(&mut self) {

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod data_dir;
 pub mod providers;
+mod traces;
 pub mod way_back;
 
 use std::fmt;
@@ -227,7 +228,9 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
             ..Quotas::default()
         },
         rules: rules(args),
+        traces: traces::wanted(),
     };
+    let log = args.log;
     let nodes_dir = data.path().join("nodes");
     let url_file = data.url_file();
     let make_provider = |site: Site| -> Arc<dyn Provider> {
@@ -237,7 +240,10 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
                 let ca = tls.as_ref().map(|tls| tls.trusted_file.clone());
                 // With the profile one could ask the server for everything, so no job sees it.
                 let hidden = vec![data.path().to_owned(), config_dir.clone()];
-                Arc::new(LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), ca, Apart { isolation, hidden }))
+                Arc::new(
+                    LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), ca, Apart { isolation, hidden })
+                        .writing(log),
+                )
             }
             Nodes::Joining(_) => Arc::new(JoinedNodes),
         }

@@ -68,6 +68,8 @@ pub struct App {
     pub events: events::Feed,
     /// What was read of the figures in their logs.
     pub metrics: metrics::Trackers,
+    /// What is told to whoever traces.
+    pub traces: crate::traces::Traces,
     /// What the doors count.
     pub numbers: Arc<numbers::Numbers>,
     /// Why nodes are not there yet.

@@ -29,6 +29,7 @@ impl App {
         let mut families = of_state(&self.snapshot(), self.now());
         families.extend(self.of_doors());
         families.extend(self.of_store());
+        families.extend(self.of_traces());
         families.extend(of_process());
         Ok(families)
     }
@@ -89,6 +90,14 @@ impl App {
             streams.with(&[], numbers.event_streams.load(Ordering::Relaxed) as f64),
             passes.with(&[], numbers.passes.load(Ordering::Relaxed) as f64),
         ]
+    }
+
+    fn of_traces(&self) -> Option<Family> {
+        let counts = self.traces.counts()?;
+        let spans = Family::new("corro_trace_spans", Kind::Counter, "Spans of traces by what became of them.");
+        let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let spans = spans.with(&[("outcome", "sent")], count(&counts.sent));
+        Some(spans.with(&[("outcome", "dropped")], count(&counts.dropped)))
     }
 
     fn of_store(&self) -> Vec<Family> {

@@ -12,6 +12,7 @@ mod listener;
 mod login;
 mod router;
 pub mod standing;
+mod traced;
 mod watch;
 
 use std::net::SocketAddr;
@@ -41,6 +42,7 @@ use self::limits::{Asker, Limits, Verdict};
 use self::login::Errand;
 use self::router::Router;
 use self::standing::{Behalf, Standing};
+use self::traced::{Principal, Traced};
 use self::watch::{HEALTH_PATH, Ids, METRICS_PATH, READY_PATH, route_of};
 use crate::app::App;
 use crate::app::audit::{Asked, Audit};
@@ -108,8 +110,17 @@ impl Api {
         Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit, standing: Standing::default() }
     }
 
-    /// Answers any request there is.
-    pub async fn answer(&self, request: Request) -> Response {
+    /// Answers any request there is, and tells who traces about it.
+    pub async fn answer(&self, mut request: Request) -> Response {
+        let Some(traced) = Traced::begin(&self.app.traces, &mut request) else {
+            return self.answer_at_door(request).await;
+        };
+        let mut response = self.answer_at_door(request).await;
+        traced.end(&self.app.traces, &self.router, &mut response);
+        response
+    }
+
+    async fn answer_at_door(&self, request: Request) -> Response {
         if let Some((account, style)) = account_of(&request) {
             let numbers = &self.app.numbers;
             let since = numbers.file_asked(request.body().size_hint().exact().unwrap_or(0));
@@ -262,6 +273,7 @@ impl Api {
             behalf.of_principal(&caller.by, caller.until);
         }
         let id = caller.id.clone();
+        Principal::is(request, &id);
         let (asker, header): (Asker, _) = match *request.method() {
             Method::GET | Method::HEAD => (Asker::Reads(id.clone()), "x-ms-ratelimit-remaining-subscription-reads"),
             Method::DELETE => (Asker::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-deletes"),

@@ -73,6 +73,12 @@ impl Router {
         self.routes.iter().map(|route| route.id).collect()
     }
 
+    /// The path of the operation that such a request is for, with names for what varies.
+    pub fn template(&self, method: &http::Method, path: &str) -> Option<&'static str> {
+        let is_it = |route: &&Route| route.method == method.as_str() && match_path(route.template, path).is_some();
+        self.routes.iter().find(is_it).map(|route| route.template)
+    }
+
     /// The answer, and the id of the operation that gave it.
     pub async fn dispatch(&self, app: &App, request: Request) -> Result<(&'static str, Response), ApiError> {
         let (parts, body) = request.into_parts();

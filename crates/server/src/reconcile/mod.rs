@@ -17,6 +17,7 @@ pub mod scaling;
 mod starts;
 pub(crate) mod steps;
 pub mod tellings;
+mod traced;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use round::{Addresses, Focus, Scene};
 use starts::Starts;
 use steps::Step;
 use tellings::{Messenger, Tellings};
+use traced::Traced;
 
 /// Even without news the world is looked at this often: leases and limits run out silently.
 const TICK: Duration = Duration::from_millis(500);
@@ -135,6 +137,10 @@ impl Reconciler {
         self.forgive_own_absence();
         let news = self.gateway.refresh(&mut self.sightings, whole);
         let (before, now) = (self.app.snapshot(), self.app.now());
+        let mut traced = Traced::begin(&self.app.traces, whole);
+        if let Some(traced) = &traced {
+            traced.note_tasks(&news.nodes, &self.sightings, &before, now);
+        }
         let (gone, emptied) = (self.leaving.done().await, self.emptying.done().await);
         let jobs = self.attention.changed_jobs(&before);
         let state_changed = self.attention.has_changed(&before);
@@ -159,6 +165,9 @@ impl Reconciler {
         let (mut steps, mut goals) = if whole { tokio::task::block_in_place(look) } else { look() };
         if whole {
             steps.extend(self.starts.given_up(&before, &*self.provider));
+        }
+        if let Some(traced) = &mut traced {
+            traced.decided(&steps);
         }
         let left = left_by(&steps, &before, &self.sightings);
         let own = before.revision + u64::from(!steps.is_empty());
@@ -189,6 +198,9 @@ impl Reconciler {
             self.end_strays().await;
             self.last_whole = Some(Instant::now());
             self.app.numbers.passed(now);
+        }
+        if let Some(traced) = traced {
+            traced.end(committed.as_ref().err());
         }
         committed.map(|_| ())
     }

@@ -40,6 +40,34 @@ pub enum Step {
     ForgetOperation(String),
 }
 
+impl Step {
+    /// What it does, in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Step::Node(_, event) => event.name(),
+            Step::Address(..) => "address",
+            Step::RemoveNode(_) => "removeNode",
+            Step::Place(..) => "place",
+            Step::Preempt(..) => "preempt",
+            Step::Evict(..) => "evict",
+            Step::EndAttempt(..) => "endAttempt",
+            Step::Requeue(..) => "requeue",
+            Step::Terminate(_) => "terminate",
+            Step::Allocate(..) => "allocate",
+            Step::Provisioned(_) | Step::FileServerProvisioned(_) => "provisioned",
+            Step::Allocation(..) => "allocation",
+            Step::RemoveJob(_) => "removeJob",
+            Step::RemoveExperiment(_) => "removeExperiment",
+            Step::RemoveCluster(_) => "removeCluster",
+            Step::RemoveFileServer(_) => "removeFileServer",
+            Step::RemoveWorkspace(_) => "removeWorkspace",
+            Step::RemoveAccount(_) => "removeAccount",
+            Step::RemoveGroup(_) => "removeGroup",
+            Step::ForgetOperation(_) => "forgetOperation",
+        }
+    }
+}
+
 pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
     for step in steps {
         // Made only for somebody who reads it: steps can be large.

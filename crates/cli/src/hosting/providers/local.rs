@@ -18,6 +18,8 @@ use corro_server::{NewNode, Provider};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
 
 use crate::commands::agent::IsolationArg;
+use crate::hosting::traces;
+use crate::logging::LogArgs;
 
 pub struct LocalNodes {
     root: PathBuf,
@@ -27,6 +29,8 @@ pub struct LocalNodes {
     /// Who vouches for the server's certificate.
     ca: Option<PathBuf>,
     apart: Apart,
+    /// How they write their logs.
+    log: LogArgs,
     /// Agents this process started: they must be waited for.
     children: Mutex<HashMap<NodeId, Child>>,
 }
@@ -39,7 +43,12 @@ pub struct Apart {
 
 impl LocalNodes {
     pub fn new(root: PathBuf, server: String, server_file: PathBuf, ca: Option<PathBuf>, apart: Apart) -> Self {
-        Self { root, server, server_file, ca, apart, children: Mutex::new(HashMap::new()) }
+        Self { root, server, server_file, ca, apart, log: LogArgs::default(), children: Mutex::new(HashMap::new()) }
+    }
+
+    /// The same, whose nodes write their logs so.
+    pub fn writing(self, log: LogArgs) -> Self {
+        Self { log, ..self }
     }
 
     fn try_start(&self, node: &NewNode, token: &Secret) -> io::Result<()> {
@@ -62,11 +71,15 @@ impl LocalNodes {
             .arg("--once")
             .args(["--isolation", self.apart.isolation.word()])
             .args(self.apart.hidden.iter().flat_map(|dir| [OsStr::new("--hide"), dir.as_os_str()]))
+            .args(self.log.words())
             .args(self.ca.iter().flat_map(|file| [OsStr::new("--ca"), file.as_os_str()]))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .current_dir(&dir);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| traces::is_ours(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
         // A session of its own: Ctrl-C in the server's terminal is for the server, which ends its nodes in order, and the
         // kernel hangs up on an agent that stands still when its parent, in the same session, dies.
         // SAFETY: runs between fork and exec and makes one system call.

@@ -107,6 +107,7 @@ impl Bench {
             quotas: Default::default(),
             rules: crate::reconcile::scaling::Rules::USUAL,
             followers: Default::default(),
+            traces: Default::default(),
             client: Default::default(),
             exports: Arc::new(crate::nfs::Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),
             job_shared: Arc::new(corro_shares::Shares::open(path("job-shared")).expect("a directory")),

@@ -1,0 +1,49 @@
+//! Where the server's traces go, by OpenTelemetry's standard variables. What they say is read by the server; here is only the way out.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use corro_client::collector::{Collector, Reply};
+use corro_server::traces::settings::{Asked, Settings, read};
+use corro_server::traces::{self, Posted};
+
+struct Way(Collector);
+
+impl traces::Collector for Way {
+    fn post(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>> {
+        Box::pin(async move {
+            match self.0.post(body).await {
+                Reply::Taken => Posted::Taken,
+                Reply::Later(reason) => Posted::Later(reason),
+                Reply::Refused(reason) => Posted::Refused(reason),
+            }
+        })
+    }
+}
+
+/// Who variables of this kind are for is this process: they may hold keys, and no node or job is handed them.
+pub fn is_ours(variable: &str) -> bool {
+    variable.starts_with("OTEL_")
+}
+
+/// As the environment wants it. What cannot be used is told, and is no reason not to start.
+pub fn wanted() -> Option<(Settings, Arc<dyn traces::Collector>)> {
+    let Asked { settings, warnings } = read(|name| std::env::var(name).ok());
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    let settings = settings?;
+    let certificate = settings.certificate.as_deref().map(Path::new);
+    match Collector::new(&settings.url, settings.headers.clone(), certificate) {
+        Ok(collector) => {
+            tracing::info!(url = settings.url, "traces are sent");
+            Some((settings, Arc::new(Way(collector))))
+        }
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(url = settings.url, error, "no traces are sent");
+            None
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Posts what is told about a server's work to a collector of somebody else's: OpenTelemetry's OTLP over HTTP. Knows one address and
+//! its headers; what is in a body is the caller's.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use corro_model::Secret;
+use reqwest::Method;
+
+use crate::transport::Transport;
+use crate::{ClientError, Trust};
+
+pub struct Collector {
+    transport: Transport,
+    url: String,
+    headers: Vec<(String, Secret)>,
+}
+
+/// What a collector said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Taken,
+    /// It is away or has too much to do.
+    Later(String),
+    Refused(String),
+}
+
+impl Collector {
+    /// `certificate` is a PEM file with whoever vouches for it, when that is not one whom this machine trusts anyway.
+    pub fn new(
+        url: &str,
+        headers: Vec<(String, Secret)>,
+        certificate: Option<&Path>,
+    ) -> Result<Collector, ClientError> {
+        let trust = certificate.map_or(Ok(Trust::System), Trust::from_file)?;
+        Ok(Collector { transport: Transport::new(url, &trust)?, url: url.to_owned(), headers })
+    }
+
+    pub async fn post(&self, body: Vec<u8>) -> Reply {
+        let json = [("content-type", "application/json")];
+        let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.expose()));
+        let headers: Vec<(&str, &str)> = json.into_iter().chain(own).collect();
+        match self.transport.exchange(Method::POST, &self.url, &headers, Bytes::from(body)).await {
+            Ok(answer) if answer.status.is_success() => Reply::Taken,
+            Ok(answer) if matches!(answer.status.as_u16(), 429 | 502 | 503 | 504) => {
+                Reply::Later(answer.status.to_string())
+            }
+            Ok(answer) => Reply::Refused(answer.status.to_string()),
+            Err(error @ ClientError::InvalidHeader { .. }) => Reply::Refused(error.to_string()),
+            Err(ClientError::Unreachable { .. }) => Reply::Later("it cannot be reached".to_owned()),
+            Err(ClientError::Untrusted { .. }) => Reply::Later("its certificate is not trusted".to_owned()),
+            Err(ClientError::NotTls { .. }) => Reply::Later("it does not speak TLS".to_owned()),
+            Err(_) => Reply::Later("the connection broke".to_owned()),
+        }
+    }
+}

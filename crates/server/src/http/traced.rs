@@ -1,0 +1,107 @@
+//! A request as a span of a trace: the caller's trace is taken up when it names one, and the answer says where in it the request
+//! stands. Nothing of a query, a header or a body is told: they hold signatures and secrets.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderValue, Method};
+
+use super::router::Router;
+use super::{account_of, remote_address, watch};
+use crate::app::numbers::Route;
+use crate::traces::Traces;
+use crate::traces::context::{Context, SpanId, TRACEPARENT, TraceId};
+use crate::traces::span::{Kind, Nanos, Span, Value};
+
+/// Filled in by whoever finds out who asks.
+#[derive(Clone, Default)]
+pub struct Principal(Arc<OnceLock<String>>);
+
+impl Principal {
+    pub fn is(request: &Request, id: &str) {
+        if let Some(principal) = request.extensions().get::<Principal>() {
+            let _ = principal.0.set(id.to_owned());
+        }
+    }
+}
+
+pub struct Traced {
+    context: Context,
+    parent: Option<SpanId>,
+    began: Nanos,
+    method: Method,
+    path: String,
+    account: Option<String>,
+    address: String,
+    principal: Principal,
+}
+
+impl Traced {
+    /// Nothing when there are no traces.
+    pub fn begin(traces: &Traces, request: &mut Request) -> Option<Traced> {
+        let sampler = traces.sampler()?;
+        let parent = request.headers().get(TRACEPARENT).and_then(|value| Context::parse(value.to_str().ok()?));
+        let trace = parent.map_or_else(TraceId::random, |parent| parent.trace);
+        let context = Context { trace, span: SpanId::random(), sampled: sampler.takes(trace, parent.as_ref()) };
+        let principal = Principal::default();
+        request.extensions_mut().insert(principal.clone());
+        Some(Traced {
+            context,
+            parent: parent.map(|parent| parent.span),
+            began: Nanos::now(),
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            account: account_of(request).map(|(account, _)| account),
+            address: remote_address(request),
+            principal,
+        })
+    }
+
+    pub fn end(self, traces: &Traces, router: &Router, response: &mut Response) {
+        let header = HeaderValue::from_str(&self.context.to_string()).expect("digits");
+        response.headers_mut().insert(TRACEPARENT, header);
+        if self.context.sampled {
+            traces.tell(self.span(router, response.status().as_u16()));
+        }
+    }
+
+    fn span(self, router: &Router, status: u16) -> Span {
+        let route = self.route(router);
+        let method = match self.method.as_str() {
+            known @ ("GET" | "HEAD" | "PUT" | "POST" | "PATCH" | "DELETE" | "OPTIONS") => known.to_owned(),
+            _ => "_OTHER".to_owned(),
+        };
+        let name = route.as_ref().map_or_else(|| method.clone(), |route| format!("{method} {route}"));
+        let mut attributes: Vec<(&'static str, Value)> = vec![
+            ("http.request.method", method.into()),
+            ("http.response.status_code", i64::from(status).into()),
+            ("client.address", self.address.into()),
+        ];
+        match self.account {
+            // Names of files are the users' own.
+            Some(account) => attributes.push(("corro.account", account.into())),
+            None => attributes.push(("url.path", self.path.into())),
+        }
+        attributes.extend(route.map(|route| ("http.route", route.into())));
+        attributes.extend(self.principal.0.get().map(|id| ("enduser.id", id.as_str().into())));
+        let failure = (status >= 500).then(|| format!("{status}"));
+        let Context { trace, span: id, .. } = self.context;
+        let (kind, ended) = (Kind::Server, Nanos::now());
+        Span { trace, id, parent: self.parent, name, kind, began: self.began, ended, attributes, failure }
+    }
+
+    /// The place with names for what varies; there are few of them.
+    fn route(&self, router: &Router) -> Option<String> {
+        if self.account.is_some() {
+            return Some("/{account}/{path}".to_owned());
+        }
+        match watch::route_of(&self.method, &self.path) {
+            Route::Pages => Some("/ui/{page}".to_owned()),
+            Route::Watch | Route::Events => Some(self.path.clone()),
+            Route::Nodes => Some("/corro/{node}".to_owned()),
+            Route::Login => Some("/{login}".to_owned()),
+            Route::Reads | Route::Writes => router.template(&self.method, &self.path).map(str::to_owned),
+        }
+    }
+}

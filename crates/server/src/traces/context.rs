@@ -1,0 +1,200 @@
+//! Names of traces and spans, and how they travel between programs: the header `traceparent` of W3C Trace Context. Also who is
+//! sampled. Pure.
+
+use std::fmt;
+
+pub const TRACEPARENT: &str = "traceparent";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceId(pub [u8; 16]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanId(pub [u8; 8]);
+
+/// Where in which trace something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    pub trace: TraceId,
+    pub span: SpanId,
+    pub sampled: bool,
+}
+
+/// Which traces are recorded, as `OTEL_TRACES_SAMPLER` names it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampler {
+    /// Of those that begin here: 1 is all, 0 is none.
+    pub ratio: f64,
+    /// Whoever calls decides for the traces they began.
+    pub heeds_parent: bool,
+}
+
+impl Context {
+    /// What a caller sent; nothing when it is not a name of a trace.
+    pub fn parse(header: &str) -> Option<Context> {
+        let parts: Vec<&str> = header.trim().split('-').collect();
+        let (version, rest) = parts.split_first()?;
+        let [trace, span, flags, further @ ..] = rest else { return None };
+        // Later versions may say more; this one and what nobody may be may not.
+        let version = hex::<1>(version)?[0];
+        if version == 0xff || (version == 0 && !further.is_empty()) {
+            return None;
+        }
+        let (trace, span, flags) = (hex::<16>(trace)?, hex::<8>(span)?, hex::<1>(flags)?[0]);
+        let named = trace != [0; 16] && span != [0; 8];
+        named.then_some(Context { trace: TraceId(trace), span: SpanId(span), sampled: flags & 1 == 1 })
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{}-{}-0{}", self.trace, self.span, u8::from(self.sampled))
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl TraceId {
+    pub fn random() -> TraceId {
+        TraceId(corro_store::seal::random())
+    }
+
+    /// A job's trace is named as the job is, so that it goes on over a restart of the server and can be found.
+    pub fn of_job(guid: &str) -> TraceId {
+        let digits = guid.replace('-', "");
+        TraceId(hex(&digits).filter(|id| *id != [0; 16]).unwrap_or_else(|| digest(guid)))
+    }
+}
+
+impl SpanId {
+    pub fn random() -> SpanId {
+        SpanId(corro_store::seal::random())
+    }
+
+    /// A span whose name must be the same whoever asks for it and when.
+    pub fn of(words: &str) -> SpanId {
+        SpanId(digest(words))
+    }
+}
+
+fn digest<const N: usize>(words: &str) -> [u8; N] {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(words);
+    std::array::from_fn(|at| digest[at])
+}
+
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let lower = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 2 * N || !text.bytes().all(lower) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+impl Sampler {
+    pub const USUAL: Sampler = Sampler { ratio: 1.0, heeds_parent: true };
+
+    pub fn parse(name: &str, argument: Option<&str>) -> Result<Sampler, String> {
+        let ratio = || {
+            let given = argument.map_or(Ok(1.0), str::parse::<f64>);
+            let given = given.ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+            given.ok_or_else(|| {
+                format!("OTEL_TRACES_SAMPLER_ARG is '{}': use a number from 0 to 1", argument.unwrap_or_default())
+            })
+        };
+        let (ratio, heeds_parent) = match name {
+            "always_on" => (1.0, false),
+            "always_off" => (0.0, false),
+            "traceidratio" => (ratio()?, false),
+            "parentbased_always_on" => (1.0, true),
+            "parentbased_always_off" => (0.0, true),
+            "parentbased_traceidratio" => (ratio()?, true),
+            _ => {
+                return Err(format!(
+                    "OTEL_TRACES_SAMPLER is '{name}': use always_on, always_off, traceidratio, or one of these with parentbased_ before it"
+                ));
+            }
+        };
+        Ok(Sampler { ratio, heeds_parent })
+    }
+
+    /// Is this trace recorded? All who decide by the same ratio decide alike.
+    pub fn takes(&self, trace: TraceId, parent: Option<&Context>) -> bool {
+        if let (true, Some(parent)) = (self.heeds_parent, parent) {
+            return parent.sampled;
+        }
+        // The last seven bytes are those that must be random.
+        let mut number = [0; 8];
+        number[1..].copy_from_slice(&trace.0[9..]);
+        let whole = (1_u64 << 56) as f64;
+        (u64::from_be_bytes(number) as f64) >= whole * (1.0 - self.ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn a_callers_place_is_read_as_w3c_writes_it() {
+        assert_eq!(Context::parse(HEADER).map(|context| context.to_string()).as_deref(), Some(HEADER));
+        let unsampled = HEADER.replace("-01", "-00");
+        assert_eq!(Context::parse(&unsampled).map(|context| context.sampled), Some(false));
+        let later = HEADER.replacen("00", "cc", 1) + "-more";
+        assert!(Context::parse(&later).is_some_and(|context| context.sampled));
+        for wrong in [
+            "",
+            "00",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(Context::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn samplers_take_what_their_names_say() {
+        let takes = |name: &str, argument: Option<&str>, parent: Option<bool>| {
+            let sampler = Sampler::parse(name, argument).expect("a name");
+            let low = TraceId([0; 16]);
+            let parent = parent.map(|sampled| Context { trace: low, span: SpanId([1; 8]), sampled });
+            [low, TraceId([0xff; 16])].map(|trace| sampler.takes(trace, parent.as_ref()))
+        };
+        assert_eq!(takes("always_on", None, Some(false)), [true, true]);
+        assert_eq!(takes("always_off", None, Some(true)), [false, false]);
+        assert_eq!(takes("traceidratio", Some("0.5"), None), [false, true]);
+        assert_eq!(takes("parentbased_always_on", None, Some(false)), [false, false]);
+        assert_eq!(takes("parentbased_always_off", None, Some(true)), [true, true]);
+        assert_eq!(takes("parentbased_always_off", None, None), [false, false]);
+        assert_eq!(takes("parentbased_traceidratio", Some("0.5"), None), [false, true]);
+        assert_eq!(takes("traceidratio", None, None), [true, true]);
+        assert!(Sampler::parse("jaeger_remote", None).is_err());
+        assert!(Sampler::parse("traceidratio", Some("2")).is_err_and(|text| text.contains("0 to 1")));
+    }
+
+    #[test]
+    fn a_job_has_one_trace_that_bears_its_name() {
+        let trace = TraceId::of_job("6a1f3c70-9f0e-4d1b-8a55-0123456789ab");
+        assert_eq!(trace.to_string(), "6a1f3c709f0e4d1b8a550123456789ab");
+        assert_eq!(TraceId::of_job("anything else"), TraceId::of_job("anything else"));
+    }
+}

@@ -1,0 +1,152 @@
+//! A span, and how many of them are written for a collector: OTLP as JSON, one request for a batch. Pure.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use corro_model::Timestamp;
+use serde_json::json;
+
+use super::context::{SpanId, TraceId};
+
+/// Something that began and ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    pub trace: TraceId,
+    pub id: SpanId,
+    pub parent: Option<SpanId>,
+    pub name: String,
+    pub kind: Kind,
+    pub began: Nanos,
+    pub ended: Nanos,
+    pub attributes: Vec<(&'static str, Value)>,
+    /// Why it failed.
+    pub failure: Option<String>,
+}
+
+/// By OTLP's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Internal = 1,
+    Server = 2,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Text(String),
+    Number(i64),
+    Truth(bool),
+}
+
+/// Nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    pub fn now() -> Nanos {
+        Nanos(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
+    }
+}
+
+impl From<Timestamp> for Nanos {
+    fn from(time: Timestamp) -> Nanos {
+        Nanos(time.millis().max(0) as u64 * 1_000_000)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Value {
+        Value::Truth(truth)
+    }
+}
+
+/// A request for the collector with these spans.
+pub fn request(resource: &[(String, Value)], spans: &[Span]) -> Vec<u8> {
+    let resource: Vec<_> = resource.iter().map(|(name, value)| attribute(name, value)).collect();
+    let spans: Vec<_> = spans.iter().map(written).collect();
+    let scope = json!({"name": "corro", "version": env!("CARGO_PKG_VERSION")});
+    let scoped = json!([{"scope": scope, "spans": spans}]);
+    let request = json!({"resourceSpans": [{"resource": {"attributes": resource}, "scopeSpans": scoped}]});
+    serde_json::to_vec(&request).expect("plain data")
+}
+
+fn written(span: &Span) -> serde_json::Value {
+    let attributes: Vec<_> = span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
+    let mut written = json!({
+        "traceId": span.trace.to_string(),
+        "spanId": span.id.to_string(),
+        "name": span.name,
+        "kind": span.kind as u8,
+        "startTimeUnixNano": span.began.0.to_string(),
+        "endTimeUnixNano": span.ended.max(span.began).0.to_string(),
+        "attributes": attributes,
+    });
+    if let Some(parent) = span.parent {
+        written["parentSpanId"] = parent.to_string().into();
+    }
+    if let Some(failure) = &span.failure {
+        written["status"] = json!({"code": 2, "message": failure});
+    }
+    written
+}
+
+fn attribute(name: &str, value: &Value) -> serde_json::Value {
+    let value = match value {
+        Value::Text(text) => json!({"stringValue": text}),
+        // 64 bits are written as text.
+        Value::Number(number) => json!({"intValue": number.to_string()}),
+        Value::Truth(truth) => json!({"boolValue": truth}),
+    };
+    json!({"key": name, "value": value})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_written_as_otlp_has_it() {
+        let span = Span {
+            trace: TraceId([0xab; 16]),
+            id: SpanId([1; 8]),
+            parent: Some(SpanId([2; 8])),
+            name: "queued".to_owned(),
+            kind: Kind::Internal,
+            began: Timestamp::from_millis(1500).into(),
+            ended: Nanos(1_500_000_001),
+            attributes: vec![("corro.attempt", 3.into()), ("corro.whole", true.into())],
+            failure: Some("a rank failed".to_owned()),
+        };
+        let written = request(&[("service.name".to_owned(), "corro".into())], &[span]);
+        let written: serde_json::Value = serde_json::from_slice(&written).expect("JSON");
+        let resource = &written["resourceSpans"][0];
+        let name = json!({"attributes": [{"key": "service.name", "value": {"stringValue": "corro"}}]});
+        assert_eq!(resource["resource"], name);
+        let expected = json!({
+            "traceId": "ab".repeat(16), "spanId": "01".repeat(8), "parentSpanId": "02".repeat(8), "name": "queued", "kind": 1,
+            "startTimeUnixNano": "1500000000", "endTimeUnixNano": "1500000001",
+            "attributes": [
+                {"key": "corro.attempt", "value": {"intValue": "3"}},
+                {"key": "corro.whole", "value": {"boolValue": true}}
+            ],
+            "status": {"code": 2, "message": "a rank failed"}
+        });
+        assert_eq!(resource["scopeSpans"][0]["spans"], json!([expected]));
+    }
+}
