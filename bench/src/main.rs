@@ -20,6 +20,7 @@ mod http;
 mod machine;
 mod memory;
 mod peers;
+mod rack;
 mod rank;
 mod site;
 mod stats;

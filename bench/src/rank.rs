@@ -2,7 +2,7 @@
 //! hears it. A mode of this binary, so that no script's start is measured with it.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
@@ -15,14 +15,13 @@ pub const WORD: &str = "rank";
 /// Reaching it means that the job did not start.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// `rank PORT SAMPLE`. A rank of a job also says which it is.
+/// `rank ADDRESS:PORT SAMPLE`. A rank of a job also says which it is.
 pub fn run(arguments: &[String]) -> ExitCode {
-    let [port, sample] = arguments else { return ExitCode::from(2) };
+    let [ear, sample] = arguments else { return ExitCode::from(2) };
     let number = std::env::var("HOROVOD_RANK").unwrap_or_default();
     let sample = format!("{sample}/{number}");
-    let say =
-        |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut ear| ear.write_all(sample.as_bytes()));
-    match port.parse::<u16>().map(say) {
+    let say = |ear: SocketAddr| TcpStream::connect(ear).and_then(|mut ear| ear.write_all(sample.as_bytes()));
+    match ear.parse().map(say) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
@@ -30,14 +29,19 @@ pub fn run(arguments: &[String]) -> ExitCode {
 
 /// Hears ranks and notes when.
 pub struct Ear {
-    port: u16,
+    at: SocketAddr,
     heard: Receiver<(Instant, String)>,
 }
 
 impl Ear {
     pub fn open() -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen for ranks")?;
-        let port = listener.local_addr()?.port();
+        Self::open_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// For ranks on other machines.
+    pub fn open_at(address: IpAddr) -> Result<Self> {
+        let listener = TcpListener::bind((address, 0)).context("cannot listen for ranks")?;
+        let at = listener.local_addr()?;
         let (sender, heard) = channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -49,17 +53,17 @@ impl Ear {
                 }
             }
         });
-        Ok(Self { port, heard })
+        Ok(Self { at, heard })
     }
 
     /// The words that start a rank.
     pub fn command(&self, exe: &Path, sample: &str) -> [String; 4] {
-        [exe.display().to_string(), WORD.to_owned(), self.port.to_string(), sample.to_owned()]
+        [exe.display().to_string(), WORD.to_owned(), self.at.to_string(), sample.to_owned()]
     }
 
     /// The same from a shell, where there is nothing but bash.
     pub fn shell_line(&self, sample: &str) -> String {
-        format!("printf %s \"{sample}/$HOROVOD_RANK\" > /dev/tcp/127.0.0.1/{}", self.port)
+        format!("printf %s \"{sample}/$HOROVOD_RANK\" > /dev/tcp/{}/{}", self.at.ip(), self.at.port())
     }
 
     /// When the first and the last of `count` ranks of this sample were heard. One of another sample, or one that was

@@ -54,10 +54,19 @@ impl Site {
         self.start("server", options)
     }
 
+    /// As `serve_with`, over TLS, for machines that reach this one at the address.
+    pub fn serve_at(&mut self, listen: &str, options: &[&str]) -> Result<Instant> {
+        self.start_at("server", listen, &[&["--tls"], options].concat())
+    }
+
     fn start(&mut self, word: &str, options: &[&str]) -> Result<Instant> {
+        self.start_at(word, "127.0.0.1:0", options)
+    }
+
+    fn start_at(&mut self, word: &str, listen: &str, options: &[&str]) -> Result<Instant> {
         let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
         let mut command = self.command();
-        command.args([word, "--listen", "127.0.0.1:0", "--data"]).arg(self.data()).args(options);
+        command.args([word, "--listen", listen, "--data"]).arg(self.data()).args(options);
         // Ranks by our own launcher, whatever this machine has.
         command.env("CORRO_MPIRUN", "none");
         command.stdout(Stdio::piped()).stderr(log);
@@ -71,7 +80,7 @@ impl Site {
         self.server = Some(server);
         let mut first = String::new();
         lines.read_line(&mut first)?;
-        if !first.contains("http://") {
+        if !first.contains("http://") && !first.contains("https://") {
             bail!("corro {word} said {first:?}; its log: {}", self.log());
         }
         // What it says later must not find a closed pipe.

@@ -57,8 +57,13 @@ impl Machines {
         format!("10.197.{}.{}", self.net, machine + 2)
     }
 
-    /// An agent that sees nothing of the server's directory, for a site hosted with `corro server --tls`.
+    /// An agent that sees nothing of the server's directory, for a site hosted with `corro server --tls`. It ends when it is no longer a node.
     pub fn join(&self, site: &Site, machine: usize) -> JoinedAgent {
+        self.join_with(site, machine, &[], &["--once"])
+    }
+
+    /// The same through `before`, which is a program that runs another, and with other words than `--once`.
+    pub fn join_with(&self, site: &Site, machine: usize, before: &[&str], words: &[&str]) -> JoinedAgent {
         let name = format!("machine-{machine}");
         let dir = site.path().join(&name);
         for file in ["join-token", "tls/ca.pem"] {
@@ -69,7 +74,11 @@ impl Machines {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name(machine))).args(["unshare", "-m", "sh", "-c"]);
         command.arg("mount -t tmpfs tmpfs \"$1\" && shift && exec \"$@\"").arg("sh").arg(site.data());
-        command.arg(agent.get_program()).args(["agent", "--once", "--server", &site.url, "--join-token-file"]);
+        command.args(before).arg(agent.get_program()).arg("agent").args(words).args([
+            "--server",
+            &site.url,
+            "--join-token-file",
+        ]);
         command.arg(site.path().join("join-token")).arg("--ca").arg(site.path().join("ca.pem"));
         command.arg("--data").arg(&dir).current_dir(site.path()).stdin(Stdio::null());
         for (name, value) in agent.get_envs() {
@@ -81,6 +90,37 @@ impl Machines {
         let log = File::options().append(true).create(true).open(site.path().join(format!("{name}.log")));
         command.env("CORRO_LOG", "info").stdout(Stdio::null()).stderr(log.expect("a log file"));
         JoinedAgent::new(command.spawn().expect("the agent starts"), dir)
+    }
+
+    /// Pulls the machine's cable, or puts it back.
+    pub fn cable(&self, machine: usize, is_in: bool) {
+        let to = if is_in { "up" } else { "down" };
+        run(&format!("ip -n {} link set v{machine} {to}", self.bridge()));
+    }
+
+    /// Runs a command line in the machine's network.
+    pub fn inside(&self, machine: usize, line: &str) {
+        run(&format!("nsenter --net=/run/netns/{} {line}", self.name(machine)));
+    }
+
+    /// Every process that is in the machine's network, whoever started it.
+    pub fn processes_on(&self, machine: usize) -> Vec<u32> {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(space) = fs::metadata(format!("/run/netns/{}", self.name(machine))) else { return Vec::new() };
+        let is_there =
+            |pid: &u32| fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|found| found.ino() == space.ino());
+        all_processes().filter(is_there).collect()
+    }
+
+    /// What a power cut does: all processes of the machine are gone at once, and nobody hears a word of it.
+    pub fn power_off(&self, machine: usize) {
+        self.cable(machine, false);
+        // Some are born while others die.
+        super::wait_for("nothing to run on the machine", || {
+            let left = self.processes_on(machine);
+            left.iter().for_each(|pid| super::signal(*pid, rustix::process::Signal::KILL));
+            left.iter().all(|pid| !super::is_alive(*pid))
+        });
     }
 
     fn name(&self, machine: usize) -> String {
@@ -116,7 +156,11 @@ pub fn mounted_on(pid: u32) -> Vec<String> {
 
 /// Every process of the machine that this one is on, by its mount name space.
 pub fn processes_beside(space: &Path) -> Vec<u32> {
-    let pids = fs::read_dir("/proc").expect("Linux has it").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|found| found == space)).collect()
+    let is_there = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|found| found == space);
+    all_processes().filter(is_there).collect()
+}
+
+fn all_processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("Linux has it").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

@@ -41,6 +41,16 @@ impl Hosts {
         Ok(hosts)
     }
 
+    /// A cable from this machine's own network to the switch; this machine's address there.
+    pub fn connect_here(&self) -> Result<Ipv4Addr> {
+        let (here, name) = (Ipv4Addr::new(10, 88, 0, 254), format!("cb{}", std::process::id()));
+        ip(&["link", "add", &name, "type", "veth", "peer", "name", "here", "netns", &self.namespace(0)])?;
+        ip(&["-n", &self.namespace(0), "link", "set", "here", "master", "br0", "up"])?;
+        ip(&["addr", "add", &format!("{here}/24"), "dev", &name])?;
+        ip(&["link", "set", &name, "up"])?;
+        Ok(here)
+    }
+
     /// Hosts are counted from 1, as the last number of their address.
     pub fn address(&self, host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 88, 0, u8::try_from(host).expect("few hosts"))

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::words::{numbers, peers, yes_or_no};
 
 pub const USAGE: &str =
-    "options of allreduce: --ranks 2,4,8  --peers openmpi,mpich,gloo,horovod|none  --hosts yes|no  --limits yes|no  --sizes 4,1048576
+    "options of allreduce: --ranks 2,4,8  --peers openmpi,mpich,gloo,horovod|none  --hosts 4|no  --limits yes|no  --sizes 4,1048576
     --budget MS (a case)  --rounds N  --prebuilt DIR (programs of the MPI peers)  --json FILE";
 
 pub const PEERS: [&str; 4] = ["openmpi", "mpich", "gloo", "horovod"];
@@ -46,7 +46,7 @@ pub fn parse(words: &[String]) -> Result<Options> {
         match option.as_str() {
             "--ranks" => options.ranks = numbers(value)?,
             "--peers" => options.peers = peers(value, &PEERS)?,
-            "--hosts" => options.hosts = yes_or_no(value)?,
+            "--hosts" => options.hosts = value == "4" || yes_or_no(value)?,
             "--limits" => options.limits = yes_or_no(value)?,
             "--sizes" => options.sizes = Some(numbers(value)?),
             "--budget" => options.budget_ms = Some(value.parse()?),

@@ -5,9 +5,11 @@ mod allreduce;
 mod autoscale;
 mod binary;
 mod containers;
+mod failover;
 mod files;
 mod followers;
 mod fuse;
+mod hosts;
 mod idle;
 mod jobs;
 mod keras;
@@ -69,16 +71,18 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "autoscale", promise: autoscale::PROMISE, run: Plain(autoscale::run) },
     Benchmark { name: "binary", promise: binary::PROMISE, run: Plain(binary::run) },
     Benchmark { name: "containers", promise: containers::PROMISE, run: Plain(containers::run) },
+    Benchmark { name: "failover", promise: failover::PROMISE, run: Plain(failover::run) },
     Benchmark { name: "files", promise: files::PROMISE, run: Plain(files::run) },
     Benchmark { name: "followers", promise: followers::PROMISE, run: Plain(followers::run) },
     Benchmark { name: "fuse", promise: fuse::PROMISE, run: Plain(fuse::run) },
+    Benchmark { name: "hosts", promise: hosts::PROMISE, run: Plain(hosts::run) },
     Benchmark { name: "idle", promise: idle::PROMISE, run: Plain(idle::run) },
     Benchmark { name: "jobs", promise: jobs::PROMISE, run: Plain(jobs::run) },
     Benchmark { name: "keras", promise: keras::PROMISE, run: Options(keras::run) },
     Benchmark { name: "lists", promise: lists::PROMISE, run: Plain(lists::run) },
     Benchmark { name: "optimizer", promise: optimizer::PROMISE, run: Options(optimizer::run) },
     Benchmark { name: "plan", promise: plan::PROMISE, run: Plain(plan::run) },
-    Benchmark { name: "start", promise: start::PROMISE, run: Plain(start::run) },
+    Benchmark { name: "start", promise: start::PROMISE, run: Options(start::run) },
     Benchmark { name: "submit", promise: submit::PROMISE, run: Plain(submit::run) },
     Benchmark { name: "submits", promise: submits::PROMISE, run: Plain(submits::run) },
     Benchmark { name: "trainer", promise: trainer::PROMISE, run: Options(trainer::run) },

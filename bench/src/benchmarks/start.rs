@@ -1,11 +1,11 @@
 //! Start of a server on a data directory with 100,000 jobs, until a first authorised request is answered.
 //!
 //! One queued and one ended job are submitted, then their rows are multiplied in the database under other names: a tenth
-//! waits, the rest have ended. Executable and data are in the page cache, as they are for whoever restarts a server.
+//! waits, the rest have ended. `--jobs N` asks for another number, which decides nothing. Executable and data are in the page cache, as they are for whoever restarts a server.
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rusqlite::{Connection, params};
 
 use super::{Scale, Verdict};
@@ -20,10 +20,15 @@ const JOBS: usize = 100_000;
 /// Of as many jobs one waits.
 const ONE_WAITS: usize = 10;
 
-pub fn run(scale: Scale) -> Result<Verdict> {
+pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
+    let jobs = match words {
+        [] => JOBS,
+        [option, count] if option == "--jobs" => count.parse().context("--jobs takes a number")?,
+        _ => bail!("options of start: --jobs 1000000"),
+    };
     let mut site = Site::new()?;
-    let size = fill(&mut site)?;
-    let mut ready = Samples::new("100,000 jobs: first request answered", "ms");
+    let size = fill(&mut site, jobs)?;
+    let mut ready = Samples::new(format!("{jobs} jobs: first request answered"), "ms");
     let mut memory = Samples::new("memory of the server then", "MB");
     for _ in 0..scale.pick(5, 20) {
         let began = site.up()?;
@@ -35,14 +40,14 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     }
     site.up()?;
     let count = Api::connect(&site)?.job_count()?;
-    ensure!(count == JOBS, "the server knows {count} jobs instead of {JOBS}");
-    let floor = read_floor(&site)?;
+    ensure!(count == jobs, "the server knows {count} jobs instead of {jobs}");
+    let floor = read_floor(&site, jobs)?;
     heading();
     floor.row();
     ready.row();
     memory.row();
     let figures = format!(
-        "p50 {:.0} ms, p99 {:.0} ms for {JOBS} jobs in {size:.0} MB (promised: under {LIMIT_MS:.0} ms); {:.1} times reading the rows",
+        "p50 {:.0} ms, p99 {:.0} ms for {jobs} jobs in {size:.0} MB (promised: under {LIMIT_MS:.0} ms); {:.1} times reading the rows",
         ready.p50(),
         ready.p99(),
         ready.p50() / floor.p50()
@@ -51,7 +56,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
 }
 
 /// Gives the size of the database in MB.
-fn fill(site: &mut Site) -> Result<f64> {
+fn fill(site: &mut Site, jobs: usize) -> Result<f64> {
     site.up()?;
     make_resources(site, 0)?;
     let api = Api::connect(site)?;
@@ -69,7 +74,7 @@ fn fill(site: &mut Site) -> Result<f64> {
         Ok(transaction.query_row(sql, [name], |row| row.try_into())?)
     };
     let samples = [row("waits")?, row("ended")?];
-    for n in samples.len()..JOBS {
+    for n in samples.len()..jobs {
         let (key, body) = &samples[usize::from(n % ONE_WAITS != 0)];
         let old = key.rsplit('/').next().context("a key has a name")?;
         let name = format!("job{n}");
@@ -86,7 +91,7 @@ fn fill(site: &mut Site) -> Result<f64> {
 }
 
 /// What SQLite alone needs to hand out every row.
-fn read_floor(site: &Site) -> Result<Samples> {
+fn read_floor(site: &Site, jobs: usize) -> Result<Samples> {
     let database = Connection::open(site.data().join("corro.db"))?;
     let mut samples = Samples::new("floor: SQLite reads every row", "ms");
     for _ in 0..5 {
@@ -94,7 +99,7 @@ fn read_floor(site: &Site) -> Result<Samples> {
         let mut query = database.prepare("SELECT kind, key, body FROM records")?;
         let bytes = query.query_map([], |row| Ok(row.get_ref(2)?.as_str().map_or(0, str::len)))?;
         let total: usize = bytes.sum::<rusqlite::Result<usize>>()?;
-        ensure!(total > JOBS, "there is nothing to read");
+        ensure!(total > jobs, "there is nothing to read");
         samples.add(began.elapsed().as_secs_f64() * 1e3);
     }
     Ok(samples)

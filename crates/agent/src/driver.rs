@@ -1,7 +1,6 @@
 //! Carries out what `reconcile` decides, one event at a time. Owns the running task and the cleaner: nothing of a node
 //! outlives its driver. Never decides by itself what a job needs.
 
-use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use corro_model::AttemptId;
 use corro_model::node::{
@@ -19,6 +18,7 @@ use corro_model::node::{
 use crate::door::{self, Door};
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
+use crate::lease::Lease;
 use crate::limits::Held;
 use crate::memory::{Begun, Memory};
 use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action, was_cut};
@@ -43,8 +43,7 @@ pub struct Driver {
     /// The server's, and whether it was found here.
     landmark: Option<(Landmark, bool)>,
     observed: watch::Sender<ObservedNode>,
-    /// When the server was last reached for certain.
-    reached: watch::Receiver<Instant>,
+    lease: Lease,
     sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
 }
@@ -68,9 +67,10 @@ impl Driver {
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
         let (desired, door, setup, landmark) = (None, None, None, None);
+        let lease = Lease::new(reached, context.config.guard.clone());
         #[rustfmt::skip]
         let driver = Driver {
-            context, desired, local, begun, control, work, door, setup, landmark, observed, reached, sender, events,
+            context, desired, local, begun, control, work, door, setup, landmark, observed, lease, sender, events,
         };
         driver.publish();
         driver
@@ -79,6 +79,9 @@ impl Driver {
     /// Until the node is retired or fenced, or `shutdown` resolves.
     pub async fn drive(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> AgentEnd {
         loop {
+            if let Some(length) = self.lease.ran_out() {
+                return self.on_lease_over(length).await;
+            }
             // Everything that has happened by now is told at once.
             while let Ok(event) = self.events.try_recv() {
                 if let Some(reason) = self.on_event(event) {
@@ -95,10 +98,7 @@ impl Driver {
                     }
                 }
                 Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
-                lease = lease_over(self.desired.as_ref(), self.reached.clone()) => {
-                    let reason = format!("the server was not reached within the lease of {} s", lease.as_secs_f32());
-                    return self.on_fenced(reason).await;
-                }
+                length = self.lease.over() => return self.on_lease_over(length).await,
                 () = &mut shutdown => return self.on_shutdown().await,
             }
         }
@@ -140,6 +140,7 @@ impl Driver {
         match event {
             Event::Desired(desired) => {
                 let desired = if self.sees(desired.landmark.as_ref()) { *desired } else { desired.from_elsewhere() };
+                self.lease.set(desired.lease_ms.map(Duration::from_millis));
                 self.desired = Some(Arc::new(desired));
             }
             Event::Fenced(reason) => return Some(reason),
@@ -208,6 +209,10 @@ impl Driver {
             }
             _ => {}
         }
+    }
+
+    async fn on_lease_over(&mut self, length: Duration) -> AgentEnd {
+        self.on_fenced(format!("the server was not reached within the lease of {} s", length.as_secs_f32())).await
     }
 
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
@@ -429,20 +434,5 @@ impl Driver {
             *said = now;
             changed
         });
-    }
-}
-
-/// Resolves when so much of the lease is over without a word from the server that the rest is needed to end all that
-/// runs. May be cancelled and called again.
-async fn lease_over(desired: Option<&Arc<DesiredNode>>, reached: watch::Receiver<Instant>) -> Duration {
-    let Some(lease) = desired.and_then(|desired| desired.lease_ms).map(Duration::from_millis) else {
-        return pending().await;
-    };
-    loop {
-        let until = *reached.borrow() + lease * 2 / 3;
-        if until <= Instant::now() {
-            return lease;
-        }
-        sleep_until(until).await;
     }
 }

@@ -2,7 +2,7 @@
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
 //! Reading order: [`config`]; `identity` (who this node is) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as `news`);
-//! `reconcile` (what to do: pure) and `driver` (doing it); `door` (the administrator's login); `setup` (before the first
+//! `reconcile` (what to do: pure) and `driver` (doing it), `lease` (for how long); `door` (the administrator's login); `setup` (before the first
 //! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
 //! `tensorflow`, `mpi` and `remote`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
@@ -26,6 +26,7 @@ mod expand;
 mod failure;
 mod figures;
 mod identity;
+mod lease;
 mod limits;
 mod line;
 mod logs;

@@ -2,7 +2,7 @@
 //! ranks is met only through environment variables and the rendezvous server. Never knows a job, a share or a cluster.
 //!
 //! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
-//! other), `guard` (the small parent every process gets), `process`, `warden` and `exit` (start, stop, wait), `sweep` (the second
+//! other), `guard` (the small parent every process gets), `process`, `warden`, `lease` and `exit` (start, stop, wait), `sweep` (the second
 //! net), `confinement` and `namespaces` (what a process is kept from), `reader`, `redact`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
 
 pub mod compat;
@@ -12,6 +12,7 @@ pub mod environment;
 pub mod exit;
 pub mod gang;
 pub mod guard;
+mod lease;
 pub mod lines;
 pub mod namespaces;
 pub mod place;

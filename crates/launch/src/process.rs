@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,6 +24,7 @@ use crate::confinement::Confinement;
 use crate::exit::Exit;
 use crate::guard;
 use crate::guard::order::{self, Kind};
+use crate::lease::Lease;
 use crate::namespaces::Namespaces;
 use crate::reader::OutputReader;
 use crate::sweep;
@@ -35,6 +36,7 @@ pub struct Launcher {
     program: PathBuf,
     arguments: Vec<String>,
     warden: Arc<Mutex<Option<Warden>>>,
+    lease: Arc<Lease>,
     /// Files that take the numbers of processes which join a control group.
     entrances: Vec<PathBuf>,
 }
@@ -118,7 +120,8 @@ struct Lifeline {
 impl Launcher {
     /// `program` started with `arguments` must hand over to `guard::run`.
     pub fn new(program: impl Into<PathBuf>, arguments: Vec<String>) -> Launcher {
-        Launcher { program: program.into(), arguments, warden: Arc::default(), entrances: Vec::new() }
+        let (warden, lease) = (Arc::default(), Arc::default());
+        Launcher { program: program.into(), arguments, warden, lease, entrances: Vec::new() }
     }
 
     /// One whose processes are all born in the control groups with these entrances. Has a warden of its own.
@@ -130,6 +133,11 @@ impl Launcher {
     /// Ends the warden, and guards that rest. Processes go on under theirs.
     pub async fn rest(&self) {
         drop(self.warden.lock().await.take());
+    }
+
+    /// Guards end all processes at this moment, whatever becomes of this launcher, unless another is told before. `None`: they no longer do.
+    pub fn lease_ends(&self, at: Option<Instant>) -> io::Result<()> {
+        self.lease.ends(at)
     }
 
     /// Guards made from the running executable, which must hand `guard` to `guard::run`. Named through `/proc` so that
@@ -212,7 +220,7 @@ impl Launcher {
     }
 
     fn start_warden(&self) -> io::Result<Warden> {
-        let warden = Warden::start(&self.program, &self.arguments)?;
+        let warden = Warden::start(&self.program, &self.arguments, &self.lease)?;
         for entrance in &self.entrances {
             // A limit that does not hold is no reason to run nothing.
             if let Err(error) = std::fs::write(entrance, warden.id().to_string()) {

@@ -12,6 +12,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 use crate::guard::{mark, order};
+use crate::lease::Lease;
 use crate::sweep::TAG_VARIABLE;
 
 #[derive(Debug)]
@@ -24,12 +25,12 @@ pub struct Warden {
 }
 
 impl Warden {
-    pub fn start(program: &Path, arguments: &[String]) -> io::Result<Warden> {
+    pub fn start(program: &Path, arguments: &[String], lease: &Lease) -> io::Result<Warden> {
         let (here, there) = pair()?;
         let mut command = Command::new(program);
         command.arg0("corro").args(arguments);
         command.env_clear().env(TAG_VARIABLE, mark::BLANK);
-        command.stdin(Stdio::from(there)).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::from(there)).stdout(Stdio::from(lease.for_warden()?)).stderr(Stdio::null());
         // From its first instant, Ctrl-C on our terminal is not the warden's business; and it must not hold on to
         // whatever directory we were started in.
         command.process_group(0).current_dir("/");

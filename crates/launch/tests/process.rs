@@ -365,3 +365,26 @@ async fn a_script_without_an_interpreter_is_the_shells() {
     let ended = to_end(launcher().spawn(spec).await.expect("spawns")).await;
     assert_eq!(ended.stdout, format!("{} word\n", script.display()));
 }
+
+/// What a frozen launcher cannot do: its guards know until when it counts on them.
+#[tokio::test]
+async fn processes_end_with_the_lease_unless_it_is_renewed() {
+    let launcher = launcher();
+    let soon = || Some(Instant::now() + Duration::from_millis(400));
+    launcher.lease_ends(soon()).expect("there is memory");
+    let mut process = launcher.spawn(shell(&tag("lease"), &escaping("sleep 1000"))).await.expect("it starts");
+    let (ids, _output) = five_ids(&mut process).await;
+    let renewed_until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < renewed_until {
+        launcher.lease_ends(soon()).expect("there is memory");
+        assert!(ids.iter().all(|id| alive(*id)), "the lease was renewed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until("nothing to be left of the process", || ids.iter().all(|id| !alive(*id))).await;
+    assert_eq!(process.wait().await.expect("the guard tells it"), Exit::Signal(9));
+    launcher.lease_ends(None).expect("there is memory");
+    assert_eq!(
+        to_end(launcher.spawn(shell(&tag("lease-2"), "exit 3")).await.expect("it starts")).await.exit,
+        Exit::Code(3)
+    );
+}

@@ -226,6 +226,9 @@ pub struct JobRecord {
     /// That an attempt was told to give up its nodes; once told, it is not taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<Evicted>,
+    /// How an attempt lost a node; the first, if there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) loss: Option<Loss>,
     /// Attempts that did not end the job, oldest first.
     pub lost_attempts: Vec<LostAttempt>,
     /// The nodes of the last attempt that is over.
@@ -243,6 +246,14 @@ pub struct Evicted {
     pub grace_ms: u64,
     /// What the attempt ends with.
     pub reason: BatchAiError,
+}
+
+/// Kept here because the node's own record goes before the attempt ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    pub attempt: u32,
+    pub node: NodeId,
+    pub cause: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -268,12 +279,12 @@ pub struct NewJob {
 impl JobRecord {
     pub fn queued(job: NewJob, now: Timestamp) -> Self {
         let NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning } = job;
-        let (attempts, evicted, lost_attempts, state) = (0, None, Vec::new(), JobState::Queued);
+        let (attempts, evicted, loss, lost_attempts, state) = (0, None, None, Vec::new(), JobState::Queued);
         let former_nodes = Vec::new();
         #[rustfmt::skip]
         let record = Self {
             name, guid, sequence, cluster, spec: Arc::new(spec), secrets, fingerprint, segment, provisioning,
-            attempts, evicted, lost_attempts, former_nodes, state, since: now,
+            attempts, evicted, loss, lost_attempts, former_nodes, state, since: now,
         };
         record
     }
@@ -291,6 +302,12 @@ impl JobRecord {
     /// Is the running attempt to give up its nodes, and why?
     pub fn eviction(&self) -> Option<&Evicted> {
         self.evicted.as_ref().filter(|evicted| evicted.attempt == self.attempts)
+    }
+
+    /// Why the running attempt lost this node, if it did.
+    pub fn cause_of_loss(&self, node: &NodeId) -> Option<&str> {
+        let loss = self.loss.as_ref().filter(|loss| loss.attempt == self.attempts && loss.node == *node);
+        loss.map(|loss| loss.cause.as_str())
     }
 
     pub fn is_evicted(&self) -> bool {

@@ -10,7 +10,7 @@ use corro_model::{JobKey, NodeId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::history::{self, Actor, Event, SERVER};
-use crate::records::{JobRecord, LostAttempt, NodeRecord, Record};
+use crate::records::{JobRecord, Loss, LostAttempt, NodeRecord, Record};
 use crate::state::State;
 
 /// Rows to write (`Some`) or delete (`None`), by kind and key.
@@ -151,6 +151,13 @@ impl Txn {
         let missing = Refused { thing: "node", state: "gone", event: event.name() };
         let mut record = (*self.get::<NodeRecord>(id).ok_or(missing)?).clone();
         let lost = matches!(event, NodeEvent::Broken { lost: true, .. });
+        let loss = match (&event, &record.state) {
+            (NodeEvent::Broken { error, lost: true }, NodeState::Running { job, attempt }) => {
+                let loss = Loss { attempt: attempt.number, node: id.clone(), cause: error.message.clone() };
+                Some((job.clone(), loss))
+            }
+            _ => None,
+        };
         let next = node::next(record.state.clone(), event)?;
         if next != record.state {
             record.state = next;
@@ -161,6 +168,13 @@ impl Txn {
                 self.record_event::<NodeRecord>(event, &record, id.as_str(), detail);
             }
             self.put(id.clone(), record);
+            if let Some((job, loss)) = loss {
+                self.update::<JobRecord>(&job, |job| {
+                    if job.loss.as_ref().is_none_or(|first| first.attempt != loss.attempt) {
+                        job.loss = Some(loss);
+                    }
+                });
+            }
         }
         Ok(())
     }
@@ -279,7 +293,7 @@ fn what_a_node_did(node: &NodeRecord) -> Option<(&'static str, Value)> {
         NodeState::Preparing => Some(("joined", Value::Null)),
         NodeState::Leaving => Some(("retired", Value::Null)),
         NodeState::Unusable { error, lost } => {
-            Some((if *lost { "lost" } else { "unusable" }, json!({"code": error.code})))
+            Some((if *lost { "lost" } else { "unusable" }, json!({"code": error.code, "message": error.message})))
         }
     }
 }

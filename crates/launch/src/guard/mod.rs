@@ -1,5 +1,6 @@
 //! The small parents that every process we start gets. A *guard* sees to it that nothing of its process's tree is left when
-//! the main process ends, when the launcher says so, or when the launcher dies, even by `kill -9`. Guards are forked by a
+//! the main process ends, when the launcher says so, when the launcher dies, even by `kill -9`, or when the time is up that a launcher
+//! has set for the case that it freezes (`lease`). Guards are forked by a
 //! *warden*: the same executable, started once by a launcher with a hidden word, which stays small, so that a guard costs
 //! a fork and not the start of a large program. A guard of whose process nothing is left rests and takes the next order:
 //! then it costs nothing. Entered by `main` before anything else (`run`) and by the `process` room
@@ -27,6 +28,7 @@ use rustix::process::{getpid, setpgid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 
 use crate::exit::Exit;
+use crate::lease::Watched;
 use crew::{Crew, Forked, RESTING};
 use mark::Mark;
 use order::{Order, Packet};
@@ -49,7 +51,7 @@ pub fn run() -> ! {
     signals::block_all();
     // Nobody waits for guards: the kernel takes them away.
     signals::ignore_child_ends();
-    let mark = Mark::find();
+    let (mark, lease) = (Mark::find(), Watched::take());
     let mut crew = Crew::default();
     while let Ok(Some(packet)) = order::receive(stdin()) {
         if crew.has_done(&packet) {
@@ -59,7 +61,7 @@ pub fn run() -> ! {
             Ok(Forked::Warden) => {}
             Ok(Forked::Guard(line)) => {
                 drop(crew);
-                live(packet, &line, mark.as_ref());
+                live(packet, &line, mark.as_ref(), &lease);
             }
             Err(error) => refuse(packet, &error),
         }
@@ -68,14 +70,14 @@ pub fn run() -> ! {
 }
 
 /// The life of a guard, from just after the fork: one order after another, until nobody is left to give any.
-fn live(first: Packet, line: &OwnedFd, mark: Option<&Mark>) -> ! {
+fn live(first: Packet, line: &OwnedFd, mark: Option<&Mark>, lease: &Watched) -> ! {
     signals::defaults();
     // A group of its own; failing costs nothing but tidiness.
     let _ = setpgid(None, None);
     let mut next = Some(first);
     while let Some(packet) = next {
         let Ok(order) = packet.open() else { break };
-        if !serve(order, mark) {
+        if !serve(order, mark, lease) {
             break;
         }
         if let Some(mark) = mark {
@@ -88,7 +90,7 @@ fn live(first: Packet, line: &OwnedFd, mark: Option<&Mark>) -> ! {
 }
 
 /// One order; true if the guard is then as good as new. Nobody hears of its end before everything of it is closed here.
-fn serve(order: Order, mark: Option<&Mark>) -> bool {
+fn serve(order: Order, mark: Option<&Mark>, lease: &Watched) -> bool {
     if let Some(mark) = mark {
         mark.show(order.tag.as_bytes());
     }
@@ -99,7 +101,7 @@ fn serve(order: Order, mark: Option<&Mark>) -> bool {
         return false;
     }
     tell(stdin(), &getpid().as_raw_nonzero().get().to_le_bytes());
-    let (end, nothing_left) = tree::guard(&order);
+    let (end, nothing_left) = tree::guard(&order, lease);
     tell(stdin(), &end_bytes(end));
     drop(order);
     nothing_left && hold_nothing().is_ok()

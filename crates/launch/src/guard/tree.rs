@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process
 use super::order::{Input, Order};
 use super::{KILL, TERMINATE, signals};
 use crate::exit::Exit;
+use crate::lease::Watched;
 use crate::procfs;
 use crate::sweep::sweep_exactly;
 
@@ -24,7 +25,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// Guards the ordered process to its end; true if really nothing is left of it. Standard input is the life socket;
 /// standard error is the process's.
-pub fn guard(order: &Order) -> (Exit, bool) {
+pub fn guard(order: &Order, lease: &Watched) -> (Exit, bool) {
     let guarded = signals::child_ends().and_then(|child_ends| {
         set_child_subreaper(Some(getpid()))?;
         Ok(child_ends)
@@ -36,7 +37,7 @@ pub fn guard(order: &Order) -> (Exit, bool) {
         Err(exit) => return (exit, true),
     };
     let mut tree = Tree { main, child_ends, main_exit: None, tag: &order.tag };
-    let wanted = tree.watch();
+    let wanted = tree.watch(lease);
     let nothing_left = tree.end();
     (tree.main_exit.filter(|_| wanted).unwrap_or(Exit::Signal(libc::SIGKILL)), nothing_left)
 }
@@ -50,14 +51,19 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Returns when the tree has to end; false if that is because the launcher is gone.
-    fn watch(&mut self) -> bool {
+    /// Returns when the tree has to end; false if that is because the launcher is gone, or not heard in time.
+    fn watch(&mut self, lease: &Watched) -> bool {
         loop {
+            let left = lease.left();
+            if left == Some(Duration::ZERO) {
+                return false;
+            }
+            let left = left.map(|left| Timespec::try_from(left).expect("a lease fits"));
             let mut fds = [
                 PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN),
                 PollFd::new(&self.child_ends, PollFlags::IN),
             ];
-            match poll(&mut fds, None) {
+            match poll(&mut fds, left.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return false,
             }

@@ -97,7 +97,10 @@ fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
             let lost = |attempt: &&LostAttempt| attempt.reason.code == NODE_LOST;
             let before: Vec<&LostAttempt> = job.lost_attempts.iter().filter(lost).collect();
             if before.len() + 1 < MAX_LOST_ATTEMPTS {
-                let message = format!("Node {node} was lost while the job ran on it");
+                let message = match job.cause_of_loss(&node) {
+                    Some(cause) => format!("{cause}; the job ran on it"),
+                    None => format!("Node {node} was lost while the job ran on it"),
+                };
                 return Step::Requeue(key.clone(), BatchAiError::new(NODE_LOST, message).with("Node", node.as_str()));
             }
             let error = lost_too_often(job, &before, &node, now);
@@ -115,8 +118,9 @@ fn lost_too_often(job: &JobRecord, before: &[&LostAttempt], last: &NodeId, now: 
     let told = |attempt: u32, node: &str, at: Timestamp| format!("attempt {attempt} {node} at {}", at.whole_seconds());
     let earlier = before.iter().map(|lost| told(lost.number, &node_of(&lost.reason), lost.ended));
     let losses: Vec<String> = earlier.chain([told(job.attempts, last.as_str(), now)]).collect();
+    let cause = job.cause_of_loss(last).map_or_else(String::new, |cause| format!(". The last: {cause}"));
     let message = format!(
-        "The job lost a node in each of {} attempts and is not tried again: {}",
+        "The job lost a node in each of {} attempts and is not tried again: {}{cause}",
         losses.len(),
         losses.join(", ")
     );

@@ -38,7 +38,7 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
                 // One that was never heard has had the chance to speak since it joined, or since this server started.
                 let chance = uptime.min(now.since(node.since()));
-                let lost = loss(id, sighting, chance, config, provider);
+                let lost = loss(id, node, sighting, chance, config, provider);
                 if let Some(error) = lost.or_else(|| deafness(state, id, node, sighting, now)) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
                 } else if let Some(sighting) = sighting {
@@ -120,6 +120,7 @@ fn deafness(
 /// Why the node is lost, if it is.
 fn loss(
     id: &NodeId,
+    node: &NodeRecord,
     sighting: Option<&Sighting>,
     chance: Duration,
     config: &ReconcileConfig,
@@ -128,11 +129,12 @@ fn loss(
     let silent_for = sighting.map_or(chance, |sighting| sighting.silent_for);
     let connected = sighting.is_some_and(|sighting| sighting.connected);
     let dead = !connected && provider.is_alive(id) == Some(false);
+    let at = if node.address.is_empty() { String::new() } else { format!(" at {}", node.address) };
     let message = if dead {
         let why = provider.says(id).map_or_else(String::new, |said| format!(": {said}"));
-        format!("The agent of node {id} ended unexpectedly{why}")
+        format!("The agent of node {id}{at} ended unexpectedly{why}")
     } else if silent_for > config.lease {
-        format!("Node {id} was not heard for {} s", config.lease.as_secs_f32())
+        format!("Node {id}{at} was not heard for {} s", config.lease.as_secs_f32())
     } else {
         return None;
     };

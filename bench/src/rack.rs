@@ -1,0 +1,129 @@
+//! A server here and one agent on each of some hosts in network namespaces, which see nothing of the server's directory: real joins over TLS, real
+//! mounts. Entered by the benchmarks between machines. Needs root, `ip` and FUSE. Everything ends when it is dropped.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+
+use crate::allreduce::hosts::Hosts;
+use crate::api::Api;
+use crate::fixture::make_resources;
+use crate::peers::output_of;
+use crate::rank::Ear;
+use crate::site::{DEADLINE, Site, wait_for};
+
+pub struct Rack {
+    agents: Vec<Child>,
+    pub site: Site,
+    pub ear: Ear,
+    address: String,
+    hosts: Hosts,
+}
+
+impl Rack {
+    /// The tutorial's cluster, its nodes being `count` hosts; returns when they are idle.
+    pub fn start(count: usize, options: &[&str]) -> Result<Self> {
+        ensure!(Path::new("/dev/fuse").exists(), "hosts mount shares through FUSE, which this machine does not have");
+        let hosts = Hosts::make(count)?;
+        let here = hosts.connect_here()?;
+        let (ear, mut site) = (Ear::open_at(here.into())?, Site::new()?);
+        site.serve_at(&format!("{here}:0"), options)?;
+        let server = site.profile()?.server;
+        let address = server.trim_start_matches("https://").to_owned();
+        for file in ["join-token", "tls/ca.pem"] {
+            let name = file.rsplit('/').next().context("a name")?;
+            std::fs::copy(site.data().join(file), site.path().join(name)).context("the server makes it")?;
+        }
+        let mut rack = Self { agents: Vec::new(), site, ear, address, hosts };
+        for host in 1..=count {
+            let agent = rack.agent(host)?;
+            rack.agents.push(agent);
+        }
+        make_resources(&rack.site, count)?;
+        Api::connect(&rack.site)?.wait_for_idle_nodes(count)?;
+        Ok(rack)
+    }
+
+    /// Starts the killed server again where it was.
+    pub fn serve_again(&mut self, options: &[&str]) -> Result<()> {
+        let address = self.address.clone();
+        self.site.serve_at(&address, options).map(|_| ())
+    }
+
+    /// Kills everything on a host at once. Counted from 1.
+    pub fn power_off(&mut self, host: usize) -> Result<()> {
+        wait_for("nothing to run on a host", Duration::from_millis(1), || {
+            let left = self.processes_on(host)?;
+            left.iter().for_each(|pid| signal(*pid, Signal::KILL));
+            // Ours is there until it is waited for.
+            Ok(left.iter().all(|pid| *pid == self.agents[host - 1].id()).then_some(()))
+        })?;
+        self.agents[host - 1].wait()?;
+        Ok(())
+    }
+
+    /// A new machine in the place of the one without power: nothing of that one's disk is there.
+    pub fn replace(&mut self, host: usize) -> Result<()> {
+        std::fs::remove_dir_all(self.site.path().join(format!("host-{host}")))?;
+        self.agents[host - 1] = self.agent(host)?;
+        Ok(())
+    }
+
+    pub fn processes_on(&self, host: usize) -> Result<Vec<u32>> {
+        let name = self.hosts.namespace_file(host);
+        let name = name.file_name().context("a name")?;
+        let pids = output_of(Command::new("ip").args(["netns", "pids"]).arg(name))?;
+        Ok(pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    }
+
+    fn agent(&self, host: usize) -> Result<Child> {
+        let corro = self.site.command();
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.hosts.namespace_file(host).display())).args(["unshare", "-m", "sh", "-c"]);
+        command.arg("mount -t tmpfs tmpfs \"$1\" && shift && exec \"$@\"").arg("sh").arg(self.site.data());
+        command.arg(corro.get_program()).args(["agent", "--server", &format!("https://{}", self.address)]);
+        command.arg("--join-token-file").arg(self.site.path().join("join-token"));
+        command.arg("--ca").arg(self.site.path().join("ca.pem"));
+        command.arg("--data").arg(self.site.path().join(format!("host-{host}")));
+        for (name, value) in corro.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let log = File::options().append(true).create(true).open(self.site.path().join(format!("host-{host}.log")))?;
+        command.env("CORRO_MPIRUN", "none").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.current_dir(self.site.path());
+        // SAFETY: runs between fork and exec and makes one system call.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+        }
+        command.spawn().context("cannot start an agent on a host")
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        self.agents.iter().for_each(|agent| signal(agent.id(), Signal::TERM));
+        let deadline = Instant::now() + DEADLINE;
+        for agent in &mut self.agents {
+            while matches!(agent.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+    }
+}
+
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // Gone already is as good.
+        let _ = kill_process(pid, signal);
+    }
+}

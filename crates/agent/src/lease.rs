@@ -1,0 +1,129 @@
+//! How long this node may run things without a word from the server. An agent that cannot reach it gives itself up in time to end everything before the
+//! job may start elsewhere; for one that is frozen meanwhile, the guards do. Only `driver` enters here. A node of the server's own machine has no lease: its
+//! provider ends it.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use corro_launch::process::Launcher;
+
+#[derive(Debug)]
+pub struct Lease {
+    length: watch::Sender<Option<Duration>>,
+    over: watch::Receiver<Option<Duration>>,
+    guards: Guards,
+    reached: watch::Receiver<Instant>,
+    keeper: JoinHandle<()>,
+}
+
+impl Lease {
+    /// `reached` tells when the server was last reached for certain.
+    pub fn new(reached: watch::Receiver<Instant>, launcher: Launcher) -> Lease {
+        let (length, lengths) = watch::channel(None);
+        let (say_over, over) = watch::channel(None);
+        let guards = Guards { launcher, told: watch::Sender::new(None) };
+        let keeper = tokio::spawn(keep(reached.clone(), lengths, guards.clone(), say_over));
+        Lease { length, over, guards, reached, keeper }
+    }
+
+    /// Guards of processes that are started after this know of it.
+    pub fn set(&self, length: Option<Duration>) {
+        if *self.length.borrow() == length {
+            return;
+        }
+        let reached = *self.reached.borrow();
+        self.guards.tell(length.map(|length| Moments::after(reached, length).guards_end));
+        self.length.send_replace(length);
+    }
+
+    /// Its length, if it is over. To be asked before anything is told to the server: what guards ended is nobody's failure.
+    pub fn ran_out(&self) -> Option<Duration> {
+        let length = *self.length.borrow();
+        (*self.over.borrow()).or(length.filter(|_| self.guards.may_have_acted()))
+    }
+
+    /// Resolves when it is over. May be cancelled and called again.
+    pub async fn over(&mut self) -> Duration {
+        match self.over.wait_for(Option::is_some).await.ok().and_then(|length| *length) {
+            Some(length) => length,
+            None => pending().await,
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// In a task of its own, so that nothing slow keeps it from being renewed.
+async fn keep(
+    mut reached: watch::Receiver<Instant>,
+    mut lengths: watch::Receiver<Option<Duration>>,
+    guards: Guards,
+    over: watch::Sender<Option<Duration>>,
+) {
+    loop {
+        let (length, last) = (*lengths.borrow_and_update(), *reached.borrow_and_update());
+        let now = Instant::now();
+        let moments = length.map(|length| Moments::after(last, length));
+        // What guards were told last they may have done by now, whatever was heard since.
+        if let (Some(moments), Some(length)) = (moments, length)
+            && (guards.may_have_acted() || moments.give_up <= now)
+        {
+            over.send_replace(Some(length));
+            return;
+        }
+        guards.tell(moments.map(|moments| moments.guards_end));
+        let until = async {
+            match moments {
+                Some(moments) => sleep_until(moments.give_up).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = until => {}
+            Ok(()) = reached.changed() => {}
+            Ok(()) = lengths.changed() => {}
+            else => return,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Guards {
+    launcher: Launcher,
+    /// When they end everything, as they were told last.
+    told: watch::Sender<Option<Instant>>,
+}
+
+impl Guards {
+    fn tell(&self, at: Option<Instant>) {
+        match self.launcher.lease_ends(at.map(Instant::into_std)) {
+            Ok(()) => drop(self.told.send_replace(at)),
+            Err(error) => tracing::warn!(%error, "guards cannot be told until when this node may run things"),
+        }
+    }
+
+    fn may_have_acted(&self) -> bool {
+        self.told.borrow().is_some_and(|at| at <= Instant::now())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Moments {
+    give_up: Instant,
+    guards_end: Instant,
+}
+
+impl Moments {
+    /// The agent itself first, which can say why; what is left is needed to end all that runs.
+    fn after(reached: Instant, length: Duration) -> Moments {
+        Moments { give_up: reached + length * 2 / 3, guards_end: reached + length * 5 / 6 }
+    }
+}
