@@ -3,50 +3,14 @@
 
 mod harness;
 
-use std::path::PathBuf;
-use std::thread::sleep;
-use std::time::Duration;
-
-use corro_collectives::Engine;
-use corro_collectives::coordinator::SetId;
-use corro_collectives::engine::calls::Reduce;
+use harness::collective::{SLOW_RANK as SLOW, be_a_rank};
 use harness::{Ended, IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
-const SLOW: usize = 2;
-
-/// One rank: steps of two gradients each, which rank 2 comes late to, until the gate `go` is open. While `hang` is, rank 2 does not come at all.
 #[test]
-#[ignore = "runs as a rank of the jobs below"]
+#[ignore = "runs as a rank of the job below"]
 fn as_a_rank() {
-    let Ok(gates) = std::env::var("GATES") else { return };
-    let is_open = |gate: &str| PathBuf::from(&gates).join(gate).exists();
-    let engine = Engine::start().expect("an engine");
-    let rank = engine.place().rank;
-    loop {
-        sleep(Duration::from_millis(if rank == SLOW { 60 } else { 2 }));
-        let mut first = vec![rank as f32; 1000];
-        engine.allreduce("gradient.0", &mut first, Reduce::SUM).expect("a sum");
-        while rank == SLOW && is_open("hang") && !is_open("go") {
-            sleep(Duration::from_millis(10));
-        }
-        let mut over = [f32::from(u8::from(rank == 0 && is_open("go")))];
-        engine.allreduce("over", &mut over, Reduce::SUM).expect("a sum");
-        if over[0] > 0.0 {
-            break;
-        }
-    }
-    engine.barrier(SetId::GLOBAL).expect("all come to the end");
-}
-
-fn submit(site: &Site, name: &str) {
-    let program = std::env::current_exe().expect("this program");
-    let command = format!(
-        "GATES=$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar {} --exact as_a_rank --ignored --nocapture",
-        program.display()
-    );
-    let settings = json!({"customMpiSettings": {"commandLine": command, "processCount": 4}});
-    site.submit(name, &site.job_json(2, settings, json!({}))).ok();
+    be_a_rank();
 }
 
 fn top(site: &Site, name: &str, more: &str) -> Ended {
@@ -61,7 +25,7 @@ fn number(value: &Value) -> f64 {
 fn whom_the_others_wait_for_is_seen() {
     let site = Site::start();
     site.prepare(2);
-    submit(&site, "slow");
+    site.submit_collective("slow", "as_a_rank");
     site.wait_for_state("slow", &["running"]);
     let mut rows = Vec::new();
     wait_for("the slow rank to be marked", || {
@@ -74,7 +38,7 @@ fn whom_the_others_wait_for_is_seen() {
         assert_eq!((number(&engine["rank"]), number(&engine["size"])), (rank as f64, 4.0), "{row}");
         assert_eq!(row["straggler"], rank == SLOW, "{row}");
         assert!(number(&engine["totals"]["steps"]) > 1.0 && number(&engine["totals"]["bytes"]) > 4000.0, "{row}");
-        assert!(["gradient.0", "over"].contains(&engine["last"]["name"].as_str().expect("a name")), "{row}");
+        assert!(["gradient", "over"].contains(&engine["last"]["name"].as_str().expect("a name")), "{row}");
     }
     let share = |rank: usize| number(&rows[rank]["engines"][0]["window"]["waitedMs"]);
     assert!(share(SLOW) < share(0).min(share(1)).min(share(3)) / 2.0, "{rows:?}");
@@ -82,6 +46,36 @@ fn whom_the_others_wait_for_is_seen() {
     assert!(table.contains("COLLECTIVE") && table.contains("\n2*  "), "{table}");
     assert!(table.ends_with("The others wait for rank 2.\n"), "{table}");
 
+    // Everybody is on the trace, whoever waits for whom.
+    let at = format!("{IN_WORKSPACE} -e cifar");
+    let recorded = site.corro(&format!("job timeline slow {at} --seconds 1.5 --file trace.json")).ok();
+    assert!(recorded.stderr.contains(" spans of 4 ranks in 1.5 s."), "{}", recorded.stderr);
+    let trace = std::fs::read_to_string(site.path().join("trace.json")).expect("a file");
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    assert_eq!((&trace["state"], number(&trace["dropped"])), (&json!("done"), 0.0));
+    let events = trace["traceEvents"].as_array().expect("events");
+    let spent = |rank: usize, name: &str| -> f64 {
+        let own = events.iter().filter(|event| number(&event["pid"]) == rank as f64 && event["name"] == name);
+        own.map(|event| number(&event["dur"])).sum()
+    };
+    for rank in 0..4 {
+        assert!(spent(rank, "ALLREDUCE") > 0.0, "rank {rank}");
+    }
+    let waits = [0, 1, SLOW, 3].map(|rank| spent(rank, "NEGOTIATE_ALLREDUCE"));
+    assert!(waits[2] < waits[0].min(waits[1]).min(waits[3]) / 2.0, "{waits:?}");
+    let again = site.corro(&format!("job timeline slow {at} --last")).ok().stdout;
+    assert_eq!(serde_json::from_str::<Value>(&again).expect("JSON"), trace);
+
+    // Rank 2 does not come any more: that is why.
+    site.open_gate("hang");
+    let mut said = String::new();
+    wait_for("the missing rank to be named", || {
+        said = site.corro(&format!("job why slow {at}")).ok().stdout;
+        said.contains("rank 2 on node tvm-")
+    });
+    assert!(said.contains("has not come to \"over\", which the others have waited for since 1"), "{said}");
+
     site.open_gate("go");
     assert_eq!(site.wait_for_end("slow")["executionState"], "succeeded", "{}", site.log("slow", "stderr.txt"));
+    site.corro(&format!("job timeline slow {at}")).fails(1, &["only a running job can be recorded"]);
 }

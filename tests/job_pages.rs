@@ -1,6 +1,8 @@
 //! The dashboard in a real browser, on a real server with real nodes: what people see, type and click. Passed over, with a word,
 //! where there is no Chromium. Any error in the browser's console fails a test.
 
+#[path = "job_pages/engines.rs"]
+mod engines;
 #[path = "job_pages/experiment.rs"]
 mod experiment;
 mod harness;

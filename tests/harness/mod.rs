@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod browser;
+pub mod collective;
 pub mod dice;
 pub mod faulty;
 pub mod host;

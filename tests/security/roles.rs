@@ -84,6 +84,8 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Clusters_History", 'r'),
     ("Corro_Nodes_Preempt", 'w'),
     ("Corro_Jobs_Processes", 'r'),
+    ("Corro_Jobs_RecordTimeline", 'w'),
+    ("Corro_Jobs_Timeline", 'r'),
     ("Corro_Jobs_Why", 'r'),
     ("Corro_Jobs_Metrics", 'r'),
     ("Corro_Usage", 'l'),

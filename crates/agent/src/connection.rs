@@ -19,16 +19,17 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use corro_client::TrustError;
-use corro_model::NodeId;
 use corro_model::node::{
-    CONNECT_PATH, FromNode, INSTANCE_HEADER, NodeCredential, ObservedNode, TaskFigures, ToNode, bearer,
+    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, ObservedNode, TaskFigures, ToNode, bearer,
 };
+use corro_model::{AttemptId, NodeId};
 
 use crate::config::AgentConfig;
 use crate::events::Event;
 use crate::figures;
 use crate::line::{self, Line};
 use crate::news::News;
+use crate::recording::{self, Wish};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -188,6 +189,7 @@ impl Keeper {
         let mut pings = Pings::default();
         let mut news = News::default();
         let (answers, mut looks) = mpsc::channel(1);
+        let (recorded, mut recordings) = mpsc::channel(1);
         self.observed.mark_changed();
         loop {
             if *self.closing.borrow() {
@@ -198,7 +200,7 @@ impl Keeper {
                     heard = Instant::now();
                     *pause = FIRST_PAUSE;
                     match message {
-                        Some(Ok(Message::Text(text))) => match self.on_message(&text, &answers).await {
+                        Some(Ok(Message::Text(text))) => match self.on_message(&text, &answers, &recorded).await {
                             Some(end) => return end,
                             None => Ok(()),
                         },
@@ -220,6 +222,7 @@ impl Keeper {
                     }
                 }
                 Some(figures) = looks.recv() => send(&mut sink, [text(&FromNode::Figures(figures))]).await,
+                Some(recording) = recordings.recv() => send(&mut sink, [text(&FromNode::Recording(recording))]).await,
                 () = at(news.due()) => self.tell(&mut sink, &mut news).await,
                 _ = beat.tick() => {
                     if heard.elapsed() > SILENCE {
@@ -245,12 +248,21 @@ impl Keeper {
         sent
     }
 
-    async fn on_message(&self, text: &str, answers: &mpsc::Sender<TaskFigures>) -> Option<End> {
+    async fn on_message(
+        &self,
+        text: &str,
+        answers: &mpsc::Sender<TaskFigures>,
+        recorded: &mpsc::Sender<FromRecording>,
+    ) -> Option<End> {
         let event = match serde_json::from_str(text) {
             Ok(ToNode::Desired(desired)) => Event::Desired(Box::new(desired)),
             Ok(ToNode::Fenced { reason }) => return Some(End::Fenced(reason)),
             Ok(ToNode::Look) => {
                 self.look(answers.clone());
+                return None;
+            }
+            Ok(ToNode::Record { number, millis, most_bytes }) => {
+                self.record(Wish { number, millis, most_bytes }, recorded.clone());
                 return None;
             }
             Err(error) => {
@@ -264,9 +276,20 @@ impl Keeper {
     /// Measuring takes a moment, which nothing else waits for. Whoever looks again meanwhile sees the same.
     fn look(&self, answers: mpsc::Sender<TaskFigures>) {
         let Ok(place) = answers.try_reserve_owned() else { return };
-        let (node, attempt) =
-            (self.node.clone(), self.observed.borrow().task.as_ref().map(|task| task.attempt.clone()));
+        let (node, attempt) = self.running();
         tokio::task::spawn_blocking(move || place.send(figures::look(&node, attempt)));
+    }
+
+    /// For as long as it lasts; what was recorded is sent one rank after the other, and not at all when the connection is lost.
+    fn record(&self, wish: Wish, recorded: mpsc::Sender<FromRecording>) {
+        let (node, attempt) = self.running();
+        tokio::task::spawn_blocking(move || {
+            recording::record(&node, attempt, wish, |one| drop(recorded.blocking_send(one)));
+        });
+    }
+
+    fn running(&self) -> (NodeId, Option<AttemptId>) {
+        (self.node.clone(), self.observed.borrow().task.as_ref().map(|task| task.attempt.clone()))
     }
 
     /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{OFlags, SealFlags, fcntl_get_seals};
@@ -14,7 +13,7 @@ use serde::Deserialize;
 use corro_model::batchai::{Awaited, Collective, EngineFigures, EngineTotals};
 
 const LINK: &str = "/memfd:corro-engine (deleted)";
-const PAGE_BYTES: usize = 4096;
+pub const PAGE_BYTES: usize = 4096;
 /// Reading is over in microseconds and writing happens ten times in a second: the second try finds it whole.
 const TRIES: usize = 5;
 /// A process that was never slow has few files open; one that hides its block among millions is not looked through.
@@ -28,36 +27,47 @@ pub fn of(pids: &[i32]) -> Vec<EngineFigures> {
 }
 
 /// Each once: what a process forks has the same files.
-fn blocks(pids: &[i32]) -> Vec<File> {
+pub fn blocks(pids: &[i32]) -> Vec<File> {
     let mut seen = BTreeSet::new();
-    let files = pids.iter().flat_map(|pid| open_files(*pid, LINK));
+    let files = pids.iter().flat_map(|pid| open_files(*pid, |link| (link == LINK).then_some(())));
+    let files = files.map(|((), file)| file);
     files.filter(|file| file.metadata().is_ok_and(|file| seen.insert((file.dev(), file.ino())))).collect()
 }
 
-/// The files of memory with this name that a process has open, if their size is sealed.
-fn open_files(pid: i32, link: &'static str) -> impl Iterator<Item = File> {
+/// The files of memory with a name that is `known` which a process has open, if their size is sealed.
+pub fn open_files<T>(pid: i32, known: impl Fn(&str) -> Option<T>) -> impl Iterator<Item = (T, File)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().take(MOST_FILES).flatten();
     entries
         .map(|entry| entry.path())
-        .filter(move |path| fs::read_link(path).is_ok_and(|target| target == Path::new(link)))
-        .filter_map(|path| {
+        .filter_map(move |path| Some((known(fs::read_link(&path).ok()?.to_str()?)?, path)))
+        .filter_map(|(what, path)| {
             // The process may have put something else there meanwhile, which may be a pipe or somebody's file. Only a file of
             // memory can have seals, and only its owner sets them.
             let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
             let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
             let seals = fcntl_get_seals(&file).ok()?;
-            seals.contains(SealFlags::SHRINK | SealFlags::GROW).then_some(file)
+            seals.contains(SealFlags::SHRINK | SealFlags::GROW).then_some((what, file))
         })
 }
 
 fn read(block: &File) -> Option<EngineFigures> {
+    let (written, at) = look(block)?;
+    Some(figures(written, SystemTime::now().duration_since(at).unwrap_or_default()))
+}
+
+/// The number of the engine's last recording, and whether it is done.
+pub fn recording_of(block: &File) -> Option<(u64, bool)> {
+    look(block)?.0.recording.map(|recording| (recording.number, recording.done))
+}
+
+/// What is written, and when it was.
+fn look(block: &File) -> Option<(Written, SystemTime)> {
     for _ in 0..TRIES {
         let mut page = [0; PAGE_BYTES];
         block.read_exact_at(&mut page, 0).ok()?;
-        let written = block.metadata().and_then(|file| file.modified()).ok()?;
-        let age = SystemTime::now().duration_since(written).unwrap_or_default();
-        if let Some(engine) = figures(&page, age) {
-            return Some(engine);
+        let at = block.metadata().and_then(|file| file.modified()).ok()?;
+        if let Some(written) = whole(&page) {
+            return Some((written, at));
         }
     }
     None
@@ -76,6 +86,13 @@ struct Written {
     working: Option<WrittenCollective>,
     waiting: Option<WrittenCollective>,
     awaited: Option<WrittenAwaited>,
+    recording: Option<WrittenRecording>,
+}
+
+#[derive(Deserialize)]
+struct WrittenRecording {
+    number: u64,
+    done: bool,
 }
 
 #[derive(Deserialize)]
@@ -108,11 +125,11 @@ struct WrittenAwaited {
 }
 
 /// `None` when it was caught half written, or is nothing of ours.
-fn figures(page: &[u8], age: Duration) -> Option<EngineFigures> {
-    let written: Written = serde_json::from_slice(page).ok()?;
-    if written.seq != written.end {
-        return None;
-    }
+fn whole(page: &[u8]) -> Option<Written> {
+    serde_json::from_slice(page).ok().filter(|written: &Written| written.seq == written.end)
+}
+
+fn figures(written: Written, age: Duration) -> EngineFigures {
     let age_ms = age.as_millis() as u64;
     let ms = |nanos: u64| nanos / 1_000_000;
     let totals = |totals: WrittenTotals| EngineTotals {
@@ -138,7 +155,7 @@ fn figures(page: &[u8], age: Duration) -> Option<EngineFigures> {
         count: what.count,
     };
     let all = totals(written.totals);
-    Some(EngineFigures {
+    EngineFigures {
         rank: written.rank,
         size: written.size,
         window: written.window.map_or(all, totals),
@@ -148,7 +165,7 @@ fn figures(page: &[u8], age: Duration) -> Option<EngineFigures> {
         waits_for: written.waiting.map(collective),
         awaited: written.awaited.map(awaited),
         seen_ms_ago: age_ms,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -163,7 +180,7 @@ mod tests {
         let page = format!(
             r#"{{"seq":3,"rank":1,"size":4,"totals":{TOTALS},"last":{{"name":"a","kind":"ALLREDUCE","tensors":3,"bytes":64,"ended":2000000}},"waiting":{{"name":"b","since":9000000}},"end":3}}   "#
         );
-        let engine = figures(page.as_bytes(), Duration::from_millis(50)).expect("whole");
+        let engine = figures(whole(page.as_bytes()).expect("whole"), Duration::from_millis(50));
         assert_eq!((engine.rank, engine.size, engine.seen_ms_ago), (1, 4, 50));
         assert_eq!((engine.window.ms, engine.window.waited_ms, engine.totals.bytes), (5, 3, 64));
         assert_eq!(engine.last.map(|last| last.ms_ago), Some(52));
@@ -173,8 +190,7 @@ mod tests {
     #[test]
     fn what_is_half_written_is_nothing() {
         let page = format!(r#"{{"seq":3,"rank":1,"size":4,"totals":{TOTALS},"end":2}}"#);
-        assert_eq!(figures(page.as_bytes(), Duration::ZERO), None);
-        assert_eq!(figures(&[0; PAGE_BYTES], Duration::ZERO), None);
+        assert!(whole(page.as_bytes()).is_none() && whole(&[0; PAGE_BYTES]).is_none());
     }
 
     #[test]
@@ -185,10 +201,11 @@ mod tests {
         let name = "corro-engine";
         let plain: File = memfd_create(name, MemfdFlags::ALLOW_SEALING).expect("memory").into();
         plain.set_len(8192).expect("room");
-        assert_eq!(open_files(me, LINK).count(), 0);
+        let n_open = || open_files(me, |link| (link == LINK).then_some(())).count();
+        assert_eq!(n_open(), 0);
         fcntl_add_seals(&plain, SealFlags::SHRINK | SealFlags::GROW).expect("sealed");
         let also = plain.try_clone().expect("a second descriptor");
-        assert_eq!((open_files(me, LINK).count(), blocks(&[me, me]).len()), (2, 1));
+        assert_eq!((n_open(), blocks(&[me, me]).len()), (2, 1));
         let page = format!(r#"{{"seq":1,"rank":0,"size":1,"totals":{TOTALS},"end":1}}"#);
         plain.write_all_at(&[b' '; PAGE_BYTES], 0).expect("written");
         plain.write_all_at(page.as_bytes(), 0).expect("written");

@@ -54,6 +54,11 @@ pub fn look(node: &NodeId, attempt: Option<AttemptId>) -> TaskFigures {
     TaskFigures { attempt: Some(attempt), processes }
 }
 
+/// The processes of an attempt.
+pub fn pids_of(node: &NodeId, attempt: &AttemptId) -> Vec<i32> {
+    found(&format!("{node}/{attempt}/")).into_values().flatten().collect()
+}
+
 /// The processes of each name below `prefix`.
 fn found(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();

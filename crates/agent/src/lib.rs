@@ -41,6 +41,7 @@ mod prepare;
 mod python;
 mod ranks;
 pub mod reconcile;
+mod recording;
 pub mod remote;
 mod scratch;
 mod setup;

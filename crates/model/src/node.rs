@@ -124,6 +124,13 @@ pub enum ToNode {
     },
     /// Somebody looks at the node's task: say once what its processes use.
     Look,
+    /// Somebody wants a timeline of the node's task: have its ranks record it, and send what they did.
+    Record {
+        number: u64,
+        millis: u64,
+        /// Of all its ranks together.
+        most_bytes: u64,
+    },
 }
 
 /// Node to server.
@@ -135,6 +142,15 @@ pub enum FromNode {
     Heartbeat,
     /// The answer to a look.
     Figures(TaskFigures),
+    /// The answers to an order to record.
+    Recording(FromRecording),
+}
+
+/// What one rank recorded, as a timeline of Horovod's; without a rank, that this was all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FromRecording {
+    pub number: u64,
+    pub rank: Option<(usize, String)>,
 }
 
 /// What the processes of a node's task use.

@@ -252,6 +252,10 @@ operations! {
     NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
     /// Ours: what a job's processes use now; the agents of its nodes are asked.
     JobsProcesses "Corro_Jobs_Processes" Get ws!("/experiments/{experiment}/jobs/{job}/processes"), BATCHAI_VERSION, NoBody => JobProcesses;
+    /// Ours: has the ranks of a running job record what their engines do.
+    JobsRecordTimeline "Corro_Jobs_RecordTimeline" Post ws!("/experiments/{experiment}/jobs/{job}/timeline"), BATCHAI_VERSION, TimelineParameters => JobTimeline;
+    /// Ours: what was recorded last, as a Chrome trace.
+    JobsTimeline "Corro_Jobs_Timeline" Get ws!("/experiments/{experiment}/jobs/{job}/timeline"), BATCHAI_VERSION, NoBody => JobTimeline;
     /// Ours: why a job is as it is, in plain words, and what happened to it.
     JobsWhy "Corro_Jobs_Why" Get ws!("/experiments/{experiment}/jobs/{job}/why"), BATCHAI_VERSION, NoBody => Explanation;
 

@@ -186,7 +186,8 @@ pub fn right_of(id: &str, method: Method) -> Right {
         "Corro_Shares_Link" => Right::Write,
         "Corro_Clusters_History" => Right::Read,
         "Corro_Nodes_Preempt" => Right::Write,
-        "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" => Right::Read,
+        "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" | "Corro_Jobs_Timeline" => Right::Read,
+        "Corro_Jobs_RecordTimeline" => Right::Write,
         _ if id.starts_with("Corro_") => Right::Govern,
         _ => match method {
             Method::Get | Method::Head => Right::Read,

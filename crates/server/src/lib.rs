@@ -137,6 +137,7 @@ impl Server {
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
             figures: Default::default(),
+            timelines: Default::default(),
             events: Default::default(),
             metrics: Default::default(),
             numbers: Default::default(),

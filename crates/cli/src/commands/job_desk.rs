@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::names::{ExperimentArgs, Names, with};
 use super::target::Name;
-use super::{job_exec, job_plot, job_top, job_why};
+use super::{job_exec, job_plot, job_timeline, job_top, job_why};
 use crate::failure::Failure;
 
 #[derive(Args, Debug)]
@@ -23,7 +23,8 @@ enum JobCommand {
     Why(JobNameArgs),
     /// Show what each rank of a running job uses, again and again, until Ctrl-C
     ///
-    /// Processor, memory, threads and since when it has written nothing. The nodes measure only while somebody looks.
+    /// Processor, memory, threads and since when it has written nothing; of ranks that use our Horovod also step, bytes, last collective and how
+    /// long they wait for others, with a mark (*) at the one that the others wait for. The nodes measure only while somebody looks.
     #[command(
         after_help = "Examples:\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -o json --query '[].cpuPercent'"
     )]
@@ -38,6 +39,15 @@ enum JobCommand {
         after_help = "Examples:\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --follow\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --metric loss,val_loss --ranks average\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --csv > curves.csv"
     )]
     Plot(job_plot::PlotArgs),
+    /// Record what the ranks of a running job do for some seconds, as a trace of Horovod's timeline
+    ///
+    /// Each rank that uses our Horovod is a process of the trace, each tensor a thread: NEGOTIATE_ is how long a rank waited for the others, the
+    /// rest is the operation itself. Perfetto and chrome://tracing show it. The job goes on meanwhile and needs no setting; clocks of
+    /// different machines are taken as they are.
+    #[command(
+        after_help = "Example:\n  corro job timeline cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --seconds 10 --file trace.json"
+    )]
+    Timeline(job_timeline::TimelineArgs),
     /// Run a command beside the processes of a running job, with their directory and variables
     ///
     /// The cluster's administrator logs in, as with 'batchai cluster node exec'. The command sees what the ranks see: their
@@ -72,6 +82,7 @@ pub async fn run(args: JobArgs) -> Result<ExitCode, Failure> {
     match args.command {
         JobCommand::Why(args) => job_why::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Top(args) => job_top::run(args).await.map(|()| ExitCode::SUCCESS),
+        JobCommand::Timeline(args) => job_timeline::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Plot(args) => job_plot::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Exec(args) => job_exec::run(args).await,
     }

@@ -27,6 +27,7 @@ mod job_exec;
 pub mod job_file;
 mod job_plot;
 mod job_stream;
+mod job_timeline;
 mod job_top;
 mod job_top_engines;
 mod job_wait;

@@ -213,6 +213,7 @@ impl Driver {
         keeps: &Keeps,
     ) {
         let now = self.began.elapsed();
+        self.observed.ask(&requests);
         if requests.len() == 1 {
             let request = requests.remove(0);
             match self.member.submit_one(request, now) {

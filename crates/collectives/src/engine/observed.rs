@@ -5,13 +5,16 @@ use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::coordinator::{Coordinator, Event, Kind, StallReport, Tensor, Terms, Tuning};
+use crate::coordinator::{Coordinator, Event, Kind, Request, StallReport, Tensor, Terms, Tuning};
 use crate::observe::autotune::{self, Autotune, Parameters};
+use crate::observe::recorder::Recorder;
 use crate::observe::timeline::Timeline;
 use crate::settings::{LogLevel, Settings, TimelineSetting};
 
 pub struct Observed {
     pub timeline: Arc<Timeline>,
+    /// What is asked for from outside.
+    pub recorder: Recorder,
     /// On rank 0, when asked for.
     autotune: Option<Autotune<BufWriter<File>>>,
     level: LogLevel,
@@ -22,8 +25,14 @@ pub struct Observed {
 impl Observed {
     pub fn new(settings: &Settings, rank: usize) -> Observed {
         let timeline = Arc::new(Timeline::new());
-        let mut observed =
-            Observed { timeline, autotune: None, level: settings.log_level, hides_time: settings.log_hides_time, rank };
+        let mut observed = Observed {
+            timeline,
+            recorder: Recorder::default(),
+            autotune: None,
+            level: settings.log_level,
+            hides_time: settings.log_hides_time,
+            rank,
+        };
         if rank == 0 {
             if let TimelineSetting::File(path) = &settings.timeline {
                 let started = observed.timeline.start(path, settings.timeline_marks_cycles, micros_since_1970());
@@ -81,20 +90,35 @@ impl Observed {
             let names: Vec<&str> = tensors.iter().map(|tensor| &*tensor.agreed.name).collect();
             self.log(LogLevel::Trace, &format!("{} of {}", kind.name(), names.join(", ")));
         }
-        if self.timeline.is_on() {
+        for timeline in self.timelines() {
             for tensor in tensors {
-                self.timeline.operation_start(&tensor.agreed.name, kind.name());
-                self.timeline.activity_start(&tensor.agreed.name, activity(kind));
+                timeline.operation_start(&tensor.agreed.name, kind.name());
+                timeline.activity_start(&tensor.agreed.name, activity(kind));
             }
         }
     }
 
     pub fn end(&self, terms: Terms, tensors: &[Tensor]) {
-        if self.timeline.is_on() {
+        for timeline in self.timelines() {
             for tensor in tensors {
                 let shape: Vec<usize> = tensor.agreed.shape.iter().map(|rows| *rows as usize).collect();
-                self.timeline.activity_end(&tensor.agreed.name);
-                self.timeline.operation_end(&tensor.agreed.name, terms.dtype, &shape);
+                timeline.activity_end(&tensor.agreed.name);
+                timeline.operation_end(&tensor.agreed.name, terms.dtype, &shape);
+            }
+        }
+    }
+
+    /// Those that are on.
+    fn timelines(&self) -> impl Iterator<Item = &Timeline> {
+        [&*self.timeline, &self.recorder.timeline].into_iter().filter(|timeline| timeline.is_on())
+    }
+
+    /// This rank asks for something. A recording shows from here on how long it waits for the others; the user's timeline has that
+    /// from the coordinator, for all ranks.
+    pub fn ask(&self, requests: &[Request]) {
+        if self.recorder.timeline.is_on() {
+            for request in requests {
+                self.recorder.timeline.negotiate_start(&request.name, request.kind.name());
             }
         }
     }
@@ -140,6 +164,7 @@ impl Observed {
     }
 
     pub fn stop(&mut self) {
+        self.recorder.finish();
         if let Err(error) = self.timeline.stop() {
             self.log(LogLevel::Error, &crate::engine::driver::chain(&error));
         }

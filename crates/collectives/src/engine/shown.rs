@@ -1,10 +1,11 @@
-//! Keeps what is seen of this rank from outside up to date (`observe::status`). The driver enters around every operation and when it looks
+//! Keeps what is seen of this rank from outside up to date (`observe::status`), and records what is asked for there. The driver enters around every operation and when it looks
 //! around; most times nothing is due.
 
 use std::time::Duration;
 
 use crate::coordinator::{Coordinator, Kind, Tensor};
 use crate::engine::driver::Driver;
+use crate::engine::observed::micros_since_1970;
 use crate::observe::status::Besides;
 
 impl Driver {
@@ -24,8 +25,11 @@ impl Driver {
         if !self.status.is_due(now) {
             return;
         }
+        let recorder = &mut self.observed.recorder;
+        recorder.follow(self.status.wish(), self.world.rank(), now, micros_since_1970());
+        let recording = recorder.state();
         let pending = self.member.pending().map(|(_, name, since)| (name, since)).min_by_key(|(_, since)| *since);
         let awaited = self.coordinator.as_ref().and_then(Coordinator::awaited);
-        self.status.write(&Besides { pending, awaited }, now);
+        self.status.write(&Besides { pending, awaited, recording }, now);
     }
 }

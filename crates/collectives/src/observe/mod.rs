@@ -2,5 +2,6 @@
 //! room in here ever makes it wait.
 
 pub mod autotune;
+pub mod recorder;
 pub mod status;
 pub mod timeline;

@@ -51,6 +51,9 @@ pub struct JobProcesses {
     /// The rank that the others wait for, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<usize>,
+    /// When the timeline that was recorded last began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,12 +3,14 @@
 
 mod advice;
 mod cause;
+mod stuck;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
+pub use self::stuck::stuck;
 use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, WaitReason, Waiting};
 use crate::{NodeId, Timestamp};
 

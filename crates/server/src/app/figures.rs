@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use corro_model::batchai::engines::straggler;
 use corro_model::batchai::{JobProcesses, NodeProcesses};
-use corro_model::node::TaskFigures;
+use corro_model::node::{TaskFigures, ToNode};
 use corro_model::{ApiError, NodeId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::App;
@@ -17,6 +17,9 @@ use super::jobs::{JobPath, find_job};
 
 /// Agents take about a fifth of a second to measure.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Questions to one node that it has not been sent.
+const MOST_ASKED: usize = 4;
 
 /// The lines to agents that can be asked, and what they last said.
 #[derive(Clone, Default)]
@@ -30,22 +33,22 @@ struct Inner {
 }
 
 struct Line {
-    ask: Arc<Notify>,
+    ask: mpsc::Sender<ToNode>,
     told: Option<(Instant, TaskFigures)>,
 }
 
 impl Figures {
-    /// A node is connected: whoever serves it is rung when it is to be asked.
-    pub fn attach(&self, node: &NodeId) -> Arc<Notify> {
-        let ask = Arc::new(Notify::new());
+    /// A node is connected: whoever serves it hears what it is to be asked.
+    pub fn attach(&self, node: &NodeId) -> (mpsc::Sender<ToNode>, mpsc::Receiver<ToNode>) {
+        let (ask, asked) = mpsc::channel(MOST_ASKED);
         self.lock().insert(node.clone(), Line { ask: ask.clone(), told: None });
-        ask
+        (ask, asked)
     }
 
-    /// The connection with this bell has ended; a newer one may have taken its place.
-    pub fn detach(&self, node: &NodeId, ask: &Arc<Notify>) {
+    /// The connection with this line has ended; a newer one may have taken its place.
+    pub fn detach(&self, node: &NodeId, ask: &mpsc::Sender<ToNode>) {
         let mut nodes = self.lock();
-        if nodes.get(node).is_some_and(|line| Arc::ptr_eq(&line.ask, ask)) {
+        if nodes.get(node).is_some_and(|line| line.ask.same_channel(ask)) {
             nodes.remove(node);
         }
     }
@@ -57,6 +60,13 @@ impl Figures {
         self.0.told.notify_waiters();
     }
 
+    /// Tells a node something once, if it is there. One that has that much to do already does not hear it.
+    pub fn tell(&self, node: &NodeId, message: ToNode) {
+        if let Some(line) = self.lock().get(node) {
+            let _ = line.ask.try_send(message);
+        }
+    }
+
     /// How many nodes can be asked.
     pub fn connected(&self) -> usize {
         self.lock().len()
@@ -65,9 +75,7 @@ impl Figures {
     /// What each node says now; `None` for one that is not there or does not answer in time.
     async fn ask(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
         let asked = Instant::now();
-        for line in nodes.iter().filter_map(|node| self.lock().get(node).map(|line| line.ask.clone())) {
-            line.notify_one();
-        }
+        nodes.iter().for_each(|node| self.tell(node, ToNode::Look));
         let all_told = async {
             loop {
                 let told = self.0.told.notified();
@@ -122,6 +130,7 @@ impl App {
         let nodes: Vec<NodeProcesses> = nodes.collect();
         let engines = nodes.iter().flat_map(|node| &node.processes).flat_map(|process| &process.engines);
         let straggler = straggler(engines);
-        Ok(JobProcesses { attempt: attempt.number, nodes, straggler })
+        let timeline = self.timelines.of(&attempt).map(|timeline| timeline.started);
+        Ok(JobProcesses { attempt: attempt.number, nodes, straggler, timeline })
     }
 }

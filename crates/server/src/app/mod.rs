@@ -32,6 +32,7 @@ pub mod remote_login;
 mod search;
 pub mod secrets;
 mod share_links;
+pub mod timelines;
 pub mod tokens;
 pub mod usage;
 pub mod usages;
@@ -64,6 +65,8 @@ pub struct App {
     pub doors: remote_login::Doors,
     /// What their agents say of processes, when asked.
     pub figures: figures::Figures,
+    /// What was recorded of their ranks.
+    pub timelines: timelines::Timelines,
     /// What changes, for whoever listens.
     pub events: events::Feed,
     /// What was read of the figures in their logs.

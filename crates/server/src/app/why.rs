@@ -3,7 +3,8 @@
 
 use corro_model::ApiError;
 use corro_model::batchai::ExecutionState;
-use corro_model::explain::{Explanation, JobNames, JobStep, explain};
+use corro_model::batchai::engines::stuck;
+use corro_model::explain::{self, Explanation, JobNames, JobStep, explain};
 use corro_model::history::{HistoryEntry, HistoryFilter};
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ use super::jobs::{JobPath, find_job};
 
 /// More than any job has steps, but for one that was preempted for weeks.
 const MOST_STEPS: usize = 200;
+/// Steps of a training may be long; whoever waits for longer than this is said to hang.
+const STUCK_MS: u64 = 10_000;
 
 impl App {
     pub async fn job_why(&self, path: &JobPath) -> Result<Explanation, ApiError> {
@@ -21,6 +24,13 @@ impl App {
         let names =
             JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
         let mut said = explain(&job, names, record.state().nodes(), self.now());
+        // Its ranks may hang, which only its nodes know.
+        if let ExecutionState::Running = said.state
+            && let Ok(found) = self.job_processes(path).await
+            && let Some(awaited) = stuck(found.nodes.iter().flat_map(|node| &node.processes), STUCK_MS)
+        {
+            said.sentences.push(explain::stuck(&awaited, &found.nodes));
+        }
         if said.state == ExecutionState::Queued {
             let missing = self.missing.of_cluster(&snapshot, &record.cluster);
             said.sentences.extend(missing.into_iter().map(|error| error.message + "."));

@@ -39,7 +39,7 @@ impl Gateway {
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
         let (serial, mut orders) = self.attach(&node, credential.epoch);
-        let look = self.app.figures.attach(&node);
+        let (ask, mut asked) = self.app.figures.attach(&node);
         let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
         loop {
@@ -61,8 +61,8 @@ impl Gateway {
                         break;
                     }
                 }
-                () = look.notified() => {
-                    let text = serde_json::to_string(&ToNode::Look).expect("messages are plain data");
+                Some(question) = asked.recv() => {
+                    let text = serde_json::to_string(&question).expect("messages are plain data");
                     let sent = tokio::time::timeout(SEND_DEADLINE, socket.send(Message::text(text))).await;
                     if !matches!(sent, Ok(Ok(()))) {
                         break;
@@ -76,7 +76,7 @@ impl Gateway {
                 }
             }
         }
-        self.app.figures.detach(&node, &look);
+        self.app.figures.detach(&node, &ask);
         self.detach(&node, serial);
         tracing::debug!(%node, "the node is disconnected");
     }
@@ -101,6 +101,11 @@ impl Gateway {
             FromNode::Figures(figures) => {
                 drop(links);
                 self.app.figures.told(node, figures);
+                return true;
+            }
+            FromNode::Recording(recording) => {
+                drop(links);
+                self.app.timelines.told(node, recording);
                 return true;
             }
         };

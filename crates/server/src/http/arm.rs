@@ -107,6 +107,8 @@ pub fn routes() -> Router {
         .on(NodesList, nodes::list)
         .on(NodesPreempt, nodes::preempt)
         .on(JobsProcesses, nodes::processes)
+        .on(JobsRecordTimeline, nodes::record_timeline)
+        .on(JobsTimeline, nodes::timeline)
         .on(JobsWhy, nodes::why)
         .on(JobsMetrics, metrics::metrics)
 }

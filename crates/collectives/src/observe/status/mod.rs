@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::coordinator::{Awaited, Kind, Tensor};
-use block::Block;
+use block::{Block, Wish};
 use steps::Steps;
 
 /// Between two writings.
@@ -72,6 +72,8 @@ pub struct Besides<'a> {
     pub pending: Option<(&'a str, Duration)>,
     /// On rank 0.
     pub awaited: Option<Awaited>,
+    /// Its number, and whether it is done.
+    pub recording: Option<(u64, bool)>,
 }
 
 impl Status {
@@ -144,6 +146,11 @@ impl Status {
             }
             self.samples.push_back((now, totals));
         }
+    }
+
+    /// What somebody outside asks for.
+    pub fn wish(&self) -> Option<Wish> {
+        self.block.as_ref().and_then(Block::wish)
     }
 
     /// Nothing more is to be seen here.

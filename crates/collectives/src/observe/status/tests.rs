@@ -64,7 +64,7 @@ fn what_is_under_way_counts_and_the_window_moves_on() {
     }
     status.pending(1, millis(20_000));
     let awaited = Awaited { name: "loss".into(), since: millis(20_000), missing: (1..40).collect() };
-    let besides = Besides { pending: Some(("loss", millis(20_000))), awaited: Some(awaited) };
+    let besides = Besides { pending: Some(("loss", millis(20_000))), awaited: Some(awaited), recording: None };
     let told = text(&mut status, &besides, millis(21_000));
     assert_eq!(told["window"]["nanos"], 10_000_000_000_u64);
     // Nine steps of a tenth of a second, and the second that lasts.
@@ -83,7 +83,11 @@ fn a_page_holds_the_longest_names() {
     status.end(&[tensor(&name)], 16, 1, millis(2));
     status.begin(Kind::Allreduce, &[tensor(&name)], millis(1));
     let awaited = Awaited { name: name.clone(), since: millis(3), missing: vec![u32::MAX; 100] };
-    let told = text(&mut status, &Besides { pending: Some((&name, millis(3))), awaited: Some(awaited) }, millis(4));
+    let told = text(
+        &mut status,
+        &Besides { pending: Some((&name, millis(3))), awaited: Some(awaited), recording: Some((u64::MAX, false)) },
+        millis(4),
+    );
     assert_eq!(told["last"]["name"].as_str().map(|name| name.chars().count()), Some(100));
 }
 

@@ -41,6 +41,9 @@ pub fn of(status: &Status, totals: Totals, besides: &Besides<'_>, now: Duration)
         let ranks = ranks.join(",");
         put(format_args!(r#","awaited":{{"name":"{name}","since":{since},"ranks":[{ranks}],"count":{count}}}"#));
     }
+    if let Some((number, is_done)) = besides.recording {
+        put(format_args!(r#","recording":{{"number":{number},"done":{is_done}}}"#));
+    }
     put(format_args!(r#","end":{seq}}}"#));
     out
 }

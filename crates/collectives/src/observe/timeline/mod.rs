@@ -88,6 +88,12 @@ impl Timeline {
         self.start_with(path, marks_cycles, now_micros, QUEUE_LENGTH)
     }
 
+    /// The same into a file that is open already, called `name`, which never gets larger than about `most_bytes`.
+    pub fn start_into(&self, file: File, name: &str, most_bytes: u64, now_micros: u64) -> Result<(), TimelineError> {
+        let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.begin(&mut current, (file, PathBuf::from(name), most_bytes), false, now_micros, QUEUE_LENGTH)
+    }
+
     fn start_with(&self, path: &Path, marks: bool, now_micros: u64, length: usize) -> Result<(), TimelineError> {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|writer| writer.path == path) {
@@ -95,14 +101,25 @@ impl Timeline {
         }
         let path = path.to_owned();
         let file = File::create(&path).map_err(|source| TimelineError::Create { path: path.clone(), source })?;
+        self.begin(&mut current, (file, path, u64::MAX), marks, now_micros, length)
+    }
+
+    fn begin(
+        &self,
+        current: &mut Option<Writer>,
+        (file, path, most_bytes): (File, PathBuf, u64),
+        marks: bool,
+        now_micros: u64,
+        length: usize,
+    ) -> Result<(), TimelineError> {
         let (events, received) = sync_channel(length);
         let n_dropped = Arc::new(AtomicU64::new(0));
         let of_thread = Arc::clone(&n_dropped);
         let thread = thread::Builder::new()
             .name("corro-timeline".to_owned())
-            .spawn(move || writer::write(file, now_micros, &received, &of_thread))
+            .spawn(move || writer::write(file, most_bytes, now_micros, &received, &of_thread))
             .map_err(TimelineError::Thread)?;
-        let closed = self.close(&mut current);
+        let closed = self.close(current);
         *current = Some(Writer { path, n_dropped: Arc::clone(&n_dropped), thread });
         let queue = Queue { started: Instant::now(), events, n_dropped };
         *self.queue.write().unwrap_or_else(PoisonError::into_inner) = Some(queue);

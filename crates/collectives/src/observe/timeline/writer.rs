@@ -13,7 +13,14 @@ const CLOSING: &str = "\n]\n";
 /// Enough for one write to be cheap per event, little enough for it to be short.
 const BATCH_BYTES: usize = 64 * 1024;
 
-pub fn write(file: File, now_micros: u64, events: &Receiver<Event>, n_dropped: &AtomicU64) -> io::Result<()> {
+/// Events that would make the file larger than `most_bytes` are dropped.
+pub fn write(
+    file: File,
+    most_bytes: u64,
+    now_micros: u64,
+    events: &Receiver<Event>,
+    n_dropped: &AtomicU64,
+) -> io::Result<()> {
     let mut output = Output { file, end: 0 };
     output.append(&format!("[\n{}", opening(now_micros)))?;
     let mut trace = Trace::default();
@@ -21,13 +28,19 @@ pub fn write(file: File, now_micros: u64, events: &Receiver<Event>, n_dropped: &
     while let Ok(event) = events.recv() {
         last_micros = event.micros;
         trace.add(event);
+        let mut n_events = 1;
         while trace.out.len() < BATCH_BYTES
             && let Ok(event) = events.try_recv()
         {
             last_micros = event.micros;
             trace.add(event);
+            n_events += 1;
         }
-        output.append(&trace.out)?;
+        if output.end + trace.out.len() as u64 <= most_bytes {
+            output.append(&trace.out)?;
+        } else {
+            n_dropped.fetch_add(n_events, Ordering::Relaxed);
+        }
         trace.out.clear();
     }
     match n_dropped.load(Ordering::Relaxed) {

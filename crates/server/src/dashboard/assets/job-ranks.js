@@ -8,8 +8,9 @@ import { bytes, setState, short, table } from './parts.js';
 const STATES = { R: 'running', S: 'sleeping', I: 'sleeping', D: 'disk', T: 'stopped', t: 'stopped', Z: 'ended', X: 'ended' };
 
 export class JobRanks {
-  constructor(id) {
-    Object.assign(this, { id, busy: false });
+  /** `tell` hears what the nodes told, or null. */
+  constructor(id, tell) {
+    Object.assign(this, { id, tell, busy: false });
     this.count = h('span', { class: 'count' });
     this.table = table({
       label: 'Ranks', key: (row) => row.key, empty: 'Nothing runs yet.',
@@ -43,6 +44,7 @@ export class JobRanks {
     this.properties = properties;
     const { executionState: state, executionInfo: info } = properties;
     if (state === 'running') return this.refresh();
+    this.tell(null);
     if (state === 'terminating') return undefined;
     const placed = steps.findLast((step) => step.what === 'job.placed');
     const nodes = state === 'queued' ? [] : (placed?.detail?.nodes ?? []).map((node) => node.nodeId ?? node);
@@ -65,6 +67,7 @@ export class JobRanks {
       const told = await api.get(`${this.id}/processes`);
       if (this.properties.executionState !== 'running') return;
       this.draw(told.nodes.flatMap((node) => this.rowsOf(node)));
+      this.tell(told);
     } catch (error) {
       // It has just ended, or its nodes cannot be asked now.
       if (error.name !== 'ApiError') throw error;

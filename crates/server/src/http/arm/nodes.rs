@@ -21,6 +21,15 @@ pub async fn processes(app: App, call: Call<NoBody>) -> Result<JobProcesses> {
     Ok(Answer::Ok(app.job_processes(&job_path(&call)).await?))
 }
 
+pub async fn record_timeline(app: App, call: Call<TimelineParameters>) -> Result<JobTimeline> {
+    let path = job_path(&call);
+    Ok(Answer::Ok(app.record_timeline(&path, call.body).await?))
+}
+
+pub async fn timeline(app: App, call: Call<NoBody>) -> Result<JobTimeline> {
+    Ok(Answer::Ok((*app.job_timeline(&job_path(&call))?).clone()))
+}
+
 pub async fn why(app: App, call: Call<NoBody>) -> Result<Explanation> {
     Ok(Answer::Ok(app.job_why(&job_path(&call)).await?))
 }

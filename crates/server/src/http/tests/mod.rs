@@ -100,6 +100,7 @@ impl Bench {
             caller: Arc::new(Caller::server()),
             doors: Default::default(),
             figures: Default::default(),
+            timelines: Default::default(),
             events: Default::default(),
             metrics: Default::default(),
             numbers: Default::default(),

@@ -1,5 +1,6 @@
 //! Single nodes: who sees them, and who takes which of them back.
 
+use corro_model::node::{FromRecording, ToNode};
 use corro_model::{GroupKey, NodeId};
 use corro_store::{NodeRecord, StoreError};
 use serde_json::{Value, json};
@@ -82,4 +83,30 @@ async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
     commit.await.expect("it runs");
     let told = bench.ask("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
     assert_eq!(told, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
+
+    // A timeline is recorded by the nodes, and put together when they have sent theirs.
+    let (timeline, wanted) = (format!("{path}/timeline"), |seconds: f64| json!({"seconds": seconds}));
+    bench.ask("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
+    bench.ask("POST", &timeline, wanted(61.0)).await.is(400);
+    let (_line, mut asked) = bench.app.figures.attach(&node);
+    assert_eq!(bench.ask("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
+    bench.ask("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
+    let Some(ToNode::Record { number, millis: 500, .. }) = asked.recv().await else { panic!("not told to record") };
+    let began = json!({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 7}});
+    let events =
+        [began, json!({"name": "ALLREDUCE", "ph": "B", "ts": 1, "pid": 1}), json!({"ph": "E", "ts": 5, "pid": 1})];
+    for rank in [Some((3, json!(events).to_string())), None] {
+        bench.app.timelines.told(&node, FromRecording { number, rank });
+    }
+    let done = loop {
+        let told = bench.ask("GET", &timeline, Value::Null).await.is(200).body;
+        if told["state"] == "done" {
+            break told;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((&done["ranks"], &done["dropped"], &done["silent"]), (&json!(1), &json!(0), &Value::Null));
+    let spans = done["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
+    let expected = json!({"name": "ALLREDUCE", "ph": "X", "ts": 1, "dur": 4, "pid": 3, "tid": 1});
+    assert_eq!(spans.collect::<Vec<_>>(), [&expected]);
 }

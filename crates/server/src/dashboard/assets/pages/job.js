@@ -4,6 +4,7 @@
 import { api } from '../api.js';
 import { h, keyed, mark, put, text } from '../dom.js';
 import { cloneJob } from '../job-clone.js';
+import { JobEngines } from '../job-engines.js';
 import { JobFiles } from '../job-files.js';
 import { JobLogs } from '../job-logs.js';
 import { JobRanks } from '../job-ranks.js';
@@ -27,7 +28,8 @@ export async function show(root, params, context) {
   const stepsPanel = h('section', { class: 'panel' }, h('header', null, h('h2', null, 'What happened')), steps);
   const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => end() }, 'Terminate');
   const clone = h('button', { type: 'button', id: 'clone', onclick: () => cloneJob(job, context) }, 'Clone');
-  const ranks = new JobRanks(job.id);
+  const engines = new JobEngines(job.id, job.name);
+  const ranks = new JobRanks(job.id, (told) => engines.set(told));
   const empty = 'No curves yet. They appear when the job prints lines with losses, accuracies or any key=value.';
   const plots = new Plots({ file: job.name, empty });
   const logs = new JobLogs(job.id);
@@ -37,7 +39,7 @@ export async function show(root, params, context) {
     h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, named.workspaces),
       h('a', { href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, named.experiments)),
     h('div', { class: 'head' }, h('h1', null, job.name), badge, h('span', { class: 'grow' }), clone, terminate),
-    stages, why, facts, ranks.element, plots.element, logs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
+    stages, why, facts, ranks.element, engines.element, plots.element, logs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
 
   async function end() {
     const sure = await confirm(`Terminate ${job.name}?`,
@@ -87,7 +89,7 @@ export async function show(root, params, context) {
     beats += 1;
     const { executionState: state } = job.properties;
     if (state === 'running' || (!ACTIVE.has(state) && !plots.ended && beats % 2 === 0)) plots.refresh();
-    if (state === 'running' && beats % 2 === 0) ranks.refresh();
+    if (state === 'running') ranks.refresh();
     if (state === 'running' && beats % 5 === 0) { files.refresh(); logs.refresh(); }
     // Its words tell of durations and estimates.
     if (ACTIVE.has(state) && beats % 15 === 0) refresh();
@@ -95,6 +97,7 @@ export async function show(root, params, context) {
   return () => {
     off();
     clearInterval(beat);
+    engines.end();
     logs.end();
     plots.end();
   };

@@ -1,0 +1,114 @@
+// The collective engine of each rank: step, bytes, what it does, how long it waits for the others, and which rank they wait for. Records a
+// timeline on a button. Entered by the job page, with what the nodes told of the job's processes; hidden while no rank uses our Horovod.
+
+import { api } from './api.js';
+import { h, mark, text } from './dom.js';
+import { JobTimeline } from './job-timeline.js';
+import { bytes, short, table, toast } from './parts.js';
+
+const SECONDS = 5;
+const PAUSE = 500;
+
+export class JobEngines {
+  constructor(id, name) {
+    Object.assign(this, { id, ended: false, recording: false, asked: null });
+    this.about = h('span', { class: 'count', role: 'status' });
+    this.button = h('button', { type: 'button', id: 'record', onclick: () => this.record() }, 'Record timeline');
+    this.timeline = new JobTimeline(name);
+    this.table = table({
+      label: 'Engine', key: (row) => row.rank, empty: 'No rank uses collectives.',
+      columns: [
+        { title: 'Rank', label: 'rank', width: '120px', sort: (row) => row.rank, make: () => [h('span', { class: 'rank' }), h('span',
+          { class: 'straggler', title: 'The others wait for this rank' }, 'straggler')],
+        fill: (cell, row) => { text(cell.firstChild, row.rank); mark(cell.lastChild, 'hidden', row.straggler ? null : ''); } },
+        { title: 'Step', label: 'step', width: '80px', number: true, sort: (row) => row.totals.steps,
+          fill: (cell, row) => text(cell, row.totals.steps.toLocaleString()) },
+        { title: 'Reduced', width: '90px', number: true, sort: (row) => row.totals.bytes, fill: (cell, row) => text(cell, bytes(row.totals.bytes)) },
+        { title: 'Per second', label: 'per second', width: '96px', number: true, sort: rate,
+          fill: (cell, row) => text(cell, bytes(rate(row))) },
+        { title: 'Waits', label: 'waits', width: '140px', number: true, sort: waits, make: () => [h('span', { class: 'meter waits' }, h('i')), h('span')],
+          fill: (cell, row) => {
+            cell.firstChild.firstChild.style.width = `${waits(row) * 100}%`;
+            text(cell.lastChild, `${(waits(row) * 100).toFixed(0)} %`);
+          } },
+        { title: 'Collective', width: 'minmax(0, 2fr)', sort: (row) => row.last?.name ?? '', wide: true,
+          make: () => h('span', { class: 'mono' }), fill: (cell, row) => {
+            text(cell.firstChild, doing(row));
+            mark(cell.firstChild, 'title', doing(row));
+          } },
+      ],
+    });
+    this.element = h('section', { class: 'panel', id: 'engines', hidden: true },
+      h('header', null, h('h2', null, 'Engine'), this.about, h('span', { class: 'grow' }), this.button), this.table.element,
+      this.timeline.element);
+  }
+
+  /** What the nodes told; null when nothing runs any more. */
+  set(told) {
+    const rows = (told?.nodes ?? []).flatMap((node) => node.processes).flatMap((process) => process.engines ?? [])
+      .map((engine) => ({ ...engine, straggler: engine.rank === told.straggler }));
+    mark(this.button, 'hidden', rows.length ? null : '');
+    if (rows.length) this.table.set(rows.sort((a, b) => a.rank - b.rank));
+    mark(this.element, 'hidden', rows.length || this.timeline.shown ? null : '');
+    mark(this.table.element, 'hidden', rows.length ? null : '');
+    const words = told?.straggler === undefined ? '' : `the others wait for rank ${told.straggler}`;
+    if (!this.recording) text(this.about, words);
+    // Somebody else may have recorded one.
+    if (told?.timeline && told.timeline !== this.timeline.started && told.timeline !== this.asked && !this.recording) {
+      this.asked = told.timeline;
+      this.follow();
+    }
+  }
+
+  async record() {
+    try {
+      await api.post(`${this.id}/timeline`, { seconds: SECONDS });
+      await this.follow();
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      toast(error.message, 'bad');
+    }
+  }
+
+  // Until it is done.
+  async follow() {
+    if (this.recording) return;
+    this.recording = true;
+    mark(this.button, 'disabled', '');
+    try {
+      while (!this.ended) {
+        const told = await api.get(`${this.id}/timeline`);
+        if (told.state === 'done') {
+          this.timeline.set(told);
+          mark(this.element, 'hidden', null);
+          break;
+        }
+        text(this.about, 'recording …');
+        await new Promise((resolve) => { setTimeout(resolve, PAUSE); });
+      }
+    } catch (error) {
+      if (error.name !== 'ApiError') throw error;
+      toast(error.message, 'bad');
+    } finally {
+      this.recording = false;
+      text(this.about, '');
+      mark(this.button, 'disabled', null);
+    }
+  }
+
+  end() {
+    this.ended = true;
+    this.timeline.end();
+  }
+}
+
+const waits = (row) => (row.window.ms ? Math.min(1, row.window.waitedMs / row.window.ms) : 0);
+const rate = (row) => (row.window.ms ? row.window.bytes / (row.window.ms / 1000) : 0);
+
+// What lasts is told; else what was done last.
+function doing({ workingOn, waitsFor, last }) {
+  const named = (what) => `${what.kind ? `${what.kind.toLowerCase()} ` : ''}${what.name}${what.tensors > 1 ? ` and ${what.tensors - 1} more` : ''}`;
+  if (workingOn?.msAgo >= 1000) return `in ${named(workingOn)} for ${short(workingOn.msAgo)}`;
+  if (waitsFor?.msAgo >= 1000) return `waits for ${named(waitsFor)} for ${short(waitsFor.msAgo)}`;
+  return last ? named(last) : '';
+}

@@ -1,0 +1,49 @@
+//! Jobs whose ranks are the test program itself, with our collectives: an ignored test calls `be_a_rank`, and `submit_collective` names
+//! it.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use corro_collectives::Engine;
+use corro_collectives::coordinator::SetId;
+use corro_collectives::engine::calls::Reduce;
+use serde_json::json;
+
+use super::Site;
+
+/// It comes late.
+pub const SLOW_RANK: usize = 2;
+
+/// Steps of two reductions each, which one rank comes late to, until the gate `go` is open. While `hang` is, that rank does not come at all.
+pub fn be_a_rank() {
+    let Ok(gates) = std::env::var("GATES") else { return };
+    let is_open = |gate: &str| PathBuf::from(&gates).join(gate).exists();
+    let engine = Engine::start().expect("an engine");
+    let rank = engine.place().rank;
+    loop {
+        sleep(Duration::from_millis(if rank == SLOW_RANK { 60 } else { 2 }));
+        let mut gradient = vec![rank as f32; 1000];
+        engine.allreduce("gradient", &mut gradient, Reduce::SUM).expect("a sum");
+        while rank == SLOW_RANK && is_open("hang") && !is_open("go") {
+            sleep(Duration::from_millis(10));
+        }
+        let mut over = [f32::from(u8::from(rank == 0 && is_open("go")))];
+        engine.allreduce("over", &mut over, Reduce::SUM).expect("a sum");
+        if over[0] > 0.0 {
+            break;
+        }
+    }
+    engine.barrier(SetId::GLOBAL).expect("all come to the end");
+}
+
+impl Site {
+    /// Four ranks on two nodes; `test` is the whole name of the test that is a rank.
+    pub fn submit_collective(&self, name: &str, test: &str) {
+        let program = std::env::current_exe().expect("this program");
+        let gates = "GATES=$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar";
+        let command = format!("{gates} {} --exact {test} --ignored --nocapture", program.display());
+        let settings = json!({"customMpiSettings": {"commandLine": command, "processCount": 4}});
+        self.submit(name, &self.job_json(2, settings, json!({}))).ok();
+    }
+}
