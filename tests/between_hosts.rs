@@ -10,6 +10,8 @@ mod agents;
 mod cables;
 #[path = "between_hosts/clocks.rs"]
 mod clocks;
+#[path = "between_hosts/engine.rs"]
+mod engine;
 
 use std::fs;
 
@@ -29,10 +31,19 @@ struct Rack {
 const SHORT_LEASE: &[&str] = &["--no-containers", "--tls", "--lease", "3"];
 
 fn rack(n: usize, server: &[&str]) -> Option<Rack> {
+    rack_with(n, server, |_, _| Vec::new())
+}
+
+/// The same with more words for each agent.
+fn rack_with(n: usize, server: &[&str], words: impl Fn(&Machines, usize) -> Vec<String>) -> Option<Rack> {
     let machines = Machines::new(n)?;
     let mut site = Site::unstarted(server);
     site.host("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
-    let agents = (0..n).map(|machine| machines.join_with(&site, machine, &[], &[])).collect();
+    let join = |machine| {
+        let words = words(&machines, machine);
+        machines.join_with(&site, machine, &[], &words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let agents = (0..n).map(join).collect();
     site.prepare(n);
     Some(Rack { agents, site, machines })
 }

@@ -92,6 +92,17 @@ impl Machines {
         JoinedAgent::new(command.spawn().expect("the agent starts"), dir)
     }
 
+    /// Gives the machine another network beside the one by which it reaches the server, as `eth1`; its address there.
+    pub fn add_network(&self, machine: usize) -> String {
+        let (name, bridge, address) =
+            (self.name(machine), self.bridge(), format!("10.198.{}.{}", self.net, machine + 2));
+        run(&format!("ip -n {bridge} link add w{machine} type veth peer name eth1 netns {name}"));
+        run(&format!("ip -n {bridge} link set w{machine} master br0 up"));
+        run(&format!("ip -n {name} addr add {address}/24 dev eth1"));
+        run(&format!("ip -n {name} link set eth1 up"));
+        address
+    }
+
     /// Pulls the machine's cable, or puts it back.
     pub fn cable(&self, machine: usize, is_in: bool) {
         let to = if is_in { "up" } else { "down" };

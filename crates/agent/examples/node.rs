@@ -19,6 +19,7 @@ fn main() -> anyhow::Result<()> {
         address: Some(text()),
         join_token: Secret::new(text()),
         guard: Launcher::this_executable(),
+        ports: None,
         heartbeat: AgentConfig::HEARTBEAT,
         engine_sockets: Vec::new(),
         rejoin: false,

@@ -7,6 +7,8 @@ use corro_client::Trust;
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
+use crate::ports::PortRange;
+
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// `http://host:port` or `https://host:port`
@@ -23,6 +25,8 @@ pub struct AgentConfig {
     pub guard: Launcher,
     /// At which other nodes reach this one; without it, the address by which this machine reaches the server.
     pub address: Option<String>,
+    /// On which ports this node listens for others of a job, and its ranks do; any, without.
+    pub ports: Option<PortRange>,
     pub heartbeat: Duration,
     /// Where a container engine may listen; the first that answers is used. See [`crate::engine_sockets`].
     pub engine_sockets: Vec<PathBuf>,

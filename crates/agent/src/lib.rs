@@ -73,6 +73,7 @@ use corro_model::node::{NodeCredential, ObservedNode};
 pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
 pub use identity::{has_joined, holder};
+pub use ports::PortRange;
 
 /// Why an agent ended. All are orderly ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,11 +11,14 @@ use corro_launch::place::{Host, place};
 use corro_launch::rendezvous::{Rendezvous, RendezvousError, known_scopes};
 use corro_model::node::{GangAddress, TaskOrder};
 
+use crate::ports::{PortRange, Ports};
+
 /// The open meeting point; dropping it closes it.
 #[derive(Debug)]
 pub struct Meeting {
     pub gang: GangAddress,
     _rendezvous: Rendezvous,
+    _ports: Option<Ports>,
 }
 
 #[derive(Debug, Error)]
@@ -33,13 +36,18 @@ pub enum MeetingError {
 }
 
 impl Meeting {
-    pub async fn open(address: &str, order: &TaskOrder) -> Result<Meeting, MeetingError> {
-        let bind = resolve(address).await?;
+    pub async fn open(address: &str, order: &TaskOrder, range: Option<PortRange>) -> Result<Meeting, MeetingError> {
+        let mut bind = resolve(address).await?;
         let hosts = hosts(order);
+        let ports = range.map(|range| Ports::take(bind, 2, Some(range))).transpose().map_err(MeetingError::Port)?;
+        bind.set_port(ports.as_ref().map_or(0, |ports| ports.numbers[0]));
         let rendezvous = Rendezvous::start(bind, known_scopes(&hosts, &place(&hosts))).await?;
-        let master_port = free_port(bind).await.map_err(MeetingError::Port)?;
+        let master_port = match &ports {
+            Some(ports) => ports.numbers[1],
+            None => free_port(bind).await.map_err(MeetingError::Port)?,
+        };
         let gang = GangAddress::new(address, rendezvous.addr().port(), master_port);
-        Ok(Meeting { gang, _rendezvous: rendezvous })
+        Ok(Meeting { gang, _rendezvous: rendezvous, _ports: ports })
     }
 }
 
@@ -103,11 +111,12 @@ mod tests {
 
     #[tokio::test]
     async fn the_meeting_point_is_on_the_nodes_own_address() {
-        let meeting = Meeting::open("127.0.0.9", &testing::order(2)).await.expect("Linux answers on all of 127/8");
+        let meeting =
+            Meeting::open("127.0.0.9", &testing::order(2), None).await.expect("Linux answers on all of 127/8");
         assert_eq!(meeting.gang.address, "127.0.0.9");
         tokio::net::TcpStream::connect(("127.0.0.9", meeting.gang.rendezvous_port)).await.expect("it listens");
         assert_ne!(meeting.gang.master_port, 0);
-        let error = Meeting::open("192.0.2.1", &testing::order(1)).await.expect_err("not our address");
+        let error = Meeting::open("192.0.2.1", &testing::order(1), None).await.expect_err("not our address");
         assert!(matches!(error, MeetingError::Rendezvous(_)));
     }
 }

@@ -1,13 +1,49 @@
-//! Ports for processes that listen by themselves, from 2222 upwards as the service gave them. Taken while a node is
+//! Ports for processes that listen by themselves, from 2222 upwards as the service gave them, and for everybody where the operator gave a range. Taken while a node is
 //! prepared, so that the whole gang can be told. A port that is free, and that no other agent of this machine has taken for
 //! a job of its own: nodes may share an address.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as Name, UnixListener};
+use std::str::FromStr;
+
+use thiserror::Error;
 
 const FIRST: u16 = 2222;
+
+/// What the operator's firewall lets through between nodes; both ends are in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+#[derive(Debug, Error)]
+#[error("'{0}' is not a range of at least {LEAST} ports above 1023, such as 20000-20100")]
+pub struct BadPortRange(String);
+
+/// Three for a job's nodes, and one for each rank.
+const LEAST: u16 = 8;
+
+impl FromStr for PortRange {
+    type Err = BadPortRange;
+
+    fn from_str(text: &str) -> Result<PortRange, BadPortRange> {
+        let ends = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+        let good = |(first, last): &(u16, u16)| {
+            *first > 1023 && last.checked_sub(*first).is_some_and(|more| more + 1 >= LEAST)
+        };
+        ends.filter(good).map(|(first, last)| PortRange { first, last }).ok_or_else(|| BadPortRange(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
 
 /// Taken ports. Given back when dropped, and when the agent ends in whatever way.
 #[derive(Debug)]
@@ -18,18 +54,19 @@ pub struct Ports {
 
 impl Ports {
     /// The lowest that can be had on `address`.
-    pub fn take(address: SocketAddr, count: usize) -> io::Result<Ports> {
+    pub fn take(address: SocketAddr, count: usize, range: Option<PortRange>) -> io::Result<Ports> {
+        let PortRange { first, last } = range.unwrap_or(PortRange { first: FIRST, last: u16::MAX });
         let mut ports = Ports { numbers: Vec::new(), _names: Vec::new() };
-        for number in FIRST..u16::MAX {
-            if ports.numbers.len() == count {
-                return Ok(ports);
-            }
+        for number in first..=last {
             if let Some(name) = reserve(address, number) {
                 ports.numbers.push(number);
                 ports._names.push(name);
             }
+            if ports.numbers.len() == count {
+                return Ok(ports);
+            }
         }
-        Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports from {FIRST} upwards are free")))
+        Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no {count} ports from {first} to {last} are free")))
     }
 }
 
@@ -49,16 +86,30 @@ mod tests {
     #[test]
     fn no_port_is_given_twice_and_none_that_is_used() {
         let address: SocketAddr = ([127, 0, 77, 77], 0).into();
-        let first = Ports::take(address, 2).expect("there are free ports");
+        let first = Ports::take(address, 2, None).expect("there are free ports");
         assert!(first.numbers.is_sorted() && first.numbers[0] >= FIRST);
         let used = TcpListener::bind(SocketAddr::from(([127, 0, 77, 77], first.numbers[1] + 1))).ok();
-        let second = Ports::take(address, 3).expect("there are free ports");
+        let second = Ports::take(address, 3, None).expect("there are free ports");
         assert!(second.numbers.iter().all(|number| !first.numbers.contains(number)), "{first:?} {second:?}");
         if let Some(used) = used {
             assert!(!second.numbers.contains(&used.local_addr().expect("bound").port()));
         }
         let numbers = first.numbers.clone();
         drop((first, second));
-        assert_eq!(Ports::take(address, 2).expect("they are free again").numbers, numbers);
+        assert_eq!(Ports::take(address, 2, None).expect("they are free again").numbers, numbers);
+    }
+    #[test]
+    fn a_range_is_held_and_a_bad_one_is_named() {
+        let address: SocketAddr = ([127, 0, 77, 78], 0).into();
+        let range: PortRange = "29000-29007".parse().expect("a range");
+        assert_eq!(range.to_string(), "29000-29007");
+        let taken = Ports::take(address, 8, Some(range)).expect("all of them");
+        assert!(taken.numbers.iter().copied().eq(29000..=29007));
+        let error = Ports::take(address, 1, Some(range)).expect_err("none is left");
+        assert_eq!(error.to_string(), "no 1 ports from 29000 to 29007 are free");
+        for bad in ["", "29000", "29007-29000", "29000-29003", "80-200", "29000-99999"] {
+            let said = bad.parse::<PortRange>().expect_err(bad).to_string();
+            assert!(said.starts_with(&format!("'{bad}' is not a range")), "{said}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::logs::LogFile;
 use crate::meeting::{hosts, interface_of};
 use crate::mpi::{self, Mpirun};
 use crate::prepare::Ground;
-use crate::task::{Cut, Task, stop_asked};
+use crate::task::{Context, Cut, Task, stop_asked};
 use crate::tensorflow::{self, Cluster};
 use crate::{remote, shell};
 
@@ -45,7 +45,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
     task.reporter.phase(TaskPhase::Running).await;
     let mut crew = Crew::default();
     let mut failure = None;
-    let scene = Scene::new(&order, ground, gang, &places, &task.context.address);
+    let scene = Scene::new(&order, ground, gang, &places, &task.context);
     for place in &here {
         let name = place.role.name(place.index);
         let words = scene.words(mpirun, place);
@@ -118,16 +118,23 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(order: &'a TaskOrder, ground: &Ground, gang: &'a GangAddress, places: &[Place], address: &str) -> Scene<'a> {
+    fn new(
+        order: &'a TaskOrder,
+        ground: &Ground,
+        gang: &'a GangAddress,
+        places: &[Place],
+        node: &Context,
+    ) -> Scene<'a> {
         let mut variables = ground.environment.variables.clone();
         variables.extend(remote::nodes(order, gang).map(|nodes| (remote::NODES_VARIABLE.to_owned(), nodes)));
         let shared = ground.directories.layout.shared.to_string_lossy();
         variables.extend(order.layout.ranks().into_iter().flat_map(|ranks| of_torch(ranks, gang, &shared)));
+        variables.extend(node.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string())));
         let distributed = matches!(order.layout, Layout::TensorFlow(_)) && places.len() > 1;
         let context = GangContext {
             rendezvous_addr: gang.address.clone(),
             rendezvous_port: gang.rendezvous_port,
-            iface: interface_of(address),
+            iface: interface_of(&node.address),
             master_addr: gang.address.clone(),
             master_port: gang.master_port,
             secret: order.gang_secret.expose().to_owned(),

@@ -261,7 +261,7 @@ impl Task {
         };
         if n_listeners > 0 {
             let at = resolve(&address).await.map_err(|error| failed(&error))?;
-            self.ports = Some(Ports::take(at, n_listeners).map_err(|error| failed(&error))?);
+            self.ports = Some(Ports::take(at, n_listeners, self.context.config.ports).map_err(|error| failed(&error))?);
         }
         if self.has_neighbours() {
             let (context, order) = (self.context.clone(), Arc::clone(&self.order));
@@ -299,7 +299,7 @@ impl Task {
             return Ok(None);
         }
         let address = &self.context.address;
-        let meeting = Meeting::open(address, &self.order).await;
+        let meeting = Meeting::open(address, &self.order, self.context.config.ports).await;
         let meeting = meeting.map_err(|error| failure::rendezvous(address, &self.context.node, &error))?;
         let port = meeting.gang.rendezvous_port;
         self.log.line(format_args!("The ranks of this job meet at {address}:{port}"));

@@ -27,6 +27,7 @@
 //! | `HOROVOD_THREAD_AFFINITY` | | cores for the engine's thread, one per local rank, separated by commas |
 //! | `HOROVOD_GLOO_TIMEOUT_SECONDS` | 30 | for connecting, and for every wait on a peer |
 //! | `HOROVOD_CONTROLLER` | | `gloo` or `mpi`; the engine is its own in either case |
+//! | `CORRO_PORTS` | | `20000-20100`: on which ports a rank may listen for ranks of other hosts; unset: any |
 //! | `CORRO_TRANSPORT` | auto | `auto`, `shm` or `tcp`: how ranks of one host talk |
 //! | `CORRO_STREAMS` | | TCP connections between two hosts; unset: the engine chooses |
 //! | `CORRO_ALGORITHM` | | `collective=name,...`: overrules the table of algorithms; the same on all ranks |

@@ -80,7 +80,7 @@ impl World {
             Meeting::Alone => vec![std::net::Ipv4Addr::LOCALHOST.into()],
             _ => own_addresses(&interfaces)?,
         };
-        let listening = Listening::open(&hosts)?;
+        let listening = Listening::open(&hosts, launch.ports.as_ref())?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(|error| ConnectError::Network(std::io::Error::other(error)))?;
         let mine = Introduction {

@@ -26,6 +26,7 @@ use corro_launch::environment::SECRET_VARIABLE;
 use corro_model::node::{GangAddress, TaskOrder};
 
 use crate::meeting::{MeetingError, interface_of, resolve};
+use crate::ports::Ports;
 use crate::prepare::Ground;
 use crate::task::Context;
 
@@ -52,17 +53,21 @@ pub struct Remote {
     pub port: u16,
     stop: watch::Sender<Option<Duration>>,
     work: JoinSet<()>,
+    _ports: Option<Ports>,
 }
 
 impl Remote {
     pub async fn open(house: House) -> Result<Remote, MeetingError> {
-        let address = resolve(&house.context.address).await?;
+        let mut address = resolve(&house.context.address).await?;
+        let ports = house.context.config.ports.map(|range| Ports::take(address, 1, Some(range)));
+        let ports = ports.transpose().map_err(MeetingError::Port)?;
+        address.set_port(ports.as_ref().map_or(0, |ports| ports.numbers[0]));
         let listener = TcpListener::bind(address).await.map_err(MeetingError::Port)?;
         let port = listener.local_addr().map_err(MeetingError::Port)?.port();
         let (stop, stopped) = watch::channel(None);
         let mut work = JoinSet::new();
         work.spawn(serve(listener, Arc::new(house), stopped));
-        Ok(Remote { port, stop, work })
+        Ok(Remote { port, stop, work, _ports: ports })
     }
 
     /// Ends everything that was started here and waits for it.

@@ -330,6 +330,7 @@ pub fn config(server: &FakeServer, root: &Path, address: &str) -> AgentConfig {
         join_token: Secret::new(TOKEN),
         guard: Launcher::new(node_example(), vec!["guard".into()]),
         address: Some(address.to_owned()),
+        ports: None,
         heartbeat: Duration::from_millis(100),
         engine_sockets: vec![root.join("no-engine.sock")],
         rejoin: false,

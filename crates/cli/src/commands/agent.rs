@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
-use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode};
+use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode, PortRange};
 use corro_client::{Fingerprint, Trust};
 use corro_launch::process::Launcher;
 use corro_model::Secret;
@@ -37,6 +37,10 @@ pub struct AgentArgs {
     /// The address at which the other nodes of a job reach this one [default: the one by which it reaches the server]
     #[arg(long, value_name = "IP")]
     address: Option<String>,
+
+    /// On which ports this node and its ranks listen for others of their job, for example 20000-20100 [default: any that is free]
+    #[arg(long, value_name = "FIRST-LAST")]
+    ports: Option<PortRange>,
 
     /// A file that holds the join token
     #[arg(long, value_name = "FILE")]
@@ -107,6 +111,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         root: args.data,
         guard: Launcher::this_executable(),
         address: args.address,
+        ports: args.ports,
         heartbeat: AgentConfig::HEARTBEAT,
         engine_sockets: corro_agent::engine_sockets(|name| std::env::var(name).ok()),
         rejoin: !args.once,

@@ -2,6 +2,7 @@
 //! [`Launch::from_environment`]: the variables are handed in, nothing is asked of a network.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::launchers;
@@ -19,6 +20,8 @@ pub struct Launch {
     pub secret: Option<Secret>,
     /// Of the network, for traffic between ranks; may be a comma list, best first. `None`: any.
     pub interface: Option<String>,
+    /// On which this rank may listen, from `CORRO_PORTS`. `None`: any.
+    pub ports: Option<RangeInclusive<u16>>,
     /// For connecting, and for every wait on a peer.
     pub timeout: Duration,
 }
@@ -116,6 +119,7 @@ impl Launch {
             place: place.complete_alone(),
             secret: variables.secret()?,
             interface: variables.text("HOROVOD_GLOO_IFACE"),
+            ports: variables.ports()?,
             timeout: variables.timeout()?,
         })
     }

@@ -1,6 +1,7 @@
 //! Reading the variables of a launcher, and what can be wrong with them. Entered by [`super::launchers`] and
 //! [`super::place`]. Every complaint names the variable, what it says and what to do.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -34,6 +35,8 @@ pub enum LaunchError {
     BadCounts { variable: &'static str, value: String },
     #[error("HOROVOD_GLOO_TIMEOUT_SECONDS is `{value}`: set it to a number of seconds above 0")]
     BadTimeout { value: String },
+    #[error("CORRO_PORTS is `{value}`: set it to the first and the last port, such as 20000-20100")]
+    BadPorts { value: String },
     #[error("CORRO_JOB_SECRET is empty: unset it, or hand every rank of the job the same secret")]
     EmptySecret,
 }
@@ -90,6 +93,15 @@ impl<'a> Variables<'a> {
             Some(secret) if secret.is_empty() => Err(LaunchError::EmptySecret),
             Some(secret) => Ok(Some(Secret::new(secret))),
         }
+    }
+
+    /// `20000-20100`, both included.
+    pub fn ports(&self) -> Result<Option<RangeInclusive<u16>>, LaunchError> {
+        let Some(value) = self.text("CORRO_PORTS") else { return Ok(None) };
+        let ends =
+            value.trim().split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+        let ends = ends.filter(|(first, last)| 0 < *first && first <= last);
+        ends.map(|(first, last)| Some(first..=last)).ok_or(LaunchError::BadPorts { value })
     }
 
     pub fn timeout(&self) -> Result<Duration, LaunchError> {

@@ -33,6 +33,8 @@ pub enum ConnectError {
     Introduction { rank: usize },
     #[error("the network interface {name} has no address on this host; it is named by HOROVOD_GLOO_IFACE")]
     Interface { name: String },
+    #[error("none of the ports {first} to {last} is free on this host; they are named by CORRO_PORTS")]
+    Ports { first: u16, last: u16 },
     #[error("the network could not be used")]
     Network(#[source] io::Error),
     #[error("CORRO_TRANSPORT asks for shared memory, but rank {rank} on host {host} is on another machine than rank 0")]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,14 +37,18 @@ pub struct Listening {
 }
 
 impl Listening {
-    pub fn open(hosts: &[IpAddr]) -> Result<Listening, ConnectError> {
-        let listener = match hosts {
-            [one] => TcpListener::bind((*one, 0)),
-            _ => {
-                TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+    /// On any port, or on one of these. The highest first: launchers take theirs from below.
+    pub fn open(hosts: &[IpAddr], ports: Option<&RangeInclusive<u16>>) -> Result<Listening, ConnectError> {
+        let listener = match ports {
+            None => bind(hosts, 0).map_err(ConnectError::Network)?,
+            Some(ports) => {
+                let mut tried = ports.clone().rev().map(|port| bind(hosts, port));
+                let found =
+                    tried.find(|bound| !matches!(bound, Err(error) if error.kind() == io::ErrorKind::AddrInUse));
+                let none = ConnectError::Ports { first: *ports.start(), last: *ports.end() };
+                found.ok_or(none)?.map_err(ConnectError::Network)?
             }
-        }
-        .map_err(ConnectError::Network)?;
+        };
         listener.set_nonblocking(true).map_err(ConnectError::Network)?;
         let port = listener.local_addr().map_err(ConnectError::Network)?.port();
         let addresses = hosts.iter().map(|host| SocketAddr::new(*host, port)).collect();
@@ -232,6 +237,16 @@ pub fn mesh(
     })
 }
 
+fn bind(hosts: &[IpAddr], port: u16) -> io::Result<TcpListener> {
+    match hosts {
+        [one] => TcpListener::bind((*one, port)),
+        _ => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+            bound => bound,
+        },
+    }
+}
+
 /// The addresses of this host that others may use: those of the named interfaces, else of all that are up. Loopback comes last, and
 /// is of use only to who shares the machine.
 pub fn own_addresses(interfaces: &[String]) -> Result<Vec<IpAddr>, ConnectError> {
@@ -300,7 +315,7 @@ mod tests {
     fn three_ranks_connect_in_any_order_and_strangers_are_turned_away() {
         let credentials = Credentials { secret: Some(crate::trust::Secret::new("s")), world: [7; 16] };
         let here = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
-        let doors: Vec<Listening> = (0..3).map(|_| Listening::open(&here).expect("a port")).collect();
+        let doors: Vec<Listening> = (0..3).map(|_| Listening::open(&here, None).expect("a port")).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         // It knows no secret, and another is only silent.
         let mut stranger = TcpStream::connect(doors[0].addresses[0]).expect("the door is open");

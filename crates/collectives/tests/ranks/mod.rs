@@ -14,7 +14,7 @@ pub fn launch(rank: usize, size: usize, identity: &str) -> Launch {
         _ => Meeting::Hosted(Hosted { identity: identity.to_owned(), host: Host::Here, kin: None }),
     };
     let place = Place { local_known: false, cross_known: false, ..place };
-    Launch { place, meeting, secret: None, interface: None, timeout: Duration::from_secs(60) }
+    Launch { place, meeting, secret: None, interface: None, ports: None, timeout: Duration::from_secs(60) }
 }
 
 /// Runs `body` on `n` ranks and returns what each made.

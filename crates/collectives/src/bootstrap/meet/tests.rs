@@ -19,6 +19,7 @@ fn launch(rank: usize, size: usize, meeting: &Meeting, secret: Option<&str>) -> 
         meeting: meeting.clone(),
         secret: secret.map(Secret::new),
         interface: None,
+        ports: None,
         timeout: Duration::from_secs(30),
     }
 }

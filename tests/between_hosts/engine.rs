@@ -1,0 +1,83 @@
+//! The engine between machines: ranks meet at the first node, talk over the network that was chosen, and listen on the ports that were.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::RangeInclusive;
+
+use serde_json::json;
+
+use super::harness::wait_for;
+use super::{Rack, SHORT_LEASE, rack_with};
+
+const PORTS: RangeInclusive<u16> = 21000..=21031;
+
+/// The tutorial's training, its share being on another machine than its ranks.
+#[test]
+fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_on_the_share() {
+    let words = |machines: &super::Machines, machine: usize| {
+        let (address, ports) = (machines.add_network(machine), format!("{}-{}", PORTS.start(), PORTS.end()));
+        ["--address", &address, "--ports", &ports].map(str::to_owned).to_vec()
+    };
+    let Some(rack) = rack_with(2, SHORT_LEASE, words) else { return };
+    let before = [listening(&rack, 0), listening(&rack, 1)];
+    let settings = json!({"epochs": 4, "batch": 8, "synthetic": {"train": 400, "test": 100}});
+    fs::write(rack.site.share().join("cifar/settings.json"), settings.to_string()).expect("a file of the share");
+    let corro = rack.site.command("corro").get_program().to_string_lossy().into_owned();
+    let horovod = json!({"horovodSettings": {
+        "pythonScriptFilePath": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/settings.json",
+        "pythonInterpreterPath": format!("{corro} train"),
+        "commandLineArgs": "--dir=$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
+        "processCount": 4
+    }});
+    rack.site.submit("gang", &rack.site.job_json(2, horovod, json!({}))).ok();
+    let mut seen = [BTreeSet::new(), BTreeSet::new()];
+    wait_for("ranks to listen on both machines", || {
+        for (machine, seen) in seen.iter_mut().enumerate() {
+            seen.extend(listening(&rack, machine).difference(&before[machine]));
+        }
+        seen.iter().all(|seen| seen.len() >= 3) || rack.site.job("gang")["executionState"] == "failed"
+    });
+    let job = rack.site.wait_for_end("gang");
+    let log = rack.site.log("gang", "stdout.txt");
+    assert_eq!(
+        job["executionState"],
+        "succeeded",
+        "{job:#}\n{log}\n{}\n{}",
+        rack.site.log("gang", "stderr.txt"),
+        rack.logs()
+    );
+    assert!(seen.iter().flatten().all(|port| PORTS.contains(port)), "{seen:?}");
+    assert!(seen.iter().all(|seen| seen.len() >= 3), "two ranks and the door between nodes: {seen:?}");
+    assert!(log.contains("Saved trained model at "), "{log}");
+    let model = rack.site.share().join("cifar/saved_models/keras_cifar10_trained_model.h5");
+    assert!(fs::metadata(&model).is_ok_and(|model| model.len() > 1_000_000), "{}", model.display());
+    // Gradients of five megabytes a step go over the network of `--address`; the other one has the share.
+    for machine in [0, 1] {
+        let sent = sent_over(&rack, machine, "eth1");
+        assert!(
+            sent > 20_000_000,
+            "machine {machine} sent {sent} bytes over eth1 and {} over eth0",
+            sent_over(&rack, machine, "eth0")
+        );
+    }
+    rack.assert_clean(&[]);
+}
+
+/// The ports on which anybody listens on this machine.
+fn listening(rack: &Rack, machine: usize) -> BTreeSet<u16> {
+    let pid = rack.agents[machine].child.id();
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
+    let port = |line: &str| {
+        let mut columns = line.split_whitespace();
+        let (own, state) = (columns.nth(1)?, columns.nth(1)?);
+        u16::from_str_radix(own.rsplit(':').next()?, 16).ok().filter(|_| state == "0A")
+    };
+    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(port).collect()
+}
+
+fn sent_over(rack: &Rack, machine: usize, interface: &str) -> u64 {
+    let table =
+        fs::read_to_string(format!("/proc/{}/net/dev", rack.agents[machine].child.id())).expect("the agent lives");
+    let line = table.lines().find_map(|line| line.trim().strip_prefix(&format!("{interface}:")));
+    line.and_then(|line| line.split_whitespace().nth(8)?.parse().ok()).expect("the interface is there")
+}
