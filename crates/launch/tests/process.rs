@@ -370,11 +370,11 @@ async fn a_script_without_an_interpreter_is_the_shells() {
 #[tokio::test]
 async fn processes_end_with_the_lease_unless_it_is_renewed() {
     let launcher = launcher();
-    let soon = || Some(Instant::now() + Duration::from_millis(400));
+    let soon = || Some(Instant::now() + Duration::from_secs(3));
     launcher.lease_ends(soon()).expect("there is memory");
     let mut process = launcher.spawn(shell(&tag("lease"), &escaping("sleep 1000"))).await.expect("it starts");
     let (ids, _output) = five_ids(&mut process).await;
-    let renewed_until = Instant::now() + Duration::from_secs(2);
+    let renewed_until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < renewed_until {
         launcher.lease_ends(soon()).expect("there is memory");
         assert!(ids.iter().all(|id| alive(*id)), "the lease was renewed");
