@@ -40,8 +40,13 @@ impl Site {
 
     /// Hosts a server with `corro up` or `corro server`, logging at `level`, and waits until it is ready.
     pub fn host(&mut self, word: &str, listen: &str, level: &str) {
+        self.host_as(self.host_command(word, listen, level));
+    }
+
+    /// Hosts a server with this command, and waits until it is ready.
+    pub fn host_as(&mut self, mut command: Command) {
         assert!(self.up.is_none(), "the server runs already");
-        let mut child = self.host_command(word, listen, level).stdout(Stdio::piped()).spawn().expect("corro starts");
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("corro starts");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut first = String::new();
         lines.read_line(&mut first).expect("its output can be read");

@@ -11,6 +11,7 @@ pub mod http;
 pub mod logs;
 pub mod machines;
 pub mod schema;
+pub mod slurm;
 pub mod swagger;
 pub mod window;
 pub mod wire;

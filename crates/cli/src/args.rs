@@ -39,8 +39,8 @@ pub enum TopCommand {
     Cloud(cloud::CloudArgs),
     /// Start a server and its nodes on this machine: all you need to begin
     Up(up::UpArgs),
-    /// Start a server whose nodes are machines that join it
-    Server(server::ServerArgs),
+    /// Start a server whose nodes are machines that join it, or Slurm's
+    Server(Box<server::ServerArgs>),
     /// Serve Azure Files from a directory, and nothing else
     Files(files::FilesArgs),
     /// Show a share as a directory of this machine

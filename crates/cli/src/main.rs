@@ -99,7 +99,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
         TopCommand::Dashboard(args) => commands::dashboard::run(args).await.map(done),
         TopCommand::Cloud(args) => commands::cloud::run(args).await.map(done),
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
-        TopCommand::Server(args) => commands::server::run(args).await.map(done),
+        TopCommand::Server(args) => commands::server::run(*args).await.map(done),
         TopCommand::Files(args) => commands::files::run(args).await.map(done),
         TopCommand::Mount(args) => commands::mount::mount(*args).await.map(done),
         TopCommand::Unmount(args) => commands::mount::unmount(args).map(done),

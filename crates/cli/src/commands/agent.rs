@@ -12,6 +12,8 @@ use corro_client::{Fingerprint, Trust};
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
+use crate::hosting::providers::local;
+
 #[derive(Args, Debug)]
 pub struct AgentArgs {
     /// Where the server listens, for example https://gpu-box:8470
@@ -60,6 +62,10 @@ pub struct AgentArgs {
     /// End when the server no longer needs this node, instead of waiting for the next cluster that does
     #[arg(long)]
     once: bool,
+
+    /// Remove the node's directory at the end, and what agents that were killed left beside it at the start
+    #[arg(long, hide = true, requires = "once")]
+    leave_nothing: bool,
 
     #[command(flatten)]
     log: crate::logging::LogArgs,
@@ -118,7 +124,16 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         isolation: Isolation { mode: args.isolation.isolation.mode(), hidden: args.hide },
         remote_shares: args.remote_shares,
     };
-    let end = corro_agent::run(config).await?;
+    let tidied = args.leave_nothing.then(|| config.root.clone());
+    if let Some(parent) = tidied.as_deref().and_then(Path::parent) {
+        let parent = parent.to_owned();
+        tokio::task::spawn_blocking(move || local::remove_left_by_killed(&parent)).await?;
+    }
+    let end = corro_agent::run(config).await;
+    if let Some(root) = tidied {
+        tokio::task::spawn_blocking(move || corro_agent::remove_node_directory(&root)).await??;
+    }
+    let end = end?;
     // Whoever read our stderr may be gone, which is no failure of the node.
     let _ = writeln!(io::stderr(), "{}", farewell(&end));
     Ok(())

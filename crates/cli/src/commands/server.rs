@@ -1,4 +1,5 @@
-//! `corro server`: the server alone. Its nodes are machines that join with `corro agent` and the join token.
+//! `corro server`: the server alone. Its nodes are machines that join with `corro agent` and the join token, or made by
+//! whoever `--provider` names.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,10 +25,15 @@ pub struct ServerArgs {
 pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     args.hosting.log.init();
     hosting::check(&args.hosting)?;
+    args.nodes.check()?;
     let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     let token_path = data.path().join("join-token");
     let nodes = match args.nodes.provider {
         ProviderArg::Joined => Nodes::Joining(join_token(&token_path)?),
+        ProviderArg::Slurm => {
+            let search = std::env::var("PATH").unwrap_or_default();
+            Nodes::Slurm(args.nodes.slurm.wishes(&search)?)
+        }
     };
     let stop = hosting::stop_asked();
     tokio::pin!(stop);
@@ -35,7 +41,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         hosted = hosting::start(&args.hosting, nodes, data) => hosted?,
         asked = &mut stop => return asked,
     };
-    greet(&hosted, &token_path);
+    greet(&hosted, args.nodes.provider, &token_path);
     stop.await?;
     hosted.server.stop().await;
     let _ =
@@ -43,14 +49,19 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn greet(hosted: &Hosted, token_path: &Path) {
+fn greet(hosted: &Hosted, provider: ProviderArg, token_path: &Path) {
     let mut out = io::stdout().lock();
     let (version, url) = (env!("CARGO_PKG_VERSION"), hosted.url());
     let _ = writeln!(out, "Corro {version} listens on {url}");
     let _ = writeln!(out, "{}", hosted.describe());
     let trust = hosted.vouched.as_ref().map_or_else(String::new, |v| format!(" --ca-fingerprint {}", v.fingerprint));
     let token_path = token_path.display();
-    let _ = writeln!(out, "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}");
+    let _ = match provider {
+        ProviderArg::Joined => {
+            writeln!(out, "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}")
+        }
+        ProviderArg::Slurm => writeln!(out, "\nNodes are Slurm allocations, whose agents look for the server at {url}"),
+    };
     let _ = out.flush();
 }
 

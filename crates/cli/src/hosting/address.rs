@@ -75,6 +75,16 @@ fn names(args: &AddressArgs) -> Result<Vec<String>, Failure> {
     Ok(args.names.iter().cloned().chain(own).collect())
 }
 
+/// Agents that are started elsewhere are told one way to the server: "all addresses of this machine" is none.
+pub fn check_way_in(args: &AddressArgs) -> Result<(), Failure> {
+    let address = listen_address(args)?;
+    if address.ip().is_unspecified() && args.names.is_empty() {
+        return Err(Failure::usage(format!("agents elsewhere cannot be told to look for the server at {address}"))
+            .hint("add --name with the name by which they reach this machine, or listen on the address they reach"));
+    }
+    Ok(())
+}
+
 /// How commands and nodes on this machine reach the server.
 pub fn local_url(address: SocketAddr, tls: bool) -> String {
     let ip = match address.ip() {
@@ -118,6 +128,18 @@ mod tests {
         ] {
             assert_eq!(listen_address(&args(text, false, &[])).is_ok(), plain, "{text}");
             assert_eq!(listen_address(&args(text, true, &[])).is_ok(), secure, "{text} with TLS");
+        }
+    }
+
+    #[test]
+    fn agents_elsewhere_need_one_way_in() {
+        for (text, names, good) in [
+            ("0.0.0.0:8470", &[][..], false),
+            ("0.0.0.0:8470", &["gpu-box"][..], true),
+            ("10.1.2.3:8470", &[][..], true),
+            ("127.0.0.1:8470", &[][..], true),
+        ] {
+            assert_eq!(check_way_in(&args(text, true, names)).is_ok(), good, "{text} {names:?}");
         }
     }
 

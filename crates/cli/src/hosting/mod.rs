@@ -23,10 +23,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::commands::agent::IsolationArg;
 use crate::failure::Failure;
 use crate::logging::LogArgs;
-use address::{AddressArgs, listen_address, local_url, open_tls, public_url};
+use address::{AddressArgs, check_way_in, listen_address, local_url, open_tls, public_url};
 use data_dir::DataDir;
 use providers::joined::JoinedNodes;
 use providers::local::{self, Apart, LocalNodes};
+use providers::slurm::{SlurmNodes, WayIn, Wishes};
 
 pub use address::DEFAULT_LISTEN;
 
@@ -91,6 +92,8 @@ pub enum Nodes {
     Local(IsolationArg),
     /// Whoever joins with this token.
     Joining(Secret),
+    /// Slurm, asked in this way.
+    Slurm(Wishes),
 }
 
 /// A server that runs in this process, and what belongs to it.
@@ -203,12 +206,15 @@ pub fn check(args: &HostingArgs) -> Result<(), Failure> {
 }
 
 pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Hosted, Failure> {
+    if let Nodes::Slurm(_) = nodes {
+        check_way_in(&args.address)?;
+    }
     let listen = listen_address(&args.address)?;
     let tls = open_tls(&args.address, data.path())?;
     let config_dir = corro_client::profile::config_dir()?;
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),
-        Nodes::Local(_) => None,
+        Nodes::Local(_) | Nodes::Slurm(_) => None,
     };
     let config = ServerConfig {
         data: data.path().to_owned(),
@@ -246,6 +252,12 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
                 )
             }
             Nodes::Joining(_) => Arc::new(JoinedNodes),
+            Nodes::Slurm(wishes) => {
+                let url = public_url(&args.address, site.address, tls.is_some());
+                let authority = tls.as_ref().map(|tls| tls.trusted.clone());
+                let hidden = vec![data.path().to_owned(), config_dir.clone()];
+                Arc::new(SlurmNodes::new(wishes, WayIn { url, authority, hidden }, &site.instance))
+            }
         }
     };
     let server = Server::start(config, make_provider).await.map_err(|error| start_failure(listen, &error))?;

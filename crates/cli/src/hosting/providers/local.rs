@@ -166,6 +166,16 @@ pub fn remove_strays(root: &Path, known: impl FnOnce() -> Vec<NodeId>) {
     }
 }
 
+/// The same where no server is: what agents that had joined left in `root` when they were killed. One that has not joined
+/// may be about to take its directory.
+pub fn remove_left_by_killed(root: &Path) {
+    remove_strays(root, || {
+        let entries = fs::read_dir(root).into_iter().flatten().flatten();
+        let new = entries.filter(|entry| !corro_agent::has_joined(&entry.path()));
+        new.filter_map(|entry| NodeId::parse(entry.file_name().to_str()?)).collect()
+    });
+}
+
 /// With the agent dead, its processes and its directory go. Shares are symbolic links in it and are not followed.
 fn clear(dir: &Path, node: &NodeId) -> bool {
     let swept = sweep(&format!("{node}/"));

@@ -1,0 +1,244 @@
+//! A real Slurm of four nodes on this machine, for one test: controller and node daemons from Debian's packages, with a key,
+//! ports and directories of their own. Needs root; ends with the test, and everything in it.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::host::find_program;
+use super::{Site, signal, wait_for};
+
+const NODES: usize = 4;
+
+pub struct Slurm {
+    dir: tempfile::TempDir,
+    /// The last to start is the first to end.
+    daemons: Vec<Child>,
+}
+
+/// What Slurm knows of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlurmJob {
+    pub id: u64,
+    pub state: String,
+    pub name: String,
+}
+
+impl Slurm {
+    /// `None`, said aloud, where that cannot be done.
+    pub fn start() -> Option<Slurm> {
+        let missing = ["slurmctld", "slurmd", "sbatch", "munged"].into_iter().find(|name| find_program(name).is_none());
+        if missing.is_some() || !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: a Slurm of one's own needs root and slurmctld, slurmd, slurm-client and munge");
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("corro-slurm-").tempdir().expect("a temporary directory");
+        // Daemons refuse directories that others could have made.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let mut slurm = Slurm { dir, daemons: Vec::new() };
+        slurm.write_files();
+        slurm.start_daemons();
+        Some(slurm)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write_files(&self) {
+        for name in ["run", "state", "log"] {
+            fs::create_dir(self.path(name)).expect("a directory");
+        }
+        let mut gres = "AutoDetect=off\n".to_owned();
+        for node in 1..=NODES {
+            fs::create_dir_all(self.path(&format!("spool/n{node}"))).expect("a directory");
+            let device = self.path(&format!("gpu{node}"));
+            run(Command::new("mknod").arg(&device).args(["c", "1", "3"]));
+            gres += &format!("NodeName=n{node} Name=gpu File={}\n", device.display());
+        }
+        fs::write(self.path("gres.conf"), gres).expect("a file");
+        let mut key = vec![0; 128];
+        let random = fs::File::open("/dev/urandom");
+        random.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut key)).expect("random bytes");
+        fs::write(self.path("munge.key"), key).expect("a file");
+        fs::set_permissions(self.path("munge.key"), fs::Permissions::from_mode(0o400)).expect("it is ours");
+        fs::write(self.path("slurm.conf"), configuration(self.dir.path())).expect("a file");
+    }
+
+    fn start_daemons(&mut self) {
+        let at = |name: &str| self.path(name).display().to_string();
+        let munged = [
+            "--foreground".to_owned(),
+            "--force".to_owned(),
+            format!("--socket={}", at("run/munge.sock")),
+            format!("--key-file={}", at("munge.key")),
+            format!("--pid-file={}", at("run/munged.pid")),
+            format!("--log-file={}", at("log/munged.log")),
+            format!("--seed-file={}", at("run/munge.seed")),
+        ];
+        let socket = self.path("run/munge.sock");
+        self.daemon("munged", &munged);
+        wait_for("the key service", || socket.exists());
+        self.daemon("slurmctld", &["-D".to_owned(), "-i".to_owned()]);
+        for node in 1..=NODES {
+            self.daemon("slurmd", &["-D".to_owned(), "-N".to_owned(), format!("n{node}")]);
+        }
+        wait_for("Slurm's nodes", || {
+            let states = self.ask("sinfo", "-h -N -o %T");
+            states.lines().filter(|state| *state == "idle").count() == NODES
+        });
+    }
+
+    fn daemon(&mut self, program: &str, words: &[String]) {
+        let mut command = self.command(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: runs between fork and exec and makes one system call.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+        }
+        self.daemons.push(command.spawn().expect("the daemon starts"));
+    }
+
+    /// One of Slurm's programs, for this Slurm.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", self.path("slurm.conf"));
+        command
+    }
+
+    /// What a program of Slurm's prints; nothing when it fails.
+    pub fn ask(&self, program: &str, line: &str) -> String {
+        let output = self.command(program).args(line.split_whitespace()).output().expect("Slurm's programs run");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The same for one that must succeed.
+    #[track_caller]
+    pub fn order(&self, program: &str, line: &str) -> String {
+        let output = self.command(program).args(line.split_whitespace()).output().expect("Slurm's programs run");
+        assert!(output.status.success(), "{program} {line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Jobs that wait or run, by number.
+    pub fn jobs(&self) -> Vec<SlurmJob> {
+        let text = self.order("squeue", "-h --sort=i -o %A|%T|%j");
+        let job = |line: &str| {
+            let mut fields = line.splitn(3, '|').map(str::to_owned);
+            let mut field = || fields.next().expect("three fields");
+            SlurmJob { id: field().parse().expect("a number"), state: field(), name: field() }
+        };
+        text.lines().map(job).collect()
+    }
+
+    /// The only living job of this node.
+    #[track_caller]
+    pub fn job_of(&self, node: &str) -> SlurmJob {
+        let jobs = self.jobs();
+        let mut of_node = jobs.iter().filter(|job| job.name.ends_with(node));
+        let job = of_node.next().unwrap_or_else(|| panic!("no job of {node} in {jobs:?}"));
+        assert_eq!(of_node.next(), None, "{node} has more than one in {jobs:?}");
+        job.clone()
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        // Whatever still runs in it goes first: nobody else would end it.
+        self.ask("scancel", "--user=root");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !self.ask("squeue", "-h -o %A").trim().is_empty() && std::time::Instant::now() < deadline {
+            std::thread::park_timeout(std::time::Duration::from_millis(50));
+        }
+        while let Some(mut daemon) = self.daemons.pop() {
+            signal(daemon.id(), Signal::TERM);
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while matches!(daemon.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- slurmctld ---\n{}", fs::read_to_string(self.path("log/slurmctld.log")).unwrap_or_default());
+        }
+    }
+}
+
+impl Site {
+    /// Hosts `corro server --provider slurm` for this Slurm.
+    pub fn host_on(&mut self, slurm: &Slurm, listen: &str) {
+        let mut command = self.host_command("server", listen, "info");
+        command.args(["--provider", "slurm", "--slurm-partition", "main", "--slurm-node-dir"]).arg(self.path());
+        command.arg("--slurm-logs").arg(self.path()).env("SLURM_CONF", slurm.path("slurm.conf"));
+        self.host_as(command);
+    }
+
+    /// Directories of agents, by node.
+    pub fn slurm_nodes(&self) -> Vec<PathBuf> {
+        let own = fs::read_dir(self.path()).expect("the test's directory").flatten();
+        let own =
+            own.filter(|entry| entry.file_name().to_string_lossy().starts_with("corro-") && entry.path().is_dir());
+        own.flat_map(|entry| fs::read_dir(entry.path()).expect("a directory").flatten()).map(|e| e.path()).collect()
+    }
+
+    /// What the agents in the allocations said.
+    pub fn slurm_logs(&self) -> String {
+        let logs = fs::read_dir(self.path()).expect("the test's directory").flatten().map(|entry| entry.path());
+        let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
+        logs.map(|path| format!("{}:\n{}\n", path.display(), fs::read_to_string(&path).unwrap_or_default())).collect()
+    }
+}
+
+/// Every node as large as a `Standard_NC6`, whatever this machine has: four fill it.
+fn configuration(directory: &Path) -> String {
+    let ports: Vec<TcpListener> =
+        (0..=NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")).collect();
+    let ports: Vec<u16> = ports.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
+    let host = run(Command::new("hostname").arg("-s"));
+    let at = directory.display();
+    let mut text = format!(
+        "ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={at}/run/munge.sock
+SlurmctldPort={}
+StateSaveLocation={at}/state
+SlurmdSpoolDir={at}/spool/%n
+SlurmctldPidFile={at}/run/slurmctld.pid
+SlurmdPidFile={at}/run/slurmd.%n.pid
+SlurmctldLogFile={at}/log/slurmctld.log
+SlurmdLogFile={at}/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+SlurmdParameters=config_overrides
+GresTypes=gpu
+",
+        ports[0]
+    );
+    for (node, port) in (1..).zip(&ports[1..]) {
+        let place = format!("NodeHostname={host} NodeAddr=127.0.0.1 Port={port}");
+        text += &format!("NodeName=n{node} {place} CPUs=6 RealMemory=60000 Gres=gpu:1 State=UNKNOWN\n");
+    }
+    text + &format!("PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP\n")
+}
+
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
