@@ -67,7 +67,6 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::os::unix::fs::FileExt;
 
     use super::*;
@@ -107,8 +106,8 @@ mod tests {
         recorder.follow(Some(Wish { number: 6, ..wish }), 0, 4 * SECOND, 1);
         recorder.follow(Some(Wish { number: 7, millis: 0, ..wish }), 0, 4 * SECOND, 1);
         assert_eq!(recorder.state(), Some((7, true)));
-        let mut file = &recorder.last.as_ref().expect("a recording").file;
-        assert!(file.read(&mut [0; 1]).is_ok() && file.write_all_at(b"x", 0).is_err(), "it is sealed");
+        let file = &recorder.last.as_ref().expect("a recording").file;
+        assert!(file.write_all_at(b"x", 0).is_err(), "it is sealed");
     }
 
     #[test]
