@@ -139,8 +139,9 @@ impl Sampler {
         // The last seven bytes are those that must be random.
         let mut number = [0; 8];
         number[1..].copy_from_slice(&trace.0[9..]);
-        let whole = (1_u64 << 56) as f64;
-        (u64::from_be_bytes(number) as f64) >= whole * (1.0 - self.ratio)
+        // In whole numbers: the largest ones are not told apart as fractions.
+        let least = ((1_u64 << 56) as f64 * (1.0 - self.ratio)) as u64;
+        u64::from_be_bytes(number) >= least
     }
 }
 
