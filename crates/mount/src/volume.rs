@@ -1,18 +1,21 @@
 //! A mounted share: names, attributes, directories, open files. Entered by `filesystem` for every request of the kernel; speaks of
-//! inodes, handles and error numbers, and knows nothing of FUSE.
+//! inodes, handles and error numbers, and knows nothing of FUSE. Open files are in `files`, open directories in `directories`.
+
+mod directories;
+mod files;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
-
 use crate::cache::{Attributes, BELIEVED};
-use crate::inodes::{Kind, ROOT};
-use crate::open_file::{OpenFile, Seen, Shared};
+use crate::inodes::Kind;
+use crate::open_file::{OpenFile, Shared};
 use crate::patience::Patience;
-use crate::remote::{Entry, Problem, Remote, Room, Status};
+use crate::remote::{Problem, Remote, Room, Status};
+use directories::Listing;
+use files::Handle;
 
 /// What an open file that was removed is called until it is closed, as other such file systems have it.
 const HIDDEN: &str = ".fuse_hidden";
@@ -31,22 +34,6 @@ pub struct Volume<R> {
     /// Of which content the kernel may have kept pages.
     kept: Mutex<HashMap<u64, String>>,
     next_handle: AtomicU64,
-}
-
-#[derive(Debug)]
-pub struct Handle<R> {
-    file: Arc<OpenFile<R>>,
-    inode: u64,
-    appends: bool,
-    seen: Seen,
-}
-
-/// An open directory, as far as it was read.
-#[derive(Debug, Default)]
-struct Listing {
-    entries: Vec<Entry>,
-    next: Option<String>,
-    begun: bool,
 }
 
 /// How a file is opened.
@@ -296,187 +283,6 @@ impl<R: Remote> Volume<R> {
         let files = lock(&self.files);
         let inodes = self.shared.inodes();
         files.iter().filter(|(inode, _)| inodes.is_within(**inode, above)).map(|(_, file)| file.clone()).collect()
-    }
-
-    /// Makes a file and opens it. One that is there is opened, unless it must not be.
-    pub async fn create(&self, parent: u64, name: &str, how: How) -> Result<(Found, Opened), i32> {
-        let path = self.path_of(parent, name)?;
-        let made = self.shared.patience.insist(format!("make {path}"), |again| {
-            let path = path.clone();
-            async move {
-                match self.remote().create(&path).await {
-                    Err(Problem::Refused { errno: libc::EEXIST, why }) if again => {
-                        // An empty one is what the first try made, most likely.
-                        match self.remote().about(&path).await {
-                            Ok(status) if status.length == 0 && status.kind == Kind::File => Ok(()),
-                            _ => Err(Problem::Refused { errno: libc::EEXIST, why }),
-                        }
-                    }
-                    made => made,
-                }
-            }
-        });
-        match made.await {
-            Ok(()) => {
-                let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
-                let found = self.told_of(parent, name, status);
-                let opened = self.hand_out(found.inode, found.status.clone(), how);
-                Ok((found, opened))
-            }
-            Err(errno) if errno != libc::EEXIST || how.exclusive => {
-                self.on_others_name(parent, errno);
-                Err(errno)
-            }
-            Err(_) => {
-                self.on_others_name(parent, libc::EEXIST);
-                let found = self.look_up(parent, name).await?;
-                let opened = self.open(found.inode, how).await?;
-                let status = self.attributes(found.inode).await?;
-                Ok((Found { status, ..found }, opened))
-            }
-        }
-    }
-
-    /// Asks the server, so that what others had written when they closed it is seen.
-    pub async fn open(&self, inode: u64, how: How) -> Result<Opened, i32> {
-        if how.truncates {
-            self.resize(inode, 0).await?;
-        }
-        let status = match self.unsettled(inode) {
-            Some(status) => status,
-            None => self.about(&self.shared.path(inode)?).await?,
-        };
-        if status.kind == Kind::Directory {
-            return Err(libc::EISDIR);
-        }
-        Ok(self.hand_out(inode, status, how))
-    }
-
-    fn hand_out(&self, inode: u64, status: Status, how: How) -> Opened {
-        let changed = lock(&self.attributes).last(inode).is_none_or(|last| !last.is_same(&status));
-        let keeps_cache = {
-            let mut kept = lock(&self.kept);
-            let same = !status.etag.is_empty() && kept.get(&inode) == Some(&status.etag);
-            if status.etag.is_empty() {
-                kept.remove(&inode);
-            } else {
-                kept.insert(inode, status.etag.clone());
-            }
-            same
-        };
-        let status = self.learn(inode, status);
-        let file = {
-            // Together, so that nobody who closes it meanwhile takes it for the last.
-            let mut files = lock(&self.files);
-            self.shared.inodes().hold(inode);
-            files.entry(inode).or_insert_with(|| OpenFile::new(inode, self.shared.clone(), status)).clone()
-        };
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let seen = file.seen();
-        lock(&self.handles).insert(handle, Arc::new(Handle { file, inode, appends: how.appends, seen }));
-        Opened { handle, keeps_cache, changed }
-    }
-
-    fn handle(&self, handle: u64) -> Result<Arc<Handle<R>>, i32> {
-        lock(&self.handles).get(&handle).cloned().ok_or(libc::EBADF)
-    }
-
-    pub async fn read(&self, handle: u64, offset: u64, length: u64) -> Result<Bytes, i32> {
-        self.handle(handle)?.file.read(offset, length).await
-    }
-
-    /// `offset` is the kernel's idea of where a program writes; a handle that appends writes at the end.
-    pub async fn write(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
-        let handle = self.handle(handle)?;
-        lock(&self.attributes).forget(handle.inode);
-        lock(&self.kept).remove(&handle.inode);
-        match handle.appends {
-            true => handle.file.append(content, &handle.seen).await,
-            false => handle.file.write(offset, content, &handle.seen).await,
-        }
-    }
-
-    pub async fn flush(&self, handle: u64) -> Result<(), i32> {
-        let handle = self.handle(handle)?;
-        handle.file.flush(&handle.seen).await
-    }
-
-    pub async fn sync(&self, handle: u64) -> Result<(), i32> {
-        let handle = self.handle(handle)?;
-        handle.file.sync(&handle.seen).await
-    }
-
-    pub async fn sync_directory(&self, inode: u64) -> Result<(), i32> {
-        let path = self.shared.path(inode)?;
-        self.shared.patience.insist(format!("flush {path}"), |_| self.remote().sync(&path)).await
-    }
-
-    pub async fn release(&self, handle: u64) {
-        let Some(handle) = lock(&self.handles).remove(&handle) else { return };
-        // Pages that were mapped are written after the last close.
-        handle.file.settle().await;
-        let path = self.shared.inodes().path(handle.inode);
-        let last = {
-            let mut files = lock(&self.files);
-            let last = self.shared.inodes().release(handle.inode);
-            if last {
-                files.remove(&handle.inode);
-            }
-            last
-        };
-        if last
-            && lock(&self.hidden).remove(&handle.inode)
-            && let Some(path) = path
-        {
-            let _ = self.remove_path(&path, Kind::File).await;
-            let mut inodes = self.shared.inodes();
-            let parent = inodes.parent(handle.inode);
-            let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
-            inodes.take_name(parent, &name);
-        }
-    }
-
-    /// All that programs have written is sent; for the end of the mount.
-    pub async fn settle(&self) {
-        for file in self.open_within(ROOT) {
-            file.settle().await;
-        }
-    }
-
-    pub fn open_directory(&self) -> u64 {
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        lock(&self.listings).insert(handle, Arc::default());
-        handle
-    }
-
-    pub fn release_directory(&self, handle: u64) {
-        lock(&self.listings).remove(&handle);
-    }
-
-    /// The entries from the `start`th on, as many as have been fetched; empty at the end.
-    pub async fn entries(&self, inode: u64, handle: u64, start: usize, most: usize) -> Result<Vec<Entry>, i32> {
-        let listing = lock(&self.listings).get(&handle).cloned().ok_or(libc::EBADF)?;
-        let mut listing = listing.lock().await;
-        if start == 0 {
-            // From the beginning means as it is now.
-            *listing = Listing::default();
-        }
-        while listing.entries.len() <= start && (!listing.begun || listing.next.is_some()) {
-            let path = self.shared.path(inode)?;
-            let from = listing.next.take().unwrap_or_default();
-            let page = self.shared.patience.insist(format!("list {path}"), |_| self.remote().list(&path, &from)).await;
-            let page = match page {
-                Ok(page) => page,
-                Err(errno) => {
-                    listing.next = Some(from).filter(|from| !from.is_empty());
-                    return Err(errno);
-                }
-            };
-            listing.begun = true;
-            listing.entries.extend(page.entries);
-            listing.next = page.next;
-        }
-        Ok(listing.entries.iter().skip(start).take(most).cloned().collect())
     }
 
     pub fn parent(&self, inode: u64) -> u64 {
