@@ -2,6 +2,8 @@
 //! health, structured logs, and the page of the terminal.
 
 mod harness;
+#[path = "operators/terminal.rs"]
+mod terminal;
 #[path = "operators/traces.rs"]
 mod traces;
 

@@ -13,6 +13,8 @@ pub mod machines;
 pub mod schema;
 pub mod slurm;
 pub mod swagger;
+pub mod terminal;
+pub mod webdriver;
 pub mod window;
 pub mod wire;
 

@@ -1,23 +1,19 @@
 //! A real browser, driven through WebDriver: Debian's Chromium, without a window, with a profile of its own. Ends with the test.
 //! Whatever a page writes to the console as an error fails the test that looks at it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{DEADLINE, Site, http};
+use super::webdriver::{self, Driver};
+use super::{DEADLINE, Site};
 
 /// WebDriver's name for the reference to an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub struct Browser {
-    driver: Child,
-    address: String,
-    session: String,
+    driver: Driver,
     /// Its profile, and whatever it downloads.
     pub dir: tempfile::TempDir,
     /// Parts of console errors that belong to what is tested.
@@ -41,37 +37,13 @@ impl Browser {
     }
 
     pub fn start_sized(width: u32, height: u32) -> Option<Browser> {
-        let found = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|told| told.status.success());
-        if !found("chromium") || !found("chromedriver") {
+        if !webdriver::is_there() {
             eprintln!("passed over: chromium and chromedriver are not both installed");
             return None;
         }
         let dir = tempfile::Builder::new().prefix("corro-browser-").tempdir().expect("a temporary directory");
-        let mut driver = Command::new("chromedriver");
-        driver.args(["--port=0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut driver = driver.env("HOME", dir.path()).spawn().expect("chromedriver starts");
-        let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
-        let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("started successfully on port ")?;
-            rest.trim_end_matches('.').parse::<u16>().ok()
-        });
-        std::thread::spawn(move || lines.for_each(drop));
-        let address = format!("127.0.0.1:{}", port.expect("chromedriver says its port"));
-        let mut browser = Browser { driver, address, session: String::new(), dir, expected: Vec::new() };
-        let profile = format!("--user-data-dir={}", browser.dir.path().join("profile").display());
-        let size = format!("--window-size={width},{height}");
-        let options = json!({
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                "--disable-dev-shm-usage", "--lang=en-US", size, profile],
-            "prefs": {"download.default_directory": browser.dir.path()},
-        });
-        let wanted =
-            json!({"browserName": "chrome", "goog:loggingPrefs": {"browser": "ALL"}, "goog:chromeOptions": options});
-        let session = browser.ask("POST", "/session", json!({"capabilities": {"alwaysMatch": wanted}}));
-        browser.session = session["sessionId"].as_str().expect("an id").to_owned();
-        browser.command("timeouts", json!({"script": 30_000, "pageLoad": 30_000}));
-        Some(browser)
+        let driver = Driver::start(dir.path(), width, height).expect("a browser starts");
+        Some(Browser { driver, dir, expected: Vec::new() })
     }
 
     /// Opens a page of the site, logged in as its administrator.
@@ -171,7 +143,7 @@ impl Browser {
     }
 
     pub fn screenshot(&self, path: &std::path::Path) {
-        let encoded = self.ask("GET", &format!("/session/{}/screenshot", self.session), Value::Null);
+        let encoded = self.ask("GET", "screenshot", Value::Null);
         let picture = STANDARD.decode(encoded.as_str().expect("a picture")).expect("base64");
         std::fs::write(path, picture).expect("the picture is written");
     }
@@ -190,63 +162,27 @@ impl Browser {
 
     fn try_value(&self, expression: &str) -> Option<Value> {
         let script = json!({"script": format!("return {expression}"), "args": []});
-        self.try_ask("POST", &format!("/session/{}/execute/sync", self.session), &script).ok()
+        self.driver.ask("POST", "execute/sync", &script).ok()
     }
 
     #[track_caller]
     pub fn command(&self, name: &str, body: Value) -> Value {
-        self.ask("POST", &format!("/session/{}/{name}", self.session), body)
+        self.ask("POST", name, body)
     }
 
     #[track_caller]
-    fn ask(&self, method: &str, path: &str, body: Value) -> Value {
-        self.try_ask(method, path, &body).unwrap_or_else(|told| panic!("{method} {path}: {told}"))
-    }
-
-    fn try_ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let length = format!("Content-Length: {}", body.len());
-        let kind = "Content-Type: application/json; charset=utf-8";
-        let head = http::head(&self.address, &format!("{method} {path} HTTP/1.1"), &[&length, kind]);
-        let answer = exchange(&self.address, format!("{head}{body}").as_bytes()).map_err(|e| json!(e.to_string()))?;
-        let told: Value = serde_json::from_slice(&answer.1).map_err(|error| json!(error.to_string()))?;
-        if answer.0 == 200 { Ok(told["value"].clone()) } else { Err(told["value"].clone()) }
+    fn ask(&self, method: &str, command: &str, body: Value) -> Value {
+        let told = self.driver.ask(method, command, &body);
+        told.unwrap_or_else(|told| panic!("{method} {command}: {told}"))
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        if !self.session.is_empty() {
-            if std::thread::panicking() {
-                let shown = self.try_value("document.body.innerText");
-                eprintln!("--- the page says ---\n{}", shown.as_ref().and_then(Value::as_str).unwrap_or_default());
-                eprintln!("--- the console ---\n{:#?}", self.console_errors());
-            }
-            let _ = self.try_ask("DELETE", &format!("/session/{}", self.session), &Value::Null);
+        if std::thread::panicking() {
+            let shown = self.try_value("document.body.innerText");
+            eprintln!("--- the page says ---\n{}", shown.as_ref().and_then(Value::as_str).unwrap_or_default());
+            eprintln!("--- the console ---\n{:#?}", self.console_errors());
         }
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
     }
-}
-
-/// Status and body. The driver says how long its answer is, and leaves the connection open.
-fn exchange(address: &str, request: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.write_all(request)?;
-    let mut answer = BufReader::new(stream);
-    let (mut status, mut length, mut line) = (0, 0, String::new());
-    while answer.read_line(&mut line)? > 2 {
-        match line.split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.trim().parse().unwrap_or(0)
-            }
-            None => status = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0),
-            _ => {}
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    answer.read_exact(&mut body)?;
-    Ok((status, body))
 }

@@ -72,7 +72,10 @@ async fn live(client: &Client, picture: &mut Picture) -> Result<(), Failure> {
     let news = Arc::new(Notify::new());
     let listening = tokio::spawn(listen(client.clone(), news.clone()));
     let mut typed = keyboard();
-    let mut resized = signal(SignalKind::window_change()).map_err(|error| Failure::of(&error))?;
+    let listen_for = |kind: SignalKind| signal(kind).map_err(|error| Failure::of(&error));
+    let mut resized = listen_for(SignalKind::window_change())?;
+    // Also then the terminal is to be as it was.
+    let mut terminated = listen_for(SignalKind::terminate())?;
     let (mut selected, mut detail) = (0, None);
     let mut next_look = Instant::now() + LOOK_AGAIN;
     let ended = loop {
@@ -93,6 +96,7 @@ async fn live(client: &Client, picture: &mut Picture) -> Result<(), Failure> {
             }
             () = news.notified() => next_look = next_look.min(Instant::now() + GATHER),
             _ = resized.recv() => {}
+            _ = terminated.recv() => break Err(Failure::silent(143)),
             () = sleep_until(next_look) => {
                 match look(client).await {
                     Ok(new) => *picture = new,

@@ -1,0 +1,115 @@
+//! A terminal of one's own with a command in it: a real pseudo-terminal, which the command has as its controlling one. What it shows is
+//! kept, keys can be typed, its size changed, and its settings looked at. The command ends with it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::OFlags;
+use rustix::process::{ioctl_tiocsctty, setsid};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+
+use super::wait_for;
+
+pub struct Terminal {
+    master: File,
+    /// Kept open, so that what is shown last can be read.
+    slave: File,
+    child: Child,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    pub fn start(mut command: Command, columns: u16, rows: u16) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("it can be used");
+        let name = ptsname(&master, Vec::new()).expect("it has a name").into_string().expect("plain text");
+        let noctty = OFlags::NOCTTY.bits() as i32;
+        let slave = OpenOptions::new().read(true).write(true).custom_flags(noctty).open(&name).expect("its other end");
+        tcsetwinsize(&slave, size(columns, rows)).expect("it has a size");
+        let end = || OwnedFd::from(slave.try_clone().expect("a second handle"));
+        command.stdin(end()).stdout(end()).stderr(end());
+        command.env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
+        // SAFETY: runs between fork and exec and makes two system calls.
+        unsafe {
+            command.pre_exec(|| {
+                setsid()?;
+                Ok(ioctl_tiocsctty(rustix::stdio::stdin())?)
+            });
+        }
+        let child = command.spawn().expect("the command starts");
+        let master = File::from(master);
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (mut screen, all) = (master.try_clone().expect("a second handle"), shown.clone());
+        std::thread::spawn(move || {
+            let mut piece = [0; 64 * 1024];
+            while let Ok(n @ 1..) = screen.read(&mut piece) {
+                all.lock().expect("no panic").extend_from_slice(&piece[..n]);
+            }
+        });
+        Terminal { master, slave, child, shown }
+    }
+
+    pub fn types(&mut self, keys: &[u8]) {
+        self.master.write_all(keys).expect("keys can be typed");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The command is told of it as by any terminal.
+    pub fn resize(&self, columns: u16, rows: u16) {
+        tcsetwinsize(&self.master, size(columns, rows)).expect("it has a new size");
+    }
+
+    /// Everything so far.
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().expect("no panic")).into_owned()
+    }
+
+    /// Forgets what was shown.
+    pub fn forget(&self) {
+        self.shown.lock().expect("no panic").clear();
+    }
+
+    /// Waits until this is shown.
+    pub fn shows(&self, part: &str) {
+        wait_for(&format!("{part:?} on the terminal"), || self.shown().contains(part));
+    }
+
+    /// How keys are treated and output is written, as long as nobody changes it.
+    pub fn settings(&self) -> String {
+        let attributes = tcgetattr(&self.slave).expect("settings");
+        format!("{:?} {:?} {:?}", attributes.input_modes, attributes.output_modes, attributes.local_modes)
+    }
+
+    /// Waits for the end of the command; its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_for("the end of the command", || {
+            status = self.child.try_wait().expect("it can be waited for");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the terminal shows ---\n{}", self.shown());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn size(columns: u16, rows: u16) -> Winsize {
+    Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 }
+}

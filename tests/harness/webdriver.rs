@@ -1,0 +1,105 @@
+//! The wire to a real browser: WebDriver's requests to a `chromedriver` of one's own, which ends with it. Needs nothing of the other
+//! rooms here, as benchmarks enter it too.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The longest that a browser may take for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Driver {
+    process: Child,
+    address: String,
+    session: String,
+}
+
+/// Are both programs installed?
+pub fn is_there() -> bool {
+    let found = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|told| told.status.success());
+    found("chromium") && found("chromedriver")
+}
+
+impl Driver {
+    /// A browser without a window, whose profile and downloads lie in `dir`.
+    pub fn start(dir: &Path, width: u32, height: u32) -> Result<Driver, Value> {
+        let mut driver = Command::new("chromedriver");
+        driver.args(["--port=0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = driver.env("HOME", dir).spawn().map_err(|error| json!(error.to_string()))?;
+        let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let (_, rest) = line.split_once("started successfully on port ")?;
+            rest.trim_end_matches('.').parse::<u16>().ok()
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = format!("127.0.0.1:{}", port.unwrap_or_default());
+        let mut driver = Driver { process, address, session: String::new() };
+        let profile = format!("--user-data-dir={}", dir.join("profile").display());
+        let size = format!("--window-size={width},{height}");
+        let options = json!({
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                "--disable-dev-shm-usage", "--lang=en-US", size, profile],
+            "prefs": {"download.default_directory": dir},
+        });
+        let wanted =
+            json!({"browserName": "chrome", "goog:loggingPrefs": {"browser": "ALL"}, "goog:chromeOptions": options});
+        let session = driver.exchange("POST", "/session", &json!({"capabilities": {"alwaysMatch": wanted}}))?;
+        driver.session = session["sessionId"].as_str().unwrap_or_default().to_owned();
+        driver.ask("POST", "timeouts", &json!({"script": 30_000, "pageLoad": 30_000}))?;
+        Ok(driver)
+    }
+
+    /// What the browser gives back for a command of WebDriver, or what it has against it.
+    pub fn ask(&self, method: &str, command: &str, body: &Value) -> Result<Value, Value> {
+        self.exchange(method, &format!("/session/{}/{command}", self.session), body)
+    }
+
+    fn exchange(&self, method: &str, path: &str, body: &Value) -> Result<Value, Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (address, length) = (&self.address, body.len());
+        let kind = "Content-Type: application/json; charset=utf-8";
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{kind}\r\n\r\n{body}"
+        );
+        let (status, answer) = post(address, request.as_bytes()).map_err(|error| json!(error.to_string()))?;
+        let told: Value = serde_json::from_slice(&answer).map_err(|error| json!(error.to_string()))?;
+        if status == 200 { Ok(told["value"].clone()) } else { Err(told["value"].clone()) }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            let _ = self.exchange("DELETE", &format!("/session/{}", self.session), &Value::Null);
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Status and body. The driver says how long its answer is, and leaves the connection open.
+fn post(address: &str, request: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request)?;
+    let mut answer = BufReader::new(stream);
+    let (mut status, mut length, mut line) = (0, 0, String::new());
+    while answer.read_line(&mut line)? > 2 {
+        match line.split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse().unwrap_or(0)
+            }
+            None => status = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0),
+            _ => {}
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    answer.read_exact(&mut body)?;
+    Ok((status, body))
+}
