@@ -108,10 +108,11 @@ impl Figures {
 }
 
 impl App {
-    pub async fn job_processes(&self, path: &JobPath) -> Result<JobProcesses, ApiError> {
+    /// A job that runs nowhere is an error, unless it is asked for what may have ended meanwhile (`or_none`).
+    pub async fn job_processes(&self, path: &JobPath, or_none: bool) -> Result<JobProcesses, ApiError> {
         let (_, job) = find_job(&self.snapshot(), path)?;
         let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());
-        if nodes.is_empty() {
+        if nodes.is_empty() && !or_none {
             let message = format!(
                 "The job {} is {}: it has no processes now. 'corro job why' says more",
                 job.name,

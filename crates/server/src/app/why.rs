@@ -26,7 +26,7 @@ impl App {
         let mut said = explain(&job, names, record.state().nodes(), self.now());
         // Its ranks may hang, which only its nodes know.
         if let ExecutionState::Running = said.state
-            && let Ok(found) = self.job_processes(path).await
+            && let Ok(found) = self.job_processes(path, false).await
             && let Some(awaited) = stuck(found.nodes.iter().flat_map(|node| &node.processes), STUCK_MS)
         {
             said.sentences.push(explain::stuck(&awaited, &found.nodes));

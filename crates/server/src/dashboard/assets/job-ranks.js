@@ -64,12 +64,12 @@ export class JobRanks {
     if (this.busy) return;
     this.busy = true;
     try {
-      const told = await api.get(`${this.id}/processes`);
-      if (this.properties.executionState !== 'running') return;
+      const told = await api.get(`${this.id}/processes`, { orNone: true });
+      if (this.properties.executionState !== 'running' || !told.nodes.length) return;
       this.draw(told.nodes.flatMap((node) => this.rowsOf(node)));
       this.tell(told);
     } catch (error) {
-      // It has just ended, or its nodes cannot be asked now.
+      // It was just deleted, or its nodes cannot be asked now.
       if (error.name !== 'ApiError') throw error;
     } finally { this.busy = false; }
   }

@@ -18,7 +18,9 @@ pub async fn preempt(app: App, call: Call<PreemptParameters>) -> Result<NodeSumm
 }
 
 pub async fn processes(app: App, call: Call<NoBody>) -> Result<JobProcesses> {
-    Ok(Answer::Ok(app.job_processes(&job_path(&call)).await?))
+    // For those who look again and again: that it has ended is no error to them.
+    let or_none = call.query("orNone") == Some("true");
+    Ok(Answer::Ok(app.job_processes(&job_path(&call), or_none).await?))
 }
 
 pub async fn record_timeline(app: App, call: Call<TimelineParameters>) -> Result<JobTimeline> {

@@ -69,6 +69,9 @@ async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
     bench.ask("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
     let told = bench.ask("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
     assert!(told.starts_with("The job j is queued: it has no processes now"), "{told}");
+    // A page that looks again and again is not told of an error.
+    let told = bench.ask("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
+    assert_eq!(told, json!({"attempt": 0, "nodes": []}));
     let (now, node) = (bench.app.now(), NodeId::new(1, 1, bench.app.now()));
     let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
     let commit = bench.app.store.commit(move |txn| {
