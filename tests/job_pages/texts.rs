@@ -64,6 +64,8 @@ fn a_long_log_is_read_in_parts() {
     browser.open(&site, "/ui/jobs/batchai.horovod:batchaidev/cifar/long");
     let lines = "[...document.querySelectorAll('#logs .line')].map((line) => line.textContent)";
     browser.wait(&format!("{lines}.at(-1)?.startsWith('line 0001000000 ')"));
+    let read = "performance.getEntriesByType('resource').filter((one) => one.name.includes('stdout.txt')).reduce((sum, one) => sum + one.transferSize, 0)";
+    assert!(browser.value(read).as_u64().is_some_and(|read| read < 2_000_000), "only its end is fetched");
     browser.write("#logs input[type=search]", &format!("0000500000{}", keys::ENTER));
     browser.wait("document.querySelector('#logs .line[data-found]')?.textContent.startsWith('line 0000500000 ')");
     assert!(browser.value(&format!("{lines}.length")).as_u64() < Some(120));

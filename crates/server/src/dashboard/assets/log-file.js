@@ -14,19 +14,30 @@ export class LogFile {
     this.stop = new AbortController();
   }
 
-  // Always asks for a byte that is there, so that a file without news is no error.
-  async read(from, to) {
-    const ask = () => {
+  async ask(method, headers = {}) {
+    const once = () => {
       const { pathname, search } = new URL(this.link, location.origin);
-      const headers = this.size > 0 ? { Range: `bytes=${from}-${to === undefined ? '' : to - 1}` } : {};
-      return fetch(pathname + search, { headers, cache: 'no-store', signal: this.stop.signal });
+      return fetch(pathname + search, { method, headers, cache: 'no-store', signal: this.stop.signal });
     };
-    let answer = await ask();
+    let answer = await once();
     if (answer.status === 403) {
       this.link = await this.renew();
-      answer = await ask();
+      answer = await once();
     }
     if (!answer.ok) throw new Error(answer.status === 404 ? 'The file is gone.' : `The file cannot be read (${answer.status}).`);
+    return answer;
+  }
+
+  // Before anything is read: of a long file only a part is wanted, and an empty one has none.
+  async measure() {
+    this.size = Number((await this.ask('HEAD')).headers.get('content-length') ?? 0);
+  }
+
+  // Always asks for a byte that is there, so that a file without news is no error.
+  async read(from, to) {
+    if (this.size === 0) await this.measure();
+    if (this.size === 0) return new Uint8Array();
+    const answer = await this.ask('GET', { Range: `bytes=${from}-${to === undefined ? '' : to - 1}` });
     const bytes = new Uint8Array(await answer.arrayBuffer());
     const range = /(\d+)-\d+\/(\d+)/.exec(answer.headers.get('content-range') ?? '');
     this.size = range ? Number(range[2]) : bytes.length;
@@ -45,7 +56,7 @@ export class LogFile {
   }
 
   async jumpToEnd() {
-    if (this.size === 0) await this.read(0);
+    if (this.size === 0) await this.measure();
     await this.jump(this.size > PIECE ? this.size - PIECE : 0);
     while (this.to < this.size) await this.more();
   }
