@@ -40,8 +40,16 @@ fn every_end_is_explained() {
     submit("missing", 1, custom("/opt/none/python train.py"), none());
     submit("prepared", 1, custom("true"), json!({"jobPreparation": {"commandLine": "echo no wheel >&2; exit 9"}}));
     submit("unshared", 1, custom("true"), share("gone"));
+    let mut volumes = site.job_json(1, none(), none())["properties"]["mountVolumes"].clone();
+    volumes["azureBlobFileSystems"] = json!([{
+        "accountName": "<AZURE_BATCHAI_STORAGE_ACCOUNT>", "containerName": "gone", "relativeMountPath": "box"
+    }]);
+    submit("unboxed", 1, custom("true"), json!({"mountVolumes": volumes}));
+    let mut volumes = site.job_json(1, none(), none())["properties"]["mountVolumes"].clone();
+    volumes["unmanagedFileSystems"] = json!([{"mountCommand": "false", "relativeMountPath": "own"}]);
+    submit("unmounted", 1, custom("true"), json!({"mountVolumes": volumes}));
     submit("late", 1, custom("exec sleep 600"), json!({"constraints": {"maxWallClockTime": "PT1S"}}));
-    for name in ["code", "signal", "missing", "prepared", "unshared", "late"] {
+    for name in ["code", "signal", "missing", "prepared", "unshared", "unboxed", "unmounted", "late"] {
         assert_eq!(site.wait_for_end(name)["executionState"], "failed", "{name}");
     }
     says(
@@ -57,6 +65,17 @@ fn every_end_is_explained() {
         "unshared",
         &["(AZFMountError)", "on node tvm-", "there is no share 'gone'", "corro storage share create -n gone"],
     );
+    says(
+        &site,
+        "unboxed",
+        &[
+            "(BFSMountError)",
+            "on node tvm-",
+            "Container 'gone' doesn't exist",
+            "corro storage container create -n gone",
+        ],
+    );
+    says(&site, "unmounted", &["(UnmanagedMountError)", "on node tvm-", "Try the mount command by hand"]);
     says(&site, "late", &["maxWallClockTime of ", "(JobWallClockTimeExceeded)", "Raise constraints.maxWallClockTime"]);
 
     // Ended by people, by its cluster's resize, and with its cluster.
@@ -73,6 +92,11 @@ fn every_end_is_explained() {
     site.wait_for_state("busy", &["running"]);
     submit("behind", 1, custom("true"), none());
     says(&site, "behind", &["needs 1 node: 0 of cluster nc6cluster are idle now", "1 more idle node: busy ends by "]);
+    // Ended before it began.
+    submit("unbegun", 1, custom("true"), none());
+    site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n unbegun --yes")).ok();
+    says(&site, "unbegun", &["terminated by the user", "corro admin history --resource"]);
+
     let cluster = format!("{}/clusters/nc6cluster", site.workspace());
     let scale = json!({"manual": {"targetNodeCount": 1, "nodeDeallocationOption": "terminate"}});
     site.arm("PATCH", &cluster, json!({"properties": {"scaleSettings": scale}})).is(200);
@@ -90,6 +114,43 @@ fn every_end_is_explained() {
     site.corro(&format!("batchai cluster delete {IN_WORKSPACE} -n nc6cluster -y")).ok();
     site.wait_for_end("moved");
     says(&site, "moved", &["because its cluster was deleted", "Submit the job to another cluster"]);
+}
+
+/// A container where there is no engine, and nodes whose setup or volumes failed.
+#[test]
+fn what_is_missing_on_machines_is_explained() {
+    let site = Site::start_with(&[]);
+    site.prepare(1);
+    let image = json!({"containerSettings": {"imageSourceRegistry": {"image": "ubuntu"}}});
+    site.submit_with("boxed", 1, json!({"customToolkitSettings": {"commandLine": "true"}}), image);
+    assert_eq!(site.wait_for_end("boxed")["executionState"], "failed");
+    says(&site, "boxed", &["(FailedStartingContainer)", "on node tvm-", "Install and start Docker or Podman"]);
+
+    let volume = |share: &str| {
+        json!({"azureFileShares": [{
+            "azureFileUrl": format!("https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/{share}"),
+            "relativeMountPath": "external"}]})
+    };
+    let setup = json!({"commandLine": "exit 7", "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external"});
+    for (name, setup) in [
+        ("unready", json!({"setupTask": setup, "mountVolumes": volume("myshare")})),
+        ("unmounted", json!({"mountVolumes": volume("gone")})),
+    ] {
+        let cluster = json!({"properties": {
+            "vmSize": "Standard_D1", "scaleSettings": {"manual": {"targetNodeCount": 1}}, "nodeSetup": setup,
+            "userAccountSettings": {"adminUserName": "me", "adminUserPassword": "not-a-secret"}}});
+        site.write("cluster.json", cluster.to_string());
+        let account = "--storage-account-name mystorageaccount";
+        site.corro(&format!("batchai cluster create {IN_WORKSPACE} -n {name} -f cluster.json {account}")).ok();
+        let show = || site.corro(&format!("batchai cluster show {IN_WORKSPACE} -n {name}")).json();
+        wait_for("an unusable node", || show()["nodeStateCounts"]["unusableNodeCount"] == 1);
+        let job = site.job_json(1, json!({"customToolkitSettings": {"commandLine": "true"}}), json!({}));
+        site.write("job.json", job.to_string());
+        let job = format!("-n on-{name} -c {name} -f job.json {account}");
+        site.corro(&format!("batchai job create {IN_WORKSPACE} -e cifar {job}")).ok();
+        let parts = ["1 unusable", &format!("1 unusable node of cluster {name} being mended"), "batchai cluster show"];
+        says(&site, &format!("on-{name}"), &parts);
+    }
 }
 
 /// Nodes that cannot be used, nodes that are lost, and a region without cores.
