@@ -4,6 +4,7 @@
 //! none: no job fails for it. What is decided is decided alike for both versions of control groups; `group` acts.
 
 mod control;
+pub mod gpus;
 mod group;
 mod place;
 mod processors;
@@ -16,6 +17,7 @@ use corro_model::node::{Limits, TaskOrder};
 
 use crate::scratch;
 use control::Control;
+use gpus::Gpus;
 use group::Group;
 use processors::Claim;
 
@@ -35,6 +37,7 @@ pub struct Groups {
 pub struct Held {
     memory: Option<MemoryLimit>,
     claim: Option<Claim>,
+    pub gpus: Gpus,
 }
 
 #[derive(Debug)]
@@ -98,7 +101,7 @@ impl Groups {
         let bounds = bounds(limits, machine);
         let (memory, of_memory) = self.hold_memory(limits, bounds.memory_bytes);
         let (claim, of_processors) = self.hold_processors(order, limits, bounds.cores, machine.cores);
-        (Held { memory, claim }, [of_memory, of_processors])
+        (Held { memory, claim, gpus: Gpus::default() }, [of_memory, of_processors])
     }
 
     fn hold_memory(&self, limits: Option<&Limits>, bytes: Option<u64>) -> (Option<MemoryLimit>, String) {

@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::directories::Directories;
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
+use crate::limits::gpus::{self, Gpus};
 use crate::limits::{Capacity, Groups, Held};
 use crate::meeting::{Meeting, resolve};
 use crate::memory::Memory;
@@ -174,6 +175,7 @@ impl Task {
         let mut ground = ground.map_err(|_| failure::agent_panicked(&self.context.node))??;
         self.held = self.hold();
         ground.confinement.processors = self.held.processors();
+        self.show_gpus(&mut ground);
         if self.order.counters {
             let (directory, tag) = (&ground.environment.log_directory, self.tag(""));
             self.counters = Counters::start(directory, &self.context.node, tag);
@@ -275,12 +277,27 @@ impl Task {
     fn hold(&self) -> Held {
         let on_host = self.order.container.is_none() || self.order.containers_on_host;
         let limits = self.order.limits.as_ref().filter(|_| on_host);
-        let (held, [memory, processors]) = self.context.groups.hold(&self.order, limits, Capacity::here());
+        let (mut held, [memory, processors]) = self.context.groups.hold(&self.order, limits, Capacity::here());
+        held.gpus = Gpus::claim(self.order.gpus, &gpus::inventory());
         if on_host {
             self.log.line(format_args!("Memory for this job on this node: {memory}"));
             self.log.line(format_args!("Processors for this job on this node: {processors}"));
         }
+        if let Some(gpus) = held.gpus.words(self.order.gpus).filter(|_| on_host) {
+            self.log.line(format_args!("GPUs for this job on this node: {gpus}"));
+        }
         held
+    }
+
+    /// Processes see the node's own GPUs only, unless the job says itself which it wants; engines show them to containers in their own way.
+    fn show_gpus(&self, ground: &mut Ground) {
+        let says_itself = self.order.environment.iter().any(|variable| variable.name == gpus::VARIABLE)
+            || self.order.secrets.iter().any(|secret| secret.name == gpus::VARIABLE);
+        if let Some(numbers) = self.held.gpus.variable().filter(|_| !says_itself) {
+            ground.environment.variables.insert(gpus::VARIABLE.to_owned(), numbers);
+            // The numbers are the machine's, not those of the fastest first.
+            ground.environment.variables.entry(gpus::ORDER.to_owned()).or_insert_with(|| "PCI_BUS_ID".to_owned());
+        }
     }
 
     /// Why the kernel killed processes of this job, if it did.

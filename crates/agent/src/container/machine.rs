@@ -7,33 +7,42 @@ use rustix::process::geteuid;
 use tokio::task::spawn_blocking;
 
 use super::engine::Engine;
-use super::plan::Machine;
-use crate::limits::Capacity;
+use super::plan::{GivesGpus, Machine};
+use crate::limits::{Capacity, gpus};
 
 pub async fn look(engine: &Engine) -> Machine {
     let seen = spawn_blocking(devices).await.unwrap_or_default();
     let is_root = geteuid().is_root();
     // Asked only where it matters.
-    if is_root && seen.gpu_devices.is_empty() {
+    if is_root && !seen.has_gpus {
         return seen;
     }
     let Ok(info) = engine.docker.info().await else { return seen };
     let is_rootless = info.security_options.iter().flatten().any(|option| option.contains("rootless"));
-    let gives_gpus = info.runtimes.is_some_and(|runtimes| runtimes.keys().any(|name| name.contains("nvidia")));
-    Machine { engine_gives_gpus: gives_gpus, engine_has_more_rights: !is_root && !is_rootless, ..seen }
+    let has_runtime = info.runtimes.is_some_and(|runtimes| runtimes.keys().any(|name| name.contains("nvidia")));
+    let gives_gpus = match has_runtime {
+        true => GivesGpus::ByRuntime,
+        // Docker has its own way and is asked for that one.
+        false if engine.name.starts_with("Podman") && is_described() => GivesGpus::ByName,
+        false => GivesGpus::Not,
+    };
+    Machine { gives_gpus, engine_has_more_rights: !is_root && !is_rootless, ..seen }
+}
+
+/// Is there a description of the GPUs for engines that give devices by name (CDI)?
+fn is_described() -> bool {
+    ["/etc/cdi", "/var/run/cdi"].iter().any(|directory| !below(directory, |name| name.contains("nvidia")).is_empty())
 }
 
 fn devices() -> Machine {
-    let is_gpu = |name: &str| {
-        name.strip_prefix("nvidia").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()) && !rest.is_empty())
-    };
-    let cards = below("/dev", is_gpu);
+    let has_gpus = !gpus::inventory().is_empty();
     let beside = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
-    let beside = beside.into_iter().map(PathBuf::from).filter(|path| !cards.is_empty() && path.exists());
+    let beside = beside.into_iter().map(PathBuf::from).filter(|path| has_gpus && path.exists());
     Machine {
         capacity: Capacity::here(),
-        gpu_devices: cards.clone().into_iter().chain(beside).collect(),
-        engine_gives_gpus: false,
+        has_gpus,
+        beside_gpus: beside.collect(),
+        gives_gpus: GivesGpus::Not,
         engine_has_more_rights: false,
         fabric_devices: below("/dev/infiniband", |_| true),
     }

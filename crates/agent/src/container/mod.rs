@@ -79,10 +79,11 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     let layout = &ground.directories.layout;
     let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
     let places = plan::places(layout, &wheels, order, &task.cluster_volumes);
-    let body = plan::body(&context.node, order, &places, &machine);
+    let body = plan::body(&context.node, order, &places, &machine, &task.held.gpus.numbers);
     let started = life::create_and_start(&engine, body, order, &machine).await;
     let mut container = started.map_err(|error| Refusal::of_start(&error))?;
-    log.line(format_args!("Started container {}: {}", short(&container.id), plan::words(order, &machine)));
+    let words = plan::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());
+    log.line(format_args!("Started container {}: {words}", short(&container.id)));
     ground.environment = inside(ground, order, image.variables).map_err(|error| unwritable(&error))?;
     // Some of them may be made from variables of the image.
     ground.confinement.secrets = secrets_of(order, Some(&ground.environment));

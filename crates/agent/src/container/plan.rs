@@ -26,14 +26,26 @@ const LIVE: &str = "while read -r line; do :; done";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     pub capacity: Capacity,
-    /// `/dev/nvidia0` and those beside it.
-    pub gpu_devices: Vec<PathBuf>,
-    /// Its engine gives GPUs by itself, with the libraries they need.
-    pub engine_gives_gpus: bool,
+    pub has_gpus: bool,
+    /// `/dev/nvidiactl` and the others that every GPU needs.
+    pub beside_gpus: Vec<PathBuf>,
+    pub gives_gpus: GivesGpus,
     /// Its engine runs as root, and this agent does not.
     pub engine_has_more_rights: bool,
     /// Devices of InfiniBand.
     pub fabric_devices: Vec<PathBuf>,
+}
+
+/// How an engine gives GPUs, with the libraries they need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GivesGpus {
+    /// It does not: devices can be mapped, for images that bring the libraries.
+    #[default]
+    Not,
+    /// By NVIDIA's runtime, which Docker knows.
+    ByRuntime,
+    /// By the names of the Container Device Interface, which Podman knows.
+    ByName,
 }
 
 /// The same paths inside as outside: the node's directories of jobs and mounts, and what the links in them lead to.
@@ -59,6 +71,7 @@ pub fn body(
     order: &TaskOrder,
     places: &BTreeMap<PathBuf, Access>,
     machine: &Machine,
+    gpus: &[u16],
 ) -> ContainerCreateBody {
     let settings = order.container.as_ref();
     let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -71,7 +84,7 @@ pub fn body(
     });
     let bounds = bounds(order.limits.as_ref(), machine.capacity);
     let memory = bounds.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
-    let (requests, devices) = devices(order.gpus, machine);
+    let (requests, devices) = devices(gpus, machine);
     let labels = [(NODE_LABEL, node.to_string()), (ATTEMPT_LABEL, order.attempt.to_string())];
     let shm_size = settings.and_then(|settings| settings.shm_size.as_deref()).and_then(parse_size);
     ContainerCreateBody {
@@ -107,18 +120,25 @@ pub fn body(
     }
 }
 
-/// GPUs by the engine where it can, else their devices alone, for images that bring the libraries; and the fabric.
-fn devices(gpus: u32, machine: &Machine) -> (Option<DeviceRequest>, Vec<DeviceMapping>) {
-    let wants_gpus = gpus > 0 && !machine.gpu_devices.is_empty();
-    let request = (wants_gpus && machine.engine_gives_gpus).then(|| DeviceRequest {
-        driver: Some("nvidia".to_owned()),
-        count: Some(-1),
-        capabilities: Some(vec![vec!["gpu".to_owned()]]),
+/// These GPUs and no others: by the engine where it can, else their devices alone; and the fabric.
+fn devices(gpus: &[u16], machine: &Machine) -> (Option<DeviceRequest>, Vec<DeviceMapping>) {
+    let named = |driver: &str, prefix: &str| DeviceRequest {
+        driver: Some(driver.to_owned()),
+        device_ids: Some(gpus.iter().map(|number| format!("{prefix}{number}")).collect()),
         ..DeviceRequest::default()
-    });
-    let plain = machine.gpu_devices.iter().filter(|_| wants_gpus && request.is_none());
-    let mapped: BTreeSet<&PathBuf> = plain.chain(machine.fabric_devices.iter()).collect();
-    let mapping = |path: &PathBuf| DeviceMapping {
+    };
+    let request = match machine.gives_gpus {
+        _ if gpus.is_empty() => None,
+        GivesGpus::Not => None,
+        GivesGpus::ByRuntime => {
+            Some(DeviceRequest { capabilities: Some(vec![vec!["gpu".to_owned()]]), ..named("nvidia", "") })
+        }
+        GivesGpus::ByName => Some(named("cdi", "nvidia.com/gpu=")),
+    };
+    let cards = gpus.iter().map(|number| PathBuf::from(format!("/dev/nvidia{number}")));
+    let plain = cards.chain(machine.beside_gpus.iter().cloned()).filter(|_| request.is_none() && !gpus.is_empty());
+    let mapped: BTreeSet<PathBuf> = plain.chain(machine.fabric_devices.iter().cloned()).collect();
+    let mapping = |path: PathBuf| DeviceMapping {
         path_on_host: Some(path.to_string_lossy().into_owned()),
         path_in_container: Some(path.to_string_lossy().into_owned()),
         cgroup_permissions: Some("rwm".to_owned()),
@@ -127,7 +147,7 @@ fn devices(gpus: u32, machine: &Machine) -> (Option<DeviceRequest>, Vec<DeviceMa
 }
 
 /// For the execution log: what was applied, and what was asked and is not there.
-pub fn words(order: &TaskOrder, machine: &Machine) -> String {
+pub fn words(order: &TaskOrder, machine: &Machine, gpus: Option<&str>) -> String {
     let bounds = bounds(order.limits.as_ref(), machine.capacity);
     let mut words = vec!["host network, root inside".to_owned()];
     let size = order.limits.as_ref().map_or("", |limits| limits.vm_size.as_str());
@@ -141,11 +161,10 @@ pub fn words(order: &TaskOrder, machine: &Machine) -> String {
     }
     let shm = order.container.as_ref().and_then(|settings| parse_size(settings.shm_size.as_deref()?));
     words.extend(shm.map(|bytes| format!("{} of /dev/shm", size_words(bytes))));
-    match (order.gpus, machine.gpu_devices.is_empty(), machine.engine_gives_gpus) {
-        (0, ..) => {}
-        (_, true, _) => words.push("no GPU, as the machine has none".to_owned()),
-        (_, false, true) => words.push("the machine's GPUs".to_owned()),
-        (_, false, false) => words.push("the devices of the machine's GPUs, without their libraries".to_owned()),
+    if let Some(gpus) = gpus {
+        let bare =
+            if machine.has_gpus && machine.gives_gpus == GivesGpus::Not { ", without their libraries" } else { "" };
+        words.push(format!("GPUs: {gpus}{bare}"));
     }
     words.join("; ")
 }
@@ -176,7 +195,7 @@ mod tests {
     fn the_body_holds_everything_and_no_variable() {
         let order = order();
         let places = BTreeMap::from([("/n/jobs".into(), Access::Write), ("/n/wheels".into(), Access::Read)]);
-        let body = serde_json::to_value(body(&testing::node(1), &order, &places, &machine())).expect("plain data");
+        let body = serde_json::to_value(body(&testing::node(1), &order, &places, &machine(), &[])).expect("plain data");
         let host = &body["HostConfig"];
         assert_eq!(body["Image"], "i:1");
         assert_eq!(body["Labels"]["corro.node"], "tvm-1_1-20180718t174802z-p");
@@ -204,12 +223,13 @@ mod tests {
     fn a_machine_that_has_less_gives_what_it_has() {
         let small = Machine { capacity: Capacity { memory_bytes: 4 << 30, cores: 1 }, ..Machine::default() };
         assert_eq!(
-            words(&order(), &small),
+            words(&order(), &small, Some("none, as the machine has none")),
             "host network, root inside; all memory of the machine (4 GiB); all 1 cores of the machine; \
-             512 MiB of /dev/shm; no GPU, as the machine has none"
+             512 MiB of /dev/shm; GPUs: none, as the machine has none"
         );
         assert!(
-            words(&order(), &machine()).contains("; 4 GiB of memory as STANDARD_D1 has; 1 core as STANDARD_D1 has; ")
+            words(&order(), &machine(), None)
+                .contains("; 4 GiB of memory as STANDARD_D1 has; 1 core as STANDARD_D1 has; ")
         );
     }
 
@@ -233,16 +253,28 @@ mod tests {
     }
 
     #[test]
-    fn gpus_come_by_the_engine_or_as_devices() {
-        let cards = vec![PathBuf::from("/dev/nvidia0"), PathBuf::from("/dev/nvidiactl")];
-        let fabric_devices = vec![PathBuf::from("/dev/infiniband/uverbs0")];
-        let mut machine = Machine { gpu_devices: cards, fabric_devices, ..machine() };
-        let (request, mapped) = devices(1, &machine);
-        assert!(request.is_none() && mapped.len() == 3);
-        machine.engine_gives_gpus = true;
-        let (request, mapped) = devices(1, &machine);
-        assert!(request.is_some() && mapped.len() == 1);
-        let (request, mapped) = devices(0, &machine);
-        assert!(request.is_none() && mapped.len() == 1);
+    fn a_container_gets_the_gpus_of_its_node_and_no_others() {
+        let machine = |gives_gpus| Machine {
+            has_gpus: true,
+            beside_gpus: vec![PathBuf::from("/dev/nvidiactl")],
+            gives_gpus,
+            fabric_devices: vec![PathBuf::from("/dev/infiniband/uverbs0")],
+            ..machine()
+        };
+        let asked = |gpus: &[u16], gives| {
+            let (request, mapped) = devices(gpus, &machine(gives));
+            let paths: Vec<String> = mapped.into_iter().filter_map(|mapping| mapping.path_on_host).collect();
+            (serde_json::to_value(request).expect("plain data"), paths.join(" "))
+        };
+        let bare = "/dev/infiniband/uverbs0";
+        let by_runtime = json!({"Driver": "nvidia", "DeviceIDs": ["1", "3"], "Capabilities": [["gpu"]]});
+        assert_eq!(asked(&[1, 3], GivesGpus::ByRuntime), (by_runtime, bare.to_owned()));
+        let by_name = json!({"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=1", "nvidia.com/gpu=3"]});
+        assert_eq!(asked(&[1, 3], GivesGpus::ByName), (by_name, bare.to_owned()));
+        let devices = format!("{bare} /dev/nvidia1 /dev/nvidia3 /dev/nvidiactl");
+        assert_eq!(asked(&[1, 3], GivesGpus::Not), (json!(null), devices));
+        for gives in [GivesGpus::Not, GivesGpus::ByRuntime, GivesGpus::ByName] {
+            assert_eq!(asked(&[], gives), (json!(null), bare.to_owned()));
+        }
     }
 }

@@ -22,7 +22,15 @@ pub fn claim(n: u32) -> io::Result<Claim> {
 }
 
 fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<Claim> {
-    let wanted = n as usize;
+    let claim = take(usable, n as usize, name)?;
+    match claim.numbers.len() == n as usize {
+        true => Ok(claim),
+        false => Err(io::Error::other(format!("only {} of {} are free", claim.numbers.len(), usable.len()))),
+    }
+}
+
+/// As many as are free, up to `wanted`. Whoever holds one of this name and number keeps it.
+pub fn take(usable: &[u16], wanted: usize, name: &str) -> io::Result<Claim> {
     let (mut numbers, mut held) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
     for number in usable {
         if held.len() == wanted {
@@ -37,10 +45,7 @@ fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<Claim> {
             Err(error) => return Err(error),
         }
     }
-    match held.len() == wanted {
-        true => Ok(Claim { numbers, _held: held }),
-        false => Err(io::Error::other(format!("only {} of {} are free", held.len(), usable.len()))),
-    }
+    Ok(Claim { numbers, _held: held })
 }
 
 /// Whether all of the job's nodes on this machine can have processors of their own. If some could and some not, ranks would

@@ -1,0 +1,116 @@
+//! Which GPUs of the machine a job has on this node: as many as its VM size, those that no other node's job holds. Nodes of one machine
+//! never share one; where too few are free, a job gets what there is, and the execution log says so.
+
+use std::fs;
+
+use super::processors::{Claim, take};
+
+/// What CUDA's programs are told; what an agent was started with is all that it has to give.
+pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+/// How CUDA's programs number them.
+pub const ORDER: &str = "CUDA_DEVICE_ORDER";
+
+/// Held while the job runs.
+#[derive(Debug, Default)]
+pub struct Gpus {
+    /// By the kernel's numbers.
+    pub numbers: Vec<u16>,
+    /// Of the machine; none where they are not told apart by numbers.
+    on_machine: usize,
+    _claim: Option<Claim>,
+}
+
+impl Gpus {
+    /// As many of them as are free, up to what is wanted.
+    pub fn claim(wanted: u32, usable: &[u16]) -> Gpus {
+        Self::claim_as(wanted, usable, "corro-gpu")
+    }
+
+    fn claim_as(wanted: u32, usable: &[u16], name: &str) -> Gpus {
+        let on_machine = usable.len();
+        match take(usable, wanted as usize, name) {
+            Ok(claim) => Gpus { numbers: claim.numbers.clone(), on_machine, _claim: Some(claim) },
+            Err(_) => Gpus { numbers: Vec::new(), on_machine, _claim: None },
+        }
+    }
+
+    /// What processes on the machine itself are told: only these. Nothing where there are none to tell apart.
+    pub fn variable(&self) -> Option<String> {
+        (self.on_machine > 0).then(|| list(&self.numbers, ","))
+    }
+
+    /// For the execution log; a job that wants none is not told.
+    pub fn words(&self, wanted: u32) -> Option<String> {
+        let numbers = list(&self.numbers, ", ");
+        match (wanted as usize, self.on_machine, self.numbers.len()) {
+            (0, ..) => None,
+            (_, 0, _) => Some("none, as the machine has none".to_owned()),
+            (wanted, _, got) if got == wanted => Some(format!("number {numbers}")),
+            (wanted, all, 0) => Some(format!("NONE of {wanted}: jobs of other nodes hold all {all} of this machine")),
+            (wanted, ..) => {
+                Some(format!("number {numbers}, ONLY so many of {wanted}: the others are held by jobs of other nodes"))
+            }
+        }
+    }
+}
+
+/// Of this machine, or of it what this process was given.
+pub fn inventory() -> Vec<u16> {
+    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let mut cards: Vec<u16> = entries.filter_map(|entry| card(entry.file_name().to_str()?)).collect();
+    cards.sort_unstable();
+    usable(cards, std::env::var(VARIABLE).ok().as_deref())
+}
+
+/// The number in `nvidia0`.
+fn card(name: &str) -> Option<u16> {
+    name.strip_prefix("nvidia").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+}
+
+/// An agent that was given names instead of numbers passes them on as they are: none of them can be claimed.
+fn usable(cards: Vec<u16>, given: Option<&str>) -> Vec<u16> {
+    let Some(given) = given else { return cards };
+    let numbers = given.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::parse::<u16>);
+    let numbers: Vec<u16> = numbers.collect::<Result<_, _>>().unwrap_or_default();
+    cards.into_iter().filter(|card| numbers.contains(card)).collect()
+}
+
+fn list(numbers: &[u16], between: &str) -> String {
+    numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(between)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_nodes_have_the_same() {
+        let name = format!("corro-test-gpu-{}", std::process::id());
+        let claim = |wanted: u32| Gpus::claim_as(wanted, &[0, 1, 2, 5], &name);
+        let first = claim(2);
+        assert_eq!((first.variable().as_deref(), first.words(2).as_deref()), (Some("0,1"), Some("number 0, 1")));
+        let second = claim(3);
+        assert_eq!(second.numbers, [2, 5], "what is left");
+        assert!(second.words(3).is_some_and(|words| words.contains("ONLY so many of 3")));
+        let third = claim(1);
+        assert_eq!(third.variable().as_deref(), Some(""), "it sees none of the others'");
+        assert!(third.words(1).is_some_and(|words| words.starts_with("NONE of 1")));
+        drop(first);
+        assert_eq!(claim(1).numbers, [0]);
+        // A size without GPUs leaves them to the others.
+        assert_eq!((claim(0).variable().as_deref(), claim(0).words(0)), (Some(""), None));
+        let none = Gpus::claim_as(1, &[], &name);
+        assert_eq!((none.variable(), none.words(1).as_deref()), (None, Some("none, as the machine has none")));
+    }
+
+    #[test]
+    fn an_agent_gives_only_what_it_was_given() {
+        assert_eq!(
+            [card("nvidia0"), card("nvidia12"), card("nvidiactl"), card("nvidia")],
+            [Some(0), Some(12), None, None]
+        );
+        assert_eq!(usable(vec![0, 1, 2], None), [0, 1, 2]);
+        assert_eq!(usable(vec![0, 1, 2], Some("2, 1")), [1, 2]);
+        assert!(usable(vec![0, 1], Some("")).is_empty() && usable(vec![0], Some("GPU-8932f937")).is_empty());
+    }
+}
