@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("mount", &["model", "client"]),
     ("launch", &[]),
     ("server", &["model", "metrics", "sched", "store", "shares"]),
-    ("agent", &["model", "shares", "client", "mount", "launch"]),
+    ("agent", &["model", "metrics", "shares", "client", "mount", "launch"]),
     ("cli", &["model", "client", "server", "agent", "mount", "launch", "trainer"]),
     ("collectives", &[]),
     ("horovod-py", &["collectives"]),

@@ -67,6 +67,21 @@ fn what_jobs_print_is_drawn() {
     assert_eq!(told, expected.map(|(key, points)| (key.to_owned(), points.to_owned())));
     let silent = plot(&site, "silent", "").ok();
     assert!(silent.stderr.contains("No figures were found"), "{}", silent.stderr);
+
+    // Keras on both ranks of one log: each has its curve, beside the average; also when the log is gone and the server is new.
+    let both = r"printf 'Epoch 1/1\n1/4 [=>..] - ETA: 1s - loss: %d.5000\r4/4 [====] - 0s 20ms/step - loss: %d.0000\n' $((RANK + 4)) $((RANK + 1))";
+    site.submit_ranks("both", 2, both);
+    assert_eq!(site.wait_for_end("both")["executionState"], "succeeded");
+    let losses = |site: &Site| -> Vec<(String, String)> {
+        curves(site, "both").into_iter().filter(|(key, _)| key.starts_with("loss/")).collect()
+    };
+    let expected = [("loss/-/step", "1=5 4=1.5"), ("loss/0/step", "1=4.5 4=1"), ("loss/1/step", "1=5.5 4=2")];
+    let expected = expected.map(|(key, points)| (key.to_owned(), points.to_owned()));
+    wait_for("the curves of both ranks", || losses(&site) == expected);
+    let shown = site.stream("both", "stdout.txt").stdout;
+    assert!(shown.matches("Epoch 1/1").count() == 2 && !shown.contains("rank"), "logs are as they were: {shown}");
+    let listed = site.corro(&format!("batchai job file list {IN_WORKSPACE} -e cifar -j both")).ok().stdout;
+    assert!(!listed.contains("curves"), "{listed}");
     plot(&site, "keras", "--ranks first").fails(1, &["ranks is 'first'"]);
     plot(&site, "none", "").fails(3, &["none"]);
 }

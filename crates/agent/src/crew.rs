@@ -15,8 +15,9 @@ use corro_launch::lines::{Mode, pump_into};
 use corro_launch::process::{Process, Stopper};
 use corro_launch::tail::Tail;
 
+use crate::curves::{Hearing, Listener};
 use crate::figures::Ear;
-use crate::logs::LogFile;
+use crate::logs::{LogFile, LogSink};
 use crate::task::{Control, stop_asked};
 
 const TAIL_LINES: usize = 20;
@@ -51,9 +52,10 @@ pub struct Crew {
 }
 
 impl Crew {
-    pub fn add(&mut self, rank: usize, process: Process, output: Output) {
+    /// `hearing` is for whoever listens to what it tells of itself.
+    pub fn add(&mut self, rank: usize, process: Process, output: Output, hearing: Option<Hearing>) {
         self.stoppers.push(process.stopper());
-        self.running.spawn(watch_over(rank, process, output, Arc::clone(&self.stopping)));
+        self.running.spawn(watch_over(rank, process, output, hearing, Arc::clone(&self.stopping)));
     }
 
     /// Asks all to end and kills what is left after `grace`. A second stop counts if it is more urgent.
@@ -82,7 +84,13 @@ impl Crew {
 }
 
 /// Reads while waiting: the wait also clears away leftovers that hold the pipes open.
-async fn watch_over(rank: usize, mut process: Process, output: Output, stopping: Arc<AtomicBool>) -> Ended {
+async fn watch_over(
+    rank: usize,
+    mut process: Process,
+    output: Output,
+    hearing: Option<Hearing>,
+    stopping: Arc<AtomicBool>,
+) -> Ended {
     let ear = Ear::of(process.pid());
     let stdout = process.stdout.take().map(|stream| ear.listen(stream));
     let stderr = process.stderr.take().map(|stream| ear.listen(stream));
@@ -92,17 +100,21 @@ async fn watch_over(rank: usize, mut process: Process, output: Output, stopping:
         // Asked at this moment, so that two ranks that fail by themselves together are both to blame.
         (exit, stopping.load(Ordering::SeqCst))
     };
+    let listener = |of: fn(&Hearing) -> &Listener| hearing.as_ref().map(|hearing| of(hearing).clone());
     let ((exit, stopped), (), ()) = tokio::join!(
         wait,
-        copy(stdout, output.mode, None, &output.stdout),
-        copy(stderr, output.mode, Some(&mut tail), &output.stderr),
+        copy(stdout, output.mode, None, output.stdout.heard_by(listener(|hearing| &hearing.stdout))),
+        copy(stderr, output.mode, Some(&mut tail), output.stderr.heard_by(listener(|hearing| &hearing.stderr))),
     );
+    if let Some(hearing) = &hearing {
+        hearing.finish();
+    }
     Ended { rank, exit, stopped, stderr: tail.lines() }
 }
 
-async fn copy(reader: Option<impl AsyncRead + Unpin>, mode: Mode, tail: Option<&mut Tail>, log: &Arc<LogFile>) {
+async fn copy(reader: Option<impl AsyncRead + Unpin>, mode: Mode, tail: Option<&mut Tail>, mut log: LogSink) {
     if let Some(reader) = reader
-        && let Err(error) = pump_into(reader, mode, tail, &mut log.sink()).await
+        && let Err(error) = pump_into(reader, mode, tail, &mut log).await
     {
         tracing::warn!(%error, path = %log.path().display(), "the output of a process could not be read to its end");
     }

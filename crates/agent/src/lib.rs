@@ -15,6 +15,7 @@ mod connection;
 pub mod container;
 mod counters;
 mod crew;
+mod curves;
 mod directories;
 mod door;
 mod driver;

@@ -13,6 +13,7 @@ use corro_launch::lines::Sink;
 use corro_model::NodeId;
 use corro_model::node::{TaskFailure, TaskOrder};
 
+use crate::curves::Listener;
 use crate::failure;
 
 /// Names of the files this node writes.
@@ -100,9 +101,9 @@ impl LogFile {
         self.loss().as_ref().map(|loss| failure::log_write(&self.path, node, loss.n_bytes, &loss.cause))
     }
 
-    /// A destination for `lines::pump_into` that never fails.
-    pub fn sink(self: &Arc<Self>) -> LogSink {
-        LogSink(Arc::clone(self))
+    /// A destination for `lines::pump_into` that never fails; somebody may listen.
+    pub fn heard_by(self: &Arc<Self>, listener: Option<Listener>) -> LogSink {
+        LogSink { log: Arc::clone(self), listener }
     }
 
     fn lose(&self, rest: &[u8], cause: io::Error) {
@@ -114,19 +115,33 @@ impl LogFile {
     }
 }
 
-pub struct LogSink(Arc<LogFile>);
+pub struct LogSink {
+    log: Arc<LogFile>,
+    listener: Option<Listener>,
+}
+
+impl LogSink {
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+}
 
 impl Sink for LogSink {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
-        let (log, block) = (Arc::clone(&self.0), block.to_vec());
+        let (log, listener, block) = (Arc::clone(&self.log), self.listener.clone(), block.to_vec());
         // On a thread that may wait for the disk. Fails only when the runtime ends.
-        let written = tokio::task::spawn_blocking(move || log.append(&block));
+        let written = tokio::task::spawn_blocking(move || {
+            log.append(&block);
+            if let Some(listener) = listener {
+                listener.hear(&block);
+            }
+        });
         async move { written.await.map_err(io::Error::other) }
     }
 }
 
 /// Anything but a plain file (a pipe that a job left on the share) is refused rather than waited for.
-fn open_to_append(path: &Path) -> io::Result<File> {
+pub fn open_to_append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(open(path, flags, fs::Mode::from_raw_mode(0o666))?);
     match file.metadata()?.is_file() {
@@ -194,7 +209,7 @@ mod tests {
         let file = File::options().append(true).open("/dev/full").expect("Linux has it");
         let log = Arc::new(LogFile { path: "/logs/stdout.txt".into(), file, loss: Mutex::new(None) });
         let output = vec![b'x'; 300_000];
-        let n_read = corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut log.sink()).await;
+        let n_read = corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut log.heard_by(None)).await;
         assert_eq!(n_read.expect("the sink never fails"), 300_000);
         assert_eq!(log.loss().as_ref().map(|loss| loss.n_bytes), Some(300_000));
     }

@@ -176,7 +176,7 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
     let process = task.context.config.guard.spawn(ground.process(spec)).await;
     let process = process.map_err(|error| failure::process("job preparation", &node, &error))?;
     let mut crew = Crew::default();
-    crew.add(0, process, output.clone());
+    crew.add(0, process, output.clone(), None);
     let ended = crew.next(&mut task.control).await.expect("one process was added");
     let exit = ended.exit.map_err(|error| failure::process("job preparation", &node, &error))?;
     log.line(format_args!("Job preparation ended with {exit}"));

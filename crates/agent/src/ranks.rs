@@ -16,6 +16,7 @@ use corro_model::layout::{Layout, Place, Ranks, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};
 
 use crate::crew::{Crew, Ended, Output};
+use crate::curves::{Hearing, Recorder};
 use crate::failure::{self, now};
 use crate::logs::LogFile;
 use crate::meeting::{hosts, interface_of};
@@ -43,13 +44,17 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
     let node = task.context.node.clone();
     let outputs = outputs(&places, &here, ground, task)?;
     task.reporter.phase(TaskPhase::Running).await;
+    let recorder = Recorder::new(&ground.environment.log_directory, &node);
+    let _writing = recorder.writing();
     let mut crew = Crew::default();
     let mut failure = None;
     let scene = Scene::new(&order, ground, gang, &places, &task.context);
     for place in &here {
         let name = place.role.name(place.index);
         let words = scene.words(mpirun, place);
-        if let Err(error) = start(task, ground, place, words, &outputs[&place.number], &mut crew).await {
+        let hearing = recorder.hearing(place, places.len(), order.hosts.len());
+        let output = (&outputs[&place.number], hearing);
+        if let Err(error) = start(task, ground, place, words, output, &mut crew).await {
             task.log.line(format_args!("Could not start {name}: {}", failure::chain(&error)));
             failure = Some(failure::process(&name, &node, &error));
             crew.stop(Duration::ZERO);
@@ -66,6 +71,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
             crew.stop(SIBLING_GRACE);
         }
     }
+    recorder.write_down().await;
     let lost =
         outputs.values().find_map(|output| output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)));
     if let Some(lost) = &lost {
@@ -197,7 +203,7 @@ async fn start(
     ground: &Ground,
     place: &Place<'_>,
     (argv, env): (Vec<String>, BTreeMap<String, String>),
-    output: &Output,
+    (output, hearing): (&Output, Option<Hearing>),
     crew: &mut Crew,
 ) -> Result<(), corro_launch::process::SpawnError> {
     let cwd = ground.directories.layout.job_temp.clone();
@@ -206,7 +212,7 @@ async fn start(
     let process = task.context.config.guard.spawn(ground.process(spec)).await?;
     let name = place.role.name(place.index);
     task.log.line(format_args!("Started {name} as process {}: {}", process.pid(), place.command));
-    crew.add(place.number, process, output.clone());
+    crew.add(place.number, process, output.clone(), hearing);
     Ok(())
 }
 

@@ -88,7 +88,7 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;
     let process = process.map_err(|error| failure::process("the setup task", node, &error))?;
     let mut crew = Crew::default();
-    crew.add(0, process, output.clone());
+    crew.add(0, process, output.clone(), None);
     // Nobody stops it politely: a node that is not wanted ends it outright.
     let (_keep, mut control) = watch::channel(Control::default());
     let ended = crew.next(&mut control).await.expect("one process was added");

@@ -1,10 +1,10 @@
 //! What a training tells of itself: reads lines of logs, `metrics.jsonl` and TensorBoard's event files, and keeps curves of
-//! bounded size. Entered by the server with bytes; it never opens a file, never reads a clock, and never fails on input.
+//! bounded size. Entered by the server and by nodes with bytes; it never opens a file, never reads a clock, and never fails on input.
 //!
 //! Reading order: [`lines`] (bytes become lines), [`text`] and [`object`] (a line becomes a [`Reading`]), [`stream`] (a reading
 //! gets its place on an axis), [`events`] (TensorBoard),
 //! [`curve`] and [`curves`] (places become curves that do not grow without end), [`answer`]
-//! (what is told of them).
+//! (what is told of them), [`record`] (what is written down and read again).
 
 pub mod answer;
 pub mod curve;
@@ -13,6 +13,7 @@ pub mod events;
 pub mod lines;
 pub mod numbers;
 pub mod object;
+pub mod record;
 pub mod stream;
 pub mod text;
 pub mod words;

@@ -87,6 +87,11 @@ pub fn unit_of(name: &str) -> Option<&'static str> {
     }
 }
 
+/// A unit that somebody wrote down, if it is one of ours.
+pub fn known_unit(unit: &str) -> Option<&'static str> {
+    ["%", "s", "images/s", "samples/s", "steps/s", "tokens/s"].into_iter().find(|known| *known == unit)
+}
+
 /// A rate as it stands behind a number: what is counted, and whether it is the time of one.
 pub fn rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
     let (above, below) = unit.split_once('/')?;

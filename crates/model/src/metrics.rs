@@ -3,6 +3,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Where nodes write down what they hear of a job's curves: a directory beside its `stdouterr`, which no list of logs shows. A
+/// file for each node, of lines with a [`Series`] each.
+pub const CURVES: &str = "curves";
+
 /// The curves of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! The curves of jobs. Logs are read when somebody asks, from where the last reading ended and for no longer than a moment; nothing
+//! The curves of jobs. What nodes wrote down of them, or else the logs, is read when somebody asks, from where the last reading ended and for no longer than a moment; nothing
 //! is read while nobody looks. What was read is kept in memory for the jobs that were asked for last.
 
 mod tracker;
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use corro_metrics::answer::Question;
 use corro_model::ApiError;
 use corro_model::batchai::STDOUTERR;
-use corro_model::metrics::JobMetrics;
+use corro_model::metrics::{CURVES, JobMetrics};
 
 use super::App;
 use super::jobs::{JobPath, find_job};
 use super::output_files::output_tree;
-use tracker::{Root, Tracker};
+use tracker::{Kind, Root, Tracker};
 
 /// A tracker has a few kilobytes for a usual job and 12 MB at most.
 const MOST_JOBS: usize = 48;
@@ -65,9 +65,16 @@ impl App {
         });
         let ids =
             std::iter::once(STDOUTERR).chain(job.spec.output_directories.iter().map(|directory| directory.id.as_str()));
-        let roots = ids.filter_map(|id| {
-            let tree = output_tree(&snapshot, &job, id)?;
-            Some(Root { is_log: id == STDOUTERR, share: self.open_tree(&tree).ok()?, inside: tree.inside })
+        let roots = ids.flat_map(|id| {
+            let Some(tree) = output_tree(&snapshot, &job, id) else { return Vec::new() };
+            let root = |kind, inside: String| Some(Root { kind, share: self.open_tree(&tree).ok()?, inside });
+            if id != STDOUTERR {
+                return root(Kind::Output, tree.inside.clone()).into_iter().collect();
+            }
+            // What nodes wrote down lies beside the logs.
+            let beside = tree.inside.rsplit_once('/').map_or_else(String::new, |(above, _)| format!("{above}/"));
+            let curves = root(Kind::Curves, format!("{beside}{CURVES}"));
+            curves.into_iter().chain(root(Kind::Logs, tree.inside.clone())).collect()
         });
         let ended = job.state().is_terminal();
         let shared = job.spec.process_count() > 1;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use corro_metrics::answer::{Question, Told};
 use corro_metrics::events::Events;
+use corro_metrics::record::Records;
 use corro_metrics::{Curves, Stream};
 use corro_model::Timestamp;
-use corro_shares::{Entry, Kind, PageRequest, Share, SharePath};
+use corro_shares::{Entry, PageRequest, Share, SharePath};
 
 /// One question reads for no longer; whoever asked asks again.
 const SLICE: Duration = Duration::from_millis(400);
@@ -28,9 +29,18 @@ const MOST_FILES: usize = 2048;
 
 /// A directory that the job writes to.
 pub struct Root {
-    pub is_log: bool,
+    pub kind: Kind,
     pub share: Share,
     pub inside: String,
+}
+
+/// What a root is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Logs,
+    /// What nodes wrote down of the curves in the logs: the same, by who said it, and much shorter.
+    Curves,
+    Output,
 }
 
 pub struct Tracker {
@@ -40,6 +50,8 @@ pub struct Tracker {
     files: BTreeMap<(usize, String), Followed>,
     listed: Option<Instant>,
     looked: Option<Instant>,
+    /// Nodes wrote down what the logs say: those need not be read.
+    written_down: bool,
     /// Files were not read to their end.
     more: bool,
     /// The job has ended and everything is read.
@@ -54,12 +66,13 @@ struct Followed {
 enum Reader {
     Lines(Stream),
     Events(Events),
+    Records(Records),
 }
 
 impl Tracker {
     pub fn new(birth: u64) -> Tracker {
         let (curves, files) = (Curves::default(), BTreeMap::new());
-        Tracker { birth, curves, files, listed: None, looked: None, more: false, done: false }
+        Tracker { birth, curves, files, listed: None, looked: None, written_down: false, more: false, done: false }
     }
 
     /// Begins anew.
@@ -104,9 +117,11 @@ impl Tracker {
         }
         if ended && !self.more {
             for followed in self.files.values_mut() {
-                // Of an event file, what is not whole now never will be.
-                if let Reader::Lines(stream) = &mut followed.reader {
-                    stream.finish(&mut self.curves);
+                match &mut followed.reader {
+                    Reader::Lines(stream) => stream.finish(&mut self.curves),
+                    Reader::Records(records) => records.finish(&mut self.curves),
+                    // What is not whole now never will be.
+                    Reader::Events(_) => {}
                 }
             }
             self.files.clear();
@@ -118,23 +133,38 @@ impl Tracker {
 
     /// Looks for files that are new.
     fn find(&mut self, roots: &[Root], shared: bool) {
+        let written = |root: &Root| {
+            root.kind == Kind::Curves && entries(&root.share, &root.inside).iter().any(|entry| is_record(&entry.name))
+        };
+        if !self.written_down && roots.iter().any(written) {
+            // What the logs have told so far is told anew, by who said it.
+            self.forget();
+            self.written_down = true;
+        }
         for (number, root) in roots.iter().enumerate() {
+            if self.written_down && root.kind == Kind::Logs {
+                continue;
+            }
             let mut directories = vec![(root.inside.clone(), 0)];
             let mut seen = 0;
             while let Some((directory, depth)) = directories.pop() {
                 seen += 1;
                 for entry in entries(&root.share, &directory) {
                     let path = format!("{directory}/{}", entry.name);
-                    if entry.kind() == Kind::Directory {
-                        if !root.is_log && depth < MOST_DEPTH && seen + directories.len() < MOST_DIRECTORIES {
+                    if entry.kind() == corro_shares::Kind::Directory {
+                        if root.kind == Kind::Output
+                            && depth < MOST_DEPTH
+                            && seen + directories.len() < MOST_DIRECTORIES
+                        {
                             directories.push((path, depth + 1));
                         }
                         continue;
                     }
                     let run = directory[root.inside.len()..].trim_matches('/');
-                    let reader = match root.is_log {
-                        true => log_stream(&entry.name, shared).map(Reader::Lines),
-                        false => file_reader(&entry.name, run),
+                    let reader = match root.kind {
+                        Kind::Logs => log_stream(&entry.name, shared).map(Reader::Lines),
+                        Kind::Curves => is_record(&entry.name).then(|| Reader::Records(Records::default())),
+                        Kind::Output => file_reader(&entry.name, run),
                     };
                     let key = (number, path);
                     if let (Some(reader), true) = (reader, self.files.len() < MOST_FILES) {
@@ -177,6 +207,7 @@ impl Followed {
                     match &mut self.reader {
                         Reader::Lines(stream) => stream.push(&buffer[..n], time, curves),
                         Reader::Events(events) => events.push(&buffer[..n], curves),
+                        Reader::Records(records) => records.push(&buffer[..n], curves),
                     }
                     self.offset += n as u64;
                 }
@@ -189,6 +220,10 @@ fn entries(share: &Share, directory: &str) -> Vec<Entry> {
     let page = PageRequest { prefix: "", from: "", limit: MOST_ENTRIES, described: false };
     let Ok(path) = SharePath::parse(directory) else { return Vec::new() };
     share.list_page(&path, page).map(|page| page.entries).unwrap_or_default()
+}
+
+fn is_record(name: &str) -> bool {
+    name.ends_with(".jsonl")
 }
 
 /// Who writes a log is in its name: `model::layout` gives it.

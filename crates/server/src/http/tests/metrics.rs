@@ -131,3 +131,33 @@ impl Bench {
         (kind, String::from_utf8(body.to_vec()).expect("text"))
     }
 }
+
+#[tokio::test]
+async fn what_nodes_wrote_down_is_told_instead_of_the_logs() {
+    let bench = Bench::new().await;
+    let (path, directory) = furnished(&bench, json!({})).await;
+    let url = format!("{path}/metrics");
+    // Two ranks in one log, as it is read without a word from the nodes.
+    fs::write(directory.join("stdouterr/stdout.txt"), "step=1 loss=1\nstep=1 loss=3\n").expect("written");
+    let first = bench.ask("GET", &url, Value::Null).await.is(200).body;
+    assert_eq!(told(&first).len(), 1, "{first:#}");
+    let line = |rank: u32, step: u32, value: f64| {
+        let points = json!([[step, 1_500_000_000_000_i64, value]]);
+        json!({"name": "loss", "rank": rank, "axis": "step", "source": "log", "points": points, "count": 1}).to_string()
+    };
+    fs::create_dir(directory.join("curves")).expect("a directory");
+    for (rank, value) in [(0, 1.0), (1, 3.0)] {
+        let text = format!("{}\nnonsense 7\n{}\n", line(rank, 1, value), line(rank, 2, value / 2.0));
+        fs::write(directory.join(format!("curves/node-{rank}.jsonl")), text).expect("written");
+    }
+    let expected = ["loss null step: 1.0=2.0 2.0=1.0", "loss 0 step: 1.0=1.0 2.0=0.5", "loss 1 step: 1.0=3.0 2.0=1.5"];
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let now = bench.ask("GET", &url, Value::Null).await.is(200).body;
+        if told(&now) == expected {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{now:#}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}

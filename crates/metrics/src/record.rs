@@ -1,0 +1,115 @@
+//! Curves as they are written down by whoever reads a job's output as it comes, and read by whoever tells of them: a line of JSON for
+//! some points of one curve, as [`Series`] has it. What is told of a step again takes the place of what was told before.
+
+use corro_model::metrics::{Point, Series};
+
+use crate::curve::Kept;
+use crate::curves::{Curves, Key};
+use crate::lines::{LONGEST, Lines};
+use crate::words;
+
+/// Points in one line, so that none is longer than what is read of it.
+const IN_A_LINE: usize = 80;
+/// Longer names are not written down.
+const LONGEST_NAME: usize = 256;
+
+/// What came after the point with this number.
+pub fn write(curves: &Curves, after: u64) -> String {
+    let mut text = String::new();
+    for (key, curve) in curves.iter().filter(|(key, _)| key.name.len() <= LONGEST_NAME) {
+        let fresh: Vec<Point> = curve.points().iter().filter(|kept| kept.seq > after).map(Kept::point).collect();
+        for points in fresh.chunks(IN_A_LINE) {
+            let (name, unit) = (key.name.clone(), curve.unit.map(str::to_owned));
+            let Key { source, axis, rank, .. } = *key;
+            let series = Series { name, rank, unit, axis, source, points: points.to_vec(), count: curve.count };
+            let line = serde_json::to_string(&series).expect("plain data");
+            if line.len() < LONGEST {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// Reads such lines, in pieces of any size. What is no such line is passed over.
+#[derive(Clone, Debug, Default)]
+pub struct Records(Lines);
+
+impl Records {
+    pub fn push(&mut self, bytes: &[u8], curves: &mut Curves) {
+        self.0.push(bytes, |line| take(line, curves));
+    }
+
+    /// There will be no more.
+    pub fn finish(&mut self, curves: &mut Curves) {
+        self.0.finish(|line| take(line, curves));
+    }
+}
+
+fn take(line: &str, curves: &mut Curves) {
+    let Ok(series) = serde_json::from_str::<Series>(line) else { return };
+    let Series { name, rank, unit, axis, source, points, .. } = series;
+    if name.len() > LONGEST_NAME {
+        return;
+    }
+    let unit = unit.as_deref().and_then(words::known_unit);
+    for Point { step, time, value } in points {
+        curves.add(Key { name: name.clone(), source, axis, rank }, unit, (step, time, value), false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corro_model::metrics::{Axis, Source};
+
+    use super::*;
+    use crate::Stream;
+
+    fn points(curves: &Curves, rank: u32) -> String {
+        let key = Key { name: "loss".into(), source: Source::Log, axis: Axis::Step, rank: Some(rank) };
+        curves.points(&key).map(|kept| format!("{}:{}", kept.step, kept.value)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_again() {
+        let (mut curves, mut seen) = (Curves::default(), Curves::default());
+        let mut streams = [0, 1].map(|rank| Stream::log(Some(rank), false));
+        let mut records = Records::default();
+        let mut after = 0;
+        for (step, loss) in [(1, 4.0), (2, 3.0), (3, 2.0)] {
+            for (rank, stream) in streams.iter_mut().enumerate() {
+                let line = format!("{step}/9 [=>...] - ETA: 1s - 20ms/step - loss: {}\r", loss + rank as f64);
+                stream.push(line.as_bytes(), Some(1_000), &mut curves);
+            }
+            let text = write(&curves, after);
+            after = curves.seq();
+            assert!(!text.is_empty() && write(&curves, after).is_empty());
+            // In pieces, as a file is read.
+            let (one, other) = text.as_bytes().split_at(text.len() / 2);
+            records.push(one, &mut seen);
+            records.push(other, &mut seen);
+        }
+        records.push(b"nonsense 7\n{\"name\": 3}\n", &mut seen);
+        assert_eq!([points(&seen, 0), points(&seen, 1)], ["1:4 2:3 3:2", "1:5 2:4 3:3"]);
+        let rate = seen.iter().find(|(key, _)| key.name == "steps_per_second").map(|(_, curve)| curve.unit);
+        assert_eq!(rate, Some(Some("steps/s")));
+    }
+
+    #[test]
+    fn no_line_is_longer_than_what_is_read_of_it() {
+        let (mut curves, mut stream) = (Curves::default(), Stream::log(Some(0), false));
+        for step in 0..1000 {
+            stream.push(
+                format!("step={step} loss=0.{step}123456789\n").as_bytes(),
+                Some(1_600_000_000_000),
+                &mut curves,
+            );
+        }
+        let text = write(&curves, 0);
+        assert!(text.lines().count() > 5 && text.lines().all(|line| line.len() < LONGEST));
+        let (mut seen, mut records) = (Curves::default(), Records::default());
+        records.push(text.as_bytes(), &mut seen);
+        assert_eq!(points(&seen, 0), points(&curves, 0));
+    }
+}
