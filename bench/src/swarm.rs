@@ -105,7 +105,7 @@ async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors:
                             end = Some(Box::pin(sleep(RUN_TIME)));
                         }
                     }
-                    ToNode::Look => {}
+                    ToNode::Look | ToNode::Record { .. } => {}
                     ToNode::Fenced { reason } => bail!("fenced: {reason}"),
                 },
                 Message::Close(_) => bail!("the server said goodbye"),

@@ -274,7 +274,7 @@ async fn converse(mut socket: WebSocket, node: Arc<FakeNode>) {
                 Some(Ok(Message::Text(text))) => {
                     match serde_json::from_str(&text).expect("a node's message") {
                         FromNode::Observed(observed) => drop(node.observed.send_replace(Some(observed))),
-                        FromNode::Figures(_) => {}
+                        FromNode::Figures(_) | FromNode::Recording(_) => {}
                         FromNode::Heartbeat => node.beats.send_modify(|n| *n += 1),
                     }
                 }
