@@ -5,7 +5,7 @@
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
 //! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for all),
 //! `steps` (of `optimizer` and `keras`, in Python), `files` (the file service and its SDK), `swarm` and `http` (simulated agents),
-//! `stats`, `memory`, `machine`.
+//! `visitor` (an open page without a browser) and `webdriver` (a browser, shared with the tests), `stats`, `memory`, `machine`.
 
 mod allreduce;
 mod api;
@@ -27,6 +27,9 @@ mod stats;
 mod steps;
 mod swarm;
 mod trainer;
+mod visitor;
+#[path = "../../tests/harness/webdriver.rs"]
+mod webdriver;
 mod words;
 
 use std::process::ExitCode;

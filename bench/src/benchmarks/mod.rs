@@ -15,6 +15,7 @@ mod jobs;
 mod keras;
 mod lists;
 mod optimizer;
+mod pages;
 mod plan;
 mod start;
 mod submit;
@@ -81,6 +82,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "keras", promise: keras::PROMISE, run: Options(keras::run) },
     Benchmark { name: "lists", promise: lists::PROMISE, run: Plain(lists::run) },
     Benchmark { name: "optimizer", promise: optimizer::PROMISE, run: Options(optimizer::run) },
+    Benchmark { name: "pages", promise: pages::PROMISE, run: Plain(pages::run) },
     Benchmark { name: "plan", promise: plan::PROMISE, run: Plain(plan::run) },
     Benchmark { name: "start", promise: start::PROMISE, run: Options(start::run) },
     Benchmark { name: "submit", promise: submit::PROMISE, run: Plain(submit::run) },

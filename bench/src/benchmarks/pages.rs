@@ -1,0 +1,182 @@
+//! The dashboard: bytes of a first visit, first paint in a real browser, and what 100 open pages cost the server.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use corro_client::Client;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{Scale, Verdict};
+use crate::api::Api;
+use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, GROUP, IN_WORKSPACE, WORKSPACE, job_json, make_resources};
+use crate::machine::processor_seconds;
+use crate::site::{DEADLINE, Site};
+use crate::stats::{Samples, heading};
+use crate::visitor::{Page, Visitor};
+use crate::webdriver::{self, Driver};
+
+pub const PROMISE: &str = "a page weighs under 200 kB and is first painted within 200 ms (p99) on loopback";
+const LIMIT_KB: f64 = 200.0;
+const LIMIT_MS: f64 = 200.0;
+const PAGES: usize = 100;
+/// A job that stays, and prints a figure a second.
+const JOB: &str = "stays";
+
+pub fn run(scale: Scale) -> Result<Verdict> {
+    ensure!(
+        webdriver::is_there(),
+        "chromium and chromedriver are needed (Debian's packages chromium and chromium-driver)"
+    );
+    let mut site = Site::new()?;
+    site.up_with(&["--rate", "1000000", "--no-containers"])?;
+    make_resources(&site, 1)?;
+    let api = Api::connect(&site)?;
+    api.wait_for_idle_nodes(1)?;
+    submit(&site)?;
+    let id = format!(
+        "/subscriptions/{}/resourceGroups/{GROUP}/providers/Microsoft.BatchAI/workspaces/{WORKSPACE}/experiments/{EXPERIMENT}/jobs/{JOB}",
+        api.subscription()
+    );
+    let visits = visit(&site, scale.pick(6, 40))?;
+    let seconds = scale.pick(8, 30);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let client = Client::new(&site.profile()?)?;
+    let overview = Page::Overview { subscription: api.subscription().to_owned() };
+    let rest = processor(&site, seconds)?;
+    let (quiet, quiet_requests) = runtime.block_on(open_pages(&site, &client, &overview, seconds))?;
+    let (busy, busy_requests) = runtime.block_on(open_pages(&site, &client, &Page::Job { id }, seconds))?;
+
+    heading();
+    for page in &visits {
+        [&page.paint, &page.content].into_iter().for_each(Samples::row);
+        println!("{:<44}{:>35.1}  kB", format!("{}, first visit", page.name), page.kilobytes);
+    }
+    println!("\nprocessor of the server, in % of a core: {rest:.1} without pages");
+    println!("  {PAGES} overviews {quiet:.1} ({quiet_requests:.0} requests/s, two events a second)");
+    println!("  {PAGES} pages of a running job {busy:.1} ({busy_requests:.0} requests/s)");
+    let heaviest = visits.iter().map(|page| page.kilobytes).fold(0.0, f64::max);
+    let slowest = visits.iter().map(|page| page.paint.p99()).fold(0.0, f64::max);
+    let p50 = visits.iter().map(|page| page.paint.p50()).fold(0.0, f64::max);
+    let figures = format!(
+        "the heaviest page {heaviest:.0} kB (wanted under {LIMIT_KB:.0}); first paint p50 {p50:.0} ms, p99 {slowest:.0} ms of the slowest page (wanted under {LIMIT_MS:.0}); server for {PAGES} open overviews {quiet:.1} % of a core, for {PAGES} pages of a running job {busy:.1} %, idle {rest:.1} %"
+    );
+    Ok(Verdict { met: heaviest < LIMIT_KB && slowest < LIMIT_MS, figures })
+}
+
+fn submit(site: &Site) -> Result<()> {
+    let line = "i=0; while :; do i=$((i+1)); echo step=$i loss=0.$i; sleep 1; done";
+    let mut job = job_json(json!({"customToolkitSettings": {"commandLine": line}}));
+    job["properties"]["nodeCount"] = json!(1);
+    std::fs::write(site.path().join("job.json"), job.to_string())?;
+    site.corro(&format!(
+        "batchai job create {IN_WORKSPACE} -e {EXPERIMENT} -c {CLUSTER} -n {JOB} -f job.json --storage-account-name {ACCOUNT}"
+    ))
+}
+
+struct Visits {
+    name: &'static str,
+    paint: Samples,
+    content: Samples,
+    kilobytes: f64,
+}
+
+/// Each page so often, by somebody whose browser has kept nothing.
+fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
+    let output = site.command().arg("dashboard").output()?;
+    let link = String::from_utf8(output.stdout)?.trim().to_owned();
+    let (root, token) = link.split_once('#').context("corro dashboard prints a link with a token")?;
+    let dir = tempfile::Builder::new().prefix("corro-bench-browser-").tempdir()?;
+    let driver = Driver::start(dir.path(), 1280, 1000).map_err(|told| anyhow!("the browser does not start: {told}"))?;
+    let ask = |command: &str, body: Value| {
+        driver.ask("POST", command, &body).map_err(|told| anyhow!("{command}: {}", told["message"]))
+    };
+    let look = |script: &str| ask("execute/sync", json!({"script": script, "args": []}));
+    ask("goog/cdp/execute", json!({"cmd": "Network.setCacheDisabled", "params": {"cacheDisabled": true}}))?;
+    // The first page of a process that has just begun is that process's affair.
+    ask("url", json!({"url": "about:blank"}))?;
+    let place = format!("{GROUP}:{WORKSPACE}");
+    let pages = [
+        ("overview", String::new()),
+        ("cluster", format!("clusters/{place}/{CLUSTER}")),
+        ("job", format!("jobs/{place}/{EXPERIMENT}/{JOB}")),
+        ("experiment", format!("experiments/{place}/{EXPERIMENT}")),
+        ("shares", "shares".to_owned()),
+        ("usage", "usage".to_owned()),
+    ];
+    let mut visits = Vec::new();
+    for (name, path) in pages {
+        let mut paint = Samples::new(format!("{name}, first paint"), "ms");
+        let mut content = Samples::new(format!("{name}, first content"), "ms");
+        let mut bytes = 0.0_f64;
+        for _ in 0..times {
+            ask("url", json!({"url": format!("{root}{path}#{token}")}))?;
+            let times = wait(|| look(PAINTS))?;
+            let time = |at: usize| times[at].as_f64().context("a time");
+            paint.add(time(0)?);
+            content.add(time(1)?);
+            bytes = bytes.max(wait(|| look(BYTES))?.as_f64().context("a number")?);
+            ask("url", json!({"url": "about:blank"}))?;
+        }
+        visits.push(Visits { name, paint, content, kilobytes: bytes / 1000.0 });
+    }
+    Ok(visits)
+}
+
+/// When the page was painted first, and when there was something on it; nothing before that.
+const PAINTS: &str = "const at = (name) => performance.getEntriesByName(name)[0]?.startTime;
+    const times = [at('first-paint'), at('first-contentful-paint')];
+    return times.every((time) => time !== undefined) ? times : null";
+
+/// What was transferred, heads included, once the page shows what it is for and asks for nothing more.
+const BYTES: &str =
+    "const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
+    const last = Math.max(...all.map((one) => one.responseEnd));
+    const shown = document.querySelector('main')?.innerText.trim();
+    return shown && performance.now() - last > 300 ? all.reduce((sum, one) => sum + one.transferSize, 0) : null";
+
+fn wait(look: impl Fn() -> Result<Value>) -> Result<Value> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let found = look()?;
+        if !found.is_null() {
+            return Ok(found);
+        }
+        if Instant::now() > deadline {
+            bail!("a page was not there within {} s", DEADLINE.as_secs());
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+/// Of the server, over so many seconds, in percent of a core.
+fn processor(site: &Site, seconds: u64) -> Result<f64> {
+    let (pid, began) = (site.server_pid()?, Instant::now());
+    let before = processor_seconds(pid)?;
+    std::thread::park_timeout(Duration::from_secs(seconds));
+    Ok(100.0 * (processor_seconds(pid)? - before) / began.elapsed().as_secs_f64())
+}
+
+/// The same while so many pages are open and something happens twice a second; also how many requests a second they make.
+async fn open_pages(site: &Site, client: &Client, page: &Page, seconds: u64) -> Result<(f64, f64)> {
+    let ((ready, mut all_ready), (stop, stopped)) = (watch::channel(0), watch::channel(false));
+    let visitors: Vec<_> = (0..PAGES)
+        .map(|_| tokio::spawn(Visitor::stay(client.clone(), page.clone(), ready.clone(), stopped.clone())))
+        .collect();
+    let opened = tokio::time::timeout(DEADLINE, all_ready.wait_for(|ready| *ready == PAGES)).await;
+    opened.context("the pages did not all open")??;
+    let (pid, began) = (site.server_pid()?, Instant::now());
+    let before = processor_seconds(pid)?;
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let tag = began.elapsed().as_millis();
+        tokio::task::block_in_place(|| site.corro(&format!("group update -n {GROUP} --set tags.beat=b{tag}")))?;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    let used = 100.0 * (processor_seconds(pid)? - before) / began.elapsed().as_secs_f64();
+    stop.send_replace(true);
+    let mut requests = 0;
+    for visitor in visitors {
+        requests += visitor.await??;
+    }
+    Ok((used, requests as f64 / began.elapsed().as_secs_f64()))
+}
