@@ -10,7 +10,7 @@ use clap::Args;
 use corro_model::Secret;
 
 use crate::failure::Failure;
-use crate::hosting::providers::{ProviderArg, ProviderArgs};
+use crate::hosting::providers::{ProviderArg, ProviderArgs, kubernetes};
 use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
 #[derive(Args, Debug)]
@@ -33,6 +33,9 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
         ProviderArg::Slurm => {
             let search = std::env::var("PATH").unwrap_or_default();
             Nodes::Slurm(args.nodes.slurm.wishes(&search)?)
+        }
+        ProviderArg::Kubernetes => {
+            Nodes::Kubernetes(kubernetes::Prepared::new(&args.nodes.kubernetes, &args.hosting).await?)
         }
     };
     let stop = hosting::stop_asked();
@@ -61,6 +64,7 @@ fn greet(hosted: &Hosted, provider: ProviderArg, token_path: &Path) {
             writeln!(out, "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}")
         }
         ProviderArg::Slurm => writeln!(out, "\nNodes are Slurm allocations, whose agents look for the server at {url}"),
+        ProviderArg::Kubernetes => writeln!(out, "\nNodes are pods"),
     };
     let _ = out.flush();
 }

@@ -33,6 +33,12 @@ pub struct AddressArgs {
     tls_key: Option<PathBuf>,
 }
 
+impl AddressArgs {
+    pub fn has_name(&self) -> bool {
+        !self.names.is_empty()
+    }
+}
+
 /// Refuses what cannot work before anything is made.
 pub fn listen_address(args: &AddressArgs) -> Result<SocketAddr, Failure> {
     let text = &args.listen;

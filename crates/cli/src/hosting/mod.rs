@@ -26,6 +26,7 @@ use crate::logging::LogArgs;
 use address::{AddressArgs, check_way_in, listen_address, local_url, open_tls, public_url};
 use data_dir::DataDir;
 use providers::joined::JoinedNodes;
+use providers::kubernetes;
 use providers::local::{self, Apart, LocalNodes};
 use providers::slurm::{SlurmNodes, WayIn, Wishes};
 
@@ -86,6 +87,13 @@ pub struct HostingArgs {
     pub log: LogArgs,
 }
 
+impl HostingArgs {
+    /// Whether there is a name by which other machines know this one.
+    pub fn has_name(&self) -> bool {
+        self.address.has_name()
+    }
+}
+
 /// Who makes nodes.
 pub enum Nodes {
     /// Processes on this machine, whose jobs are kept apart as far as this says.
@@ -94,6 +102,8 @@ pub enum Nodes {
     Joining(Secret),
     /// Slurm, asked in this way.
     Slurm(Wishes),
+    /// Pods of this cluster.
+    Kubernetes(kubernetes::Prepared),
 }
 
 /// A server that runs in this process, and what belongs to it.
@@ -214,7 +224,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let config_dir = corro_client::profile::config_dir()?;
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),
-        Nodes::Local(_) | Nodes::Slurm(_) => None,
+        Nodes::Local(_) | Nodes::Slurm(_) | Nodes::Kubernetes(_) => None,
     };
     let config = ServerConfig {
         data: data.path().to_owned(),
@@ -258,6 +268,13 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
                 let hidden = vec![data.path().to_owned(), config_dir.clone()];
                 Arc::new(SlurmNodes::new(wishes, WayIn { url, authority, hidden }, &site.instance))
             }
+            Nodes::Kubernetes(prepared) => Arc::new(prepared.begin(kubernetes::Home {
+                instance: site.instance,
+                url: public_url(&args.address, site.address, tls.is_some()),
+                fingerprint: tls.as_ref().map(|tls| tls.fingerprint.clone()),
+                landmark: std::fs::read_to_string(data.path().join(kubernetes::LANDMARK)).unwrap_or_default(),
+                data: data.path().to_owned(),
+            })),
         }
     };
     let server = Server::start(config, make_provider).await.map_err(|error| start_failure(listen, &error))?;

@@ -2,6 +2,7 @@
 //! has. The options of one stand in its own file.
 
 pub mod joined;
+pub mod kubernetes;
 pub mod local;
 pub mod slurm;
 
@@ -19,6 +20,9 @@ pub struct ProviderArgs {
 
     #[command(flatten)]
     pub slurm: SlurmArgs,
+
+    #[command(flatten)]
+    pub kubernetes: kubernetes::args::KubernetesArgs,
 }
 
 impl ProviderArgs {
@@ -36,4 +40,6 @@ pub enum ProviderArg {
     Joined,
     /// Slurm: a node is an allocation that runs an agent, submitted with sbatch as the user who runs the server
     Slurm,
+    /// Kubernetes: nodes are pods
+    Kubernetes,
 }
