@@ -22,6 +22,8 @@ pub struct Site {
     dir: tempfile::TempDir,
     corro: PathBuf,
     server: Option<Child>,
+    /// More variables for servers.
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Site {
@@ -31,7 +33,12 @@ impl Site {
             tempfile::Builder::new().prefix("corro-bench-").tempdir().context("cannot make a temporary directory")?;
         dir.disable_cleanup(std::env::var_os("CORRO_BENCH_KEEP").is_some());
         std::fs::create_dir(dir.path().join("home"))?;
-        Ok(Self { dir, corro: corro_binary()?, server: None })
+        Ok(Self { dir, corro: corro_binary()?, server: None, variables: Vec::new() })
+    }
+
+    /// Every server that is started from now on finds this in its environment.
+    pub fn set(&mut self, name: &'static str, value: PathBuf) {
+        self.variables.push((name, value));
     }
 
     /// Starts `corro up` and waits for its first line. Gives the moment it was started.
@@ -68,7 +75,7 @@ impl Site {
         let mut command = self.command();
         command.args([word, "--listen", listen, "--data"]).arg(self.data()).args(options);
         // Ranks by our own launcher, whatever this machine has.
-        command.env("CORRO_MPIRUN", "none");
+        command.env("CORRO_MPIRUN", "none").envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdout(Stdio::piped()).stderr(log);
         // SAFETY: runs between fork and exec and makes one system call.
         unsafe {

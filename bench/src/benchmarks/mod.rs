@@ -17,6 +17,7 @@ mod lists;
 mod optimizer;
 mod pages;
 mod plan;
+mod slurm;
 mod start;
 mod submit;
 mod submits;
@@ -84,6 +85,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "optimizer", promise: optimizer::PROMISE, run: Options(optimizer::run) },
     Benchmark { name: "pages", promise: pages::PROMISE, run: Plain(pages::run) },
     Benchmark { name: "plan", promise: plan::PROMISE, run: Plain(plan::run) },
+    Benchmark { name: "slurm", promise: slurm::PROMISE, run: Plain(slurm::run) },
     Benchmark { name: "start", promise: start::PROMISE, run: Options(start::run) },
     Benchmark { name: "submit", promise: submit::PROMISE, run: Plain(submit::run) },
     Benchmark { name: "submits", promise: submits::PROMISE, run: Plain(submits::run) },

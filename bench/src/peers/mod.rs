@@ -1,6 +1,6 @@
 //! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
 //! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer`,
-//! `keras`, `files`, `containers` and `fuse`. A peer that cannot be set up says why; its figures are never guessed.
+//! `keras`, `files`, `containers`, `fuse` and `slurm`. A peer that cannot be set up says why; its figures are never guessed.
 
 pub mod docker;
 pub mod hyperqueue;

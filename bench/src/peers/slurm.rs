@@ -102,6 +102,31 @@ impl Slurm {
         Ok(jobs as f64 / began.elapsed().as_secs_f64())
     }
 
+    /// The file by which its programs know this Slurm.
+    pub fn configuration_file(&self) -> PathBuf {
+        self.directory.join("slurm.conf")
+    }
+
+    /// Hands in a script that takes one machine.
+    pub fn submit_script(&self, script: &Path) -> Result<()> {
+        let mut command = self.command("sbatch", &["-Q", "-n1", "-o", "/dev/null"]);
+        output_of(command.arg(script).current_dir(&self.directory)).map(|_| ())
+    }
+
+    pub fn cancel_all(&self) -> Result<()> {
+        output_of(&mut self.command("scancel", &["--user=root"])).map(|_| ())
+    }
+
+    /// Until nothing waits, runs or ends, and every machine can be taken again.
+    pub fn wait_until_free(&self) -> Result<()> {
+        wait_for("Slurm to be free", LOOK, || {
+            let jobs = output_of(&mut self.command("squeue", &["-h", "-o", "%i"]))?;
+            let states = output_of(&mut self.command("sinfo", &["-h", "-N", "-o", "%T"]))?;
+            let free = states.lines().filter(|state| *state == "idle").count() == NODES;
+            Ok((free && jobs.is_empty()).then_some(()))
+        })
+    }
+
     fn submit(&self, log: &Path, options: &[&str]) -> Result<()> {
         let mut command = self.command("sbatch", &["-Q", "-n1", "-o"]);
         command.arg(log).args(options).arg(self.directory.join("job.sh"));
@@ -129,13 +154,15 @@ impl Slurm {
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(arguments).env("SLURM_CONF", self.directory.join("slurm.conf"));
+        command.args(arguments).env("SLURM_CONF", self.configuration_file());
         command
     }
 }
 
 impl Drop for Slurm {
     fn drop(&mut self) {
+        // What a benchmark that broke has left in it would otherwise run on.
+        let _ = self.cancel_all();
         while let Some(daemon) = self.daemons.pop() {
             drop(daemon);
         }
