@@ -103,7 +103,7 @@ pub enum Nodes {
     /// Slurm, asked in this way.
     Slurm(Wishes),
     /// Pods of this cluster.
-    Kubernetes(kubernetes::Prepared),
+    Kubernetes(Box<kubernetes::Prepared>),
 }
 
 /// A server that runs in this process, and what belongs to it.

@@ -178,7 +178,7 @@ mod tests {
             ("example.org/gpu:NoSchedule", r#"{"effect":"NoSchedule","key":"example.org/gpu","operator":"Exists"}"#),
             ("gpu=:NoExecute", r#"{"effect":"NoExecute","key":"gpu","operator":"Equal","value":""}"#),
         ] {
-            let taken = toleration(text).ok().expect("a taint");
+            let Ok(taken) = toleration(text) else { panic!("{text} is a taint") };
             assert_eq!(serde_json::to_string(&taken).expect("JSON"), expected);
         }
     }
