@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::harness::{Ended, GROUP, IN_WORKSPACE, Site};
 
 /// What each operation needs: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner somewhere,
-/// `h` Owner of more than a workspace.
+/// `h` Owner of more than a workspace, `a` Owner of the very scope.
 const NEEDS: &[(&str, char)] = &[
     ("Tenants_List", '-'),
     ("Subscriptions_List", '-'),
@@ -89,6 +89,15 @@ const NEEDS: &[(&str, char)] = &[
     ("Corro_Jobs_Why", 'r'),
     ("Corro_Jobs_Metrics", 'r'),
     ("Corro_Usage", 'l'),
+    ("Corro_HostTokens_Create", 'a'),
+    ("Corro_HostTokens_List", 'a'),
+    ("Corro_HostTokens_Delete", 'a'),
+    ("Corro_Hosts_List", 'r'),
+    ("Corro_Hosts_Get", 'r'),
+    ("Corro_Hosts_Cordon", 'a'),
+    ("Corro_Hosts_Uncordon", 'a'),
+    ("Corro_Hosts_Drain", 'a'),
+    ("Corro_Hosts_Remove", 'a'),
 ];
 
 const ROLES: [&str; 3] = ["Reader", "Contributor", "Owner"];
@@ -170,6 +179,7 @@ fn every_operation_with_every_role_at_every_scope() {
                 'r' => inside,
                 'w' => inside && user.role >= 1,
                 'o' => user.role >= 2,
+                'a' => inside && user.role >= 2,
                 'h' => user.role >= 2 && user.scope != 2,
                 other => panic!("{other}"),
             };

@@ -20,7 +20,8 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use corro_client::TrustError;
 use corro_model::node::{
-    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, ObservedNode, TaskFigures, ToNode, bearer,
+    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, ObservedNode, PROTOCOL, PROTOCOL_HEADER,
+    TaskFigures, ToNode, bearer,
 };
 use corro_model::{AttemptId, NodeId};
 
@@ -165,8 +166,17 @@ impl Keeper {
         }
     }
 
-    /// A certificate that is not trusted does not mend itself: the operator must hear of it.
+    /// A certificate that is not trusted and a version that is not understood do not mend themselves: the operator must hear of it.
     fn say_distrust(&self, error: &tungstenite::Error) {
+        if let tungstenite::Error::Http(answer) = error
+            && answer.status() == StatusCode::UPGRADE_REQUIRED
+        {
+            let server = self.config.present_server();
+            tracing::error!(
+                server,
+                "the server does not understand this version of the agent, or is older: upgrade the server first, then the agents; trying again"
+            );
+        }
         if let Some(reason) = line::distrust(error) {
             let server = self.config.present_server();
             tracing::error!(%reason, server, "the server's certificate is not trusted: give its authority with --ca or --ca-fingerprint; trying again");
@@ -177,6 +187,7 @@ impl Keeper {
         let url = self.config.ws_url(CONNECT_PATH).unwrap_or_default();
         let mut request = url.as_str().into_client_request()?;
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
+        request.headers_mut().insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
         let line = line::open(request.uri(), &self.tls).await?;
         Ok(client_async(request, line).await?.0)
     }

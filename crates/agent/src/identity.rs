@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use corro_client::{Trust, TrustError, tls_error};
 use corro_model::NodeId;
-use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential};
+use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential, PROTOCOL, PROTOCOL_HEADER};
 
 use crate::config::AgentConfig;
 use crate::durable;
@@ -46,6 +46,8 @@ pub enum IdentityError {
     Untrusted { server: String, source: tokio_rustls::rustls::Error },
     #[error("the server refused the join token ({status}): ask its operator for a new one")]
     TokenRefused { status: StatusCode },
+    #[error("{message}")]
+    Version { message: String },
     #[error("the server's answer to the join token cannot be understood: is it of another version?")]
     Answer { source: serde_json::Error },
 }
@@ -117,8 +119,12 @@ const CREDENTIAL: &str = "credential.json";
 
 /// For requests to the server. As the WebSocket: straight to it.
 pub fn client(config: &AgentConfig, within: Duration) -> Result<reqwest::Client, IdentityError> {
-    let https = config.present_server().starts_with("https://");
-    let trust = if https { config.trust.clone() } else { Trust::nobody() };
+    client_for(&config.present_server(), &config.trust, within)
+}
+
+pub fn client_for(server: &str, trust: &Trust, within: Duration) -> Result<reqwest::Client, IdentityError> {
+    let https = server.starts_with("https://");
+    let trust = if https { trust.clone() } else { Trust::nobody() };
     let tls = trust.client_config()?;
     let client = reqwest::Client::builder().no_proxy().timeout(within).tls_backend_preconfigured(tls).build();
     client.map_err(|source| IdentityError::Client { source })
@@ -138,6 +144,7 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     };
     loop {
         let request = client.post(config.http_url(JOIN_PATH)).header("content-type", "application/json");
+        let request = request.header(PROTOCOL_HEADER, PROTOCOL);
         let answer = match request.body(body.clone()).send().await {
             // An answer that was cut off is no answer.
             Ok(response) => {
@@ -156,6 +163,9 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
             Ok((StatusCode::NO_CONTENT | StatusCode::ACCEPTED | StatusCode::CONFLICT, _)) => {
                 say_once(Waiting::Cluster, "waiting until a cluster wants a node".to_owned());
             }
+            Ok((StatusCode::UPGRADE_REQUIRED, bytes)) => {
+                return Err(IdentityError::Version { message: message_of(&bytes, StatusCode::UPGRADE_REQUIRED) });
+            }
             Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
             Ok((status, _)) => say_once(Waiting::Server, format!("the server answered {status}: asking again")),
             Err(error) => {
@@ -170,6 +180,13 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
+}
+
+/// What a server that refuses says.
+pub(crate) fn message_of(body: &[u8], status: StatusCode) -> String {
+    let body = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let message = body.and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));
+    message.unwrap_or_else(|| format!("the server answered {status}"))
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, job_desk, login, mount, nodes, run,
-    server, storage, top, train, tutorial, up, upkeep, usage,
+    ad, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, host, job_desk, login, mount,
+    nodes, run, server, storage, top, train, tutorial, up, upkeep, usage,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -47,8 +47,10 @@ pub enum TopCommand {
     Mount(Box<mount::MountArgs>),
     /// Take a mounted share away again
     Unmount(mount::UnmountArgs),
-    /// Serve this machine, or a part of it, as a node of a cluster
-    Agent(agent::AgentArgs),
+    /// Serve this machine, or a part of it, as a node of a cluster; or join a server with all of it
+    Agent(Box<agent::AgentArgs>),
+    /// Machines that join a server: tokens for them, what they have, and taking them out of service
+    Host(host::HostArgs),
     /// Run a command as several ranks on this machine, without a server
     Run(run::RunArgs),
     /// Train the tutorial's network, alone or as one of many ranks
@@ -89,6 +91,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "mount",
             "unmount",
             "agent",
+            "host",
             "run",
             "train",
             "job",

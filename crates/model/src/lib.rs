@@ -15,6 +15,7 @@ pub mod error;
 pub mod events;
 pub mod explain;
 pub mod history;
+pub mod host;
 pub mod ids;
 pub mod job_file;
 pub mod layout;

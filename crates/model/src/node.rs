@@ -12,10 +12,29 @@ use crate::batchai::{
 };
 use crate::layout::{Layout, Place, Role};
 use crate::password::PasswordVerifier;
-use crate::{AttemptId, NodeId, Secret, Timestamp};
+use crate::{ApiError, AttemptId, NodeId, Secret, Timestamp};
 
 /// How often a node speaks, even when it has nothing new to say.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// What this program speaks with servers and agents. Raised when one side must understand something new of the other.
+pub const PROTOCOL: u32 = 2;
+/// The header in which agents and hosts say theirs; those from before it spoke 1.
+pub const PROTOCOL_HEADER: &str = "x-corro-protocol";
+
+/// Does a server of this program understand an agent that speaks `given`? Servers are upgraded first: one version back is
+/// understood, so that nothing that runs is lost while the agents follow.
+pub fn understands(given: Option<&str>) -> Result<(), ApiError> {
+    let spoken = given.map_or(Some(1), |text| text.trim().parse::<u32>().ok());
+    let (cause, fix) = match spoken {
+        Some(spoken) if [Some(spoken), spoken.checked_add(1)].contains(&Some(PROTOCOL)) => return Ok(()),
+        Some(spoken) if spoken > PROTOCOL => ("newer than the server", "upgrade the server first, then the agents"),
+        _ => ("too old for the server", "upgrade the program on the agent's machine and start the agent again"),
+    };
+    let spoken = spoken.map_or_else(|| "?".to_owned(), |spoken| spoken.to_string());
+    let message = format!("The agent is {cause} (protocol {spoken}, the server speaks {PROTOCOL}): {fix}");
+    Err(ApiError::new(426, "AgentVersion", message))
+}
 
 /// `POST`: trade a one-time join token for a node's identity and credential.
 pub const JOIN_PATH: &str = "/corro/v1/join";
@@ -516,6 +535,23 @@ impl RankExit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_version_back_is_understood() {
+        for (given, good) in [
+            (Some("2"), true),
+            (Some("1"), true),
+            (None, true),
+            (Some("0"), false),
+            (Some("x"), false),
+            (Some("4294967295"), false),
+        ] {
+            assert_eq!(understands(given).is_ok(), good, "{given:?}");
+        }
+        let newer = understands(Some("3")).expect_err("the server is too old");
+        assert!(newer.status == 426 && newer.message.contains("upgrade the server first"), "{newer:?}");
+        assert_eq!(PROTOCOL, 2, "the cases above are for this one");
+    }
 
     #[test]
     fn a_credential_survives_the_header() {

@@ -8,6 +8,7 @@ use crate::arm::*;
 use crate::batchai::*;
 use crate::explain::Explanation;
 use crate::history::HistoryEntry;
+use crate::host::*;
 use crate::metrics::JobMetrics;
 use crate::usage::UsageReport;
 
@@ -262,6 +263,20 @@ operations! {
     /// Ours: the curves of a training, found in what it writes. Query: `names`, `ranks` (numbers, `all` or `average`; commas between),
     /// `points`, `after`. `Accept: text/csv` gets a table.
     JobsMetrics "Corro_Jobs_Metrics" Get ws!("/experiments/{experiment}/jobs/{job}/metrics"), BATCHAI_VERSION, NoBody => JobMetrics;
+
+    /// Ours: lets machines join as hosts. The token is in the answer, once.
+    HostTokensCreate "Corro_HostTokens_Create" Post sub!("/providers/Corro/hostTokens"), BATCHAI_VERSION, HostTokenParameters => HostTokenCreated;
+    HostTokensList "Corro_HostTokens_List" Get sub!("/providers/Corro/hostTokens"), BATCHAI_VERSION, NoBody => Page<HostToken>;
+    /// Nobody joins with it any more; hosts that have joined stay.
+    HostTokensDelete "Corro_HostTokens_Delete" Delete sub!("/providers/Corro/hostTokens/{token}"), BATCHAI_VERSION, NoBody => NoBody;
+    /// Ours: the machines that have joined.
+    HostsList "Corro_Hosts_List" Get sub!("/providers/Corro/hosts"), BATCHAI_VERSION, NoBody => Page<Host>;
+    HostsGet "Corro_Hosts_Get" Get sub!("/providers/Corro/hosts/{host}"), BATCHAI_VERSION, NoBody => Host;
+    HostsCordon "Corro_Hosts_Cordon" Post sub!("/providers/Corro/hosts/{host}/cordon"), BATCHAI_VERSION, NoBody => Host;
+    HostsUncordon "Corro_Hosts_Uncordon" Post sub!("/providers/Corro/hosts/{host}/uncordon"), BATCHAI_VERSION, NoBody => Host;
+    HostsDrain "Corro_Hosts_Drain" Post sub!("/providers/Corro/hosts/{host}/drain"), BATCHAI_VERSION, DrainParameters => Host;
+    /// Query: `now`.
+    HostsRemove "Corro_Hosts_Remove" Delete sub!("/providers/Corro/hosts/{host}"), BATCHAI_VERSION, NoBody => NoBody;
 
     /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `after` (oldest first), `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;

@@ -188,6 +188,9 @@ pub fn right_of(id: &str, method: Method) -> Right {
         "Corro_Nodes_Preempt" => Right::Write,
         "Corro_Jobs_Processes" | "Corro_Jobs_Why" | "Corro_Jobs_Metrics" | "Corro_Jobs_Timeline" => Right::Read,
         "Corro_Jobs_RecordTimeline" => Right::Write,
+        // Hosts belong to the whole subscription.
+        "Corro_Hosts_List" | "Corro_Hosts_Get" => Right::Read,
+        _ if id.starts_with("Corro_Host") => Right::Admin,
         _ if id.starts_with("Corro_") => Right::Govern,
         _ => match method {
             Method::Get | Method::Head => Right::Read,

@@ -136,6 +136,7 @@ impl Server {
             token_key: identity.token_key.into(),
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
+            hosts: Default::default(),
             figures: Default::default(),
             timelines: Default::default(),
             events: Default::default(),
@@ -209,6 +210,12 @@ impl Server {
         self.last_words().await;
         ending::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
         Ok(Stopped { requeued, left })
+    }
+
+    /// From now on machines may join as hosts: told how they reach this server.
+    pub fn welcome_hosts(&self, url: &str, ca_fingerprint: Option<&str>) {
+        let front = app::hosts::Front { url: url.to_owned(), ca_fingerprint: ca_fingerprint.map(str::to_owned) };
+        self.app.hosts.welcome(front);
     }
 
     /// Every node the server knows of.

@@ -50,7 +50,7 @@ impl Shelf {
 
     pub fn of(what: &str) -> Shelf {
         match what.split_once('.') {
-            Some(("principal" | "key", _)) => Shelf::Access,
+            Some(("principal" | "key" | "hostToken", _)) => Shelf::Access,
             Some(("request", _)) => Shelf::Requests,
             Some(("share" | "container", _)) => Shelf::Files,
             _ => Shelf::Work,
@@ -194,6 +194,19 @@ impl Subject for JobRecord {
     fn sketch(&self) -> Value {
         let (priority, nodes) = (self.spec.scheduling_priority, self.spec.node_count);
         json!({"cluster": self.cluster, "priority": priority, "nodeCount": nodes})
+    }
+}
+
+impl Subject for HostRecord {
+    fn sketch(&self) -> Value {
+        let (capacity, draining) = (self.inventory.capacity(), self.draining);
+        json!({"capacity": capacity, "cordoned": self.cordoned, "draining": draining, "token": self.token})
+    }
+}
+
+impl Subject for HostTokenRecord {
+    fn sketch(&self) -> Value {
+        json!({"expires": self.expires})
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use corro_model::arm::{AccountIdentity, AccountSettings};
 use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
+use corro_model::host::Inventory;
 use corro_model::rights::Assignment;
 use corro_model::state::{JobState, NodeState, Preemption};
 use corro_model::{
@@ -77,6 +78,8 @@ records! {
     JobRecord "job" JobKey => jobs indexed by job moving, "submitted";
     AccountRecord "account" String => accounts;
     OperationRecord "operation" String => operations indexed by operation;
+    HostRecord "host" String => hosts;
+    HostTokenRecord "hostToken" String => host_tokens;
 }
 
 /// What this installation is; one record, key `self`.
@@ -180,6 +183,9 @@ pub struct NodeRecord {
     pub allocated: Timestamp,
     /// Digest of the node's credential, once it has joined.
     pub credential_digest: Option<String>,
+    /// The key of the host that carries it, or is to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// It is taken back. Set only by [`Txn::preempt`](crate::Txn::preempt).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) preempted: Option<Preemption>,
@@ -189,8 +195,8 @@ pub struct NodeRecord {
 
 impl NodeRecord {
     pub fn allocating(cluster: ClusterKey, index: u32, address: String, now: Timestamp) -> Self {
-        let (epoch, credential_digest, preempted, state) = (1, None, None, NodeState::Allocating);
-        Self { cluster, index, address, epoch, allocated: now, credential_digest, preempted, state, since: now }
+        let (epoch, credential_digest, host, preempted, state) = (1, None, None, None, NodeState::Allocating);
+        Self { cluster, index, address, epoch, allocated: now, credential_digest, host, preempted, state, since: now }
     }
 
     /// Moved only by [`Txn::node_event`](crate::Txn::node_event).
@@ -349,6 +355,51 @@ pub struct AccountRecord {
     /// key1 and key2, base64 inside the seal.
     pub keys: [Sealed; 2],
     pub deleting: bool,
+}
+
+/// A machine that has joined, and carries nodes; keyed by its name in lower case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostRecord {
+    pub name: String,
+    /// Digest of the host's credential.
+    pub credential_digest: String,
+    pub joined: Timestamp,
+    /// With which token.
+    pub token: String,
+    /// As it told last.
+    pub inventory: Inventory,
+    /// About when it was last heard; to the minute, as every write costs.
+    pub heard: Timestamp,
+    /// It takes no nodes, and its nodes take no jobs.
+    #[serde(default)]
+    pub cordoned: bool,
+    /// Its nodes leave it; only ever together with `cordoned`.
+    #[serde(default)]
+    pub draining: Option<Drain>,
+    /// It goes once no node is left on it.
+    #[serde(default)]
+    pub removing: bool,
+}
+
+/// How the nodes leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Drain {
+    /// Each when its job has ended.
+    InTurn,
+    /// Their jobs go back to the queue.
+    Now,
+}
+
+/// What lets machines join as hosts; keyed by a short public id. Only a digest of the secret is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostTokenRecord {
+    pub secret_digest: String,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+    /// How many hosts joined with it.
+    #[serde(default)]
+    pub hosts: u64,
 }
 
 /// A long-running operation that a client may ask about.

@@ -32,6 +32,8 @@ pub struct State {
     pub jobs: Table<JobKey, JobRecord>,
     pub accounts: Table<String, AccountRecord>,
     pub operations: Table<String, OperationRecord>,
+    pub hosts: Table<String, HostRecord>,
+    pub host_tokens: Table<String, HostTokenRecord>,
     index: Index,
 }
 

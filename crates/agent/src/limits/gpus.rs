@@ -62,6 +62,18 @@ pub fn inventory() -> Vec<u16> {
     usable(cards, std::env::var(VARIABLE).ok().as_deref())
 }
 
+/// What leaves an agent the first `count` of them; nothing where they are not told apart by numbers.
+pub fn only_first(count: u32, usable: &[u16]) -> Option<(&'static str, String)> {
+    let first = &usable[..usable.len().min(count as usize)];
+    (!usable.is_empty()).then(|| (VARIABLE, list(first, ",")))
+}
+
+/// How many this process was given, by numbers or names, if not all.
+pub fn given() -> Option<usize> {
+    let given = std::env::var(VARIABLE).ok()?;
+    Some(given.split(',').filter(|word| !word.trim().is_empty()).count())
+}
+
 /// The number in `nvidia0`.
 fn card(name: &str) -> Option<u16> {
     name.strip_prefix("nvidia").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
@@ -111,6 +123,9 @@ mod tests {
         );
         assert_eq!(usable(vec![0, 1, 2], None), [0, 1, 2]);
         assert_eq!(usable(vec![0, 1, 2], Some("2, 1")), [1, 2]);
+        assert_eq!(only_first(2, &[1, 2, 5]), Some((VARIABLE, "1,2".to_owned())));
+        assert_eq!(only_first(0, &[1]), Some((VARIABLE, String::new())), "none at all");
+        assert_eq!((only_first(9, &[3]), only_first(2, &[])), (Some((VARIABLE, "3".to_owned())), None));
         assert!(usable(vec![0, 1], Some("")).is_empty() && usable(vec![0], Some("GPU-8932f937")).is_empty());
     }
 }

@@ -1,21 +1,64 @@
 //! `corro agent`: runs this machine, or a part of it, as one node of a cluster. Started by the server's local provider
-//! and by hand on machines that join. The running itself is the agent crate's.
+//! and by hand on machines that join. The running itself is the agent crate's. `corro agent join`, which carries several nodes, is in `join`.
+
+mod join;
+mod supervisor;
+mod unit;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode, PortRange};
 use corro_client::{Fingerprint, Trust};
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
+use crate::failure::Failure;
 use crate::hosting::providers::local;
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct AgentArgs {
+    #[command(subcommand)]
+    command: Option<AgentCommand>,
+    #[command(flatten)]
+    node: Option<NodeArgs>,
+    // Not in the node's own ones: what is optional as a whole may hold no groups.
+    #[command(flatten)]
+    isolation: IsolationArgs,
+    #[command(flatten)]
+    log: crate::logging::LogArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum AgentCommand {
+    /// Make this machine a host of a server: it carries as many nodes as fit, and goes on where it was when it is started again
+    ///
+    /// Needs no root, and outbound connections only. The first run needs the token that 'corro host token' shows on the server; later
+    /// ones need none. Ctrl-C ends the host and its nodes. SIGUSR2 lets a new version of the program take over while nodes and
+    /// their jobs go on: each node's agent is renewed when it is idle.
+    #[command(
+        after_help = "Examples:\n  corro agent join https://gpu-box:8470 --token corro-join-...\n  corro agent join --token-file token.txt --name gpu-1 --label rack=a1\n  corro agent join --token-file - --systemd user --write < token.txt\n  corro agent join"
+    )]
+    Join(join::JoinArgs),
+}
+
+/// What every agent of a host is told.
+pub struct NodeWords {
+    pub isolation: IsolationArg,
+    pub hidden: Vec<PathBuf>,
+    pub remote_shares: bool,
+    pub ports: Option<PortRange>,
+    /// As many of the machine's are for nodes, if not all.
+    pub gpus: Option<u32>,
+    pub log: crate::logging::LogArgs,
+}
+
+#[derive(Args, Debug)]
+struct NodeArgs {
     /// Where the server listens, for example https://gpu-box:8470
     #[arg(long, value_name = "URL")]
     server: String,
@@ -48,9 +91,6 @@ pub struct AgentArgs {
     #[arg(long, value_name = "FILE")]
     join_token_file: PathBuf,
 
-    #[command(flatten)]
-    isolation: IsolationArgs,
-
     /// A directory that jobs must not see, but for what is theirs in it; the node's own one is always hidden
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
@@ -66,9 +106,6 @@ pub struct AgentArgs {
     /// Remove the node's directory at the end, and what agents that were killed left beside it at the start
     #[arg(long, hide = true, requires = "once")]
     leave_nothing: bool,
-
-    #[command(flatten)]
-    log: crate::logging::LogArgs,
 }
 
 /// How far jobs on one machine are kept from each other.
@@ -107,8 +144,18 @@ impl IsolationArg {
     }
 }
 
-pub async fn run(args: AgentArgs) -> Result<()> {
-    args.log.init();
+pub async fn run(args: AgentArgs) -> Result<(), Failure> {
+    match (args.command, args.node) {
+        (Some(AgentCommand::Join(args)), _) => join::run(args).await,
+        (None, Some(node)) => {
+            args.log.init();
+            Ok(run_node(node, args.isolation.isolation.mode()).await?)
+        }
+        (None, None) => Err(Failure::missing(&["--server", "--data", "--join-token-file"], &[])),
+    }
+}
+
+async fn run_node(args: NodeArgs, isolation: IsolationMode) -> Result<()> {
     let config = AgentConfig {
         join_token: join_token(&args.join_token_file, &args.data)?,
         trust: trust(args.ca.as_deref(), args.ca_fingerprint.as_deref())?,
@@ -121,7 +168,7 @@ pub async fn run(args: AgentArgs) -> Result<()> {
         heartbeat: AgentConfig::HEARTBEAT,
         engine_sockets: corro_agent::engine_sockets(|name| std::env::var(name).ok()),
         rejoin: !args.once,
-        isolation: Isolation { mode: args.isolation.isolation.mode(), hidden: args.hide },
+        isolation: Isolation { mode: isolation, hidden: args.hide },
         remote_shares: args.remote_shares,
     };
     let tidied = args.leave_nothing.then(|| config.root.clone());
@@ -179,7 +226,28 @@ fn farewell(end: &AgentEnd) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AgentArgs,
+    }
+
+    #[test]
+    fn it_is_one_node_or_a_host() {
+        let read = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.args);
+        let node = "agent --server http://a:1 --data d --join-token-file t --once --isolation off --log-format json";
+        let node = read(node).expect("a node");
+        assert!(node.command.is_none() && node.node.is_some_and(|node| node.once));
+        assert_eq!(node.isolation.isolation, IsolationArg::Off);
+        let host =
+            read("agent join https://a:1 --token-file t --isolation strict --ports 20000-20100").expect("a host");
+        assert!(host.command.is_some() && host.node.is_none());
+        assert!(read("agent --server http://a:1 --data d").is_err() && read("agent").is_err(), "a token is needed");
+    }
 
     #[test]
     fn the_token_comes_from_the_file_until_the_node_has_joined() {

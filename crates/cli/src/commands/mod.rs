@@ -21,6 +21,7 @@ pub mod experiment;
 pub mod file_server;
 pub mod files;
 pub mod group;
+pub mod host;
 pub mod job;
 pub mod job_desk;
 mod job_exec;

@@ -60,9 +60,11 @@ fn greet(hosted: &Hosted, provider: ProviderArg, token_path: &Path) {
     let trust = hosted.vouched.as_ref().map_or_else(String::new, |v| format!(" --ca-fingerprint {}", v.fingerprint));
     let token_path = token_path.display();
     let _ = match provider {
-        ProviderArg::Joined => {
-            writeln!(out, "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}")
-        }
+        ProviderArg::Joined => writeln!(
+            out,
+            "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}\n\
+             Add a machine that carries as many nodes as fit: 'corro host token' shows the command for it"
+        ),
         ProviderArg::Slurm => writeln!(out, "\nNodes are Slurm allocations, whose agents look for the server at {url}"),
         ProviderArg::Kubernetes => writeln!(out, "\nNodes are pods"),
     };

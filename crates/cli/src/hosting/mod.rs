@@ -222,6 +222,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let listen = listen_address(&args.address)?;
     let tls = open_tls(&args.address, data.path())?;
     let config_dir = corro_client::profile::config_dir()?;
+    let takes_hosts = matches!(nodes, Nodes::Joining(_));
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),
         Nodes::Local(_) | Nodes::Slurm(_) | Nodes::Kubernetes(_) => None,
@@ -253,11 +254,12 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         match nodes {
             Nodes::Local(isolation) => {
                 let url = local_url(site.address, tls.is_some());
-                let ca = tls.as_ref().map(|tls| tls.trusted_file.clone());
+                let ca = tls.as_ref().map(|tls| ["--ca".into(), tls.trusted_file.clone().into_os_string()]);
+                let words = ca.into_iter().flatten().collect();
                 // With the profile one could ask the server for everything, so no job sees it.
                 let hidden = vec![data.path().to_owned(), config_dir.clone()];
                 Arc::new(
-                    LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), ca, Apart { isolation, hidden })
+                    LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), words, Apart { isolation, hidden })
                         .writing(log),
                 )
             }
@@ -290,6 +292,9 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         Ok(access) => {
             local::remove_strays(&data.path().join("nodes"), || server.nodes());
             let public_url = public_url(&args.address, server.address, tls.is_some());
+            if takes_hosts {
+                server.welcome_hosts(&public_url, tls.as_ref().map(|tls| tls.fingerprint.as_str()));
+            }
             Ok(Hosted { server, data, access, vouched: tls.map(vouched), public_url })
         }
         Err(failure) => {

@@ -16,6 +16,8 @@ pub enum TableKind {
     JobFile,
     RemoteLogin,
     Node,
+    Host,
+    HostToken,
     FileServer,
     Usage,
     NodeHours,
@@ -83,6 +85,14 @@ fn row(kind: TableKind, item: &Value) -> Row {
             ("Priority", item["vmPriority"].clone()),
             ("State", if item["preempted"].is_null() { item["state"].clone() } else { "preempted".into() }),
             ("Job", item["job"].clone()),
+        ],
+        TableKind::Host => host(item),
+        TableKind::HostToken => vec![
+            ("ID", item["id"].clone()),
+            ("Created", item["created"].clone()),
+            ("Expires", item["expires"].clone()),
+            ("Expired", if item["expired"] == true { "yes" } else { "no" }.into()),
+            ("Hosts", item["hosts"].clone()),
         ],
         TableKind::FileServer => file_server(item),
         TableKind::Usage => vec![
@@ -217,6 +227,31 @@ fn segment(id: &Value, kind: &str) -> Value {
 /// A number as text, so that 0 is shown as `0`.
 fn as_text(value: &Value) -> Value {
     if value.is_null() { value.clone() } else { value.to_string().into() }
+}
+
+/// What a host offers, and in brackets what of it is free.
+fn host(item: &Value) -> Vec<(&'static str, Value)> {
+    let offered = |field: &str, own: u64| item["offered"][field].as_u64().unwrap_or(own);
+    let own_gpus = item["gpus"].as_array().map_or(0, |gpus| gpus.len() as u64);
+    let free = |field: &str| item["free"][field].as_u64().unwrap_or_default();
+    let gib = |bytes: u64| (bytes as f64 / f64::from(1 << 30)).round();
+    let cores = offered("cores", item["cores"].as_u64().unwrap_or_default());
+    let memory = offered("memoryBytes", item["memoryBytes"].as_u64().unwrap_or_default());
+    let labels = item["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> =
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    vec![
+        ("Name", item["name"].clone()),
+        ("State", item["state"].clone()),
+        ("Cores", format!("{cores} ({})", free("cores")).into()),
+        ("GiB", format!("{} ({})", gib(memory), gib(free("memoryBytes"))).into()),
+        ("GPUs", format!("{} ({})", offered("gpus", own_gpus), free("gpus")).into()),
+        ("Nodes", item["nodes"].as_array().map_or(0, Vec::len).into()),
+        ("Labels", labels.join(",").into()),
+        ("Version", item["version"].clone()),
+        ("Last heard", item["lastHeard"].clone()),
+        ("Note", or_blank(&item["note"])),
+    ]
 }
 
 fn or_blank(value: &Value) -> Value {

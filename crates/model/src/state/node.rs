@@ -24,7 +24,7 @@ pub enum NodeState {
     },
 }
 
-/// A low-priority node is taken back, whatever its state: its job gives way, then it leaves and is replaced.
+/// A node of a low-priority cluster or of a drained host is taken back, whatever its state: its job gives way, then it leaves and is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
@@ -41,6 +41,8 @@ pub enum PreemptionCause {
     Asked,
     /// A dedicated cluster needs its cores or its machine.
     Dedicated,
+    /// Its host is taken out of service.
+    Drained,
 }
 
 impl PreemptionCause {
@@ -48,6 +50,7 @@ impl PreemptionCause {
         match self {
             PreemptionCause::Asked => "an operator took it back",
             PreemptionCause::Dedicated => "a dedicated cluster needed its place",
+            PreemptionCause::Drained => "its host was taken out of service",
         }
     }
 }

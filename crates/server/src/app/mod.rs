@@ -15,6 +15,8 @@ pub mod file_servers;
 pub mod followers;
 pub mod groups;
 mod history;
+pub mod host_tokens;
+pub mod hosts;
 pub mod instance;
 pub mod jobs;
 pub mod keyring;
@@ -85,6 +87,8 @@ pub struct App {
     pub client: followers::Client,
     /// Where file servers lie and are exported.
     pub exports: Arc<crate::nfs::Exports>,
+    /// What machines that join need, and when they were heard.
+    pub hosts: hosts::Hosts,
     /// What the nodes of a job share.
     pub job_shared: Arc<Shares>,
 }

@@ -15,6 +15,7 @@ use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Tar
 use corro_store::{ClusterRecord, JobRecord, State};
 
 use super::clusters::cluster_arguments;
+use super::hosts;
 use super::principals::{Caller, scope_of_key};
 use crate::reconcile::scaling::{self, Rules};
 
@@ -213,7 +214,8 @@ impl Words<'_> {
             (taken, "being preempted"),
             (self.scaling.short, "without cores to run on"),
         ];
-        let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+        let parts: Vec<String> = parts.chain(hosts::shortage(self.state, self.view.key)).collect();
         if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
     }
 

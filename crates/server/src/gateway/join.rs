@@ -63,7 +63,10 @@ pub fn take_place(
 
 /// The oldest node that is asked for and that nobody has become yet; dedicated ones first.
 fn wanted_node(state: &State) -> Option<NodeId> {
-    let open = state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating);
+    let open = state.nodes.iter().filter(|(_, node)| {
+        // One that a host is to carry is not for whoever comes by.
+        *node.state() == NodeState::Allocating && node.host.is_none()
+    });
     let low = |node: &NodeRecord| {
         let cluster = state.clusters.get(&node.cluster);
         cluster.is_some_and(|cluster| cluster.spec.vm_priority == VmPriority::LowPriority)

@@ -3,6 +3,7 @@
 //! nothing about jobs.
 
 mod connection;
+mod hosts;
 mod join;
 mod wheels;
 

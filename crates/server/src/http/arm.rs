@@ -3,6 +3,7 @@
 
 mod governance;
 mod groups;
+mod hosts;
 mod metrics;
 mod nodes;
 mod overview;
@@ -104,6 +105,15 @@ pub fn routes() -> Router {
         .on(SharesListAll, overview::shares)
         .on(SharesLink, overview::share_link)
         .on(ClustersHistory, overview::cluster_history)
+        .on(HostTokensCreate, hosts::create_token)
+        .on(HostTokensList, hosts::list_tokens)
+        .on(HostTokensDelete, hosts::revoke_token)
+        .on(HostsList, hosts::list)
+        .on(HostsGet, hosts::get)
+        .on(HostsCordon, hosts::cordon)
+        .on(HostsUncordon, hosts::uncordon)
+        .on(HostsDrain, hosts::drain)
+        .on(HostsRemove, hosts::remove)
         .on(NodesList, nodes::list)
         .on(NodesPreempt, nodes::preempt)
         .on(JobsProcesses, nodes::processes)

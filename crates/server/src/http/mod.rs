@@ -25,10 +25,11 @@ use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use corro_model::ApiError;
 use corro_model::events::EVENTS_PATH;
+use corro_model::host::{HOST_JOIN_PATH, HOST_PATH, HostCredential, HostJoinRequest, HostReport};
 use corro_model::names::{NameOf, check_name};
 use corro_model::node::{
-    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, PASSES_PATH, PassRequest, WHEELS_PATH,
-    parse_bearer,
+    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, PASSES_PATH, PROTOCOL_HEADER, PassRequest,
+    WHEELS_PATH, parse_bearer, understands,
 };
 use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation, SharesLink};
 use http::{HeaderValue, Method, StatusCode, header};
@@ -146,6 +147,11 @@ impl Api {
                 self.as_stranger(&address, self.log_in(errand, request, &address)).await
             }
             (&Method::POST, JOIN_PATH) => self.as_stranger(&address, self.join(request)).await,
+            (&Method::POST, HOST_JOIN_PATH) => self.as_stranger(&address, self.join_host(request)).await,
+            (&Method::POST, HOST_PATH) => match self.host(request).await {
+                Ok(response) => Ok(response),
+                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+            },
             // Nodes that come back after a restart come all at once, so only those without a good credential are counted.
             (&Method::GET, CONNECT_PATH) => match self.connect(request).await {
                 Ok(response) => Ok(response),
@@ -179,7 +185,7 @@ impl Api {
                     self.note(caller.as_deref(), &address, &method, &path, error.status, &error.code);
                 }
                 let mut response = error_response(&error);
-                if path == CONNECT_PATH && response.status() == StatusCode::UNAUTHORIZED {
+                if (path == CONNECT_PATH || path == HOST_PATH) && response.status() == StatusCode::UNAUTHORIZED {
                     // An agent gives its node up only when this server, and no other at its address, says so.
                     let instance = HeaderValue::from_str(&self.app.tenant).expect("a guid can be a header");
                     response.headers_mut().insert(INSTANCE_HEADER, instance);
@@ -303,6 +309,7 @@ impl Api {
 
     /// An agent trades its join token for an identity; 204 when no cluster wants a node now.
     async fn join(&self, request: Request) -> Result<Response, ApiError> {
+        check_protocol(&request)?;
         let body = call::read_body(request.into_body(), 16 * 1024).await?;
         if body.is_empty() {
             return Err(ApiError::unauthorized("Authentication failed. A join token is needed."));
@@ -313,6 +320,27 @@ impl Api {
             Some(credential) => json_response(StatusCode::OK, &credential),
             None => StatusCode::NO_CONTENT.into_response(),
         })
+    }
+
+    /// A machine trades a join token for a host's credential.
+    async fn join_host(&self, request: Request) -> Result<Response, ApiError> {
+        check_protocol(&request)?;
+        let body = call::read_body(request.into_body(), 64 * 1024).await?;
+        let request: HostJoinRequest =
+            corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
+        Ok(json_response(StatusCode::OK, &self.gateway.join_host(request).await?))
+    }
+
+    /// A host says what it is, and hears what it should carry.
+    async fn host(&self, request: Request) -> Result<Response, ApiError> {
+        check_protocol(&request)?;
+        let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let missing = || ApiError::unauthorized("Authentication failed. A host's credential is needed.");
+        let credential = header.and_then(HostCredential::parse_bearer).ok_or_else(missing)?;
+        let body = call::read_body(request.into_body(), 256 * 1024).await?;
+        let report: HostReport =
+            corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
+        Ok(json_response(StatusCode::OK, &self.gateway.host_report(&credential, report).await?))
     }
 
     /// The wheels that nodes offer to jobs: their list, or one of them.
@@ -354,6 +382,7 @@ impl Api {
     /// A node's WebSocket.
     async fn connect(&self, request: Request) -> Result<Response, ApiError> {
         let credential = self.node(&request)?;
+        check_protocol(&request)?;
         let (mut parts, _) = request.into_parts();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
             .await
@@ -363,6 +392,12 @@ impl Api {
         let upgrade = upgrade.max_message_size(MAX_MESSAGE).read_buffer_size(4096).write_buffer_size(4096);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
+}
+
+/// An agent and this server must understand each other.
+fn check_protocol(request: &Request) -> Result<(), ApiError> {
+    let told = request.headers().get(PROTOCOL_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    understands(told)
 }
 
 /// What somebody put into a share is shown from the same address as our own pages: it may run nothing there.

@@ -9,6 +9,7 @@ pub mod attention;
 mod chores;
 pub(crate) mod deletion;
 pub mod gang;
+pub mod hosts;
 mod jobs;
 mod nodes;
 mod orders;
@@ -165,6 +166,10 @@ impl Reconciler {
         let (mut steps, mut goals) = if whole { tokio::task::block_in_place(look) } else { look() };
         if whole {
             steps.extend(self.starts.given_up(&before, &*self.provider));
+            if !self.provider.makes_nodes() {
+                let heard = |host: &str| self.app.hosts.is_heard(host);
+                steps.extend(hosts::decide(&before, heard, &self.config.rules, now));
+            }
         }
         if let Some(traced) = &mut traced {
             traced.decided(&steps);

@@ -16,7 +16,7 @@ use corro_store::State;
 
 pub use super::nodes::leaving;
 pub use super::steps::{Step, apply};
-use super::{ReconcileConfig, deletion, jobs, nodes, scaling};
+use super::{ReconcileConfig, deletion, hosts, jobs, nodes, scaling};
 use crate::gateway::Sighting;
 use crate::provider::Provider;
 
@@ -81,7 +81,8 @@ pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec
     let (endings, goals) = jobs_in(state, focus, sightings, now, addresses);
     // Nobody is given a job who is not there to take it, or who says that it can take none.
     let is_fit = |id: &NodeId| {
-        sightings.get(id).is_some_and(|sighting| sighting.is_there() && sighting.observed.problem.is_none())
+        let there = |sighting: &Sighting| sighting.is_there() && sighting.observed.problem.is_none();
+        sightings.get(id).is_some_and(there) && hosts::may_work(state, id)
     };
     let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
     if let Focus::New { state: false, nodes, .. } = focus

@@ -16,10 +16,13 @@ pub enum Step {
     Node(NodeId, NodeEvent),
     /// Where a node is reached.
     Address(NodeId, String),
+    /// Which host is to carry a node that nobody has become; with nothing, whoever comes.
+    Host(NodeId, Option<String>),
+    RemoveHost(String),
     RemoveNode(NodeId),
     /// On these nodes, as long as the cluster is still to have the size that the plan was made for.
     Place(JobKey, Vec<NodeId>, Target),
-    /// Take a low-priority node back.
+    /// Take a node back.
     Preempt(NodeId, Preemption),
     /// Give up the nodes and wait again.
     Evict(JobKey, Evicted),
@@ -46,6 +49,8 @@ impl Step {
         match self {
             Step::Node(_, event) => event.name(),
             Step::Address(..) => "address",
+            Step::Host(..) => "host",
+            Step::RemoveHost(_) => "removeHost",
             Step::RemoveNode(_) => "removeNode",
             Step::Place(..) => "place",
             Step::Preempt(..) => "preempt",
@@ -98,13 +103,25 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             tracing::info!(node = %id, address, "node is reached at");
             txn.update::<NodeRecord>(&id, |node| node.address = address);
         }
+        Step::Host(id, host) => {
+            let state = txn.get::<NodeRecord>(&id).map_or("gone", |node| node.state().name());
+            if state != NodeState::Allocating.name() {
+                return Err(Refused { thing: "node", state, event: "carried" });
+            }
+            tracing::info!(node = %id, host, "node is to be on host");
+            txn.update::<NodeRecord>(&id, |node| node.host = host);
+        }
+        Step::RemoveHost(key) => {
+            tracing::info!(host = key, "host is removed");
+            txn.remove::<HostRecord>(&key);
+        }
         Step::RemoveNode(id) => {
             tracing::info!(node = %id, "node is gone");
             txn.remove::<NodeRecord>(&id);
         }
         Step::Place(job, nodes, target) => place(txn, &job, nodes, target, now)?,
         Step::Preempt(node, preemption) => {
-            tracing::info!(%node, cause = ?preemption.cause, "a low-priority node is taken back");
+            tracing::info!(%node, cause = ?preemption.cause, "a node is taken back");
             txn.preempt(&node, preemption);
         }
         Step::Evict(job, evicted) => {

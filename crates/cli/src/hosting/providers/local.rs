@@ -3,7 +3,7 @@
 //! its directory, not by who started it.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -26,11 +26,13 @@ pub struct LocalNodes {
     server: String,
     /// Where agents look for the server after it has moved.
     server_file: PathBuf,
-    /// Who vouches for the server's certificate.
-    ca: Option<PathBuf>,
+    /// Words that say who vouches for the server's certificate, and whatever else every agent is told.
+    words: Vec<OsString>,
     apart: Apart,
     /// How they write their logs.
     log: LogArgs,
+    /// The variable that leaves them some of the machine's GPUs only.
+    gpus: Option<(&'static str, String)>,
     /// Agents this process started: they must be waited for.
     children: Mutex<HashMap<NodeId, Child>>,
 }
@@ -42,8 +44,9 @@ pub struct Apart {
 }
 
 impl LocalNodes {
-    pub fn new(root: PathBuf, server: String, server_file: PathBuf, ca: Option<PathBuf>, apart: Apart) -> Self {
-        Self { root, server, server_file, ca, apart, log: LogArgs::default(), children: Mutex::new(HashMap::new()) }
+    pub fn new(root: PathBuf, server: String, server_file: PathBuf, words: Vec<OsString>, apart: Apart) -> Self {
+        let (log, gpus, children) = (LogArgs::default(), None, Mutex::new(HashMap::new()));
+        Self { root, server, server_file, words, apart, log, gpus, children }
     }
 
     /// The same, whose nodes write their logs so.
@@ -51,8 +54,14 @@ impl LocalNodes {
         Self { log, ..self }
     }
 
-    fn try_start(&self, node: &NewNode, token: &Secret) -> io::Result<()> {
-        let dir = self.root.join(node.id.as_str());
+    /// The same, whose nodes have these GPUs only.
+    pub fn giving(self, gpus: Option<(&'static str, String)>) -> Self {
+        Self { gpus, ..self }
+    }
+
+    /// Starts the agent of `node`: with a token to become it, or with an empty one to go on as it. Others reach it at `address`.
+    pub fn launch(&self, node: &NodeId, token: &Secret, address: Option<&str>) -> io::Result<()> {
+        let dir = self.root.join(node.as_str());
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let token_file = dir.join(TOKEN);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&token_file)?;
@@ -61,7 +70,8 @@ impl LocalNodes {
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("corro")
-            .args(["agent", "--server", &self.server, "--address", &node.address])
+            .args(["agent", "--server", &self.server])
+            .args(address.iter().flat_map(|address| ["--address", address]))
             .arg("--server-file")
             .arg(&self.server_file)
             .arg("--data")
@@ -72,7 +82,8 @@ impl LocalNodes {
             .args(["--isolation", self.apart.isolation.word()])
             .args(self.apart.hidden.iter().flat_map(|dir| [OsStr::new("--hide"), dir.as_os_str()]))
             .args(self.log.words())
-            .args(self.ca.iter().flat_map(|file| [OsStr::new("--ca"), file.as_os_str()]))
+            .args(&self.words)
+            .envs(self.gpus.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -87,7 +98,7 @@ impl LocalNodes {
             command.pre_exec(|| setsid().map(|_| ()).map_err(io::Error::from));
         }
         let child = command.spawn()?;
-        self.lock().insert(node.id.clone(), child);
+        self.lock().insert(node.clone(), child);
         Ok(())
     }
 
@@ -126,7 +137,7 @@ const LOG: &str = "agent.log";
 
 impl Provider for LocalNodes {
     fn start(&self, node: &NewNode, token: Secret) {
-        if let Err(error) = self.try_start(node, &token) {
+        if let Err(error) = self.launch(&node.id, &token, Some(&node.address)) {
             tracing::error!(node = %node.id, %error, "the node's agent cannot be started; it is tried again");
         }
     }

@@ -5,13 +5,14 @@ use corro_model::history::HistoryFilter;
 use corro_model::ops::{ALL, Method};
 use corro_model::state::NodeEvent;
 use corro_model::{ApiError, GroupKey, NodeId, Timestamp};
-use corro_store::NodeRecord;
+use corro_store::{HostRecord, HostTokenRecord, NodeRecord};
 use serde_json::{Value, json};
 
 use super::{Bench, cluster, job};
+use crate::app::hosts::Front;
 
 /// Requests that are no GET, and change nothing.
-const CHANGE_NOTHING: [&str; 8] = [
+const CHANGE_NOTHING: [&str; 9] = [
     "Providers_Register",
     "Providers_Unregister",
     // That keys were shown and links given is noted all the same.
@@ -21,6 +22,7 @@ const CHANGE_NOTHING: [&str; 8] = [
     "StorageAccounts_CheckNameAvailability",
     "Clusters_ListRemoteLoginInformation",
     "Jobs_ListRemoteLoginInformation",
+    "Corro_Jobs_RecordTimeline",
 ];
 
 #[tokio::test]
@@ -34,6 +36,9 @@ async fn whatever_is_changed_is_noted_with_who_changed_it() {
     let (one, principals) =
         (format!("{experiment}/jobs/j"), format!("{}/providers/Corro/principals", bench.subscription()));
     let ada = format!("{principals}/ada");
+    let [tokens, host] =
+        ["hostTokens", "hosts/h"].map(|rest| format!("{}/providers/Corro/{rest}", bench.subscription()));
+    put_host(&bench).await;
     let node = NodeId::new(1, 1, Timestamp::from_millis(0));
     let mut low = cluster();
     low["properties"]["vmPriority"] = json!("lowpriority");
@@ -67,6 +72,12 @@ async fn whatever_is_changed_is_noted_with_who_changed_it() {
         ("Corro_Principals_ResetCredentials", format!("{ada}/resetCredentials"), nothing()),
         ("Corro_Principals_RevokeTokens", format!("{ada}/revokeTokens"), nothing()),
         ("Corro_Principals_Delete", ada.clone(), nothing()),
+        ("Corro_HostTokens_Create", tokens.clone(), json!({})),
+        ("Corro_HostTokens_Delete", format!("{tokens}/t"), nothing()),
+        ("Corro_Hosts_Cordon", format!("{host}/cordon"), nothing()),
+        ("Corro_Hosts_Drain", format!("{host}/drain"), json!({})),
+        ("Corro_Hosts_Uncordon", format!("{host}/uncordon"), nothing()),
+        ("Corro_Hosts_Remove", host.clone(), nothing()),
         ("StorageAccounts_Delete", account.clone(), nothing()),
         ("ResourceGroups_Delete", group.clone(), nothing()),
     ];
@@ -96,6 +107,22 @@ async fn whatever_is_changed_is_noted_with_who_changed_it() {
 async fn last_number(bench: &Bench) -> u64 {
     let last = bench.app.history(HistoryFilter::newest(1)).await.expect("a history");
     last.first().map_or(0, |entry| entry.number)
+}
+
+/// A token and a host that joined with it, at a server that takes hosts.
+async fn put_host(bench: &Bench) {
+    bench.app.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
+    let now = Timestamp::from_millis(1);
+    let token = HostTokenRecord { secret_digest: String::new(), created: now, expires: now, hosts: 1 };
+    let host =
+        json!({"name": "h", "credential_digest": "", "joined": now, "token": "t", "inventory": {}, "heard": now});
+    let host: HostRecord = serde_json::from_value(host).expect("a literal");
+    let commit = bench.app.store.commit(move |txn| {
+        txn.put("t".to_owned(), token);
+        txn.put("h".to_owned(), host);
+        Ok::<_, ApiError>(())
+    });
+    commit.await.expect("committed");
 }
 
 /// As the server's own loops would.

@@ -8,6 +8,7 @@ mod audit_changes;
 mod events;
 mod file_lines;
 mod followers;
+mod hosts;
 mod login;
 mod metrics;
 mod nodes;
@@ -99,6 +100,7 @@ impl Bench {
             token_key: identity.token_key.into(),
             caller: Arc::new(Caller::server()),
             doors: Default::default(),
+            hosts: Default::default(),
             figures: Default::default(),
             timelines: Default::default(),
             events: Default::default(),

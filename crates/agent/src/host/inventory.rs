@@ -1,0 +1,113 @@
+//! What this machine has: cores and memory as the kernel and its control groups tell, GPUs through NVIDIA's library where it is,
+//! addresses of its interfaces.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use corro_model::host::{Capacity, Inventory};
+
+use super::nvml;
+use crate::limits::gpus;
+
+/// Looks at the machine. `labels` and `offered` are the operator's words.
+pub fn find(labels: BTreeMap<String, String>, offered: Option<Capacity>) -> Inventory {
+    let mut cards = nvml::gpus();
+    cards.truncate(gpus::given().unwrap_or(cards.len()));
+    Inventory {
+        cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        memory_bytes: memory(),
+        gpus: cards,
+        addresses: addresses(),
+        labels,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        offered,
+    }
+}
+
+/// The variable that leaves agents no more than the first `count` GPUs. Which of those a node has is settled between the agents.
+pub fn only_gpus(count: u32) -> Option<(&'static str, String)> {
+    gpus::only_first(count, &gpus::inventory())
+}
+
+/// The machine's name, as it calls itself.
+pub fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+    let whole = kib.unwrap_or(0u64) * 1024;
+    // In a container the whole machine is not ours.
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    limit.map_or(whole, |limit: u64| limit.min(whole))
+}
+
+/// Those at which others may reach it: not the loopback's, not those that hold on one link only.
+fn addresses() -> Vec<String> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the list is made by the call, walked while it lives and given back once.
+    unsafe {
+        if libc::getifaddrs(&mut first) != 0 {
+            return Vec::new();
+        }
+        let mut entry = first;
+        while !entry.is_null() {
+            let interface = &*entry;
+            let up = interface.ifa_flags & libc::IFF_UP as u32 != 0;
+            if up
+                && !interface.ifa_addr.is_null()
+                && !CStr::from_ptr(interface.ifa_name).to_bytes().starts_with(b"docker")
+            {
+                found.extend(ip_of(interface.ifa_addr));
+            }
+            entry = interface.ifa_next;
+        }
+        libc::freeifaddrs(first);
+    }
+    found.retain(|ip| match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    });
+    found.sort();
+    found.dedup();
+    found.truncate(64);
+    found.into_iter().map(|ip| ip.to_string()).collect()
+}
+
+/// # Safety
+/// `address` points at a socket address of the family it names.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match i32::from((*address).sa_family) {
+            libc::AF_INET => {
+                let v4 = &*address.cast::<libc::sockaddr_in>();
+                Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = &*address.cast::<libc::sockaddr_in6>();
+                Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_something() {
+        let found = find(BTreeMap::from([("rack".to_owned(), "a".to_owned())]), None);
+        assert!(found.cores >= 1 && found.memory_bytes > 64 << 20, "{found:?}");
+        assert!(found.addresses.iter().all(|ip| ip != "127.0.0.1"), "{found:?}");
+        corro_model::host::check_inventory(&found).expect("it is within the bounds");
+        assert!(!machine_name().is_empty());
+        eprintln!("{found:?}");
+    }
+}

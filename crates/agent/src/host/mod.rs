@@ -1,0 +1,153 @@
+//! The machine around nodes: what it has ([`inventory`]), and how it joins a server as a host and keeps in touch. Starting the
+//! agents of its nodes is the trade of whoever embeds this. Outbound connections only.
+
+pub mod inventory;
+mod nvml;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use corro_client::{Trust, tls_error};
+use corro_model::ApiError;
+use corro_model::Secret;
+use corro_model::host::{
+    DesiredHost, HOST_JOIN_PATH, HOST_PATH, HostCredential, HostJoinRequest, HostReport, Inventory,
+};
+use corro_model::node::{INSTANCE_HEADER, PROTOCOL, PROTOCOL_HEADER};
+use reqwest::StatusCode;
+use thiserror::Error;
+
+use crate::durable;
+use crate::identity::{self, IdentityError, RootLock};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const CREDENTIAL: &str = "host.json";
+
+#[derive(Debug, Error)]
+pub enum HostError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("cannot read or write the host's credential in {}", path.display())]
+    Credential { path: PathBuf, source: io::Error },
+    /// It will not change by asking again.
+    #[error("{message}")]
+    Refused { status: u16, message: String },
+    #[error("the server has removed this host")]
+    Removed,
+    #[error("the certificate of the server at {server} is not the one that the join token names: {source}")]
+    Untrusted { server: String, source: tokio_rustls::rustls::Error },
+    #[error("cannot reach {server} ({why})")]
+    Away { server: String, why: String },
+}
+
+/// The way to the server, and who this host is.
+pub struct HostLink {
+    server: String,
+    client: reqwest::Client,
+    credential: HostCredential,
+}
+
+/// Keeps a second host out of the directory.
+pub fn lock(root: &Path) -> Result<RootLock, HostError> {
+    Ok(identity::lock(root)?)
+}
+
+/// The credential that an earlier run was given.
+pub fn stored(root: &Path) -> Result<Option<HostCredential>, HostError> {
+    let path = root.join(CREDENTIAL);
+    durable::read(&path).map_err(|source| HostError::Credential { path, source })
+}
+
+/// Trades the secret of a join token for a credential, and keeps it.
+pub async fn join(
+    root: &Path,
+    (server, trust): (&str, &Trust),
+    secret: Secret,
+    name: String,
+    inventory: Inventory,
+) -> Result<HostCredential, HostError> {
+    let client = identity::client_for(server, trust, ANSWER_WITHIN)?;
+    let request = HostJoinRequest { token: secret, name, inventory };
+    let asked = client.post(format!("{server}{HOST_JOIN_PATH}")).header("content-type", "application/json");
+    let body = serde_json::to_vec(&request).expect("a request is plain data");
+    let (_, bytes) = answer(server, asked.body(body), None).await?;
+    let credential: HostCredential = serde_json::from_slice(&bytes).map_err(|_| not_understood(server))?;
+    let path = root.join(CREDENTIAL);
+    durable::write(&path, &credential).map_err(|source| HostError::Credential { path, source })?;
+    Ok(credential)
+}
+
+/// The host is no more: the next start joins anew.
+pub fn forget(root: &Path) -> Result<(), HostError> {
+    let path = root.join(CREDENTIAL);
+    durable::remove(&path).map_err(|source| HostError::Credential { path, source })
+}
+
+impl HostLink {
+    pub fn new(server: &str, trust: &Trust, credential: HostCredential) -> Result<HostLink, HostError> {
+        let client = identity::client_for(server, trust, ANSWER_WITHIN)?;
+        Ok(HostLink { server: server.to_owned(), client, credential })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.credential.name
+    }
+
+    /// Says what the host is, and hears what it should carry.
+    pub async fn report(&self, report: &HostReport) -> Result<DesiredHost, HostError> {
+        let body = serde_json::to_vec(report).expect("a report is plain data");
+        let asked = self.client.post(format!("{}{HOST_PATH}", self.server)).header("content-type", "application/json");
+        let asked = asked.header("authorization", self.credential.bearer()).body(body);
+        let (_, bytes) = answer(&self.server, asked, Some(&self.credential.instance)).await?;
+        let desired: DesiredHost = serde_json::from_slice(&bytes).map_err(|_| not_understood(&self.server))?;
+        if desired.removed { Err(HostError::Removed) } else { Ok(desired) }
+    }
+}
+
+fn not_understood(server: &str) -> HostError {
+    HostError::Away {
+        server: server.to_owned(),
+        why: "its answer cannot be understood: is it of another version?".into(),
+    }
+}
+
+/// A good answer. Only the installation that gave a credential can take it back: another server may have come to listen there.
+async fn answer(
+    server: &str,
+    request: reqwest::RequestBuilder,
+    instance: Option<&str>,
+) -> Result<(StatusCode, Vec<u8>), HostError> {
+    let away = |error: reqwest::Error| match tls_error(&error) {
+        Some(source) => HostError::Untrusted { server: server.to_owned(), source: source.clone() },
+        None => HostError::Away { server: server.to_owned(), why: innermost(&error) },
+    };
+    let response = request.header(PROTOCOL_HEADER, PROTOCOL).send().await.map_err(away)?;
+    let status = response.status();
+    let told = response.headers().get(INSTANCE_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let bytes = response.bytes().await.map_err(away)?.to_vec();
+    if status.is_success() {
+        return Ok((status, bytes));
+    }
+    if status == StatusCode::UNAUTHORIZED && instance.is_some() && told.as_deref() == instance {
+        return Err(HostError::Removed);
+    }
+    let message = identity::message_of(&bytes, status);
+    match status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS && instance.is_none() {
+        true => Err(HostError::Refused { status: status.as_u16(), message }),
+        false => Err(HostError::Away { server: server.to_owned(), why: message }),
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// As the server will check it.
+pub fn check_name(name: &str) -> Result<(), ApiError> {
+    corro_model::host::check_host_name(name)
+}

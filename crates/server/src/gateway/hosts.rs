@@ -1,0 +1,99 @@
+//! What hosts say and hear: a join token is traded for a credential, then every report is answered by the nodes that the host
+//! should carry. Which host carries what is in the nodes' records; nothing is decided here.
+
+use std::time::Duration;
+
+use corro_model::host::{
+    DesiredHost, DesiredHostNode, HostCredential, HostJoinRequest, HostReport, check_host_name, check_inventory,
+};
+use corro_model::state::NodeState;
+use corro_model::{ApiError, NodeId, Secret};
+use corro_store::seal::{digest, random};
+use corro_store::{HostRecord, HostTokenRecord, NodeRecord, State};
+
+use super::Gateway;
+use crate::app::host_tokens::find_token;
+use crate::app::hosts::{key_of, nodes_on};
+use crate::app::instance::hex;
+
+const MAX_HOSTS: usize = 10_000;
+/// How old the time may be at which a record says its host was heard.
+const HEARD_WITHIN: Duration = Duration::from_secs(60);
+
+impl Gateway {
+    pub async fn join_host(&self, request: HostJoinRequest) -> Result<HostCredential, ApiError> {
+        check_host_name(&request.name)?;
+        check_inventory(&request.inventory)?;
+        let (secret, now) = (Secret::new(hex(&random::<32>())), self.app.now());
+        let (instance, credential_digest) = (self.app.tenant.to_string(), digest(secret.expose()));
+        let commit = self.app.store.commit(move |txn| {
+            let HostJoinRequest { token, name, inventory } = request;
+            let token = find_token(txn.state(), &token, now)?;
+            let key = key_of(&name);
+            if txn.state().hosts.contains_key(&key) {
+                let message = format!(
+                    "A host named '{name}' has joined already: give this machine another name with --name, or remove the other with 'corro host remove {name}'"
+                );
+                return Err(ApiError::conflict("HostAlreadyExists", message));
+            }
+            if txn.state().hosts.len() >= MAX_HOSTS {
+                return Err(ApiError::conflict("TooManyHosts", format!("There are {MAX_HOSTS} hosts already")));
+            }
+            txn.update::<HostTokenRecord>(&token, |record| record.hosts += 1);
+            let record = HostRecord {
+                name: name.clone(),
+                credential_digest,
+                joined: now,
+                token,
+                inventory,
+                heard: now,
+                cordoned: false,
+                draining: None,
+                removing: false,
+            };
+            txn.put(key, record);
+            Ok(HostCredential { name, secret, instance })
+        });
+        let credential = commit.await?;
+        self.app.hosts.hear(&key_of(&credential.name), now);
+        self.news.notify_one();
+        Ok(credential)
+    }
+
+    /// What the host should carry now.
+    pub async fn host_report(&self, given: &HostCredential, report: HostReport) -> Result<DesiredHost, ApiError> {
+        check_inventory(&report.inventory)?;
+        let (key, now) = (key_of(&given.name), self.app.now());
+        let snapshot = self.app.snapshot();
+        let known = snapshot.hosts.get(&key).filter(|record| record.credential_digest == digest(given.secret.expose()));
+        let Some(record) = known else {
+            return Err(ApiError::unauthorized("The host's credential is not valid: the host was removed"));
+        };
+        let was_silent = !self.app.hosts.is_heard(&key);
+        self.app.hosts.hear(&key, now);
+        if record.inventory != report.inventory || now.since(record.heard) > HEARD_WITHIN {
+            let (key, inventory) = (key.clone(), report.inventory.clone());
+            let commit = self.app.store.commit(move |txn| {
+                txn.update::<HostRecord>(&key, |record| (record.inventory, record.heard) = (inventory, now));
+                Ok::<_, ApiError>(())
+            });
+            commit.await?;
+        }
+        if was_silent {
+            self.news.notify_one();
+        }
+        Ok(DesiredHost { nodes: self.desired_nodes(&snapshot, &key, &report.living), removed: false })
+    }
+
+    fn desired_nodes(&self, state: &State, host: &str, living: &[NodeId]) -> Vec<DesiredHostNode> {
+        let desired = |id: &NodeId, node: &NodeRecord| {
+            let missing = *node.state() == NodeState::Allocating && !living.contains(id);
+            DesiredHostNode {
+                node: id.clone(),
+                token: missing.then(|| self.mint_token(id)),
+                busy: matches!(node.state(), NodeState::Running { .. }),
+            }
+        };
+        nodes_on(state, host).map(|(id, node)| desired(id, node)).collect()
+    }
+}

@@ -1,0 +1,180 @@
+//! Decides which host carries which node: each node that nobody has become goes to a host that is heard, takes nodes and has its VM
+//! size left. Also how nodes leave a host that is drained or removed. Pure.
+
+use std::collections::BTreeMap;
+
+use corro_model::batchai::VmPriority;
+use corro_model::host::Capacity;
+use corro_model::state::{NodeState, PreemptionCause};
+use corro_model::{NodeId, Timestamp};
+use corro_store::{Drain, HostRecord, NodeRecord, State};
+
+use super::scaling::Rules;
+use super::steps::Step;
+use crate::app::hosts::{free, need, nodes_on};
+
+pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Rules, now: Timestamp) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if state.hosts.is_empty() {
+        return steps;
+    }
+    let takes = |key: &str, host: &HostRecord| !host.cordoned && is_heard(key);
+    let mut waiting: Vec<(&NodeId, &NodeRecord)> = Vec::new();
+    for (id, node) in state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating) {
+        match node.host.as_ref().map(|key| state.hosts.get(key).is_some_and(|host| takes(key, host))) {
+            Some(true) => {}
+            // It looks for another host with the next pass.
+            Some(false) => steps.push(Step::Host(id.clone(), None)),
+            None => waiting.push((id, node)),
+        }
+    }
+    for (key, host) in &state.hosts {
+        steps.extend(leaving(state, key, host, rules, now));
+        if host.removing && nodes_on(state, key).next().is_none() {
+            steps.push(Step::RemoveHost(key.clone()));
+        }
+    }
+    if waiting.is_empty() {
+        return steps;
+    }
+    let open = state.hosts.iter().filter(|(key, host)| takes(key, host));
+    let mut left: BTreeMap<&str, Capacity> = open.map(|(key, host)| (key.as_str(), free(state, key, host))).collect();
+    waiting.sort_by_key(|(_, node)| (is_low(state, node), node.allocated, node.index));
+    for (id, node) in waiting {
+        let Some(need) = need(state, node) else { continue };
+        if let Some(host) = choose(&left, &need) {
+            left.entry(host).and_modify(|free| *free = free.less(&need));
+            steps.push(Step::Host(id.clone(), Some(host.to_owned())));
+        }
+    }
+    steps
+}
+
+/// The one that is left with the least: large hosts stay whole for large nodes, GPUs for those who want some.
+fn choose<'a>(left: &BTreeMap<&'a str, Capacity>, need: &Capacity) -> Option<&'a str> {
+    let fitting = left.iter().filter(|(_, free)| free.holds(need));
+    fitting.min_by_key(|(_, free)| (free.gpus, free.cores, free.memory_bytes)).map(|(host, _)| *host)
+}
+
+/// Nodes of a drained host: those that run nothing at once, the others when their jobs have ended, or now.
+fn leaving(state: &State, key: &str, host: &HostRecord, rules: &Rules, now: Timestamp) -> Vec<Step> {
+    let Some(drain) = host.draining else { return Vec::new() };
+    let goes = |node: &NodeRecord| match node.state() {
+        NodeState::Allocating | NodeState::Leaving => false,
+        NodeState::Running { .. } => drain == Drain::Now,
+        NodeState::Preparing | NodeState::Idle | NodeState::Unusable { .. } => true,
+    };
+    let taken_back = rules.preemption(PreemptionCause::Drained, now);
+    let nodes = nodes_on(state, key).filter(|(_, node)| node.preempted().is_none() && goes(node));
+    nodes.map(|(id, _)| Step::Preempt(id.clone(), taken_back)).collect()
+}
+
+/// Does the host of this node let it take jobs?
+pub fn may_work(state: &State, node: &NodeId) -> bool {
+    let host = state.nodes.get(node).and_then(|node| state.hosts.get(node.host.as_ref()?));
+    host.is_none_or(|host| !host.cordoned)
+}
+
+fn is_low(state: &State, node: &NodeRecord) -> bool {
+    let cluster = state.clusters.get(&node.cluster);
+    cluster.is_some_and(|cluster| cluster.spec.vm_priority == VmPriority::LowPriority)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use corro_model::host::Inventory;
+    use corro_model::state::NodeEvent;
+
+    use super::*;
+    use crate::testing::*;
+
+    /// Nodes of this state are Standard_D1: one core and 4 GiB.
+    fn host(state: &mut State, name: &str, cores: u32) {
+        let inventory = Inventory { cores, memory_bytes: 64 << 30, ..Inventory::default() };
+        let record = HostRecord {
+            name: name.to_owned(),
+            credential_digest: String::new(),
+            joined: NOW,
+            token: String::new(),
+            inventory,
+            heard: NOW,
+            cordoned: false,
+            draining: None,
+            removing: false,
+        };
+        state.put(name.to_owned(), Arc::new(record));
+    }
+
+    fn wait(state: &mut State, index: u32) {
+        change(state, |txn| {
+            txn.put(node_id(index), NodeRecord::allocating(cluster_key(), index, String::new(), NOW));
+        });
+    }
+
+    fn decided(state: &State) -> Vec<Step> {
+        decide(state, |_| true, &Rules::USUAL, NOW)
+    }
+
+    fn on(index: u32, host: &str) -> Step {
+        Step::Host(node_id(index), Some(host.to_owned()))
+    }
+
+    #[test]
+    fn nodes_go_where_their_size_is_left_and_fill_one_host_first() {
+        let mut state = state(manual(4), 0);
+        host(&mut state, "large", 8);
+        host(&mut state, "small", 2);
+        (1..=4).for_each(|index| wait(&mut state, index));
+        assert_eq!(decided(&state), [on(1, "small"), on(2, "small"), on(3, "large"), on(4, "large")]);
+        let silent = decide(&state, |host| host != "large", &Rules::USUAL, NOW);
+        assert_eq!(silent, [on(1, "small"), on(2, "small")], "whoever is not heard gets nothing");
+        change(&mut state, |txn| {
+            txn.update::<NodeRecord>(&node_id(1), |node| node.host = Some("small".to_owned()));
+            txn.update::<HostRecord>(&"small".to_owned(), |host| host.cordoned = true);
+        });
+        let again = [Step::Host(node_id(1), None), on(2, "large"), on(3, "large"), on(4, "large")];
+        assert_eq!(decided(&state), again, "a cordoned host loses what has not begun");
+    }
+
+    #[test]
+    fn a_drained_host_keeps_running_jobs_unless_it_is_now() {
+        let mut state = state(manual(2), 2);
+        host(&mut state, "h", 8);
+        submit(&mut state, "a", 1, "PT1H");
+        start(&mut state, "a", &[1]);
+        let drain = |state: &mut State, how: Drain| {
+            change(state, |txn| {
+                for index in [1, 2] {
+                    txn.update::<NodeRecord>(&node_id(index), |node| node.host = Some("h".to_owned()));
+                }
+                txn.update::<HostRecord>(&"h".to_owned(), |host| (host.cordoned, host.draining) = (true, Some(how)));
+            });
+        };
+        assert!(decided(&state).is_empty());
+        drain(&mut state, Drain::InTurn);
+        let preempted = |steps: Vec<Step>| -> Vec<NodeId> {
+            let node = |step: Step| match step {
+                Step::Preempt(node, _) => node,
+                other => panic!("{other:?}"),
+            };
+            steps.into_iter().map(node).collect()
+        };
+        assert_eq!(preempted(decided(&state)), [node_id(2)]);
+        assert!(!may_work(&state, &node_id(2)));
+        drain(&mut state, Drain::Now);
+        assert_eq!(preempted(decided(&state)), [node_id(1), node_id(2)]);
+        // Once nothing is left on it, one that is removed is gone.
+        end(&mut state, "a", NOW);
+        change(&mut state, |txn| {
+            txn.update::<HostRecord>(&"h".to_owned(), |host| host.removing = true);
+            for index in [1, 2] {
+                txn.node_event(&node_id(index), NodeEvent::Retired, NOW).expect("it is idle");
+            }
+        });
+        assert!(decided(&state).is_empty(), "they are on their way out");
+        change(&mut state, |txn| [1, 2].iter().for_each(|index| txn.remove::<NodeRecord>(&node_id(*index))));
+        assert_eq!(decided(&state), [Step::RemoveHost("h".to_owned())]);
+    }
+}
