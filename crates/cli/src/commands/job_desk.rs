@@ -45,7 +45,7 @@ enum JobCommand {
     /// rest is the operation itself. Perfetto and chrome://tracing show it. The job goes on meanwhile and needs no setting; clocks of
     /// different machines are taken as they are.
     #[command(
-        after_help = "Example:\n  corro job timeline cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --seconds 10 --file trace.json"
+        after_help = "Example:\n  corro job timeline cifar_distributed -g batchai.horovod -w batchaidev \\\n      -e cifar --seconds 10 --file trace.json"
     )]
     Timeline(job_timeline::TimelineArgs),
     /// Run a command beside the processes of a running job, with their directory and variables

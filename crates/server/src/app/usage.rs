@@ -169,8 +169,8 @@ impl Counted {
 }
 
 impl App {
-    /// Node-hours in a window, of jobs that the caller may read.
-    pub async fn node_hours(&self, window: Window, by: UsageBy) -> Result<UsageReport, ApiError> {
+    /// Node-hours in a window, of jobs that the caller may read, as of `now`: one moment, or what runs would seem to end before it.
+    pub async fn node_hours(&self, window: Window, now: Timestamp, by: UsageBy) -> Result<UsageReport, ApiError> {
         let (store, until) = (self.store.clone(), window.until);
         let count = move || {
             let mut meter = Meter::new(window);
@@ -178,7 +178,7 @@ impl App {
             let mut filter = HistoryFilter { kind, after: Some(0), ..HistoryFilter::newest(PAGE) };
             loop {
                 // Taken before the lines: what ends in between has its line.
-                let (state, now) = (store.snapshot(), Timestamp::from(std::time::SystemTime::now()));
+                let state = store.snapshot();
                 let lines = store.history(&filter)?;
                 lines.iter().filter(|line| line.time < until).for_each(|line| meter.read(line));
                 match lines.last() {

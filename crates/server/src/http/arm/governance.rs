@@ -50,7 +50,8 @@ pub async fn usage(app: App, call: Call<NoBody>) -> Result<UsageReport> {
         None => Ok(otherwise),
         Some(text) => Timestamp::parse(text).ok_or_else(|| wrong(name, text, "write a time as 2018-06-07T21:16:21Z")),
     };
-    let until = time("until", app.now())?;
+    let now = app.now();
+    let until = time("until", now)?;
     let since = time("since", Timestamp::from_millis(until.millis() - WEEK_MS))?;
     if since > until {
         return Err(wrong("since", &since.to_string(), "it must not be after until"));
@@ -59,7 +60,7 @@ pub async fn usage(app: App, call: Call<NoBody>) -> Result<UsageReport> {
         None => UsageBy::User,
         Some(text) => UsageBy::parse(text).ok_or_else(|| wrong("by", text, "use user, experiment, cluster or job"))?,
     };
-    Ok(Answer::Ok(app.node_hours(Window { since, until }, by).await?))
+    Ok(Answer::Ok(app.node_hours(Window { since, until }, now, by).await?))
 }
 
 const WEEK_MS: i64 = 7 * 24 * 3_600_000;
