@@ -12,7 +12,7 @@ use corro_model::events::{Change, Event, EventKind};
 use corro_model::ids::arm;
 use corro_model::rights::{Right, Scope};
 use corro_store::*;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 
 use super::App;
@@ -76,9 +76,13 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Tells what is committed, until the server stops. Readers end then, too.
-    pub async fn watch(self, app: App, mut stop: watch::Receiver<bool>) {
-        let mut touches = app.store.touches();
+    /// Tells what is committed from this call on, until the server stops. Readers end then, too.
+    pub fn watch(self, app: App, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send {
+        let touches = app.store.touches();
+        self.tell(app, touches, stop)
+    }
+
+    async fn tell(self, app: App, mut touches: broadcast::Receiver<Arc<Touched>>, mut stop: watch::Receiver<bool>) {
         loop {
             let touched = tokio::select! {
                 touched = touches.recv() => touched,

@@ -46,6 +46,10 @@ impl Bench {
 impl Listening {
     /// The next line that is not empty; nothing when the stream is over.
     async fn line(&mut self) -> Option<String> {
+        tokio::time::timeout(DEADLINE, self.next_line()).await.expect("something in time")
+    }
+
+    async fn next_line(&mut self) -> Option<String> {
         loop {
             if let Some((line, rest)) = self.text.split_once('\n') {
                 let (line, rest) = (line.to_owned(), rest.to_owned());
@@ -55,7 +59,7 @@ impl Listening {
                 }
                 continue;
             }
-            let piece = tokio::time::timeout(DEADLINE, self.body.next()).await.expect("something in time")?;
+            let piece = self.body.next().await?;
             self.text += std::str::from_utf8(&piece.expect("no error")).expect("text");
         }
     }
