@@ -10,5 +10,7 @@ mod login;
 mod many;
 #[path = "dashboard/shares.rs"]
 mod shares;
+#[path = "dashboard/tabs.rs"]
+mod tabs;
 #[path = "dashboard/tutorial.rs"]
 mod tutorial;

@@ -1,5 +1,6 @@
 // What changes, as it changes: one stream of the server's events for all pages. Ends and begins again by itself; after a gap
-// everybody is told to look again. Where the server has no stream, everybody is told once a second.
+// everybody is told to look again. Where the server has no stream, everybody is told once a second. A page nobody sees has no
+// stream: browsers keep six connections to a server for all tabs together, pages somebody left among them.
 
 import { session } from './api.js';
 
@@ -7,8 +8,10 @@ const listeners = new Set();
 const watchers = new Set();
 const AGAIN_AFTER = [200, 500, 1000, 2000, 3000];
 
+let wanted = false;
 let running = null;
 let last = null;
+let interrupted = false;
 let state = 'connecting';
 
 export const live = {
@@ -28,17 +31,33 @@ export const live = {
   },
 
   begin() {
-    if (running) return;
-    running = new AbortController();
-    stream(running.signal);
+    wanted = true;
+    goOn();
   },
 
   end() {
-    running?.abort();
-    running = null;
-    last = null;
+    wanted = false;
+    rest();
+    [last, interrupted] = [null, false];
   },
 };
+
+function goOn() {
+  if (running || !wanted) return;
+  if (document.hidden) { interrupted = true; return; }
+  running = new AbortController();
+  stream(running.signal);
+}
+
+function rest() {
+  running?.abort();
+  running = null;
+  interrupted = true;
+}
+
+document.addEventListener('visibilitychange', () => (document.hidden ? rest() : goOn()));
+window.addEventListener('pagehide', rest);
+window.addEventListener('pageshow', goOn);
 
 /** Calls `refresh` soon after something happened, never twice at a time, and again if more happened meanwhile. `wanted(event)`
  * says which events count. Gives back what ends it. */
@@ -74,7 +93,6 @@ function become(next) {
 
 async function stream(signal) {
   let tries = 0;
-  let first = true;
   while (!signal.aborted && session.token) {
     try {
       const headers = { Authorization: `Bearer ${session.token}`, Accept: 'text/event-stream' };
@@ -84,13 +102,14 @@ async function stream(signal) {
       if (response.status === 401) { tell({ kind: 'resync' }); return; }
       if (!isStream) { await poll(signal); return; }
       become('live');
-      if (!first) tell({ kind: 'resync' });
+      if (interrupted) tell({ kind: 'resync' });
+      interrupted = false;
       tries = 0;
       await read(response.body, signal);
     } catch (error) {
       if (signal.aborted) return;
     }
-    first = false;
+    interrupted = true;
     become('reconnecting');
     await pause(AGAIN_AFTER[Math.min(tries++, AGAIN_AFTER.length - 1)], signal);
   }

@@ -1,0 +1,45 @@
+//! Several pages of one browser: it keeps six connections to a server for all of them, and none may starve the others.
+
+use serde_json::{Value, json};
+
+use super::harness::Site;
+use super::harness::window::Browser;
+
+/// More than a browser has connections.
+const MANY: usize = 8;
+
+#[test]
+fn a_page_that_was_left_takes_nothing_from_the_next() {
+    let Some(browser) = Browser::start() else { return };
+    let site = Site::start();
+    site.prepare(0);
+    let link = site.corro("dashboard").ok().stdout;
+    for _ in 0..MANY {
+        browser.go(link.trim());
+        browser.sees(".cluster h2", "nc6cluster");
+        browser.go("about:blank");
+    }
+    browser.is_clean_but_for(&[]);
+}
+
+#[test]
+fn the_tab_in_sight_is_live_however_many_are_open() {
+    let Some(browser) = Browser::start() else { return };
+    let site = Site::start();
+    site.prepare(0);
+    let link = site.corro("dashboard").ok().stdout;
+    let tabs: Vec<Value> = (0..MANY).map(|_| browser.command("window/new", json!({"type": "tab"}))).collect();
+    for tab in &tabs {
+        browser.command("window", json!({"handle": tab["handle"]}));
+        browser.go(link.trim());
+        browser.sees(".cluster h2", "nc6cluster");
+    }
+
+    // The first of them was out of sight while something happened; it tells of that, and of what comes then.
+    site.corro("batchai cluster create -g batchai.horovod -w batchaidev -n second --vm-size STANDARD_D2 --user-name me --password not-a-secret --target 0").ok();
+    browser.command("window", json!({"handle": tabs[0]["handle"]}));
+    browser.sees("main", "second");
+    site.corro("batchai cluster create -g batchai.horovod -w batchaidev -n third --vm-size STANDARD_D2 --user-name me --password not-a-secret --target 0").ok();
+    browser.sees("main", "third");
+    browser.is_clean_but_for(&[]);
+}
