@@ -7,8 +7,12 @@ mod harness;
 mod api;
 #[path = "kubernetes/deployment.rs"]
 mod deployment;
+#[path = "kubernetes/door.rs"]
+mod door;
 #[path = "kubernetes/kubelet.rs"]
 mod kubelet;
+#[path = "kubernetes/ways.rs"]
+mod ways;
 
 use std::collections::BTreeSet;
 
@@ -26,11 +30,16 @@ struct Stage {
 
 impl Stage {
     fn start() -> Self {
+        Self::start_by(|_, api| api.kubeconfig())
+    }
+
+    /// With a kubeconfig of the test's own.
+    fn start_by(kubeconfig: impl FnOnce(&Site, &Api) -> String) -> Self {
         let words = "--no-containers --tls --name localhost --lease 5 --nfs off --provider kubernetes \
             --kubernetes-image corro:test --kubernetes-config kubeconfig --kubernetes-shares-claim shares";
         let mut site = Site::unstarted(&words.split_whitespace().collect::<Vec<_>>());
         let api = Api::start(site.path().join("pods"));
-        site.write("kubeconfig", api.kubeconfig());
+        site.write("kubeconfig", kubeconfig(&site, &api));
         site.host("server", "127.0.0.1:0", "info");
         Self { site, api }
     }

@@ -41,6 +41,8 @@ pub struct State {
     pub fault: Fault,
     /// Watches of an earlier number are cut.
     watches: u64,
+    /// The only token that is taken; [`TOKEN`] if none is named.
+    pub token: Option<&'static str>,
     /// Nothing is started.
     pub no_room: bool,
     /// Deletions were asked for with these graces.
@@ -87,13 +89,7 @@ impl Api {
 
     /// What an operator would have in `~/.kube/config`.
     pub fn kubeconfig(&self) -> String {
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", self.address)}}],
-            "users": [{"name": "u", "user": {"token": TOKEN}}],
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}],
-        });
-        config.to_string()
+        kubeconfig(json!({"server": format!("http://{}", self.address)}), json!({"token": TOKEN}))
     }
 
     pub fn pod_names(&self) -> Vec<String> {
@@ -185,9 +181,21 @@ impl State {
     }
 }
 
+/// A file of one context, with this cluster and this user.
+pub fn kubeconfig(cluster: Value, user: Value) -> String {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}],
+    });
+    config.to_string()
+}
+
 async fn answer(Shared(api): Shared<Api>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let authorized = parts.headers.get("authorization").is_some_and(|it| *it == *format!("Bearer {TOKEN}"));
+    let token = api.state().token.unwrap_or(TOKEN);
+    let authorized = parts.headers.get("authorization").is_some_and(|it| *it == *format!("Bearer {token}"));
     if !authorized {
         return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "no such account");
     }

@@ -26,5 +26,5 @@ pub use files::{Credential, FileService};
 pub use link::FileLink;
 pub use operation::{PATIENCE, Pending};
 pub use profile::{Profile, ProfileError};
-pub use transport::tls_error;
-pub use trust::{Fingerprint, Trust, TrustError};
+pub use transport::{pool, tls_error};
+pub use trust::{Fingerprint, Identity, Trust, TrustError};

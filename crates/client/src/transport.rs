@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode, redirect};
+use rustls::ClientConfig;
 
 use crate::{ClientError, Trust, journal};
 
@@ -36,6 +37,22 @@ impl Answer {
     }
 }
 
+/// Connections to `host`, of whatever service: a login does not follow where it points, and nobody waits for ever.
+pub fn pool(host: &str, tls: ClientConfig) -> reqwest::Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(READ_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .tls_backend_preconfigured(tls)
+        .user_agent(concat!("corro/", env!("CARGO_PKG_VERSION")));
+    if host == "localhost" || host.starts_with("127.") || host == "[::1]" {
+        // A proxy from the environment cannot know what this machine's loopback is.
+        builder = builder.no_proxy();
+    }
+    builder.build()
+}
+
 impl Transport {
     /// `server` is `http://host:port` or `https://host:port`, with nothing behind it.
     pub fn new(server: &str, trust: &Trust) -> Result<Transport, ClientError> {
@@ -44,18 +61,7 @@ impl Transport {
         let host = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")).ok_or_else(invalid)?;
         // The system's authorities are not even read for a server without TLS: there may be none.
         let tls = if url.scheme() == "https" { trust.client_config() } else { Trust::nobody().client_config() }?;
-        let mut builder = reqwest::Client::builder()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .tls_backend_preconfigured(tls)
-            .user_agent(concat!("corro/", env!("CARGO_PKG_VERSION")));
-        if host == "localhost" || host.starts_with("127.") || host == "[::1]" {
-            // A proxy from the environment cannot know what this machine's loopback is.
-            builder = builder.no_proxy();
-        }
-        let http = builder.build().map_err(|source| ClientError::Unreachable { server: server.to_owned(), source })?;
+        let http = pool(host, tls).map_err(|source| ClientError::Unreachable { server: server.to_owned(), source })?;
         Ok(Transport { http, server: server.trim_end_matches('/').to_owned() })
     }
 

@@ -9,7 +9,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -40,6 +40,14 @@ pub enum TrustError {
     Fingerprint { text: String },
     #[error("the certificates to trust cannot be used")]
     Unusable(#[source] rustls::Error),
+    #[error("the certificate and its key that prove who asks cannot be used: {0}")]
+    Identity(String),
+}
+
+/// What proves who asks, to servers that want a certificate for it: both as PEM.
+pub struct Identity<'a> {
+    pub certificates: &'a [u8],
+    pub key: &'a [u8],
 }
 
 impl Trust {
@@ -57,6 +65,11 @@ impl Trust {
 
     /// How to open TLS connections under this trust.
     pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
+        self.client_config_of(None)
+    }
+
+    /// The same, by somebody who can prove who it is.
+    pub fn client_config_of(&self, identity: Option<Identity<'_>>) -> Result<ClientConfig, TrustError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -64,12 +77,17 @@ impl Trust {
         let verifier: Arc<dyn ServerCertVerifier> = match self {
             Trust::System => Arc::new(rustls_platform_verifier::Verifier::new(provider).map_err(TrustError::Unusable)?),
             Trust::Pem(text) => {
-                let exact = certificates(text, "the profile")?;
+                let exact = certificates(text, "what is to be trusted")?;
                 Arc::new(Pinned { trusted: Trusted::Certificates(exact), provider })
             }
             Trust::Fingerprint(fingerprint) => Arc::new(Pinned { trusted: Trusted::Digest(*fingerprint), provider }),
         };
-        Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let Some(Identity { certificates, key }) = identity else { return Ok(builder.with_no_client_auth()) };
+        let unusable = |why: &dyn fmt::Display| TrustError::Identity(why.to_string());
+        let shown: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| unusable(&error))?;
+        builder.with_client_auth_cert(shown.map_err(|error| unusable(&error))?, key).map_err(|error| unusable(&error))
     }
 }
 

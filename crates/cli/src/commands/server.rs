@@ -35,7 +35,7 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
             Nodes::Slurm(args.nodes.slurm.wishes(&search)?)
         }
         ProviderArg::Kubernetes => {
-            Nodes::Kubernetes(Box::new(kubernetes::Prepared::new(&args.nodes.kubernetes, &args.hosting).await?))
+            Nodes::Kubernetes(Box::new(kubernetes::Prepared::new(&args.nodes.kubernetes, &args.hosting)?))
         }
     };
     let stop = hosting::stop_asked();

@@ -1,12 +1,16 @@
 //! The `kubernetes` provider: nodes are pods that run `corro agent`. They live apart from the server and survive its restart;
 //! which ones are this server's is told by their labels. `pod` decides what is sent, `seen` and `view` what it means,
-//! `cluster` sends; here they are put together behind [`Provider`].
+//! `cluster` asks, over `wire`, the cluster that `access` finds; here they are put together behind [`Provider`].
 
+mod access;
 pub mod args;
 mod cluster;
+mod kubeconfig;
+mod login;
 mod pod;
 mod seen;
 mod view;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -55,13 +59,13 @@ struct Shared {
 }
 
 impl Prepared {
-    pub async fn new(args: &KubernetesArgs, hosting: &HostingArgs) -> Result<Self, Failure> {
+    pub fn new(args: &KubernetesArgs, hosting: &HostingArgs) -> Result<Self, Failure> {
         let (settings, server_url) = (args.settings()?, args.kubernetes_server_url.clone());
         if server_url.is_none() && !hosting.has_name() {
             return Err(Failure::usage("pods must be able to reach this server, and it has no name that they know")
                 .hint("add --tls, --listen 0.0.0.0:8470 and --name corro.corro.svc, or say how with --kubernetes-server-url URL"));
         }
-        Ok(Self { cluster: Cluster::open(args).await?, settings, server_url })
+        Ok(Self { cluster: Cluster::open(args)?, settings, server_url })
     }
 
     /// Begins to watch the cluster.

@@ -3,17 +3,21 @@
 
 use corro_model::NodeId;
 use k8s_openapi::api::core::v1::{ContainerState, PodCondition};
-use kube::core::object::{NotUsed, Object};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::pod::NODE_LABEL;
 
 /// A pod as the API shows it, as far as anybody here looks: to read all that a pod can have is much code.
-pub type Shown = Object<NotUsed, Status>;
+#[derive(Clone, Debug, Deserialize)]
+pub struct Shown {
+    pub metadata: ObjectMeta,
+    status: Option<Status>,
+}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+struct Status {
     phase: Option<String>,
     reason: Option<String>,
     message: Option<String>,
