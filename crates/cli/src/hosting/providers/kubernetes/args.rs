@@ -9,6 +9,8 @@ use crate::failure::Failure;
 
 /// Seconds between SIGTERM and SIGKILL when somebody deletes a pod: the agent ends its job and says so.
 const GRACE: i64 = 30;
+const GPU: &str = "nvidia.com/gpu";
+const USER: i64 = 1000;
 
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Nodes as pods (--provider kubernetes)")]
@@ -38,9 +40,9 @@ pub struct KubernetesArgs {
     #[arg(long, value_name = "CLAIM")]
     kubernetes_shares_claim: Option<String>,
 
-    /// The resource that one GPU is
-    #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu")]
-    kubernetes_gpu_resource: String,
+    /// The resource that one GPU is [default: nvidia.com/gpu]
+    #[arg(long, value_name = "RESOURCE")]
+    kubernetes_gpu_resource: Option<String>,
 
     /// A label that machines must have to get a node; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
@@ -58,17 +60,17 @@ pub struct KubernetesArgs {
     #[arg(long, value_name = "NAME")]
     kubernetes_service_account: Option<String>,
 
-    /// The user and group that nodes run as; with --kubernetes-shares-claim those of this server
-    #[arg(long, value_name = "UID", default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)))]
-    kubernetes_user: i64,
+    /// The user and group that nodes run as; with --kubernetes-shares-claim those of this server [default: 1000]
+    #[arg(long, value_name = "UID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)))]
+    kubernetes_user: Option<i64>,
 
     /// The priority class of low-priority nodes
     #[arg(long, value_name = "NAME")]
     kubernetes_low_priority_class: Option<String>,
 
-    /// Seconds that a node has to end its job when its pod is deleted
-    #[arg(long, value_name = "SECONDS", default_value_t = GRACE, value_parser = clap::value_parser!(i64).range(1..=3600))]
-    kubernetes_grace: i64,
+    /// Seconds that a node has to end its job when its pod is deleted [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(1..=3600))]
+    kubernetes_grace: Option<i64>,
 }
 
 /// What every pod of this server has in common, but for what only the running server knows.
@@ -87,6 +89,26 @@ pub struct Settings {
 }
 
 impl KubernetesArgs {
+    /// All flags, and whether they were given.
+    pub fn flags(&self) -> Vec<(&'static str, bool)> {
+        vec![
+            ("--kubernetes-image", self.kubernetes_image.is_some()),
+            ("--kubernetes-namespace", self.kubernetes_namespace.is_some()),
+            ("--kubernetes-config", self.kubernetes_config.is_some()),
+            ("--kubernetes-context", self.kubernetes_context.is_some()),
+            ("--kubernetes-server-url", self.kubernetes_server_url.is_some()),
+            ("--kubernetes-shares-claim", self.kubernetes_shares_claim.is_some()),
+            ("--kubernetes-gpu-resource", self.kubernetes_gpu_resource.is_some()),
+            ("--kubernetes-node-selector", !self.kubernetes_node_selector.is_empty()),
+            ("--kubernetes-toleration", !self.kubernetes_toleration.is_empty()),
+            ("--kubernetes-pull-secret", !self.kubernetes_pull_secret.is_empty()),
+            ("--kubernetes-service-account", self.kubernetes_service_account.is_some()),
+            ("--kubernetes-user", self.kubernetes_user.is_some()),
+            ("--kubernetes-low-priority-class", self.kubernetes_low_priority_class.is_some()),
+            ("--kubernetes-grace", self.kubernetes_grace.is_some()),
+        ]
+    }
+
     /// Refuses what no cluster would take.
     pub fn settings(&self) -> Result<Settings, Failure> {
         let image = self.kubernetes_image.clone().filter(|image| !image.trim().is_empty()).ok_or_else(|| {
@@ -98,14 +120,14 @@ impl KubernetesArgs {
         Ok(Settings {
             image,
             shares_claim: self.kubernetes_shares_claim.clone(),
-            gpu_resource: self.kubernetes_gpu_resource.clone(),
+            gpu_resource: self.kubernetes_gpu_resource.clone().unwrap_or_else(|| GPU.to_owned()),
             node_selector: selector.collect::<Result<_, _>>()?,
             tolerations: tolerations.collect::<Result<_, _>>()?,
             pull_secrets: self.kubernetes_pull_secret.clone(),
             service_account: self.kubernetes_service_account.clone(),
-            user: self.kubernetes_user,
+            user: self.kubernetes_user.unwrap_or(USER),
             low_priority_class: self.kubernetes_low_priority_class.clone(),
-            grace: self.kubernetes_grace,
+            grace: self.kubernetes_grace.unwrap_or(GRACE),
         })
     }
 }

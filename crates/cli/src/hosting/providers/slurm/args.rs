@@ -51,9 +51,9 @@ pub struct SlurmArgs {
 }
 
 impl SlurmArgs {
-    /// The first flag that was given; none has a meaning without Slurm.
-    pub fn given(&self) -> Option<&'static str> {
-        let flags = [
+    /// All flags, and whether they were given.
+    pub fn flags(&self) -> Vec<(&'static str, bool)> {
+        vec![
             ("--slurm-partition", self.partition.is_some()),
             ("--slurm-account", self.account.is_some()),
             ("--slurm-qos", self.qos.is_some()),
@@ -63,8 +63,7 @@ impl SlurmArgs {
             ("--slurm-program", self.program.is_some()),
             ("--slurm-node-dir", self.node_dir.is_some()),
             ("--slurm-logs", self.logs.is_some()),
-        ];
-        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+        ]
     }
 
     /// Refuses what cannot work before anything is made. `search` is where programs are looked for.
