@@ -4,8 +4,8 @@
 //! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
 //! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
 //! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for all),
-//! `steps` (of `optimizer` and `keras`, in Python), `files` (the file service and its SDK), `swarm` and `http` (simulated agents),
-//! `visitor` (an open page without a browser) and `webdriver` (a browser, shared with the tests), `stats`, `memory`, `machine`.
+//! `steps` (of `optimizer` and `keras`, in Python), `files` (the file service and its SDK), `swarm` (simulated agents), `http` (by hand),
+//! `visitor` (an open page without a browser) and `webdriver` (a browser), `slurm_files` (both shared with the tests), `stats`, `memory`, `machine`.
 
 mod allreduce;
 mod api;
@@ -23,6 +23,8 @@ mod peers;
 mod rack;
 mod rank;
 mod site;
+#[path = "../../tests/harness/slurm_files.rs"]
+mod slurm_files;
 mod stats;
 mod steps;
 mod swarm;

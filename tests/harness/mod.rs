@@ -12,6 +12,7 @@ pub mod logs;
 pub mod machines;
 pub mod schema;
 pub mod slurm;
+pub mod slurm_files;
 pub mod swagger;
 pub mod terminal;
 pub mod webdriver;

@@ -2,18 +2,24 @@
 //! ports and directories of their own. Needs root; ends with the test, and everything in it.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::host::find_program;
+use super::slurm_files::{self, NODES};
 use super::{Site, signal, wait_for};
 
-const NODES: usize = 4;
+/// As large as a `Standard_NC6`, whatever this machine has.
+const NODE: &str = "CPUs=6 RealMemory=60000 Gres=gpu:1";
+const SETTINGS: &str = "ProctrackType=proctrack/linuxproc
+JobAcctGatherType=jobacct_gather/linux
+SelectTypeParameters=CR_Core_Memory
+KillWait=5
+GresTypes=gpu";
 
 pub struct Slurm {
     dir: tempfile::TempDir,
@@ -51,38 +57,20 @@ impl Slurm {
     }
 
     fn write_files(&self) {
-        for name in ["run", "state", "log"] {
-            fs::create_dir(self.path(name)).expect("a directory");
-        }
+        slurm_files::write(self.dir.path(), NODE, SETTINGS).expect("Slurm's files");
         let mut gres = "AutoDetect=off\n".to_owned();
         for node in 1..=NODES {
-            fs::create_dir_all(self.path(&format!("spool/n{node}"))).expect("a directory");
             let device = self.path(&format!("gpu{node}"));
-            run(Command::new("mknod").arg(&device).args(["c", "1", "3"]));
+            let made = Command::new("mknod").arg(&device).args(["c", "1", "3"]).status().expect("mknod runs");
+            assert!(made.success(), "mknod {}: {made}", device.display());
             gres += &format!("NodeName=n{node} Name=gpu File={}\n", device.display());
         }
         fs::write(self.path("gres.conf"), gres).expect("a file");
-        let mut key = vec![0; 128];
-        let random = fs::File::open("/dev/urandom");
-        random.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut key)).expect("random bytes");
-        fs::write(self.path("munge.key"), key).expect("a file");
-        fs::set_permissions(self.path("munge.key"), fs::Permissions::from_mode(0o400)).expect("it is ours");
-        fs::write(self.path("slurm.conf"), configuration(self.dir.path())).expect("a file");
     }
 
     fn start_daemons(&mut self) {
-        let at = |name: &str| self.path(name).display().to_string();
-        let munged = [
-            "--foreground".to_owned(),
-            "--force".to_owned(),
-            format!("--socket={}", at("run/munge.sock")),
-            format!("--key-file={}", at("munge.key")),
-            format!("--pid-file={}", at("run/munged.pid")),
-            format!("--log-file={}", at("log/munged.log")),
-            format!("--seed-file={}", at("run/munge.seed")),
-        ];
         let socket = self.path("run/munge.sock");
-        self.daemon("munged", &munged);
+        self.daemon("munged", &slurm_files::munged(self.dir.path()));
         wait_for("the key service", || socket.exists());
         self.daemon("slurmctld", &["-D".to_owned(), "-i".to_owned()]);
         for node in 1..=NODES {
@@ -193,52 +181,4 @@ impl Site {
         let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));
         logs.map(|path| format!("{}:\n{}\n", path.display(), fs::read_to_string(&path).unwrap_or_default())).collect()
     }
-}
-
-/// Every node as large as a `Standard_NC6`, whatever this machine has: four fill it.
-fn configuration(directory: &Path) -> String {
-    let ports: Vec<TcpListener> =
-        (0..=NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")).collect();
-    let ports: Vec<u16> = ports.iter().map(|port| port.local_addr().expect("it is bound").port()).collect();
-    let host = run(Command::new("hostname").arg("-s"));
-    let at = directory.display();
-    let mut text = format!(
-        "ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={at}/run/munge.sock
-SlurmctldPort={}
-StateSaveLocation={at}/state
-SlurmdSpoolDir={at}/spool/%n
-SlurmctldPidFile={at}/run/slurmctld.pid
-SlurmdPidFile={at}/run/slurmd.%n.pid
-SlurmctldLogFile={at}/log/slurmctld.log
-SlurmdLogFile={at}/log/slurmd.%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/linux
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-MpiDefault=none
-ReturnToService=2
-KillWait=5
-SlurmdParameters=config_overrides
-GresTypes=gpu
-",
-        ports[0]
-    );
-    for (node, port) in (1..).zip(&ports[1..]) {
-        let place = format!("NodeHostname={host} NodeAddr=127.0.0.1 Port={port}");
-        text += &format!("NodeName=n{node} {place} CPUs=6 RealMemory=60000 Gres=gpu:1 State=UNKNOWN\n");
-    }
-    text + &format!("PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP\n")
-}
-
-#[track_caller]
-fn run(command: &mut Command) -> String {
-    let output = command.output().expect("the program runs");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

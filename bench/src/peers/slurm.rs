@@ -1,9 +1,7 @@
 //! Slurm from Debian's packages: a controller and four node daemons on this machine, with a key, ports and directories of
-//! their own. Tuned for many short jobs as far as its documents and a look at its log led: see `configuration`.
+//! their own. Tuned for many short jobs as far as its documents and a look at its log led: see `SETTINGS`.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,8 +10,24 @@ use anyhow::{Result, bail, ensure};
 
 use super::{Daemon, count_files, find, install, output_of};
 use crate::site::wait_for;
+use crate::slurm_files::{self, NODES};
 
-const NODES: usize = 4;
+/// One processor, so that a node runs one job at a time as Corro's do.
+const NODE: &str = "CPUs=1 RealMemory=1000";
+/// What makes it fast: no accounting, no scheduler that looks ahead, no pause between two looks at the queue, the cheapest way
+/// to track processes. The epilog is there because of what it brings about: without one, a node that has finished is noticed by
+/// a loop that runs once a second; with one, the node says so, and the queue is looked at immediately (ten times the jobs per
+/// second).
+const SETTINGS: &str = "SlurmctldDebug=error
+SlurmdDebug=error
+ProctrackType=proctrack/pgid
+JobAcctGatherType=jobacct_gather/none
+SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000,partition_job_depth=10000
+Epilog=/bin/true
+MaxJobCount=100000
+MaxArraySize=100001";
 /// Commands that submit at the same time.
 const CLIENTS: usize = 4;
 /// Rarely enough to leave the processor to Slurm.
@@ -34,13 +48,8 @@ impl Slurm {
         ensure!(rustix::process::geteuid().is_root(), "Slurm's daemons need root here");
         install_missing()?;
         let directory = directory.join("slurm");
-        for name in ["run", "state", "log", "out"] {
-            fs::create_dir_all(directory.join(name))?;
-        }
-        let key = directory.join("munge.key");
-        fs::write(&key, rand_bytes()?)?;
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o400))?;
-        fs::write(directory.join("slurm.conf"), configuration(&directory)?)?;
+        fs::create_dir_all(directory.join("out"))?;
+        slurm_files::write(&directory, NODE, SETTINGS)?;
         fs::write(directory.join("job.sh"), "#!/bin/bash\necho done\n")?;
         let version = output_of(Command::new("slurmctld").arg("-V"))?.trim().to_owned();
         let mut slurm = Self { directory, version, daemons: Vec::new() };
@@ -49,25 +58,14 @@ impl Slurm {
     }
 
     fn start_daemons(&mut self) -> Result<()> {
-        let at = |name: &str| self.directory.join(name);
         let mut munged = Command::new("munged");
-        munged.args(["--foreground", "--force", "--num-threads=4"]);
-        for (option, file) in [
-            ("--socket", "run/munge.sock"),
-            ("--key-file", "munge.key"),
-            ("--pid-file", "run/munged.pid"),
-            ("--log-file", "log/munged.log"),
-            ("--seed-file", "run/munge.seed"),
-        ] {
-            munged.arg(format!("{option}={}", at(file).display()));
-        }
-        let socket = at("run/munge.sock");
+        munged.args(slurm_files::munged(&self.directory)).arg("--num-threads=4");
+        let socket = self.directory.join("run/munge.sock");
         self.daemons.push(Daemon::start(&mut munged)?);
         wait_for("the key service", LOOK, || Ok(socket.exists().then_some(())))?;
         let controller = Daemon::start(&mut self.command("slurmctld", &["-D", "-i"]))?;
         self.daemons.push(controller);
         for node in 1..=NODES {
-            fs::create_dir_all(self.directory.join(format!("spool/n{node}")))?;
             let daemon = Daemon::start(&mut self.command("slurmd", &["-D", "-N", &format!("n{node}")]))?;
             self.daemons.push(daemon);
         }
@@ -174,60 +172,4 @@ fn install_missing() -> Result<()> {
         install("slurmctld slurmd slurm-client munge")?;
     }
     Ok(())
-}
-
-/// One processor a node, so that a node runs one job at a time as Corro's do. What makes it fast: no accounting, no
-/// scheduler that looks ahead, no pause between two looks at the queue, the cheapest way to track processes. The epilog is
-/// there because of what it brings about: without one, a node that has finished is noticed by a loop that runs once a
-/// second; with one, the node says so, and the queue is looked at immediately (ten times the jobs per second).
-fn configuration(directory: &Path) -> Result<String> {
-    let ports: Vec<TcpListener> =
-        (0..=NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    let ports: Vec<u16> = ports.iter().map(|port| Ok(port.local_addr()?.port())).collect::<std::io::Result<_>>()?;
-    let host = output_of(Command::new("hostname").arg("-s"))?.trim().to_owned();
-    let at = directory.display();
-    let mut text = format!(
-        "ClusterName=bench
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={at}/run/munge.sock
-SlurmctldPort={}
-StateSaveLocation={at}/state
-SlurmdSpoolDir={at}/spool/%n
-SlurmctldPidFile={at}/run/slurmctld.pid
-SlurmdPidFile={at}/run/slurmd.%n.pid
-SlurmctldLogFile={at}/log/slurmctld.log
-SlurmdLogFile={at}/log/slurmd.%n.log
-SlurmctldDebug=error
-SlurmdDebug=error
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/builtin
-SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000,partition_job_depth=10000
-Epilog=/bin/true
-MpiDefault=none
-ReturnToService=2
-MaxJobCount=100000
-MaxArraySize=100001
-SlurmdParameters=config_overrides
-",
-        ports[0]
-    );
-    for (node, port) in (1..).zip(&ports[1..]) {
-        let place = format!("NodeHostname={host} NodeAddr=127.0.0.1 Port={port}");
-        text += &format!("NodeName=n{node} {place} CPUs=1 RealMemory=1000 State=UNKNOWN\n");
-    }
-    text += &format!("PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP\n");
-    Ok(text)
-}
-
-fn rand_bytes() -> Result<Vec<u8>> {
-    let mut bytes = vec![0; 128];
-    std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(bytes)
 }
