@@ -1,7 +1,8 @@
-//! One request on a connection of its own, by hand: what thousands of simulated agents need once each. Never more than that.
+//! HTTP by hand, for clients of which there are too many for a pool: one request on a connection of its own, as thousands of
+//! simulated agents need it, and an answer on one that is kept.
 
-use anyhow::{Context, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 pub struct Answer {
@@ -16,26 +17,46 @@ pub async fn post(address: &str, path: &str, body: &str) -> Result<Answer> {
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    parse(&answer).context("the answer cannot be read")
+    Answer::read(&mut BufReader::new(stream)).await
 }
 
-/// The server closes afterwards, so the body is what follows the head.
-fn parse(answer: &[u8]) -> Option<Answer> {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let status = str::from_utf8(&answer[..end]).ok()?.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, body: answer[end + 4..].to_vec() })
+impl Answer {
+    /// The next one, which tells its length.
+    pub async fn read(stream: &mut (impl AsyncBufRead + Unpin)) -> Result<Answer> {
+        let (mut status, mut length, mut line) = (None, 0, String::new());
+        loop {
+            line.clear();
+            ensure!(stream.read_line(&mut line).await? > 0, "the connection ended");
+            let text = line.trim_end();
+            if text.is_empty() {
+                break;
+            }
+            if let Some(rest) = text.strip_prefix("HTTP/1.1 ") {
+                status = Some(rest.split(' ').next().unwrap_or_default().parse()?);
+            } else if let Some((name, value)) = text.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse()?;
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await?;
+        Ok(Answer { status: status.context("the answer has no status")?, body })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn status_and_body_are_found() {
-        let answer = parse(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").expect("an answer");
-        assert_eq!((answer.status, answer.body.as_slice()), (200, &b"{}"[..]));
-        assert!(parse(b"HTTP/1.1 200 OK\r\n").is_none());
+    #[tokio::test]
+    async fn answers_on_one_connection_are_told_apart() {
+        let mut stream =
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 416 No\r\n\r\nHTTP/1.1 200 OK\r\n"[..];
+        for (status, body) in [(200, &b"{}"[..]), (416, b"")] {
+            let answer = Answer::read(&mut stream).await.expect("an answer");
+            assert_eq!((answer.status, answer.body.as_slice()), (status, body));
+        }
+        assert!(Answer::read(&mut stream).await.is_err(), "it was cut");
     }
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use corro_client::Client;
 use corro_model::ops::BATCHAI_VERSION;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval};
+
+use crate::http::Answer;
 
 /// A page looks again so long after an event.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -123,25 +125,8 @@ impl Visitor {
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes()).await?;
-        let (mut status, mut length, mut line) = (0, 0, String::new());
-        loop {
-            line.clear();
-            ensure!(self.stream.read_line(&mut line).await? > 0, "the connection ended");
-            let text = line.trim_end();
-            if text.is_empty() {
-                break;
-            }
-            if let Some(rest) = text.strip_prefix("HTTP/1.1 ") {
-                status = rest.split(' ').next().unwrap_or_default().parse()?;
-            } else if let Some((name, value)) = text.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse()?;
-            }
-        }
-        let mut answer = vec![0; length];
-        self.stream.read_exact(&mut answer).await?;
-        ensure!(status == 200, "{method} {target} gave {status}: {}", String::from_utf8_lossy(&answer));
+        let Answer { status, body } = Answer::read(&mut self.stream).await?;
+        ensure!(status == 200, "{method} {target} gave {status}: {}", String::from_utf8_lossy(&body));
         self.requests += 1;
         Ok(())
     }

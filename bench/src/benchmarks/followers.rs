@@ -10,13 +10,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_client::Client;
 use corro_model::storage::sas::{Resource, link_query};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::{Scale, Verdict};
 use crate::api::Api;
 use crate::fixture::{ACCOUNT, SHARE, make_resources};
+use crate::http::Answer;
 use crate::machine::processor_seconds;
 use crate::peers::nginx::Nginx;
 use crate::site::Site;
@@ -151,25 +152,7 @@ async fn follower(address: &str, target: &str, lines: usize, ready: &watch::Send
 async fn read_from(stream: &mut BufReader<TcpStream>, host: &str, target: &str, offset: u64) -> Result<Vec<u8>> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nRange: bytes={offset}-\r\n\r\n");
     stream.get_mut().write_all(request.as_bytes()).await?;
-    let (mut status, mut length) = (0, 0);
-    let mut line = String::new();
-    loop {
-        line.clear();
-        ensure!(stream.read_line(&mut line).await? > 0, "the connection ended");
-        let text = line.trim_end();
-        if text.is_empty() {
-            break;
-        }
-        if let Some(rest) = text.strip_prefix("HTTP/1.1 ") {
-            status = rest.split(' ').next().unwrap_or_default().parse()?;
-        } else if let Some((name, value)) = text.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse()?;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await?;
+    let Answer { status, body } = Answer::read(stream).await?;
     match status {
         206 => Ok(body),
         // An empty file is sent whole; beyond the end there is nothing.
