@@ -14,35 +14,36 @@ fn machine_of_rank(rack: &Rack, starts: &[Started], rank: usize) -> usize {
     rack.machine_of(&starts.iter().find(|start| start.rank == rank).expect("it started").node)
 }
 
+/// The machine joins again, the gang runs on it once more, and nothing is left of either attempt.
+fn rejoin_and_finish(mut rack: Rack, machine: usize, first: &[Started]) {
+    rack.agents[machine] = rack.machines.join_with(&rack.site, machine, &[], &[]);
+    let second = rack.second_attempt(first);
+    rack.finish(4);
+    rack.assert_clean(first);
+    rack.assert_clean(&second);
+}
+
 #[test]
 fn nothing_runs_on_a_machine_whose_agent_was_killed_and_the_gang_runs_again() {
-    let Some(mut rack) = rack(2, SHORT_LEASE) else { return };
+    let Some(rack) = rack(2, SHORT_LEASE) else { return };
     let first = rack.start_gang();
     let machine = machine_of_rank(&rack, &first, 0);
     signal(rack.agents[machine].child.id(), Signal::KILL);
     wait_until_dead("the gang", &pids(&first));
     wait_for("nothing to be left on the machine", || rack.machines.processes_on(machine).len() <= 1);
-    rack.agents[machine] = rack.machines.join_with(&rack.site, machine, &[], &[]);
-    let second = rack.second_attempt(&first);
-    rack.finish(4);
-    rack.assert_clean(&first);
-    rack.assert_clean(&second);
+    rejoin_and_finish(rack, machine, &first);
 }
 
 #[test]
 fn a_machine_without_power_is_lost_and_comes_back_as_another_node() {
-    let Some(mut rack) = rack(2, SHORT_LEASE) else { return };
+    let Some(rack) = rack(2, SHORT_LEASE) else { return };
     let first = rack.start_gang();
     let machine = machine_of_rank(&rack, &first, 1);
     rack.machines.power_off(machine);
     wait_until_dead("the gang", &pids(&first));
     wait_for("the job to be back in the queue", || rack.site.job("gang")["executionState"] == "queued");
     rack.machines.cable(machine, true);
-    rack.agents[machine] = rack.machines.join_with(&rack.site, machine, &[], &[]);
-    let second = rack.second_attempt(&first);
-    rack.finish(4);
-    rack.assert_clean(&first);
-    rack.assert_clean(&second);
+    rejoin_and_finish(rack, machine, &first);
 }
 
 /// Nobody can tell it to end anything: its guards do, in time.
