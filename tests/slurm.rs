@@ -92,6 +92,53 @@ fn a_cluster_is_made_of_allocations_and_a_job_outlives_the_loss_of_one() {
 }
 
 #[test]
+fn what_slurm_takes_back_costs_a_job_no_attempt() {
+    let Some((site, slurm)) = site(1) else { return };
+    site.submit_ranks("patient", 1, &waiting_rank(""));
+    for taken in 1..=3 {
+        let node = site.wait_for_starts(taken).pop().expect("it runs").node;
+        let machine = slurm.order("squeue", &format!("-h -j {} -o %N", slurm.job_of(&node).id));
+        slurm.order("sbatch", &format!("--parsable --partition=urgent --nodelist={machine} {BLOCKING}"));
+    }
+    site.wait_for_starts(4);
+    let job = site.job("patient");
+    let lost = job["lostAttempts"].as_array().expect("a list");
+    let taken = |lost: &Value| {
+        let reason = &lost["reason"];
+        let message = reason["message"].as_str().expect("text");
+        reason["code"] == "NodePreempted" && message.contains("(Slurm took its allocation back)")
+    };
+    assert!(lost.len() == 3 && lost.iter().all(taken), "{job}");
+    let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n patient")).ok().stdout;
+    assert!(why.contains("Attempt 3 ended at ") && why.contains("Slurm took its allocation back"), "{why}");
+    site.let_go();
+    assert_eq!(site.wait_for_end("patient")["executionState"], "succeeded");
+}
+
+#[test]
+fn a_job_is_warned_before_the_walltime_of_its_node_ends_and_goes_on_in_another_allocation() {
+    let Some(slurm) = Slurm::start() else { return };
+    let mut site = Site::unstarted(&["--no-containers", "--slurm-time=1", "--preemption-grace=20"]);
+    site.host_on(&slurm, "127.0.0.1:0");
+    site.prepare(1);
+    let save = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/saved";
+    let command = format!(
+        "if [ -e {save} ]; then cat {save}; exit 0; fi; \
+         trap 'echo step-7 > {save}; exit 0' TERM; while :; do sleep 0.1; done"
+    );
+    site.submit_ranks("long", 1, &command);
+    let first = site.wait_for_state("long", &["running"]);
+    let ended = site.wait_for_end("long");
+    assert_eq!(ended["executionState"], "succeeded", "{ended}\n{}", site.slurm_logs());
+    assert_eq!(site.log("long", "stdout.txt"), "step-7\n");
+    let segment = "jobOutputDirectoryPathSegment";
+    assert_eq!(ended[segment], first[segment]);
+    let lost = &ended["lostAttempts"];
+    assert_eq!((&lost[0]["reason"]["code"], &lost[1]), (&Value::from("NodePreempted"), &Value::Null), "{ended}");
+    assert!(lost.to_string().contains("(the walltime of its Slurm allocation ended)"), "{ended}");
+}
+
+#[test]
 fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
     let Some((mut site, slurm)) = site(3) else { return };
     let blocker = slurm.order("sbatch", &format!("--parsable --job-name=blocker {BLOCKING}"));

@@ -2,6 +2,7 @@
 //! ports and directories of their own. Needs root; ends with the test, and everything in it.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -19,7 +20,9 @@ const SETTINGS: &str = "ProctrackType=proctrack/linuxproc
 JobAcctGatherType=jobacct_gather/linux
 SelectTypeParameters=CR_Core_Memory
 KillWait=5
-GresTypes=gpu";
+GresTypes=gpu
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL";
 
 pub struct Slurm {
     dir: tempfile::TempDir,
@@ -58,6 +61,10 @@ impl Slurm {
 
     fn write_files(&self) {
         slurm_files::write(self.dir.path(), NODE, SETTINGS).expect("Slurm's files");
+        // Whoever asks for `urgent` gets what others have.
+        let urgent = format!("PartitionName=urgent Nodes=n[1-{NODES}] MaxTime=INFINITE State=UP PriorityTier=2\n");
+        let file = fs::File::options().append(true).open(self.path("slurm.conf"));
+        file.and_then(|mut file| file.write_all(urgent.as_bytes())).expect("the configuration");
         let mut gres = "AutoDetect=off\n".to_owned();
         for node in 1..=NODES {
             let device = self.path(&format!("gpu{node}"));
@@ -77,7 +84,7 @@ impl Slurm {
             self.daemon("slurmd", &["-D".to_owned(), "-N".to_owned(), format!("n{node}")]);
         }
         wait_for("Slurm's nodes", || {
-            let states = self.ask("sinfo", "-h -N -o %T");
+            let states = self.ask("sinfo", "-h -N -p main -o %T");
             states.lines().filter(|state| *state == "idle").count() == NODES
         });
     }

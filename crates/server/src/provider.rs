@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use corro_model::state::PreemptionCause;
 use corro_model::vm_size::VmSize;
 use corro_model::{NodeId, Secret};
 
@@ -54,6 +56,12 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Why the node's agent is not there yet, or is no more, in the words of whoever was asked for it. Never blocks.
     fn says(&self, _node: &NodeId) -> Option<String> {
+        None
+    }
+
+    /// Does whoever lends the node's machine take it back, or has it done so, or will it within this time? Then its job is
+    /// told, and goes back to the queue without having lost anything. Never blocks.
+    fn takes_back(&self, _node: &NodeId, _within: Duration) -> Option<PreemptionCause> {
         None
     }
 

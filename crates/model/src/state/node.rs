@@ -24,7 +24,8 @@ pub enum NodeState {
     },
 }
 
-/// A node of a low-priority cluster or of a drained host is taken back, whatever its state: its job gives way, then it leaves and is replaced.
+/// A node of a low-priority cluster, of a drained host or of a Slurm that wants it back is taken back, whatever its state: its
+/// job gives way, then it leaves and is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
@@ -43,6 +44,10 @@ pub enum PreemptionCause {
     Dedicated,
     /// Its host is taken out of service.
     Drained,
+    /// Slurm lent it for so long, and no longer.
+    Walltime,
+    /// Slurm needs it for somebody else.
+    Reclaimed,
 }
 
 impl PreemptionCause {
@@ -51,7 +56,14 @@ impl PreemptionCause {
             PreemptionCause::Asked => "an operator took it back",
             PreemptionCause::Dedicated => "a dedicated cluster needed its place",
             PreemptionCause::Drained => "its host was taken out of service",
+            PreemptionCause::Walltime => "the walltime of its Slurm allocation ended",
+            PreemptionCause::Reclaimed => "Slurm took its allocation back",
         }
+    }
+
+    /// Does it happen to low-priority nodes only?
+    pub fn is_of_low_priority(self) -> bool {
+        matches!(self, PreemptionCause::Asked | PreemptionCause::Dedicated)
     }
 }
 

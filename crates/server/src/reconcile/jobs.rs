@@ -88,10 +88,8 @@ fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
             Step::Requeue(key.clone(), told.unwrap_or_else(|| BatchAiError::new("JobInterrupted", message)))
         }
         Ending::NodeLost { node } => {
-            // One that was being taken back and is gone a little early is no loss.
-            if let Some(evicted) = job.eviction().filter(|evicted| evicted.reason.code == NODE_PREEMPTED)
-                && names(&evicted.reason, &node)
-            {
+            // Nodes that are taken back go a little early or one after the other: no loss to a job that had to give them up.
+            if let Some(evicted) = job.eviction().filter(|evicted| evicted.reason.code == NODE_PREEMPTED) {
                 return Step::Requeue(key.clone(), evicted.reason.clone());
             }
             let lost = |attempt: &&LostAttempt| attempt.reason.code == NODE_LOST;
@@ -125,10 +123,6 @@ fn lost_too_often(job: &JobRecord, before: &[&LostAttempt], last: &NodeId, now: 
         losses.join(", ")
     );
     BatchAiError::new(NODE_LOST, message).with("Node", last.as_str())
-}
-
-fn names(error: &BatchAiError, node: &NodeId) -> bool {
-    error.details.iter().any(|detail| detail.name == "Node" && detail.value == node.as_str())
 }
 
 const NODE_LOST: &str = "NodeLost";

@@ -36,6 +36,13 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
                 }
             }
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
+                let grace = config.rules.preemption_grace;
+                let taken = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
+                if let Some(cause) = taken() {
+                    // Its job is told before the node is found lost, so that this is no loss.
+                    steps.push(Step::Preempt(id.clone(), config.rules.preemption(cause, now)));
+                    continue;
+                }
                 // One that was never heard has had the chance to speak since it joined, or since this server started.
                 let chance = uptime.min(now.since(node.since()));
                 let lost = loss(id, node, sighting, chance, config, provider);

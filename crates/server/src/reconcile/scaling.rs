@@ -169,8 +169,8 @@ fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> Evicted {
     let taken: Vec<(NodeId, Preemption)> = job.state().nodes().iter().filter_map(taken).collect();
     let names = taken.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ");
     let why = taken.first().map_or("", |(_, preemption)| preemption.cause.words());
-    let drained = taken.iter().any(|(_, preemption)| preemption.cause == PreemptionCause::Drained);
-    let what = if drained { "Node" } else { "Low-priority node" };
+    let low_priority = taken.iter().all(|(_, preemption)| preemption.cause.is_of_low_priority());
+    let what = if low_priority { "Low-priority node" } else { "Node" };
     let grace_ms = taken.iter().map(|(_, preemption)| preemption.grace_ms).min().unwrap_or_default();
     let message = format!(
         "{what} {names} was preempted while the job ran on it ({why}): the job waits again, and runs from its beginning with the same output directory"

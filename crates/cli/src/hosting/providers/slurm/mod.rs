@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use corro_model::state::PreemptionCause;
 use corro_model::{NodeId, Secret};
 use corro_server::{NewNode, Provider};
 
@@ -158,6 +159,12 @@ impl Provider for SlurmNodes {
             Some(Submission::Refused(said)) => Some(said.clone()),
             _ => desk.queue.says(node),
         }
+    }
+
+    fn takes_back(&self, node: &NodeId, within: Duration) -> Option<PreemptionCause> {
+        let desk = self.site.lock();
+        let seen = desk.looked?.elapsed();
+        desk.queue.takes_back(node, within + seen)
     }
 
     fn end_strays(&self, known: &dyn Fn() -> BTreeSet<NodeId>) {
