@@ -3,6 +3,8 @@
 
 mod harness;
 
+#[path = "hosts/launchers.rs"]
+mod launchers;
 #[path = "hosts/refusals.rs"]
 mod refusals;
 

@@ -262,9 +262,9 @@ fn write_hostfile(job: &OwnedFd, text: &[u8], is_there: bool) -> io::Result<()> 
 /// command starts.
 fn hostfile(order: &TaskOrder) -> String {
     let mut text = String::new();
-    for host in order.hosts.iter() {
+    for (host, name) in order.hosts.iter().zip(order.launch_names()) {
         let slots = if order.layout.reaches_out_alone() { host.slots.max(1) } else { host.slots };
-        writeln!(text, "{} slots={slots}", host.address).expect("writing to a string does not fail");
+        writeln!(text, "{name} slots={slots}").expect("writing to a string does not fail");
     }
     text
 }

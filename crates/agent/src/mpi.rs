@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use corro_launch::confinement::Confinement;
 use corro_launch::process::ProcessSpec;
 use corro_model::layout::{Layout, Ranks};
-use corro_model::node::{GangHost, TaskOrder};
+use corro_model::node::TaskOrder;
 
 use crate::prepare::Ground;
 use crate::task::{Cut, Task, stop_asked};
@@ -121,10 +121,10 @@ pub fn command(
     exports: &[(String, String)],
     search_path: Option<&str>,
 ) -> Vec<String> {
-    let hosts = order.hosts.iter().filter(|host| host.slots > 0);
     // Launchers take an address like 127.0.0.4 for another machine's, and then ask for a way there.
-    let address = |host: &GangHost| if order.hosts.len() == 1 { "localhost".to_owned() } else { host.address.clone() };
-    let places: Vec<String> = hosts.map(|host| format!("{}:{}", address(host), host.slots)).collect();
+    let names = if order.hosts.len() == 1 { vec!["localhost".to_owned()] } else { order.launch_names() };
+    let hosts = order.hosts.iter().zip(&names).filter(|(host, _)| host.slots > 0);
+    let places: Vec<String> = hosts.map(|(host, name)| format!("{name}:{}", host.slots)).collect();
     let n_ranks: usize = order.hosts.iter().map(|host| host.slots).sum();
     let mut argv = shell::command("exec \"$0\" \"$@\"", search_path);
     argv.push(mpirun.program.clone());
@@ -134,7 +134,7 @@ pub fn command(
     match mpirun.flavour {
         Flavour::OpenMpi => push(&["--allow-run-as-root", "--host", &places.join(",")]),
         // Every node has the job's variables as they are there: those of the master must not come over them.
-        Flavour::Hydra => push(&["-genvnone", "-localhost", &address(&order.hosts[0]), "-hosts", &places.join(",")]),
+        Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &places.join(",")]),
     }
     argv.extend(shell::command(&line(ranks, exports), search_path));
     argv
@@ -196,5 +196,20 @@ mod tests {
         let hydra = words(Flavour::Hydra);
         let expected = format!("{start} -genvnone -localhost 127.0.0.4 -hosts 127.0.0.4:2,127.0.0.5:1 /bin/sh -c cd ");
         assert!(hydra.starts_with(&expected), "{hydra}");
+    }
+
+    #[test]
+    fn nodes_of_one_machine_are_told_apart() {
+        let mut order = testing::order(4);
+        let mut hosts = order.hosts.to_vec();
+        for (host, address) in hosts.iter_mut().zip(["10.0.0.4", "10.0.0.4", "10.0.0.5", "10.0.0.4"]) {
+            (host.address, host.slots) = (address.to_owned(), 1);
+        }
+        order.hosts = hosts.into();
+        let ranks = Ranks { command: "./a".into(), logs: RankLogs::Together, indexed: false, backend: None };
+        let mpirun = Mpirun { program: "mpirun".into(), flavour: Flavour::OpenMpi };
+        let words = command(&mpirun, &order, &ranks, &[], None);
+        assert!(words.contains(&"10.0.0.4:1,127.63.0.2:1,10.0.0.5:1,127.63.0.4:1".to_owned()), "{words:?}");
+        assert!(order.shares_machines() && !testing::order(4).shares_machines());
     }
 }

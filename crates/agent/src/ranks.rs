@@ -135,7 +135,6 @@ impl<'a> Scene<'a> {
         variables.extend(remote::nodes(order, gang).map(|nodes| (remote::NODES_VARIABLE.to_owned(), nodes)));
         let shared = ground.directories.layout.shared.to_string_lossy();
         variables.extend(order.layout.ranks().into_iter().flat_map(|ranks| of_torch(ranks, gang, &shared)));
-        variables.extend(node.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string())));
         let distributed = matches!(order.layout, Layout::TensorFlow(_)) && places.len() > 1;
         let context = GangContext {
             rendezvous_addr: gang.address.clone(),

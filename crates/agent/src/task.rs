@@ -176,6 +176,9 @@ impl Task {
         self.held = self.hold();
         ground.confinement.processors = self.held.processors();
         self.show_gpus(&mut ground);
+        // For the ranks that a launcher starts on this node too, whoever it was that asked for them.
+        let ports = self.context.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string()));
+        ground.environment.variables.extend(ports);
         if self.order.counters {
             let (directory, tag) = (&ground.environment.log_directory, self.tag(""));
             self.counters = Counters::start(directory, &self.context.node, tag);
@@ -242,7 +245,7 @@ impl Task {
         if path.is_none() {
             remote::add_to_start_up(&helper, home).map_err(|error| failure::directory(home, node, &error))?;
         }
-        let added = remote::variables(&helper, address, self.order.gang_secret.expose(), path);
+        let added = remote::variables(&helper, address, &self.order, path);
         for (name, value) in added {
             // What somebody says about their launcher stays.
             match name.contains("_MCA_") {

@@ -81,8 +81,8 @@ fn add_users(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVaria
 }
 
 fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
-    let addresses: Vec<&str> = order.hosts.iter().map(|host| host.address.as_str()).collect();
-    let master = addresses.first().copied().unwrap_or_default();
+    let names = order.launch_names();
+    let master = names.first().map_or("", String::as_str);
     let gpus = order.gpus.to_string();
     let mut variables = vec![
         ("AZ_BATCHAI_MOUNT_ROOT", text(&layout.mount_root)),
@@ -91,7 +91,7 @@ fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
         ("AZ_BATCHAI_JOB_TEMP_DIR", text(&layout.jobs)),
         ("AZ_BATCHAI_SHARED_JOB_TEMP", text(&layout.shared)),
         ("AZ_BATCHAI_MPI_HOST_FILE", text(&layout.hostfile)),
-        ("AZ_BATCH_HOST_LIST", addresses.join(",")),
+        ("AZ_BATCH_HOST_LIST", names.join(",")),
         ("AZ_BATCHAI_NUM_GPUS", gpus.clone()),
         ("AZ_BATCHAI_NUM_GPUS_PER_NODE", gpus),
         ("HOME", text(&layout.home)),

@@ -1,6 +1,7 @@
 //! What server and node tell each other. The server sends the *whole* desired state of a node; the node reports what it
 //! observes. Nothing here is a command to do once: every message can be lost and sent again.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -399,6 +400,23 @@ pub struct TaskOrder {
 impl TaskOrder {
     pub fn is_master(&self) -> bool {
         self.host_idx == 0
+    }
+
+    /// By what launchers know the nodes: by their addresses. Launchers take two of one address for one, so where a machine carries
+    /// several nodes, all but the first go by a loopback address that only the node's own way of starting things knows.
+    pub fn launch_names(&self) -> Vec<String> {
+        let mut seen = HashSet::new();
+        let is_first = self.hosts.iter().map(|host| seen.insert(host.address.as_str()));
+        let own = |idx: usize| format!("127.63.{}.{}", idx / 250, 1 + idx % 250);
+        let name =
+            |(idx, (host, first)): (usize, (&GangHost, bool))| if first { host.address.clone() } else { own(idx) };
+        self.hosts.iter().zip(is_first).enumerate().map(name).collect()
+    }
+
+    /// Do some of the nodes share an address, and so a machine?
+    pub fn shares_machines(&self) -> bool {
+        let addresses: HashSet<&str> = self.hosts.iter().map(|host| host.address.as_str()).collect();
+        addresses.len() < self.hosts.len()
     }
 
     /// All processes of the job, over all nodes.

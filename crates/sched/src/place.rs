@@ -5,6 +5,8 @@
 //!
 //! The same [`Line`] answers why a job waits; see `outlook`.
 
+use std::collections::HashMap;
+
 use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
@@ -40,9 +42,7 @@ pub fn plan_placements<'a>(
     if starting.is_empty() {
         return;
     }
-    let mut free: Vec<&NodeView> = idle_nodes(cluster, scaling).collect();
-    free.sort_by_key(|node| node.index);
-    let mut free = free.into_iter().map(|node| node.id.clone());
+    let mut free = in_rank_order(idle_nodes(cluster, scaling).collect()).into_iter().map(|node| node.id.clone());
     placements.extend(
         starting.into_iter().map(|(job, n)| Placement { job: job.clone(), nodes: free.by_ref().take(n).collect() }),
     );
@@ -151,6 +151,19 @@ impl<'a> Line<'a> {
         self.idle -= needs;
         Verdict::Start
     }
+}
+
+/// The oldest first, but nodes of one machine next to each other: neighbours in rank order talk most.
+fn in_rank_order<'a>(mut nodes: Vec<&'a NodeView<'a>>) -> Vec<&'a NodeView<'a>> {
+    nodes.sort_by_key(|node| node.index);
+    let mut first_of: HashMap<&str, u32> = HashMap::new();
+    for node in &nodes {
+        node.host.map(|host| *first_of.entry(host).or_insert(node.index));
+    }
+    let place = |node: &NodeView| node.host.and_then(|host| first_of.get(host).copied()).unwrap_or(node.index);
+    // Those that compare alike keep their order.
+    nodes.sort_by_key(|node| place(node));
+    nodes
 }
 
 fn idle_nodes<'a>(cluster: &'a ClusterView<'a>, scaling: &Scaling<'a>) -> impl Iterator<Item = &'a NodeView<'a>> {

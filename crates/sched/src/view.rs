@@ -61,6 +61,8 @@ pub struct NodeView<'a> {
     pub standing: NodeStanding<'a>,
     /// Since when it stands like this.
     pub since: Timestamp,
+    /// The machine that carries it beside others, if one does.
+    pub host: Option<&'a str>,
     /// It is taken back: its job gives way, then it goes and is replaced.
     pub preempted: bool,
 }

@@ -24,6 +24,16 @@ fn a_gang_starts_whole_on_idle_nodes_in_order() {
 }
 
 #[test]
+fn nodes_of_one_machine_are_next_to_each_other() {
+    let mut world = World::drawn(manual(6), ". . . . . .", "", "a:6");
+    for (node, host) in world.nodes.iter_mut().zip(["b", "a", "", "b", "a", "b"]) {
+        node.host = Some(host.to_owned()).filter(|host| !host.is_empty());
+    }
+    let plan = world.plan(&POLICY);
+    assert_eq!(plan.placements[0].nodes, [1, 4, 6, 2, 5, 3].map(node_id));
+}
+
+#[test]
 fn first_come_is_first_served_inside_a_priority() {
     check(". .", "", "a:1 b:1 c:1", "a b");
     check(". .", "", "_a:1 b:1 ^c:1", "c b");

@@ -179,7 +179,8 @@ proptest! {
             }
             for _ in 0..allocated(&plan, "low") {
                 let index = low.nodes.last().map_or(101, |node| node.index + 1);
-                low.nodes.push(Node { id: node_id(index), index, kind: Kind::Idle, since: 0, preempted: false });
+                let (id, kind) = (node_id(index), Kind::Idle);
+                low.nodes.push(Node { id, index, kind, since: 0, host: None, preempted: false });
             }
             // What was told to go is gone by the next round.
             low.nodes.retain(|node| !plan.retire.contains(&node.id));

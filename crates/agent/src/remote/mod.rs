@@ -109,11 +109,11 @@ pub fn add_to_start_up(helper: &Path, home: &Path) -> io::Result<()> {
 }
 
 /// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
-pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>) -> BTreeMap<String, String> {
+pub fn variables(helper: &Path, address: &str, order: &TaskOrder, path: Option<&str>) -> BTreeMap<String, String> {
     let directory = helper.to_string_lossy().into_owned();
     let program = helper.join("ssh").to_string_lossy().into_owned();
     let mut variables = vec![
-        (SECRET_VARIABLE, secret.to_owned()),
+        (SECRET_VARIABLE, order.gang_secret.expose().to_owned()),
         // By its name, which every node finds on its own path: launchers hand this on to their daemons.
         ("OMPI_MCA_plm_rsh_agent", "ssh".to_owned()),
         // Its daemons stay where we can see them, and are all started from the master.
@@ -132,27 +132,27 @@ pub fn variables(helper: &Path, address: &str, secret: &str, path: Option<&str>)
         ("I_MPI_HYDRA_BOOTSTRAP_EXEC", program),
     ];
     variables.extend(path.map(|path| ("PATH", format!("{directory}:{path}"))));
-    if let Some(interface) = interface_of(address) {
-        for name in ["OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"] {
-            variables.push((name, interface.clone()));
-        }
-        if interface == "lo" {
-            // Nodes of one machine: each would be bound to the machine's first processors.
-            variables.push(("OMPI_MCA_hwloc_base_binding_policy", "none".to_owned()));
-            variables.push(("PRTE_MCA_hwloc_default_binding_policy", "none".to_owned()));
-            // Ranks of two such nodes would give their shared memory the same name, and write over each other's.
-            variables.push(("OMPI_MCA_btl", "^vader,sm".to_owned()));
-        }
+    let interface = interface_of(address);
+    if order.shares_machines() || interface.as_deref() == Some("lo") {
+        // Nodes of one machine: each would be bound to the machine's first processors.
+        variables.push(("OMPI_MCA_hwloc_base_binding_policy", "none".to_owned()));
+        variables.push(("PRTE_MCA_hwloc_default_binding_policy", "none".to_owned()));
+        // Ranks of two such nodes would give their shared memory the same name, and write over each other's.
+        variables.push(("OMPI_MCA_btl", "^vader,sm".to_owned()));
+    }
+    for name in ["OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"] {
+        variables.extend(interface.iter().map(|interface| (name, interface.clone())));
     }
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Where every node of the job listens; nothing when none does.
 pub fn nodes(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
-    let at = order.hosts.iter().zip(&gang.ports).filter_map(|(host, ports)| {
-        let (node, known) = (&host.node, &host.address);
-        Some(format!("{node}|{known}={}:{}", known, ports.remote?))
-    });
+    let names = order.launch_names();
+    let at =
+        order.hosts.iter().zip(&names).zip(&gang.ports).filter_map(|((host, name), ports)| {
+            Some(format!("{}|{name}={}:{}", host.node, host.address, ports.remote?))
+        });
     let at: Vec<String> = at.collect();
     (!at.is_empty()).then(|| at.join(","))
 }
@@ -175,7 +175,9 @@ mod tests {
 
     #[test]
     fn launchers_are_led_to_the_helper() {
-        let seen = variables(Path::new("/j/.remote"), "127.0.0.4", "s3", Some("/usr/bin"));
+        let mut order = testing::order(2);
+        order.gang_secret = corro_model::Secret::new("s3");
+        let seen = variables(Path::new("/j/.remote"), "127.0.0.4", &order, Some("/usr/bin"));
         assert_eq!(seen["PATH"], "/j/.remote:/usr/bin");
         assert_eq!(seen["HYDRA_LAUNCHER_EXEC"], "/j/.remote/ssh");
         assert_eq!((seen["OMPI_MCA_plm_rsh_agent"].as_str(), seen["PRTE_MCA_plm_ssh_agent"].as_str()), ("ssh", "ssh"));

@@ -33,6 +33,7 @@ pub struct Node {
     pub index: u32,
     pub kind: Kind,
     pub since: u64,
+    pub host: Option<String>,
     pub preempted: bool,
 }
 
@@ -128,7 +129,7 @@ impl World {
 
     pub fn add_node(&mut self, kind: Kind, since: u64) {
         let index = self.nodes.last().map_or(1, |node| node.index + 1);
-        self.nodes.push(Node { id: node_id(index), index, kind, since, preempted: false });
+        self.nodes.push(Node { id: node_id(index), index, kind, since, host: None, preempted: false });
     }
 
     pub fn submit(&mut self, priority: Priority, needs: usize, limit: u64, takes: u64) -> JobKey {
@@ -173,7 +174,7 @@ impl World {
                 Kind::Unusable => NodeStanding::Unusable,
                 Kind::Lost => NodeStanding::Lost,
             };
-            NodeView { id: &n.id, index, standing, since, preempted: n.preempted }
+            NodeView { id: &n.id, index, standing, since, host: n.host.as_deref(), preempted: n.preempted }
         });
         ClusterView {
             key: &self.key,

@@ -70,6 +70,7 @@ pub fn cluster_view<'a>(
         index: node.index,
         standing: standing(node),
         since: node.since(),
+        host: node.host.as_deref(),
         preempted: node.preempted().is_some(),
     };
     ClusterView {
