@@ -28,9 +28,10 @@ use super::files::OverTls;
 use super::standing::{Behalf, Seat, Standing};
 use crate::tls::Tls;
 
-const MAX_CONNECTIONS: usize = 4096;
-/// Of one address, this machine's own excepted: a whole site may be behind it, and no more than a quarter of all.
-const MAX_PER_ADDRESS: usize = MAX_CONNECTIONS / 4;
+/// However many files may be open: beyond this memory is short first.
+const MAX_CONNECTIONS: usize = 65_536;
+/// Files that are left to everything else, where there are enough: the database, shares, processes.
+const RESERVED_FILES: u64 = 512;
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 /// From the first byte to the end of the handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -48,8 +49,10 @@ pub trait Door: Clone + Send + Sync + 'static {
 
 /// Serves until `stop` turns true.
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut stop: watch::Receiver<bool>) {
-    let (door, crowd) = (Arc::new(door), Crowd::default());
-    let (slots, connections) = (Arc::new(Semaphore::new(connection_limit())), TaskTracker::new());
+    let limit = connection_limit();
+    tracing::info!(connections = limit, "so many connections are taken at once");
+    let (door, crowd) = (Arc::new(door), Crowd::new(limit));
+    let (slots, connections) = (Arc::new(Semaphore::new(limit)), TaskTracker::new());
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let accepted = tokio::select! {
@@ -209,8 +212,12 @@ fn plain_answer() -> String {
 }
 
 /// How many connections each address has.
-#[derive(Clone, Default)]
-struct Crowd(Arc<Mutex<HashMap<IpAddr, usize>>>);
+#[derive(Clone)]
+struct Crowd {
+    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    /// Of one address, this machine's own excepted: a whole site may be behind it, and no more than a quarter of all.
+    most: usize,
+}
 
 /// Given back when the connection ends.
 struct Place {
@@ -219,11 +226,15 @@ struct Place {
 }
 
 impl Crowd {
+    fn new(limit: usize) -> Self {
+        Self { counts: Arc::default(), most: (limit / 4).max(1) }
+    }
+
     fn enter(&self, address: IpAddr) -> Option<Place> {
         let address = address.to_canonical();
-        let mut counts = self.0.lock().expect("no one panics while holding the counts");
+        let mut counts = self.counts.lock().expect("no one panics while holding the counts");
         let count = counts.entry(address).or_default();
-        if *count >= MAX_PER_ADDRESS && !address.is_loopback() {
+        if *count >= self.most && !address.is_loopback() {
             return None;
         }
         *count += 1;
@@ -233,7 +244,7 @@ impl Crowd {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.crowd.0.lock().expect("no one panics while holding the counts");
+        let mut counts = self.crowd.counts.lock().expect("no one panics while holding the counts");
         if let Some(count) = counts.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -243,12 +254,17 @@ impl Drop for Place {
     }
 }
 
-/// At most half of the files this process may have open, which are raised as far as the system lets us.
+/// By the files that this process may have open, which are raised as far as the system lets us.
 fn connection_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    MAX_CONNECTIONS.min(usize::try_from(files / 2).unwrap_or(MAX_CONNECTIONS))
+    connections_with(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
+/// Three of four files, but for a reserve that is no more than half.
+fn connections_with(files: u64) -> usize {
+    let reserve = RESERVED_FILES.max(files / 4).min(files / 2);
+    usize::try_from(files - reserve).map_or(MAX_CONNECTIONS, |files| files.min(MAX_CONNECTIONS))
 }
 
 /// Returns once `stop` is true or nobody can say so any more.
@@ -267,8 +283,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn connections_leave_files_to_others() {
+        for (files, connections) in [(256, 128), (1_024, 512), (4_096, 3_072), (20_000, 15_000), (u64::MAX, 65_536)] {
+            assert_eq!(connections_with(files), connections, "{files}");
+        }
+    }
+
+    #[test]
     fn one_address_cannot_take_every_connection() {
-        let crowd = Crowd::default();
+        const MAX_PER_ADDRESS: usize = 1_024;
+        let crowd = Crowd::new(4 * MAX_PER_ADDRESS);
         let far: IpAddr = "192.0.2.7".parse().expect("an address");
         let mut held: Vec<Place> = (0..MAX_PER_ADDRESS).map(|_| crowd.enter(far).expect("room")).collect();
         assert!(crowd.enter(far).is_none());
@@ -277,7 +301,7 @@ mod tests {
         held.pop();
         assert!(crowd.enter(far).is_some());
         drop(held);
-        assert!(crowd.0.lock().expect("free").is_empty());
+        assert!(crowd.counts.lock().expect("free").is_empty());
         let near: IpAddr = "127.0.0.1".parse().expect("an address");
         let held: Vec<_> = (0..=MAX_PER_ADDRESS).map(|_| crowd.enter(near)).collect();
         assert!(held.iter().all(Option::is_some));
