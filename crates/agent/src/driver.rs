@@ -216,6 +216,7 @@ impl Driver {
     }
 
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
+        self.context.remotes.lives.give_up();
         self.end_all_beside_the_task().await;
         self.end_task(Duration::ZERO).await;
         self.end_mounts().await;
@@ -309,7 +310,7 @@ impl Driver {
     /// Before anything else takes them away: they would be mounted again.
     async fn end_mounts(&self) {
         let remotes = Arc::clone(&self.context.remotes);
-        let _ = spawn_blocking(move || remotes.end_all()).await;
+        let _ = spawn_blocking(move || remotes.lives.end_all()).await;
     }
 
     fn begin(&mut self, order: &TaskOrder) {

@@ -145,7 +145,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     let driver = driver::Driver::new(context, begun, observed, last_reached, (sender.clone(), events));
     let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached)?;
     let end = driver.drive(shutdown).await;
-    let _ = tokio::task::spawn_blocking(move || remotes.end_all()).await;
+    let _ = tokio::task::spawn_blocking(move || remotes.lives.end_all()).await;
     connection.close(LAST_WORD_WITHIN).await;
     if let Err(error) = config.root.canonicalize().and_then(|root| scratch::remove(&root)) {
         tracing::warn!(%error, "the directory for temporary files could not be removed");

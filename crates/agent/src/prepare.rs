@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use corro_launch::compat;
 use corro_launch::confinement::Confinement;
@@ -125,6 +125,15 @@ fn shared_volume(order: &TaskOrder) -> Option<Volume> {
     })
 }
 
+/// The places of volumes that have no other below them, and can go in any order.
+fn apart(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> {
+    let shared = shared_volume(order).map(|volume| layout.job_temp.join(volume.relative));
+    let places = order.volumes.iter().map(|volume| layout.job_mount_root.join(volume.relative.trim_matches('/')));
+    let places: Vec<PathBuf> = places.chain(shared).collect();
+    let is_apart = |at: &&PathBuf| !places.iter().any(|other| other != *at && other.starts_with(at));
+    places.iter().filter(is_apart).cloned().collect()
+}
+
 /// Takes the job's volumes away again. Blocks on the disk.
 pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
     let root = match context.directories.job_mounts(order) {
@@ -139,6 +148,7 @@ pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLo
             Ok(false) => {}
             Err(error) => log.line(format_args!("Could not unmount {}: {error}", volume.label)),
         };
+    context.remotes.lives.begin_to_end(&apart(&layout, order));
     if let (Some(shared), Ok(Some(job))) = (shared_volume(order), context.directories.job(order)) {
         take_away(&job, &layout.job_temp, &shared);
     }

@@ -6,6 +6,7 @@
 mod command;
 mod kernel;
 mod link;
+mod lives;
 mod remote;
 mod table;
 
@@ -131,7 +132,7 @@ pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>
         return Ok(true);
     }
     let at = root_path.join(volume.relative.trim_matches('/'));
-    let was_remote = site.remotes.is_some_and(|remotes| remotes.end(&at));
+    let was_remote = site.remotes.is_some_and(|remotes| remotes.lives.end(&at));
     let was_mounted = table::take_away(&at)? || was_remote;
     if was_mounted {
         tree::remove(&parent, &name)?;

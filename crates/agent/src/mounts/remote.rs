@@ -2,12 +2,11 @@
 //! long as the agent holds its lifeline. One thread keeps each mount: it brings new passes before the old ones end, and mounts again when the
 //! mount process was killed. A pass goes from the server's answer into a pipe, and nowhere else.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use corro_model::node::{NodeCredential, PASSES_PATH, Pass, PassRequest, bearer};
@@ -16,6 +15,7 @@ use corro_mount::settings::{Authority, Login, Settings};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
+use super::lives::{EndBy, Lives};
 use super::{MountError, table};
 use crate::config::AgentConfig;
 use crate::failure::chain;
@@ -30,14 +30,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const SERVER_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 const TRY_AGAIN: Duration = Duration::from_secs(2);
-/// More than a mount process takes to bring away what was written.
-const END_WITHIN: Duration = Duration::from_secs(25);
 
 /// The mounts of this node, by their places.
 #[derive(Debug)]
 pub struct Remotes {
     asker: Asker,
-    held: Mutex<HashMap<PathBuf, Held>>,
+    pub lives: Lives,
 }
 
 /// Who asks the server for passes.
@@ -48,48 +46,23 @@ struct Asker {
     runtime: Handle,
 }
 
-/// Dropping the sender ends the mount.
-#[derive(Debug)]
-struct Held {
-    open: mpsc::Sender<()>,
-    keeper: JoinHandle<()>,
-}
-
 impl Remotes {
     /// Within a runtime.
     pub fn new(config: Arc<AgentConfig>, credential: Arc<NodeCredential>) -> Remotes {
-        Remotes { asker: Asker { config, credential, runtime: Handle::current() }, held: Mutex::default() }
+        let asker = Asker { config, credential, runtime: Handle::current() };
+        Remotes { asker, lives: Lives::default() }
     }
 
     /// Returns when it is mounted. Blocks, and must not be called where others wait for the runtime.
     pub(super) fn mount(&self, wanted: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
-        let keeper = Keeper { asker: self.asker.clone(), wanted: wanted.clone(), at: at.to_owned(), is_read_only };
+        let (asker, end_by) = (self.asker.clone(), self.lives.end_by());
+        let keeper = Keeper { asker, wanted: wanted.clone(), at: at.to_owned(), is_read_only, end_by };
         let kept = keeper.begin(SERVER_WITHIN)?;
         let (open, closed) = mpsc::channel();
         let keeper = thread::Builder::new().name("mount".to_owned()).spawn(move || keeper.keep(kept, &closed));
         let keeper = keeper.map_err(MountError::Place)?;
-        self.lock().insert(at.to_owned(), Held { open, keeper });
+        self.lives.hold(at, open, keeper);
         Ok(())
-    }
-
-    /// Unmounts, and returns when the mount process is gone. False when nothing of ours was mounted there.
-    pub fn end(&self, at: &Path) -> bool {
-        let held = self.lock().remove(at);
-        let Some(Held { open, keeper }) = held else { return false };
-        drop(open);
-        let _ = keeper.join();
-        true
-    }
-
-    pub fn end_all(&self) {
-        let all: Vec<Held> = self.lock().drain().map(|(_, held)| held).collect();
-        // All at once, then each is waited for.
-        let keepers: Vec<_> = all.into_iter().map(|Held { open, keeper }| (drop(open), keeper).1).collect();
-        keepers.into_iter().for_each(|keeper| drop(keeper.join()));
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Held>> {
-        self.held.lock().expect("no one panics while holding the mounts")
     }
 }
 
@@ -98,6 +71,7 @@ struct Keeper {
     wanted: PassRequest,
     at: PathBuf,
     is_read_only: bool,
+    end_by: EndBy,
 }
 
 struct Kept {
@@ -166,13 +140,7 @@ impl Keeper {
             tracing::warn!(%error, "{} cannot be unmounted", self.at.display());
         }
         drop(served.lifeline.take());
-        let began = Instant::now();
-        while began.elapsed() < END_WITHIN && matches!(served.child.try_wait(), Ok(None)) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        // What it could not bring to the server by now is lost; its watcher unmounts.
-        let _ = served.child.kill();
-        let _ = served.child.wait();
+        self.end_by.wait_for(&mut served.child);
     }
 }
 
