@@ -7,6 +7,8 @@ mod harness;
 mod launchers;
 #[path = "hosts/refusals.rs"]
 mod refusals;
+#[path = "hosts/volumes.rs"]
+mod volumes;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

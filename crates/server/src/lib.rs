@@ -36,6 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use app::instance::AdminCredential;
+pub use app::passes::LIFETIME as PASS_LIFE;
 pub use app::usages::Quotas;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
@@ -63,6 +64,8 @@ pub struct ServerConfig {
     pub rates: http::limits::Rates,
     /// A node that is silent for longer is lost.
     pub lease: Duration,
+    /// How long a pass lasts with which a node on another machine mounts a volume.
+    pub pass_life: Duration,
     /// Container jobs may run on the host.
     pub containers_on_host: bool,
     /// The credential a client on this machine has already, if any.
@@ -145,6 +148,7 @@ impl Server {
             missing: Default::default(),
             quotas: config.quotas,
             rules: config.rules,
+            pass_life: config.pass_life,
             followers: Default::default(),
             traces: traces.clone(),
             client: Default::default(),

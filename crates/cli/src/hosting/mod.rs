@@ -66,6 +66,9 @@ pub struct HostingArgs {
     /// Seconds of silence after which a node counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
+    /// Seconds for which nodes on other machines are admitted to a volume at a time
+    #[arg(long, value_name = "SECONDS", default_value_t = corro_server::PASS_LIFE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
+    pass_life: u64,
     /// Clusters that one region may have
     #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
     max_clusters: usize,
@@ -233,6 +236,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         tls: tls.clone(),
         rates: Rates { per_principal: args.rate, per_address: args.anonymous_rate },
         lease: Duration::from_secs_f64(args.lease),
+        pass_life: Duration::from_secs(args.pass_life),
         containers_on_host: args.no_containers,
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,

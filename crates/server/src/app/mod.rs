@@ -82,6 +82,8 @@ pub struct App {
     pub quotas: usages::Quotas,
     /// How nodes are given to clusters and taken back.
     pub rules: crate::reconcile::scaling::Rules,
+    /// How long a pass to a volume lasts.
+    pub pass_life: std::time::Duration,
     pub followers: followers::Followers,
     /// What the caller uses.
     pub client: followers::Client,

@@ -1,6 +1,8 @@
 //! Passes: with one a node on another machine mounts a volume of its cluster or of the job it runs. A pass is a signed link to one tree, to read
 //! or to write as was asked; it ends after a while, and at once with the node or with the attempt that it was given for. Nothing of it is kept.
 
+use std::time::Duration;
+
 use corro_model::node::{Pass, PassRequest};
 use corro_model::state::NodeState;
 use corro_model::storage::sas::{self, Resource};
@@ -12,8 +14,8 @@ use super::volumes::{Tree, Wanted, wanted};
 /// How links begin to say on whose behalf they are: `node:NODE:EPOCH:ATTEMPT`, the attempt empty for a volume of the cluster.
 pub const NODE: &str = "node:";
 
-/// Nodes ask for the next one long before.
-const LIFETIME_S: i64 = 3600;
+/// How long a pass lasts, unless the operator says otherwise. Nodes ask for the next one long before.
+pub const LIFETIME: Duration = Duration::from_secs(3600);
 const READS: &str = "rl";
 const WRITES: &str = "rcwdl";
 
@@ -55,7 +57,9 @@ impl App {
         let key = key.ok_or_else(|| unavailable("its storage account is gone"))?;
         let resource = if tree.is_container { Resource::Container } else { Resource::Share };
         let permissions = if is_read_only { READS } else { WRITES };
-        let (place, expires) = ((tree.account.as_str(), tree.name.as_str(), ""), self.now().seconds() + LIFETIME_S);
+        let lifetime_s = self.pass_life.as_secs();
+        let expires = self.now().seconds() + lifetime_s as i64;
+        let place = (tree.account.as_str(), tree.name.as_str(), "");
         let signature = sas::link_query(resource, permissions, &key, place, expires, by)
             .map_err(|error| unavailable(&error.to_string()))?;
         Ok(Pass {
@@ -63,7 +67,7 @@ impl App {
             share: tree.name,
             directory: tree.inside,
             signature: Secret::new(signature),
-            lifetime_s: LIFETIME_S as u64,
+            lifetime_s,
         })
     }
 

@@ -81,7 +81,7 @@ pub struct JoinArgs {
     #[command(flatten)]
     isolation: IsolationArgs,
 
-    /// A directory that jobs must not see; the host's own one is always hidden
+    /// A directory that jobs must not see; the host's own one and this user's profile are always hidden
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
 

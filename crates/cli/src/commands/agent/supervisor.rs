@@ -69,6 +69,8 @@ pub async fn run(plan: Plan) -> Result<(), Failure> {
     told.extend(words.remote_shares.then(|| "--remote-shares".into()));
     let mut hidden = words.hidden;
     hidden.push(root.clone());
+    // With the profile of whoever runs the host one could ask the server for everything.
+    hidden.extend(corro_client::profile::config_dir().ok());
     let apart = Apart { isolation: words.isolation, hidden };
     let nodes = LocalNodes::new(dir.clone(), place.server.clone(), server_file, told, apart);
     let nodes = Arc::new(nodes.writing(words.log).giving(words.gpus.and_then(only_gpus)));

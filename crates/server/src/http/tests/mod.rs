@@ -109,6 +109,7 @@ impl Bench {
             missing: Default::default(),
             quotas: Default::default(),
             rules: crate::reconcile::scaling::Rules::USUAL,
+            pass_life: crate::PASS_LIFE,
             followers: Default::default(),
             traces: Default::default(),
             client: Default::default(),
