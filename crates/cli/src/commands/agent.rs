@@ -2,7 +2,9 @@
 //! and by hand on machines that join. The running itself is the agent crate's. `corro agent join`, which carries several nodes, is in `join`.
 
 mod join;
+mod place;
 mod supervisor;
+mod token;
 mod unit;
 
 use std::io::{self, Write};

@@ -1,31 +1,22 @@
-//! `corro agent join`: makes this machine a host of a server, once, and serves it as one from then on. The token comes from a file,
-//! standard input, the environment or the command line; from the last two it is gone before anything else is done.
+//! `corro agent join`: makes this machine a host of a server, once, and serves it as one from then on.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Read, Seek, Write};
-use std::os::fd::{FromRawFd, IntoRawFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::Args;
 use corro_agent::PortRange;
 use corro_agent::host::{self, HostError, inventory};
-use corro_client::{Fingerprint, Trust};
 use corro_model::Secret;
 use corro_model::host::{Capacity, HostCredential, Inventory, JoinToken};
-use rustix::fs::{MemfdFlags, memfd_create};
 
+use super::place::{Place, plain_url};
 use super::supervisor::{self, Plan};
+use super::token::{hide_token, read_token, take_hidden};
 use super::unit::{self, UnitKind};
 use super::{IsolationArgs, NodeWords};
 use crate::failure::Failure;
 use crate::talk::{say, tell};
-
-const TOKEN_VARIABLE: &str = "CORRO_JOIN_TOKEN";
-/// The one word by which the token is handed over.
-pub const TOKEN_FD: &str = "--token-fd=";
 
 #[derive(Args, Debug)]
 pub struct JoinArgs {
@@ -135,45 +126,6 @@ pub async fn run(mut args: JoinArgs) -> Result<(), Failure> {
     ended
 }
 
-/// Where the server is and whose certificate is believed: what the token said, kept for the next start.
-pub struct Place {
-    pub server: String,
-    pub fingerprint: Option<String>,
-}
-
-impl Place {
-    const FILE: &str = "server.json";
-
-    pub fn trust(&self) -> Result<Trust, Failure> {
-        let read =
-            |text: &String| Fingerprint::parse(text).map(Trust::Fingerprint).map_err(|error| Failure::of(&error));
-        self.fingerprint.as_ref().map_or(Ok(Trust::System), read)
-    }
-
-    fn keep(&self, root: &Path) -> Result<(), Failure> {
-        let text = serde_json::json!({"server": self.server, "caFingerprint": self.fingerprint}).to_string();
-        let file = root.join(Self::FILE);
-        std::fs::write(&file, text).map_err(|error| Failure::new(format!("cannot write {}: {error}", file.display())))
-    }
-
-    /// A URL that is given now is where the server is from now on.
-    fn recall(root: &Path, server: Option<&str>) -> Result<Place, Failure> {
-        let text = std::fs::read(root.join(Self::FILE)).unwrap_or_default();
-        let kept: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
-        let known = kept["server"].as_str().map(str::to_owned);
-        let fingerprint = kept["caFingerprint"].as_str().map(str::to_owned);
-        let Some(server) = server.map(plain_url).transpose()?.or_else(|| known.clone()) else {
-            return Err(Failure::usage(format!("{} does not say where the server is", root.display()))
-                .hint("name it: corro agent join https://gpu-box:8470"));
-        };
-        let place = Place { server, fingerprint };
-        if known.as_ref() != Some(&place.server) {
-            place.keep(root)?;
-        }
-        Ok(place)
-    }
-}
-
 async fn join(
     args: &JoinArgs,
     hidden: Option<Secret>,
@@ -209,81 +161,6 @@ fn look(args: &JoinArgs) -> Inventory {
         gpus: args.gpus.unwrap_or(all.gpus),
     };
     Inventory { offered: (offered != all).then_some(offered), ..own }
-}
-
-/// From a token on the command line or in the environment on to one that nobody else can see: this process starts itself again
-/// with the token in an open file without a name.
-fn hide_token(on_line: Option<String>) -> Result<(), Failure> {
-    let in_environment = std::env::var(TOKEN_VARIABLE).ok();
-    let Some(token) = on_line.clone().or_else(|| in_environment.clone()) else { return Ok(()) };
-    let failed = |error: io::Error| Failure::new(format!("cannot take the token out of sight: {error}"));
-    // Not closed when the program changes: that is what it is for.
-    let file = memfd_create("join-token", MemfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
-    let mut file = std::fs::File::from(file);
-    file.write_all(token.trim().as_bytes()).map_err(failed)?;
-    let mut words: Vec<OsString> = Vec::new();
-    let mut skip = false;
-    for word in std::env::args_os().skip(1) {
-        let text = word.to_string_lossy();
-        if std::mem::take(&mut skip) || text.starts_with("--token=") {
-            continue;
-        }
-        if text == "--token" {
-            skip = true;
-            continue;
-        }
-        words.push(word);
-    }
-    words.push(format!("{TOKEN_FD}{}", file.into_raw_fd()).into());
-    let error = Command::new("/proc/self/exe")
-        .arg0(std::env::args_os().next().unwrap_or_else(|| "corro".into()))
-        .args(words)
-        .env_remove(TOKEN_VARIABLE)
-        .exec();
-    Err(failed(error))
-}
-
-/// What [`hide_token`] handed over. Closed, so that no agent inherits it.
-fn take_hidden(fd: i32) -> Result<Secret, Failure> {
-    let mut text = String::new();
-    // SAFETY: only this program says the option, to itself, with a descriptor that it opened for this and nobody else uses.
-    let mut file = unsafe { std::fs::File::from_raw_fd(fd) };
-    let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-    read.map_err(|error| Failure::new(format!("cannot read the token that was handed over: {error}")))?;
-    Ok(Secret::new(text))
-}
-
-fn read_token(file: Option<&Path>) -> Result<Secret, Failure> {
-    let text = match file {
-        Some(file) if file != Path::new("-") => {
-            // From its beginning, also where it is an open file that was just written.
-            std::fs::read_to_string(file)
-                .map_err(|error| Failure::new(format!("cannot read the join token from {}: {error}", file.display())))?
-        }
-        None if io::stdin().is_terminal() => {
-            return Err(Failure::usage("a join token is needed: this machine has not joined yet")
-                .hint("make one on the server with 'corro host token', then give it with --token-file FILE, on standard input, or in CORRO_JOIN_TOKEN"));
-        }
-        _ => {
-            let mut text = String::new();
-            let read = io::stdin().take(64 * 1024).read_to_string(&mut text);
-            read.map_err(|error| Failure::new(format!("cannot read the join token from standard input: {error}")))?;
-            text
-        }
-    };
-    match text.trim() {
-        "" => Err(Failure::usage("the join token is empty: this machine has not joined yet")
-            .hint("make one on the server with 'corro host token'")),
-        token => Ok(Secret::new(token)),
-    }
-}
-
-fn plain_url(url: &str) -> Result<String, Failure> {
-    let known = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    match known.is_some_and(|rest| !rest.is_empty()) {
-        true => Ok(url.trim_end_matches('/').to_owned()),
-        false => Err(Failure::usage(format!("'{url}' is not a server's URL")).hint("write it as https://gpu-box:8470")),
-    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -344,21 +221,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_and_urls_are_checked() {
+    fn labels_are_checked() {
         assert_eq!(label("rack=a=1"), Ok(("rack".to_owned(), "a=1".to_owned())));
         assert!(label("rack").is_err() && label("=x").is_err());
-        assert_eq!(plain_url("https://a:1/").expect("a URL"), "https://a:1");
-        assert!(plain_url("gpu-box:8470").is_err() && plain_url("https://").is_err());
-    }
-
-    #[test]
-    fn where_the_server_is_outlives_a_start() {
-        let root = tempfile::tempdir().expect("a temporary directory");
-        assert!(Place::recall(root.path(), None).is_err());
-        let fingerprint = Some("ab".repeat(32));
-        Place { server: "https://a:1".into(), fingerprint: fingerprint.clone() }.keep(root.path()).expect("kept");
-        let moved = Place::recall(root.path(), Some("https://b:2/")).expect("known");
-        assert_eq!((moved.server.as_str(), &moved.fingerprint), ("https://b:2", &fingerprint));
-        assert_eq!(Place::recall(root.path(), None).expect("known").server, "https://b:2");
     }
 }

@@ -22,7 +22,9 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::NodeWords;
-use super::join::{Place, TOKEN_FD, failure};
+use super::join::failure;
+use super::place::Place;
+use super::token::TOKEN_FD;
 use crate::failure::Failure;
 use crate::hosting::providers::local::{Apart, LocalNodes};
 use crate::hosting::stop_asked;
