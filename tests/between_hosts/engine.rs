@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 
 use serde_json::json;
 
-use super::harness::wait_for;
+use super::harness::host::find_program;
+use super::harness::machines::Machines;
+use super::harness::{Site, wait_for};
 use super::{Rack, SHORT_LEASE, rack_with};
 
 const PORTS: RangeInclusive<u16> = 21000..=21031;
@@ -62,6 +64,41 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
         );
     }
     rack.assert_clean(&[]);
+}
+
+/// Two machines carry two nodes each, at one address.
+#[test]
+fn a_launcher_reaches_all_nodes_of_all_machines() {
+    let Some(machines) = Machines::new(2) else { return };
+    let mut site = Site::unstarted(SHORT_LEASE);
+    site.host("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
+    let nodes = [("a", 0), ("b", 0), ("c", 1), ("d", 1)];
+    let _agents = nodes.map(|(name, machine)| machines.join_as(name, &site, machine, &[], &["--once"]));
+    site.prepare(4);
+    for launcher in ["mpirun.openmpi", "mpirun.mpich"] {
+        if find_program(launcher).is_none() {
+            eprintln!("SKIPPED in part: {launcher} is not on this machine");
+            continue;
+        }
+        // MPICH's transport takes these machines for one, and its ranks do not meet.
+        let meets = launcher == "mpirun.openmpi";
+        let program = site.mpi_program(launcher).filter(|_| meets);
+        let sums = if program.is_some() { 4 } else { 0 };
+        let program = program.unwrap_or_else(|| "true".to_owned());
+        let name = launcher.replace('.', "_");
+        let settings = json!({"customMpiSettings": {"commandLine": format!("{program} && echo $RANK in $AZ_BATCHAI_JOB_TEMP_DIR")}});
+        let variable = json!({"environmentVariables": [{"name": "CORRO_MPIRUN", "value": launcher}]});
+        site.submit_with(&name, 4, settings, variable);
+        let ended = site.wait_for_end(&name);
+        let said = site.log(&name, "stdout.txt");
+        assert_eq!(ended["executionState"], "succeeded", "{ended}\n{said}\n{}", site.log(&name, "stderr.txt"));
+        let ranks: BTreeSet<&str> =
+            said.lines().filter_map(|line| line.split_once(" in ")).map(|(rank, _)| rank).collect();
+        let places: BTreeSet<&str> =
+            said.lines().filter_map(|line| line.split_once(" in ")).map(|(_, at)| at).collect();
+        assert_eq!((ranks, places.len()), (BTreeSet::from(["0", "1", "2", "3"]), 4), "{said}");
+        assert_eq!(said.matches(" of 4 knows the sum 10\n").count(), sums, "{said}");
+    }
 }
 
 /// The ports on which anybody listens on this machine.

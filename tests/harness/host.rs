@@ -82,6 +82,34 @@ impl Site {
     }
 }
 
+impl Site {
+    /// A real MPI program on the share, linked to the library of this launcher; what starts it in a job. `None`, said aloud,
+    /// where that is not on this machine.
+    pub fn mpi_program(&self, launcher: &str) -> Option<String> {
+        let (library, family) = match launcher {
+            "mpirun.openmpi" => ("libmpi.so.40", "-DOPEN_MPI"),
+            _ => ("libmpich.so.12", "-DMPICH"),
+        };
+        let Some(found) = find_program(launcher).and_then(|_| find_library(library)) else {
+            eprintln!("SKIPPED in part: {launcher} with {library} is not on this machine");
+            return None;
+        };
+        let name = format!("sum-{launcher}");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/jobs/sum.c");
+        let program = self.share().join("cifar").join(&name);
+        let built = Command::new("cc").arg(family).arg("-o").arg(program).arg(source).arg(found).status();
+        assert!(built.is_ok_and(|status| status.success()), "a C compiler is needed to build this");
+        Some(format!("$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/{name}"))
+    }
+}
+
+/// Where the system's linker has it.
+fn find_library(name: &str) -> Option<PathBuf> {
+    let known = Command::new(find_program("ldconfig").unwrap_or("/sbin/ldconfig".into())).arg("-p").output().ok()?;
+    let known = String::from_utf8_lossy(&known.stdout).into_owned();
+    known.lines().find(|line| line.trim().starts_with(name)).and_then(|line| line.rsplit(' ').next()).map(PathBuf::from)
+}
+
 /// A program on the test's own search path.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();

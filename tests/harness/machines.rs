@@ -64,8 +64,12 @@ impl Machines {
 
     /// The same through `before`, which is a program that runs another, and with other words than `--once`.
     pub fn join_with(&self, site: &Site, machine: usize, before: &[&str], words: &[&str]) -> JoinedAgent {
-        let name = format!("machine-{machine}");
-        let dir = site.path().join(&name);
+        self.join_as(&format!("machine-{machine}"), site, machine, before, words)
+    }
+
+    /// The same under a name of its own, for a machine that carries several.
+    pub fn join_as(&self, name: &str, site: &Site, machine: usize, before: &[&str], words: &[&str]) -> JoinedAgent {
+        let dir = site.path().join(name);
         for file in ["join-token", "tls/ca.pem"] {
             let copy = site.path().join(file.rsplit('/').next().expect("a name"));
             fs::copy(site.data().join(file), copy).expect("the server has it");

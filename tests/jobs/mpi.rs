@@ -1,8 +1,5 @@
 //! Processes that a job starts on its own nodes by itself: real launchers of MPI over our helper, and a plain `ssh`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use crate::harness::faulty::JoinedAgent;
@@ -73,18 +70,10 @@ fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
 fn a_real_mpi_program_adds_up_over_all_nodes() {
     let site = Site::start();
     site.prepare(2);
-    let families = [("mpirun.openmpi", "libmpi.so.40", "-DOPEN_MPI"), ("mpirun.mpich", "libmpich.so.12", "-DMPICH")];
-    for (launcher, library, family) in families {
-        let Some(library) = find_program(launcher).and_then(|_| find_library(library)) else {
-            eprintln!("SKIPPED in part: {launcher} with {library} is not on this machine");
-            continue;
-        };
+    for launcher in LAUNCHERS {
+        let Some(program) = site.mpi_program(launcher) else { continue };
         let name = launcher.replace('.', "_");
-        let program = site.share().join("cifar").join(&name);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/jobs/sum.c");
-        let built = Command::new("cc").arg(family).arg("-o").arg(&program).arg(source).arg(library).status();
-        assert!(built.is_ok_and(|status| status.success()), "a C compiler is needed to build this");
-        submit(&site, &name, launcher, &format!("$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/{name}"), 4);
+        submit(&site, &name, launcher, &program, 4);
         let job = site.wait_for_end(&name);
         let said = site.log(&name, "stdout.txt");
         assert_eq!(job["executionState"], "succeeded", "{job}\n{said}\n{}", site.log(&name, "stderr.txt"));
@@ -93,13 +82,6 @@ fn a_real_mpi_program_adds_up_over_all_nodes() {
         let expected: Vec<String> = (0..4).map(|rank| format!("rank {rank} of 4 knows the sum 10")).collect();
         assert_eq!(lines, expected, "{launcher}");
     }
-}
-
-/// Where the system's linker has it.
-fn find_library(name: &str) -> Option<PathBuf> {
-    let known = Command::new(find_program("ldconfig").unwrap_or("/sbin/ldconfig".into())).arg("-p").output().ok()?;
-    let known = String::from_utf8_lossy(&known.stdout).into_owned();
-    known.lines().find(|line| line.trim().starts_with(name)).and_then(|line| line.rsplit(' ').next()).map(PathBuf::from)
 }
 
 /// They are where they say they are.
