@@ -92,6 +92,7 @@ fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
         driver.ask("POST", command, &body).map_err(|told| anyhow!("{command}: {}", told["message"]))
     };
     let look = |script: &str| ask("execute/sync", json!({"script": script, "args": []}));
+    ask("goog/cdp/execute", json!({"cmd": "Network.enable", "params": {}}))?;
     ask("goog/cdp/execute", json!({"cmd": "Network.setCacheDisabled", "params": {"cacheDisabled": true}}))?;
     // The first page of a process that has just begun is that process's affair.
     ask("url", json!({"url": "about:blank"}))?;

@@ -26,6 +26,9 @@ pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, s
 
 /// Few need it.
 fn decode_query(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
     match text.contains('+') {
         false => percent_decode(text.as_bytes()).decode_utf8_lossy(),
         true => {

@@ -25,6 +25,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
 use super::files::OverTls;
+use super::lanes::Lanes;
 use super::standing::{Behalf, Seat, Standing};
 use crate::tls::Tls;
 
@@ -53,6 +54,10 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut
     tracing::info!(connections = limit, "so many connections are taken at once");
     let (door, crowd) = (Arc::new(door), Crowd::new(limit));
     let (slots, connections) = (Arc::new(Semaphore::new(limit)), TaskTracker::new());
+    let mut lanes = match Lanes::start() {
+        Ok(lanes) => lanes,
+        Err(error) => return tracing::error!(%error, "no thread can be started to serve connections"),
+    };
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let accepted = tokio::select! {
@@ -73,8 +78,11 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut
             continue;
         };
         let _ = stream.set_nodelay(true);
+        // It is to be watched by the thread that serves it.
+        let Ok(stream) = stream.into_std() else { continue };
         let (door, tls, mut stop) = (door.clone(), tls.clone(), stop.clone());
-        connections.spawn(async move {
+        let serve = async move {
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
             let seated = door.standing().seat();
             let (_held, seat) = ((slot, place), seated.seat.clone());
             let stream = Cuttable { stream, seat: seat.clone() };
@@ -86,7 +94,8 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut
             if let Ok(Some(stream)) = secured {
                 converse(stream, peer, Some(OverTls), door, stop, seat).await;
             }
-        });
+        };
+        connections.spawn_on(serve, &lanes.next());
     }
     connections.close();
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.wait()).await;

@@ -7,6 +7,7 @@ mod arm;
 mod call;
 mod events;
 pub mod files;
+mod lanes;
 pub mod limits;
 mod listener;
 mod login;
@@ -130,6 +131,11 @@ impl Api {
             numbers.file_answered(response.status().as_u16(), bytes, since);
             return harmless(response);
         }
+        Box::pin(self.answer_others(request)).await
+    }
+
+    /// Whatever is no request for a file.
+    async fn answer_others(&self, request: Request) -> Response {
         let began = Instant::now();
         let route = route_of(request.method(), request.uri().path());
         let ids = Ids::of(request.headers());

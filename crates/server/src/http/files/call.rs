@@ -31,12 +31,11 @@ pub(super) struct Call {
     /// The `x-ms-version` that the answer is written for.
     pub version: String,
     pub request_id: String,
-    /// The base of all URLs of this account, as the caller reached it.
-    pub endpoint: String,
     pub address: Option<std::net::IpAddr>,
     pub over_tls: bool,
     /// The host said that the blob service is meant.
     pub of_blobs: bool,
+    style: AddressStyle,
     /// Where to say who asks, on a connection that is watched.
     pub behalf: Option<Behalf>,
     parameters: Vec<(String, String)>,
@@ -91,13 +90,6 @@ impl Call {
         let over_tls = parts.extensions.get::<OverTls>().is_some();
         let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
         let version = text_of(&parts.headers, "x-ms-version").filter(|v| is_version(v));
-        let host = text_of(&parts.headers, "host").unwrap_or_default();
-        let scheme = if over_tls { "https" } else { "http" };
-        let endpoint = match style {
-            AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
-            AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
-            AddressStyle::BlobPath => format!("{scheme}://{host}/{account}.blob/"),
-        };
         // Names are as they are given; only who asks for it gets the old way, in which "a." is "a".
         let trims = text_of(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
         let target = Target::parse(&raw_path, style, account);
@@ -113,10 +105,21 @@ impl Call {
             headers: parts.headers,
             raw_path,
             raw_query,
-            endpoint,
             address,
             over_tls,
             of_blobs: style.is_of_blobs(),
+            style,
+        }
+    }
+
+    /// The base of all URLs of this account, as the caller reached it.
+    pub fn endpoint(&self) -> String {
+        let (scheme, account) = (if self.over_tls { "https" } else { "http" }, &self.account);
+        let host = self.header("host").unwrap_or_default();
+        match self.style {
+            AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
+            AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
+            AddressStyle::BlobPath => format!("{scheme}://{host}/{account}.blob/"),
         }
     }
 

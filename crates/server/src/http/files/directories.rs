@@ -84,7 +84,7 @@ pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
         })
         .await?;
     let asked = xml::Asked {
-        endpoint: &call.endpoint,
+        endpoint: call.endpoint(),
         prefix: &asked_prefix,
         marker,
         limit: limit.asked,

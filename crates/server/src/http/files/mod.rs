@@ -167,7 +167,7 @@ impl FileService {
         let call = Call::new(account, style, parts);
         let mut known = None;
         let answer = match cors::is_preflight(&call) {
-            true => self.preflight(&call).await,
+            true => Box::pin(self.preflight(&call)).await,
             false => self.answer(&call, body, &mut known).await,
         };
         let response = match answer {
@@ -183,7 +183,7 @@ impl FileService {
         };
         let mut response = reply::stamp(&call, response);
         if call.headers.contains_key("origin") && call.method != http::Method::OPTIONS {
-            let cors = self.cors(&call).await.ok().flatten();
+            let cors = Box::pin(self.cors(&call)).await.ok().flatten();
             cors::describe(response.headers_mut(), &call, cors.as_ref());
         }
         response
@@ -250,7 +250,7 @@ impl FileService {
         let admitted = match access::authenticate(call, keys.as_deref(), now) {
             Ok(Admission::Access(access, signer)) => Ok((access, signer)),
             Ok(Admission::ByPolicy(sas, signer)) => {
-                let policy = self.policy(call, &sas).await?;
+                let policy = Box::pin(self.policy(call, &sas)).await?;
                 access::under_policy(*sas, policy.as_ref(), call.bearer(), now).map(|access| (access, signer))
             }
             Err(refusal) => Err(refusal),
@@ -300,7 +300,7 @@ impl FileService {
     async fn answer(&self, call: &Call, body: Body, known: &mut Option<Access>) -> Result<Response, Refusal> {
         let access: &Access = known.insert(self.admit(call).await?);
         if let Err(refusal) = self.count(Asker::Account(call.account.clone()), "for this account") {
-            upload::drain(body).await;
+            Box::pin(upload::drain(body)).await;
             return Err(refusal);
         }
         let target = call.target.as_ref().map_err(Clone::clone)?;
@@ -322,67 +322,77 @@ impl FileService {
         let (share, path) = (target.share.clone(), target.path.clone());
         let context = Context { service: &self.0, call, share, path, snapshot, in_container, may_replace };
         let answer = match operation {
-            Operation::ServiceProperties => service::get(context).await,
-            Operation::SetServiceProperties => service::set(context, body).await,
-            Operation::ListShares => shares::list(context).await,
-            Operation::CreateShare => shares::create(context).await,
-            Operation::ShareProperties => shares::properties(context).await,
-            Operation::SetShare => shares::set(context).await,
-            Operation::ShareStats => shares::stats(context).await,
-            Operation::CreateSnapshot => shares::snapshot(context).await,
-            Operation::DeleteShare => shares::delete(context).await,
-            Operation::UndeleteShare => shares::undelete(context).await,
-            Operation::ShareAcl => policies::get(context).await,
-            Operation::SetShareAcl => policies::set(context, body).await,
-            Operation::LeaseShare => leases::change(context, Of::Share).await,
-            Operation::Permission => permissions::get(context).await,
-            Operation::CreatePermission => permissions::create(context, body).await,
-            Operation::AccountInformation => Ok(containers::account()),
-            Operation::ListBlobs => blobs::list(context).await,
-            Operation::PutBlob => blobs::put(context, body).await,
-            Operation::PutBlock => blobs::blocks::put(context, body).await,
-            Operation::PutBlockList => blobs::blocks::commit(context, body).await,
-            Operation::BlockList => blobs::blocks::list(context).await,
-            Operation::ListContainers => containers::list(context).await,
-            Operation::CreateContainer => containers::create(context).await,
-            Operation::SetContainer => containers::set(context).await,
-            Operation::ContainerProperties => containers::properties(context).await,
-            Operation::DeleteContainer => containers::delete(context).await,
-            Operation::CreateDirectory => directories::create(context).await,
-            Operation::DirectoryProperties => directories::properties(context).await,
-            Operation::SetDirectory => directories::set(context).await,
-            Operation::ListDirectory => directories::list(context).await,
-            Operation::RenameDirectory => renames::rename(context, access, Kind::Directory).await,
-            Operation::DeleteDirectory => directories::delete(context).await,
-            Operation::CreateFile => content::create(context).await,
-            Operation::CopyFile => copies::start(context, access).await,
-            Operation::AbortCopy => copies::abort(context).await,
-            Operation::FileProperties => content::properties(context).await,
-            Operation::SetFile => content::set(context).await,
-            Operation::ListRanges => content::ranges(context).await,
-            Operation::LeaseFile => leases::change(context, Of::File).await,
-            Operation::RenameFile => renames::rename(context, access, Kind::File).await,
-            Operation::DeleteFile if in_container && !as_files => blobs::delete(context).await,
-            Operation::DeleteFile => content::delete(context).await,
-            Operation::WriteRange => upload::write(context, body).await,
-            Operation::WriteRangeFromUrl => from_url::write(context, access).await,
-            Operation::About => mounted::about(context).await,
-            Operation::ListBriefly => mounted::list(context).await,
-            Operation::Append => mounted::append(context, body).await,
-            Operation::SetModified => mounted::set_modified(context).await,
-            Operation::Sync => mounted::sync(context).await,
-            Operation::Room => mounted::room(context).await,
-            Operation::ListHandles => handles::list(context).await,
-            Operation::CloseHandles => handles::close(context).await,
+            // Most of what is asked is small reads: they do not carry what the others would need.
             Operation::ReadFile => {
                 self.tell_follower(call, access, context.path.as_str());
                 download::read(context, access).await
             }
+            _ => Box::pin(perform(operation, context, access, body)).await,
         }?;
         if answer.status().is_success() {
             self.tell(call, access, operation, target, of_snapshot);
         }
         Ok(answer)
+    }
+}
+
+/// Everything but reading a file, which is done where it was asked.
+async fn perform(operation: Operation, context: Context<'_>, access: &Access, body: Body) -> Result<Response, Refusal> {
+    let as_files = access.is_for_blob() && !context.call.of_blobs;
+    match operation {
+        Operation::ServiceProperties => service::get(context).await,
+        Operation::SetServiceProperties => service::set(context, body).await,
+        Operation::ListShares => shares::list(context).await,
+        Operation::CreateShare => shares::create(context).await,
+        Operation::ShareProperties => shares::properties(context).await,
+        Operation::SetShare => shares::set(context).await,
+        Operation::ShareStats => shares::stats(context).await,
+        Operation::CreateSnapshot => shares::snapshot(context).await,
+        Operation::DeleteShare => shares::delete(context).await,
+        Operation::UndeleteShare => shares::undelete(context).await,
+        Operation::ShareAcl => policies::get(context).await,
+        Operation::SetShareAcl => policies::set(context, body).await,
+        Operation::LeaseShare => leases::change(context, Of::Share).await,
+        Operation::Permission => permissions::get(context).await,
+        Operation::CreatePermission => permissions::create(context, body).await,
+        Operation::AccountInformation => Ok(containers::account()),
+        Operation::ListBlobs => blobs::list(context).await,
+        Operation::PutBlob => blobs::put(context, body).await,
+        Operation::PutBlock => blobs::blocks::put(context, body).await,
+        Operation::PutBlockList => blobs::blocks::commit(context, body).await,
+        Operation::BlockList => blobs::blocks::list(context).await,
+        Operation::ListContainers => containers::list(context).await,
+        Operation::CreateContainer => containers::create(context).await,
+        Operation::SetContainer => containers::set(context).await,
+        Operation::ContainerProperties => containers::properties(context).await,
+        Operation::DeleteContainer => containers::delete(context).await,
+        Operation::CreateDirectory => directories::create(context).await,
+        Operation::DirectoryProperties => directories::properties(context).await,
+        Operation::SetDirectory => directories::set(context).await,
+        Operation::ListDirectory => directories::list(context).await,
+        Operation::RenameDirectory => renames::rename(context, access, Kind::Directory).await,
+        Operation::DeleteDirectory => directories::delete(context).await,
+        Operation::CreateFile => content::create(context).await,
+        Operation::CopyFile => copies::start(context, access).await,
+        Operation::AbortCopy => copies::abort(context).await,
+        Operation::FileProperties => content::properties(context).await,
+        Operation::SetFile => content::set(context).await,
+        Operation::ListRanges => content::ranges(context).await,
+        Operation::LeaseFile => leases::change(context, Of::File).await,
+        Operation::RenameFile => renames::rename(context, access, Kind::File).await,
+        Operation::DeleteFile if context.in_container && !as_files => blobs::delete(context).await,
+        Operation::DeleteFile => content::delete(context).await,
+        Operation::WriteRange => upload::write(context, body).await,
+        Operation::WriteRangeFromUrl => from_url::write(context, access).await,
+        Operation::About => mounted::about(context).await,
+        Operation::ListBriefly => mounted::list(context).await,
+        Operation::Append => mounted::append(context, body).await,
+        Operation::SetModified => mounted::set_modified(context).await,
+        Operation::Sync => mounted::sync(context).await,
+        Operation::Room => mounted::room(context).await,
+        Operation::ListHandles => handles::list(context).await,
+        Operation::CloseHandles => handles::close(context).await,
+        Operation::ReadFile => download::read(context, access).await,
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) fn page<T>(
     let next = trees.get(end).map(|tree| name(tree).clone());
     trees.truncate(end);
     let asked =
-        xml::Asked { endpoint: &call.endpoint, prefix, marker, limit: limit.asked, encodes: call.encodes_names() };
+        xml::Asked { endpoint: call.endpoint(), prefix, marker, limit: limit.asked, encodes: call.encodes_names() };
     Ok(TreePage { asked, trees, next })
 }
 

@@ -17,7 +17,7 @@ pub(super) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>
 
 /// What a listing was asked for, repeated in its answer.
 pub(super) struct Asked<'a> {
-    pub endpoint: &'a str,
+    pub endpoint: String,
     pub prefix: &'a str,
     pub marker: &'a str,
     pub limit: Option<usize>,
@@ -32,7 +32,7 @@ pub(super) fn shares(
     with_metadata: bool,
     next: Option<&str>,
 ) -> String {
-    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(asked.endpoint));
+    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(&asked.endpoint));
     echo(&mut xml, asked);
     xml.push_str("<Shares>");
     for Listed { snapshot, share } in shares {
@@ -57,7 +57,7 @@ pub(super) fn shares(
 }
 
 pub(super) fn containers(asked: &Asked, containers: &[TreeEntry], with_metadata: bool, next: Option<&str>) -> String {
-    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(asked.endpoint));
+    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(&asked.endpoint));
     echo(&mut xml, asked);
     xml.push_str("<Containers>");
     for container in containers {
@@ -119,7 +119,7 @@ pub(super) struct Directory<'a> {
 pub(super) fn directory(asked: &Asked, directory: Directory<'_>, page: &Page, details: Details) -> String {
     let mut xml = format!(
         "{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\" ShareName=\"{}\" DirectoryPath=\"{}\">",
-        escape(asked.endpoint),
+        escape(&asked.endpoint),
         escape(directory.share),
         escape(directory.path)
     );

@@ -84,7 +84,7 @@ pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
         })
         .await?;
     let asked = xml::Asked {
-        endpoint: &call.endpoint,
+        endpoint: call.endpoint(),
         prefix: call.parameter("prefix"),
         marker: call.parameter("marker"),
         limit: limit.asked,
@@ -99,7 +99,7 @@ fn document(asked: &xml::Asked, (container, delimiter): (&str, &str), page: &Fla
     let mut text = format!(
         "{}<EnumerationResults ServiceEndpoint=\"{}\" ContainerName=\"{}\">",
         xml::DECLARATION,
-        xml::escape(asked.endpoint),
+        xml::escape(&asked.endpoint),
         xml::escape(container)
     );
     xml::echo(&mut text, asked);
