@@ -101,6 +101,14 @@ fn a_job_over_two_machines_has_its_share_and_outlives_the_server() {
         assert_eq!(fs::read_to_string(outputs.join(rank)).expect("an output"), "weights\n");
     }
     assert!(!outputs.join("draft-0").exists());
+    // Whole, though it lies on what is unmounted in the end.
+    let files = site.files("far");
+    let logs = files.iter().filter_map(|file| file["name"].as_str()).filter(|name| name.starts_with("execution-"));
+    let logs: Vec<String> = logs.map(|name| site.log("far", name)).collect();
+    assert_eq!(logs.len(), 2);
+    for log in logs {
+        assert!(log.contains("Unmounting //") && log.ends_with("Finished on this node\n"), "{log}");
+    }
     for agent in &agents {
         wait_for("nothing to be mounted", || mounted_on(agent.child.id()).is_empty());
         wait_for("the agent to be alone", || mount_processes(agent).is_empty());

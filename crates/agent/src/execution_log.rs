@@ -24,7 +24,7 @@ pub struct ExecutionLog {
 enum State {
     Early(String),
     Open(Arc<LogFile>),
-    /// The file could not be opened, which has been reported.
+    /// The file could not be opened, which has been reported; or what it lies on is about to go.
     Nowhere,
 }
 
@@ -55,6 +55,11 @@ impl ExecutionLog {
                 Err(failure)
             }
         }
+    }
+
+    /// Closes the file. What comes after this is let go.
+    pub fn close(&self) {
+        *self.state() = State::Nowhere;
     }
 
     pub fn line(&self, message: impl Display) {

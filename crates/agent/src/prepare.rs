@@ -2,6 +2,7 @@
 //! Starts nothing of the job but its preparation command.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -134,19 +135,38 @@ fn apart(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> {
     places.iter().filter(is_apart).cloned().collect()
 }
 
-/// Takes the job's volumes away again. Blocks on the disk.
-pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
+/// Takes the job's volumes away again, and says the last words. Blocks on the disk.
+pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog, last_words: &str) {
+    // The log may lie on a mount that ends when its last file is closed: it has to be complete before.
+    let layout = Layout::new(context.directories.root(), order);
+    if context.remotes.lives.any_in(&layout.job_mount_root) {
+        let shared = shared_volume(order);
+        let volumes = shared.iter().chain(order.volumes.iter().rev());
+        volumes.for_each(|volume| log.line(format_args!("Unmounting {}", volume.label)));
+        log.line(last_words);
+        log.close();
+        return take_away(context, order, log);
+    }
+    take_away(context, order, log);
+    log.line(last_words);
+}
+
+fn take_away(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
+    let failed = |what: &str, error: &io::Error| {
+        tracing::warn!(%error, "could not unmount {what}");
+        log.line(format_args!("Could not unmount {what}: {error}"));
+    };
     let root = match context.directories.job_mounts(order) {
         Ok(Some(root)) => root,
         Ok(None) => return,
-        Err(error) => return log.line(format_args!("Could not unmount the job's volumes: {error}")),
+        Err(error) => return failed("the job's volumes", &error),
     };
     let layout = Layout::new(context.directories.root(), order);
     let take_away =
         |root: &OwnedFd, path: &Path, volume: &Volume| match mounts::unmount(root, path, volume, context.site()) {
             Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
             Ok(false) => {}
-            Err(error) => log.line(format_args!("Could not unmount {}: {error}", volume.label)),
+            Err(error) => failed(&volume.label, &error),
         };
     context.remotes.lives.begin_to_end(&apart(&layout, order));
     if let (Some(shared), Ok(Some(job))) = (shared_volume(order), context.directories.job(order)) {

@@ -122,17 +122,17 @@ impl Task {
         if let Err(left) = self.leave_container().await {
             end = Err(left.into());
         }
-        let (context, order, log) = self.parts();
-        // Joining fails only when the runtime ends.
-        let _ = spawn_blocking(move || prepare::take_away_volumes(&context, &order, &log)).await;
         let failure = match end {
             Ok(()) | Err(Cut::Stopped) => None,
             Err(Cut::Failed(failure)) => Some(*failure),
         };
-        match &failure {
-            Some(failure) => self.log.line(format_args!("Failed: {}: {}", failure.error.code, failure.error.message)),
-            None => self.log.line("Finished on this node"),
-        }
+        let last_words = match &failure {
+            Some(failure) => format!("Failed: {}: {}", failure.error.code, failure.error.message),
+            None => "Finished on this node".to_owned(),
+        };
+        let (context, order, log) = self.parts();
+        // Joining fails only when the runtime ends.
+        let _ = spawn_blocking(move || prepare::take_away_volumes(&context, &order, &log, &last_words)).await;
         self.reporter.phase(TaskPhase::Ended { failure }).await;
         if self.meeting.is_some() {
             // Slower ranks on other nodes may still meet. A dropped control says the same.

@@ -34,6 +34,11 @@ impl Lives {
         self.lock().insert(at.to_owned(), Held { open: Some(open), keeper });
     }
 
+    /// Is something of ours mounted in this directory?
+    pub fn any_in(&self, directory: &Path) -> bool {
+        self.lock().keys().any(|at| at.starts_with(directory))
+    }
+
     pub fn end_by(&self) -> EndBy {
         self.end_by.clone()
     }
