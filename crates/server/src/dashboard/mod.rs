@@ -7,6 +7,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use axum::body::Body;
 use axum::response::Response;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -16,8 +17,14 @@ use sha2::{Digest, Sha256};
 pub const UI: &str = "/ui";
 const ASSETS: &str = "/ui/assets/";
 
-/// Nothing from elsewhere, nothing inline, no frames.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
+/// Nothing from elsewhere, nothing inline but the look, no frames.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let look = STANDARD.encode(Sha256::digest(LOOK));
+    let policy = format!(
+        "default-src 'none'; script-src 'self'; style-src 'sha256-{look}'; img-src 'self' data: blob:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    );
+    HeaderValue::from_str(&policy).expect("it is plain text")
+});
 
 struct Asset {
     name: &'static str,
@@ -33,13 +40,19 @@ macro_rules! assets {
     };
 }
 
+/// Goes into the page itself, as nothing is painted before it is there.
+const LOOK: &str = concat!(
+    include_str!("assets/style.css"),
+    include_str!("assets/parts.css"),
+    include_str!("assets/pages.css"),
+    include_str!("assets/job.css"),
+    include_str!("assets/chart.css"),
+);
+
 static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
-    assets! {
-        "index.html"
+    let files = assets! {
         "icon.svg"
-        "style.css"
-        "parts.css"
-        "pages.css"
+        "boot.js"
         "main.js"
         "api.js"
         "dom.js"
@@ -50,8 +63,6 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "paths.js"
         "search.js"
         "tiles.js"
-        "job.css"
-        "chart.css"
         "chart.js"
         "chart-export.js"
         "chart-scale.js"
@@ -74,8 +85,10 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "pages/job.js"
         "pages/experiment.js"
         "pages/usage.js"
-    }
-    .into()
+    };
+    // Made once, and there for as long as the program is.
+    let page = include_str!("assets/index.html").replace("LOOK", LOOK).leak();
+    [Asset::new("index.html", page.as_bytes())].into_iter().chain(files).collect()
 });
 
 impl Asset {
@@ -146,8 +159,8 @@ fn show(asset: &'static Asset, asked: &HeaderMap) -> Response {
 
 fn guarded(mut response: Response) -> Response {
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),

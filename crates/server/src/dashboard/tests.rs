@@ -45,7 +45,7 @@ fn every_answer_has_the_policy_and_a_tag_saves_the_body() {
     let response = ask("/ui/assets/main.js", &[]).expect("an answer");
     let tag = response.headers()[header::ETAG].to_str().expect("text").to_owned();
     assert_eq!(status("/ui/assets/main.js", &[("if-none-match", &tag)]), Some(304));
-    assert_eq!(status("/ui/assets/style.css", &[("if-none-match", &tag)]), Some(200));
+    assert_eq!(status("/ui/assets/api.js", &[("if-none-match", &tag)]), Some(200));
 }
 
 #[test]
