@@ -27,11 +27,11 @@ pub async fn look(engine: &Engine) -> Machine {
 /// Podman takes runtimes from its own settings alone, whatever its clients ask for, and older ones no names either: they say yes, and
 /// give nothing. 4.3 was seen to do so, 5.4 to give what is named.
 fn gives_gpus(engine: &str, has_runtime: bool, is_described: bool) -> GivesGpus {
-    match engine.strip_prefix("Podman ") {
+    match engine.strip_prefix("Podman") {
         None if has_runtime => GivesGpus::ByRuntime,
         None => GivesGpus::Not,
         Some(version) => {
-            let mut numbers = version.split('.').map(|word| word.parse::<u32>().unwrap_or_default());
+            let mut numbers = version.trim().split('.').map(|word| word.parse::<u32>().unwrap_or_default());
             let listens = (numbers.next(), numbers.next()) >= (Some(5), Some(4));
             if listens && is_described { GivesGpus::ByName } else { GivesGpus::Not }
         }
