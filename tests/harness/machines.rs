@@ -72,7 +72,10 @@ impl Machines {
         let dir = site.path().join(name);
         for file in ["join-token", "tls/ca.pem"] {
             let copy = site.path().join(file.rsplit('/').next().expect("a name"));
-            fs::copy(site.data().join(file), copy).expect("the server has it");
+            // An agent that has just been started may be reading it.
+            if !copy.exists() {
+                fs::copy(site.data().join(file), copy).expect("the server has it");
+            }
         }
         let agent = site.command("corro");
         let mut command = Command::new("nsenter");
