@@ -31,7 +31,8 @@ fn whom_the_others_wait_for_is_seen() {
     wait_for("the slow rank to be marked", || {
         let told = top(&site, "slow", "-o json");
         rows = if told.code == 0 { told.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
-        rows.len() == 4 && rows.iter().any(|row| row["straggler"] == true)
+        let begun = |row: &Value| number(&row["engines"][0]["totals"]["steps"]) > 1.0;
+        rows.len() == 4 && rows.iter().all(begun) && rows.iter().any(|row| row["straggler"] == true)
     });
     for (rank, row) in rows.iter().enumerate() {
         let engine = &row["engines"][0];
