@@ -94,7 +94,9 @@ fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
     let look = |script: &str| ask("execute/sync", json!({"script": script, "args": []}));
     ask("goog/cdp/execute", json!({"cmd": "Network.enable", "params": {}}))?;
     ask("goog/cdp/execute", json!({"cmd": "Network.setCacheDisabled", "params": {"cacheDisabled": true}}))?;
-    // The first page of a process that has just begun is that process's affair.
+    // The first page of a browser that has just begun is that browser's affair.
+    ask("url", json!({"url": format!("{root}#{token}")}))?;
+    wait(|| look(BYTES))?;
     ask("url", json!({"url": "about:blank"}))?;
     let place = format!("{GROUP}:{WORKSPACE}");
     let pages = [
