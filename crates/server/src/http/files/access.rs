@@ -182,6 +182,12 @@ impl Access {
         matches!(self, Access::Link(sas) if sas.resource.is_of_blobs())
     }
 
+    /// The links that this server makes to output in containers lead to the file service's address, and so do the passes of nodes, to which a
+    /// container is a directory like others.
+    pub fn sees_files(&self, call: &Call) -> bool {
+        self.is_for_blob() && !call.of_blobs
+    }
+
     /// Response headers chosen by the maker of a link.
     pub fn overrides(&self) -> Option<&Overrides> {
         match self {

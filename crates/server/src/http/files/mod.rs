@@ -312,10 +312,7 @@ impl FileService {
         }
         let in_container = call.of_blobs || access.is_for_blob() || operation.is_of_blobs();
         let reads = matches!(operation, Operation::ReadFile | Operation::FileProperties) && snapshot.is_none();
-        // The links that this server makes to output in containers lead to the file service's address, and so do the passes of nodes,
-        // to which a container is a directory like others.
-        let as_files = access.is_for_blob() && !call.of_blobs;
-        if as_files && !reads && !access.is_of_node() {
+        if access.sees_files(call) && !reads && !access.is_of_node() {
             return Err(Refusal::new("AuthorizationPermissionMismatch"));
         }
         let (of_snapshot, may_replace) = (snapshot.is_some(), access.may_replace());
@@ -336,9 +333,8 @@ impl FileService {
     }
 }
 
-/// Everything but reading a file, which is done where it was asked.
+/// Each operation in its room. Reads are so many that they go to theirs by themselves, see [`FileService::answer`].
 async fn perform(operation: Operation, context: Context<'_>, access: &Access, body: Body) -> Result<Response, Refusal> {
-    let as_files = access.is_for_blob() && !context.call.of_blobs;
     match operation {
         Operation::ServiceProperties => service::get(context).await,
         Operation::SetServiceProperties => service::set(context, body).await,
@@ -380,7 +376,9 @@ async fn perform(operation: Operation, context: Context<'_>, access: &Access, bo
         Operation::ListRanges => content::ranges(context).await,
         Operation::LeaseFile => leases::change(context, Of::File).await,
         Operation::RenameFile => renames::rename(context, access, Kind::File).await,
-        Operation::DeleteFile if context.in_container && !as_files => blobs::delete(context).await,
+        Operation::DeleteFile if context.in_container && !access.sees_files(context.call) => {
+            blobs::delete(context).await
+        }
         Operation::DeleteFile => content::delete(context).await,
         Operation::WriteRange => upload::write(context, body).await,
         Operation::WriteRangeFromUrl => from_url::write(context, access).await,
