@@ -17,6 +17,7 @@ use crate::trainer::gang::Program;
 use crate::trainer::goals;
 use crate::trainer::options::{self, Options};
 use crate::trainer::place::{self, Place};
+use crate::trainer::scaling::{self, Scaled};
 use crate::trainer::table::{OURS, PYTORCH, Results, TENSORFLOW};
 use crate::trainer::turn::{Case, Precision, Way};
 use crate::trainer::worker;
@@ -85,7 +86,7 @@ struct Bench {
 impl Bench {
     /// `broken` is what could not be measured; any of it makes the verdict `missed`.
     fn run(&self, mut broken: Vec<String>) -> Result<Verdict> {
-        let (mut results, mut scaled) = (Results::default(), Results::default());
+        let (mut results, mut scaled) = (Results::default(), Vec::new());
         let ranks = self.options.ranks.clone().unwrap_or_else(|| self.scale.pick(vec![1, 2], vec![1, 2, 4]));
         for ranks in ranks {
             let place = Place { ranks, cores: self.cores };
@@ -98,8 +99,11 @@ impl Bench {
             broken.extend(contest::hold(contestants.collect(), self.length(), &mut results));
             results.print(place);
         }
-        if self.options.scaling && self.cores >= goals::TWO.cores {
-            broken.extend(self.scaling(&mut scaled));
+        if self.options.scaling && self.cores >= scaling::TWO.cores {
+            match self.scaling() {
+                Ok(measured) => scaled = measured,
+                Err(error) => broken.push(format!("nothing from 1 rank to 2: {error:#}")),
+            }
         }
         self.end(&results, &scaled, &broken)
     }
@@ -128,32 +132,24 @@ impl Bench {
         self.cases().flat_map(|case| ways(case).into_iter().map(move |way| (way, case))).collect()
     }
 
-    /// Ours with one rank on one core and with two on two, in turns; and how much the second core adds when nothing is exchanged.
-    fn scaling(&self, scaled: &mut Results) -> Vec<String> {
+    /// Ours with one rank on one core and with two on two; and how much the second core adds when nothing is exchanged.
+    fn scaling(&self) -> Result<Vec<Scaled>> {
         // Short numbers decide nothing here.
         let cases = self.cases().filter(|case| self.scale == Scale::Full || case.precision == Precision::F32);
-        let cases: Vec<Case> = cases.collect();
-        let tries: Vec<_> = cases.iter().flat_map(|&case| [(Way::Together, case), (Way::Alone, case)]).collect();
-        let contestant =
-            |place| Contestant { engine: OURS, program: self.engines[0].program.clone(), place, tries: tries.clone() };
-        let broken = contest::hold([goals::ONE, goals::TWO].map(contestant).into(), self.length(), scaled);
-        for place in [goals::ONE, goals::TWO] {
-            scaled.print(place);
-        }
-        println!();
-        for case in cases {
-            let part = |way| {
-                goals::efficiency(scaled, case, way).map_or("-".to_owned(), |part| format!("{:.1} %", 100.0 * part))
-            };
-            let (together, alone) = (part(Way::Together), part(Way::Alone));
-            println!("{case}: from 1 rank to 2 on as many cores {together}; without exchange {alone}");
-        }
-        broken
+        let rounds = self.options.rounds.unwrap_or(self.scale.pick(9, 25));
+        // Short turns: what is compared lies close together.
+        let budget = Duration::from_millis(self.options.budget_ms.unwrap_or(self.scale.pick(150, 300)));
+        let scaled = scaling::measure(&self.engines[0].program, &cases.collect::<Vec<_>>(), Length { rounds, budget })?;
+        scaling::print(&scaled);
+        Ok(scaled)
     }
 
-    fn end(&self, results: &Results, scaled: &Results, broken: &[String]) -> Result<Verdict> {
+    fn end(&self, results: &Results, scaled: &[Scaled], broken: &[String]) -> Result<Verdict> {
         if let Some(file) = &self.options.json {
-            let text = format!("{:#}\n", json!({"results": results.json(), "scaling": scaled.json()}));
+            let text = format!(
+                "{:#}\n",
+                json!({"results": results.json(), "scaling": scaled.iter().map(Scaled::json).collect::<Vec<_>>()})
+            );
             std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
         println!();

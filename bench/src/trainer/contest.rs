@@ -11,9 +11,9 @@ use super::table::{Results, Row};
 use super::turn::{Answer, Case, Turn, Way};
 
 /// For a first turn: Python starts, graphs are traced.
-const FIRST: Duration = Duration::from_secs(240);
-const LIMIT: Duration = Duration::from_secs(120);
-const WARM_STEPS: usize = 3;
+pub const FIRST: Duration = Duration::from_secs(240);
+pub const LIMIT: Duration = Duration::from_secs(120);
+pub const WARM_STEPS: usize = 3;
 const FEWEST_STEPS: usize = 3;
 
 pub struct Contestant {

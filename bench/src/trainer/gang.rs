@@ -45,11 +45,16 @@ struct Rank {
 
 impl Gang {
     pub fn start(program: &Program, at: Place) -> Result<Self> {
+        Self::start_on(program, at, &place::allowed()?)
+    }
+
+    /// On these processors instead of all that this process may use.
+    pub fn start_on(program: &Program, at: Place, processors: &[usize]) -> Result<Self> {
         let meeting = Meeting::start(Hosts::Here(at.ranks))?;
         let errors = tempfile::Builder::new().prefix("corro-bench-ranks-").tempdir()?;
         let ports = if program.ports { free_ports(at.ranks)? } else { Vec::new() };
         let mut gang = Self { ranks: Vec::new(), errors, _meeting: meeting };
-        for ((_, variables), share) in gang._meeting.ranks.iter().zip(at.shares(&place::allowed()?)) {
+        for ((_, variables), share) in gang._meeting.ranks.iter().zip(at.shares(processors)) {
             let mut command = Command::new(&program.program);
             command.args(&program.arguments).args(&ports).envs(variables);
             command.envs(program.variables.iter().map(|(name, value)| (name, value)));

@@ -2,13 +2,15 @@
 //! goals. Entered by `benchmarks/trainer.rs` and by `peers`. Never decides what is promised.
 //!
 //! Reading order: `turn` (what a rank is asked, and the contract that every rank keeps), `worker` (our rank), `place` (which
-//! processors it gets), `gang` (ranks that wait for their turns), `contest` (who takes turns with whom), `table` and `goals`.
+//! processors it gets), `gang` (ranks that wait for their turns), `contest` (who takes turns with whom), `scaling` (from one rank to two),
+//! `table` and `goals`.
 
 pub mod contest;
 pub mod gang;
 pub mod goals;
 pub mod options;
 pub mod place;
+pub mod scaling;
 pub mod table;
 pub mod turn;
 pub mod worker;
