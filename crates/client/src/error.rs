@@ -8,14 +8,17 @@ use thiserror::Error;
 
 use crate::TrustError;
 
+/// What the transport itself had to say.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Nothing was sent: no server listens there.
     #[error("cannot reach the Corro server at {server}")]
-    Unreachable { server: String, source: reqwest::Error },
+    Unreachable { server: String, source: Cause },
     /// The connection broke or fell silent after it had been made; the request may have been carried out.
     #[error("the connection to the Corro server at {server} broke")]
-    Broken { server: String, source: reqwest::Error },
+    Broken { server: String, source: Cause },
     /// Nothing was sent: whoever answers there cannot prove to be the server that is meant.
     #[error("the certificate of the Corro server at {server} is not trusted")]
     Untrusted { server: String, source: rustls::Error },

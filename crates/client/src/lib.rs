@@ -11,6 +11,7 @@ mod error;
 mod events;
 pub mod files;
 mod journal;
+mod line;
 pub mod link;
 mod login;
 mod operation;

@@ -1,6 +1,7 @@
 //! One HTTP exchange. Entered by every other room of this crate; knows bytes, headers and broken connections, and no
 //! operation. Never follows a redirect: a login must not travel where a server points.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,19 +9,26 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, StatusCode, redirect};
 use rustls::ClientConfig;
 
+use crate::line::{Failure, Line};
 use crate::{ClientError, Trust, journal};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest silence in the middle of an answer.
-const READ_TIMEOUT: Duration = Duration::from_secs(100);
+pub const READ_TIMEOUT: Duration = Duration::from_secs(100);
 /// The server gives up a connection without a request after 30 s; one taken up in that very moment would break.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+pub const USER_AGENT: &str = concat!("corro/", env!("CARGO_PKG_VERSION"));
+/// As much room is made for an answer before it comes; a larger one makes its own.
+const MOST_AWAITED: u64 = 8 << 20;
 
-/// A connection pool for one server.
+/// A connection pool for one server, or one connection of somebody who asks one thing at a time.
 #[derive(Clone, Debug)]
 pub struct Transport {
     http: reqwest::Client,
     server: String,
+    /// Where the server is reached over TLS.
+    tls: Option<Arc<ClientConfig>>,
+    line: Option<Arc<Line>>,
 }
 
 /// A whole answer in memory.
@@ -45,7 +53,7 @@ pub fn pool(host: &str, tls: ClientConfig) -> reqwest::Result<reqwest::Client> {
         .read_timeout(READ_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
         .tls_backend_preconfigured(tls)
-        .user_agent(concat!("corro/", env!("CARGO_PKG_VERSION")));
+        .user_agent(USER_AGENT);
     if host == "localhost" || host.starts_with("127.") || host == "[::1]" {
         // A proxy from the environment cannot know what this machine's loopback is.
         builder = builder.no_proxy();
@@ -61,8 +69,20 @@ impl Transport {
         let host = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")).ok_or_else(invalid)?;
         // The system's authorities are not even read for a server without TLS: there may be none.
         let tls = if url.scheme() == "https" { trust.client_config() } else { Trust::nobody().client_config() }?;
-        let http = pool(host, tls).map_err(|source| ClientError::Unreachable { server: server.to_owned(), source })?;
-        Ok(Transport { http, server: server.trim_end_matches('/').to_owned() })
+        let kept = (url.scheme() == "https").then(|| Arc::new(tls.clone()));
+        let unusable =
+            |source: reqwest::Error| ClientError::Unreachable { server: server.to_owned(), source: source.into() };
+        let http = pool(host, tls).map_err(unusable)?;
+        Ok(Transport { http, server: server.trim_end_matches('/').to_owned(), tls: kept, line: None })
+    }
+
+    /// With a connection of its own for whole exchanges: for a thread that asks and waits.
+    pub fn alone(&self) -> Result<Transport, ClientError> {
+        let invalid = || ClientError::InvalidServer { value: self.server.clone() };
+        let url = reqwest::Url::parse(&self.server).map_err(|_| invalid())?;
+        let (host, port) = url.host_str().zip(url.port_or_known_default()).ok_or_else(invalid)?;
+        let line = Line::new(host, port, self.tls.clone()).map_err(|_| invalid())?;
+        Ok(Transport { line: Some(Arc::new(line)), ..self.clone() })
     }
 
     /// The same pool, for another name of the server.
@@ -104,11 +124,46 @@ impl Transport {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Answer, ClientError> {
+        if let Some(line) = &self.line {
+            return self.ask(line, method, url, headers, &body).await;
+        }
         let response = self.send(method, url, headers, body).await?;
+        let answer = self.whole(response).await?;
+        journal::read(&answer.body);
+        Ok(answer)
+    }
+
+    /// Reads the rest of an answer.
+    pub async fn whole(&self, mut response: Response) -> Result<Answer, ClientError> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.bytes().await.map_err(|source| self.classify(source))?;
-        journal::read(&body);
-        Ok(Answer { status, headers, body })
+        let mut body = Vec::with_capacity(response.content_length().unwrap_or(0).min(MOST_AWAITED) as usize);
+        while let Some(chunk) = self.chunk(&mut response).await? {
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, headers, body: body.into() })
+    }
+
+    async fn ask(
+        &self,
+        line: &Line,
+        method: Method,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &Bytes,
+    ) -> Result<Answer, ClientError> {
+        let is_odd = |(_, value): &&(&str, &str)| HeaderValue::try_from(*value).is_err();
+        if let Some((name, _)) = headers.iter().find(is_odd) {
+            return Err(ClientError::InvalidHeader { name: (*name).to_owned() });
+        }
+        journal::sent(&method, url, body);
+        let began = Instant::now();
+        let authority = self.server.split_once("://").map_or(self.server.as_str(), |(_, authority)| authority);
+        let target = url.strip_prefix(&self.server).unwrap_or(url);
+        let answer =
+            line.ask(&method, (authority, target), headers, body).await.map_err(|failure| self.failed(failure))?;
+        journal::answered(answer.status, &answer.headers, began.elapsed());
+        journal::read(&answer.body);
+        Ok(answer)
     }
 
     /// The next piece of a streamed body.
@@ -120,16 +175,30 @@ impl Transport {
         let server = self.server.clone();
         // The address stands in our own message; with a link it would also carry a signature.
         let source = source.without_url();
-        if let Some(reason) = tls_error(&source) {
-            return match reason {
-                rustls::Error::InvalidMessage(_) => ClientError::NotTls { server },
-                reason => ClientError::Untrusted { server, source: reason.clone() },
-            };
+        match tls_error(&source) {
+            Some(reason) => self.distrusted(reason),
+            None if source.is_connect() => ClientError::Unreachable { server, source: source.into() },
+            None => ClientError::Broken { server, source: source.into() },
         }
-        if source.is_connect() {
-            ClientError::Unreachable { server, source }
-        } else {
-            ClientError::Broken { server, source }
+    }
+
+    fn failed(&self, failure: Failure) -> ClientError {
+        let server = self.server.clone();
+        let (Failure::Connecting(error) | Failure::Talking(error)) = &failure;
+        if let Some(reason) = tls_error(error) {
+            return self.distrusted(reason);
+        }
+        match failure {
+            Failure::Connecting(error) => ClientError::Unreachable { server, source: error.into() },
+            Failure::Talking(error) => ClientError::Broken { server, source: error.into() },
+        }
+    }
+
+    fn distrusted(&self, reason: &rustls::Error) -> ClientError {
+        let server = self.server.clone();
+        match reason {
+            rustls::Error::InvalidMessage(_) => ClientError::NotTls { server },
+            reason => ClientError::Untrusted { server, source: reason.clone() },
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio::runtime::Handle as Runtime;
 
 use crate::cache::BELIEVED;
 use crate::inodes::Kind;
+use crate::lane;
 use crate::remote::{Remote, Status};
 use crate::volume::{How, Opened, Volume};
 
@@ -49,7 +50,7 @@ impl<R: Remote> Mounted<R> {
     }
 
     fn wait<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
+        lane::wait(&self.runtime, work)
     }
 
     fn attributes(&self, inode: u64, status: &Status) -> FileAttr {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 
 use crate::cache::{CHUNK, Plan, Reading};
@@ -30,13 +31,15 @@ pub struct Shared<R> {
     pub remote: R,
     pub patience: Patience,
     pub inodes: Mutex<Inodes>,
+    /// For what goes on after the program has its answer.
+    runtime: Handle,
     uploads: Arc<Semaphore>,
 }
 
 impl<R> Shared<R> {
-    pub fn new(remote: R, patience: Patience) -> Shared<R> {
+    pub fn new(remote: R, patience: Patience, runtime: Handle) -> Shared<R> {
         let uploads = Arc::new(Semaphore::new(UPLOADS));
-        Shared { remote, patience, inodes: Mutex::default(), uploads }
+        Shared { remote, patience, inodes: Mutex::default(), runtime, uploads }
     }
 
     pub fn inodes(&self) -> MutexGuard<'_, Inodes> {
@@ -201,7 +204,7 @@ impl<R: Remote> OpenFile<R> {
             if let Entry::Vacant(place) = state.chunks.entry(index) {
                 let chunk = place.insert(Chunk::default()).clone();
                 let file = self.clone();
-                tokio::spawn(async move { file.load(&chunk, index).await.map(drop) });
+                self.shared.runtime.spawn(async move { file.load(&chunk, index).await.map(drop) });
             }
         }
         now.map(|index| state.chunks.entry(index).or_default().clone()).collect()
@@ -305,7 +308,7 @@ impl<R: Remote> OpenFile<R> {
         for piece in pieces {
             let permit = self.shared.uploads.clone().acquire_owned().await.expect("nobody closes it");
             let file = self.clone();
-            tokio::spawn(async move {
+            self.shared.runtime.spawn(async move {
                 let result = file.upload(&piece).await;
                 drop(permit);
                 file.on_arrived(&piece, result);

@@ -1,5 +1,6 @@
 //! A share by the file service of a Corro server, and the numbers that programs know its refusals by.
 
+use std::cell::RefCell;
 use std::sync::{Arc, RwLock};
 use std::time::SystemTime;
 
@@ -8,6 +9,7 @@ use corro_client::files::{Appending, State};
 use corro_client::{ClientError, FileService, files};
 
 use crate::inodes::Kind;
+use crate::lane;
 use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
 use crate::settings::Login;
 
@@ -24,24 +26,52 @@ pub struct Share {
 /// The service as it is signed for now.
 #[derive(Debug)]
 pub struct Door {
-    service: RwLock<FileService>,
+    service: RwLock<Arc<FileService>>,
     /// A new credential may come at any time, so one that has ended is waited out.
     is_renewed: bool,
 }
 
+/// A lane's own connection, and the service that it was made from.
+struct Own {
+    of: Arc<FileService>,
+    service: Arc<FileService>,
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
 impl Door {
     pub fn new(service: FileService, is_renewed: bool) -> Door {
-        Door { service: RwLock::new(service), is_renewed }
+        Door { service: RwLock::new(Arc::new(service)), is_renewed }
     }
 
     pub fn renew(&self, login: Login) -> Result<(), ClientError> {
-        let renewed = self.now().signing_with(login.into())?;
-        *self.service.write().expect("no one panics while holding it") = renewed;
+        let renewed = FileService::clone(&self.common()).signing_with(login.into())?;
+        *self.service.write().expect("no one panics while holding it") = Arc::new(renewed);
         Ok(())
     }
 
-    fn now(&self) -> FileService {
+    fn common(&self) -> Arc<FileService> {
         self.service.read().expect("no one panics while holding it").clone()
+    }
+
+    /// For one request: on a lane over the lane's own connection, elsewhere over those that all share.
+    fn now(&self) -> Arc<FileService> {
+        let common = self.common();
+        if !lane::is_here() {
+            return common;
+        }
+        OWN.with_borrow_mut(|own| {
+            let service = match own.as_ref() {
+                Some(own) if Arc::ptr_eq(&own.of, &common) => return own.service.clone(),
+                Some(own) => Ok(own.service.signing_as(&common)),
+                None => common.alone(),
+            };
+            let Ok(service) = service.map(Arc::new) else { return common };
+            *own = Some(Own { of: common, service: service.clone() });
+            service
+        })
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
 
+use tokio::runtime::Handle as Runtime;
+
 use crate::cache::{Attributes, BELIEVED};
 use crate::inodes::Kind;
 use crate::open_file::{OpenFile, Shared};
@@ -66,9 +68,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<R: Remote> Volume<R> {
-    pub fn new(remote: R, patience: Patience) -> Volume<R> {
+    pub fn new(remote: R, patience: Patience, runtime: Runtime) -> Volume<R> {
         Volume {
-            shared: Arc::new(Shared::new(remote, patience)),
+            shared: Arc::new(Shared::new(remote, patience, runtime)),
             attributes: Mutex::default(),
             files: Mutex::default(),
             handles: Mutex::default(),

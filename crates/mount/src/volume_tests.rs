@@ -9,7 +9,8 @@ use crate::inodes::ROOT;
 use crate::memory::Memory;
 
 fn volume(seed: u64, losses: u64) -> Volume<Memory> {
-    Volume::new(Memory::new(seed, losses), Patience::new(Duration::from_secs(60), "the share".to_owned()))
+    let patience = Patience::new(Duration::from_secs(60), "the share".to_owned());
+    Volume::new(Memory::new(seed, losses), patience, Runtime::current())
 }
 
 const PLAIN: How = How { appends: false, truncates: false, exclusive: false };
@@ -70,7 +71,7 @@ async fn errors_are_kept_for_those_who_wrote() {
 #[tokio::test]
 async fn a_server_that_stays_away_is_an_error_in_the_end() {
     let patience = Patience::new(Duration::from_millis(200), "the share".to_owned());
-    let volume = Volume::new(Memory::new(4, 0), patience);
+    let volume = Volume::new(Memory::new(4, 0), patience, Runtime::current());
     let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
     volume.write(opened.handle, 0, b"1").await.expect("not sent yet");
     volume.remote().fail_always();

@@ -15,6 +15,7 @@ mod settings;
 mod tree;
 mod upload;
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -97,6 +98,17 @@ impl Signer {
     }
 }
 
+struct Signed<'h> {
+    url: String,
+    headers: Vec<(&'h str, Cow<'h, str>)>,
+}
+
+impl Signed<'_> {
+    fn headers(&self) -> Vec<(&str, &str)> {
+        self.headers.iter().map(|(name, value)| (*name, value.as_ref())).collect()
+    }
+}
+
 impl FileService {
     /// `endpoint` is the account's file endpoint: `http://127.0.0.1:8470/account` or `http://account.file.host:port`.
     pub fn new(endpoint: &str, account: &str, credential: Credential) -> Result<FileService, ClientError> {
@@ -122,6 +134,16 @@ impl FileService {
     /// The same connections with another credential.
     pub fn signing_with(self, credential: Credential) -> Result<FileService, ClientError> {
         Ok(FileService { signer: Signer::of(credential)?, ..self })
+    }
+
+    /// The same service over a connection of its own, for a thread that asks one thing at a time and waits for it.
+    pub fn alone(&self) -> Result<FileService, ClientError> {
+        Ok(FileService { transport: self.transport.alone()?, ..self.clone() })
+    }
+
+    /// The same connections, signing as `other` does.
+    pub fn signing_as(&self, other: &FileService) -> FileService {
+        FileService { signer: other.signer.clone(), ..self.clone() }
     }
 
     /// The same service, whose server is believed on other grounds than the system's.
@@ -166,26 +188,56 @@ impl FileService {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Answer, ClientError> {
-        let response = self.send(method, (share, path), query, headers, body).await?;
-        self.read(response, (share, path)).await
+        let answer = self.exchange(method, (share, path), query, headers, body).await?;
+        self.accepted(answer, (share, path))
+    }
+
+    /// Like `request`, but any answer is returned.
+    async fn exchange(
+        &self,
+        method: Method,
+        place: (&str, &str),
+        query: &[(&str, &str)],
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Answer, ClientError> {
+        let signed = self.signed(&method, place, query, headers, &body)?;
+        self.in_time(self.transport.exchange(method, &signed.url, &signed.headers(), body)).await
     }
 
     /// Reads the answer to a request about `share` and `path`; an error answer becomes an error that names them.
     async fn read(&self, response: Response, (share, path): (&str, &str)) -> Result<Answer, ClientError> {
-        let answer = whole(&self.transport, response).await?;
+        let answer = self.transport.whole(response).await?;
+        self.accepted(answer, (share, path))
+    }
+
+    fn accepted(&self, answer: Answer, (share, path): (&str, &str)) -> Result<Answer, ClientError> {
         let about = About { account: &self.account, share, path, of_blobs: self.of_blobs };
         if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(explained(&answer, about))) }
     }
 
-    /// Like `request`, but any answer is returned as soon as its head is there.
+    /// Like `exchange`, but the answer is returned as soon as its head is there.
     async fn send(
         &self,
         method: Method,
-        (share, path): (&str, &str),
+        place: (&str, &str),
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response, ClientError> {
+        let signed = self.signed(&method, place, query, headers, &body)?;
+        self.in_time(self.transport.send(method, &signed.url, &signed.headers(), body)).await
+    }
+
+    /// A request as it goes out.
+    fn signed<'h>(
+        &self,
+        method: &Method,
+        (share, path): (&str, &str),
+        query: &[(&str, &str)],
+        headers: &[(&'h str, &'h str)],
+        body: &Bytes,
+    ) -> Result<Signed<'h>, ClientError> {
         if path.split('/').any(|segment| matches!(segment, "." | "..")) {
             // A URL would lose them on its way, and the request would be about something else.
             return Err(ClientError::InvalidPath { path: path.to_owned() });
@@ -198,14 +250,10 @@ impl FileService {
             .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &KEPT)))
             .collect();
         let date = httpdate::fmt_http_date(SystemTime::now());
-        let length = body.len().to_string();
-        let mut headers = headers.to_vec();
-        headers.extend([("x-ms-date", date.as_str()), ("x-ms-version", VERSION)]);
-        let authorization = match &self.signer {
-            Signer::Sas(sas) => {
-                query.push(sas.expose().to_owned());
-                None
-            }
+        let mut headers: Vec<(&str, Cow<str>)> = headers.iter().map(|(name, value)| (*name, (*value).into())).collect();
+        headers.extend([("x-ms-date", date.into()), ("x-ms-version", VERSION.into())]);
+        match &self.signer {
+            Signer::Sas(sas) => query.push(sas.expose().to_owned()),
             Signer::Key(key) => {
                 let request = shared_key::Request {
                     method: method.as_str(),
@@ -213,13 +261,18 @@ impl FileService {
                     query: &query.join("&"),
                     account: &self.account,
                 };
-                let signed = headers.iter().copied().chain([("content-length", length.as_str())]);
-                Some(shared_key::authorization(request, signed, key))
+                let length = body.len().to_string();
+                let said = headers.iter().map(|(name, value)| (*name, value.as_ref()));
+                let authorization = shared_key::authorization(request, said.chain([("content-length", &*length)]), key);
+                headers.push(("authorization", authorization.into()));
             }
         };
-        headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
-        let url = format!("{}{path}?{}", self.transport.server(), query.join("&"));
-        let answer = self.transport.send(method, url.trim_end_matches('?'), &headers, body);
+        let mut url = format!("{}{path}?{}", self.transport.server(), query.join("&"));
+        url.truncate(url.trim_end_matches('?').len());
+        Ok(Signed { url, headers })
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
         let Some(seconds) = self.timeout else { return answer.await };
         let late = || ClientError::NoAnswerInTime { server: self.transport.server().to_owned(), seconds };
         tokio::time::timeout(Duration::from_secs(seconds.into()), answer).await.map_err(|_| late())?
@@ -254,17 +307,8 @@ where
 
 /// Reads the answer; an error answer becomes an error.
 pub(crate) async fn read(transport: &Transport, response: Response) -> Result<Answer, ClientError> {
-    let answer = whole(transport, response).await?;
+    let answer = transport.whole(response).await?;
     if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(error_of(&answer))) }
-}
-
-async fn whole(transport: &Transport, mut response: Response) -> Result<Answer, ClientError> {
-    let (status, headers) = (response.status(), response.headers().clone());
-    let mut body = Vec::new();
-    while let Some(chunk) = transport.chunk(&mut response).await? {
-        body.extend_from_slice(&chunk);
-    }
-    Ok(Answer { status, headers, body: body.into() })
 }
 
 /// The service's XML error; for a HEAD request only the header is there.

@@ -80,21 +80,12 @@ impl FileService {
         let Some(last) = length.checked_sub(1).map(|more| start.saturating_add(more)) else { return Ok(Bytes::new()) };
         let range = format!("bytes={start}-{last}");
         let place = (share, path);
-        let mut response = self.send(Method::GET, place, &[], &[("x-ms-range", &range)], Bytes::new()).await?;
-        match response.status() {
-            StatusCode::RANGE_NOT_SATISFIABLE => return Ok(Bytes::new()),
-            status if status.is_success() => {}
-            _ => return self.read(response, place).await.map(|answer| answer.body),
+        let answer = self.exchange(Method::GET, place, &[], &[("x-ms-range", &range)], Bytes::new()).await?;
+        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
+            return Ok(Bytes::new());
         }
-        let announced = response.content_length().unwrap_or(0).min(length);
-        let mut content = Vec::with_capacity(announced as usize);
-        while let Some(chunk) = self.transport.chunk(&mut response).await? {
-            content.extend_from_slice(&chunk);
-            if content.len() as u64 > length {
-                return Err(unexpected(path));
-            }
-        }
-        Ok(content.into())
+        let content = self.accepted(answer, place)?.body;
+        if content.len() as u64 > length { Err(unexpected(path)) } else { Ok(content) }
     }
 
     /// Writes one range of at most 4 MiB; a file that is too short grows.

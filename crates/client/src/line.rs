@@ -1,0 +1,360 @@
+//! One connection that is asked one thing at a time, by somebody who waits for the answer: no pool and no task beside the one that asks, so on a
+//! runtime of one thread nothing is handed to another one. Entered by `transport` for mounts. Whoever asks two things at once gets two connections,
+//! of which one is kept.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, StatusCode};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::transport::{Answer, CONNECT_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT, USER_AGENT};
+
+/// A smaller body goes out together with its head.
+const TOGETHER: usize = 64 << 10;
+/// Room for the head of an answer and a little content behind it.
+const FIRST: usize = 16 << 10;
+const LONGEST_HEAD: usize = 64 << 10;
+const MOST_HEADERS: usize = 100;
+/// Nobody is asked for more at once.
+const LARGEST: u64 = 256 << 20;
+
+#[derive(Debug)]
+pub struct Line {
+    host: String,
+    port: u16,
+    /// With TLS, and the name that the server must prove.
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    kept: Mutex<Option<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stream: Stream,
+    since: Instant,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Secured(Box<TlsStream<TcpStream>>),
+}
+
+/// What went wrong, and whether anything was sent before.
+#[derive(Debug)]
+pub enum Failure {
+    Connecting(io::Error),
+    Talking(io::Error),
+}
+
+impl Line {
+    pub fn new(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> io::Result<Line> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let tls = match tls {
+            Some(tls) => Some((tls, ServerName::try_from(bare.clone()).map_err(io::Error::other)?)),
+            None => None,
+        };
+        Ok(Line { host: bare, port, tls, kept: Mutex::new(None) })
+    }
+
+    /// `target` is the path with its query. Any answer is an answer.
+    pub async fn ask(
+        &self,
+        method: &Method,
+        (authority, target): (&str, &str),
+        headers: &[(&str, &str)],
+        body: &Bytes,
+    ) -> Result<Answer, Failure> {
+        let mut stream = match self.take() {
+            Some(stream) => stream,
+            None => {
+                let connected = timeout(CONNECT_TIMEOUT, self.connect()).await;
+                connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(Failure::Connecting)?
+            }
+        };
+        let head = head_of(method, (authority, target), headers, body);
+        let bodiless = method == Method::HEAD;
+        let answered = match &mut stream {
+            Stream::Plain(stream) => exchange(stream, head, body, bodiless).await,
+            Stream::Secured(stream) => exchange(stream, head, body, bodiless).await,
+        };
+        let (answer, stays) = answered.map_err(Failure::Talking)?;
+        if stays {
+            *self.kept() = Some(Kept { stream, since: Instant::now() });
+        }
+        Ok(answer)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().expect("no one panics while holding a connection")
+    }
+
+    fn take(&self) -> Option<Stream> {
+        let kept = self.kept().take()?;
+        (kept.since.elapsed() < IDLE_TIMEOUT && kept.stream.is_open()).then_some(kept.stream)
+    }
+
+    async fn connect(&self) -> io::Result<Stream> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        stream.set_nodelay(true)?;
+        let Some((tls, name)) = &self.tls else { return Ok(Stream::Plain(stream)) };
+        let secured = TlsConnector::from(tls.clone()).connect(name.clone(), stream).await?;
+        Ok(Stream::Secured(Box::new(secured)))
+    }
+}
+
+impl Stream {
+    /// A server that was restarted has closed it: better seen now than after a request was sent.
+    fn is_open(&self) -> bool {
+        let (stream, secured) = match self {
+            Stream::Plain(stream) => (stream, false),
+            Stream::Secured(stream) => (stream.get_ref().0, true),
+        };
+        match recv(stream, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => true,
+            // TLS has words of its own between answers.
+            Ok((read, _)) => secured && read > 0,
+            Err(_) => false,
+        }
+    }
+}
+
+fn head_of(method: &Method, (authority, target): (&str, &str), headers: &[(&str, &str)], body: &Bytes) -> Vec<u8> {
+    let mut head = Vec::with_capacity(1024);
+    let mut put = |parts: &[&str]| parts.iter().for_each(|part| head.extend_from_slice(part.as_bytes()));
+    put(&[method.as_str(), " ", target, " HTTP/1.1\r\nhost: ", authority, "\r\nuser-agent: ", USER_AGENT, "\r\n"]);
+    for (name, value) in headers {
+        put(&[name, ": ", value, "\r\n"]);
+    }
+    if !body.is_empty() || !matches!(*method, Method::GET | Method::HEAD) {
+        put(&["content-length: ", &body.len().to_string(), "\r\n"]);
+    }
+    put(&["\r\n"]);
+    head
+}
+
+/// The answer, and whether the connection may be used again.
+async fn exchange<S>(stream: &mut S, mut head: Vec<u8>, body: &Bytes, bodiless: bool) -> io::Result<(Answer, bool)>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if body.len() <= TOGETHER {
+        head.extend_from_slice(body);
+        stream.write_all(&head).await?;
+    } else {
+        stream.write_all(&head).await?;
+        stream.write_all(body).await?;
+    }
+    stream.flush().await?;
+    let mut buffer = BytesMut::with_capacity(FIRST);
+    let head = loop {
+        match parse(&mut buffer)? {
+            Some(head) if head.status.is_informational() => continue,
+            Some(head) => break head,
+            None if buffer.len() > LONGEST_HEAD => return Err(odd("its head is too long")),
+            None => more(stream, &mut buffer).await?,
+        }
+        buffer.reserve(1024);
+    };
+    let Head { status, headers, stays } = head;
+    let empty = bodiless || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let content = match text("transfer-encoding") {
+        _ if empty => Bytes::new(),
+        Some(coding) if coding.eq_ignore_ascii_case("chunked") => chunks(stream, &mut buffer).await?,
+        Some(_) => return Err(odd("its body is encoded")),
+        None => {
+            let length = text("content-length").and_then(|length| length.parse().ok());
+            let length: u64 =
+                length.filter(|length| *length <= LARGEST).ok_or_else(|| odd("its length is not told"))?;
+            sized(stream, &mut buffer, length as usize).await?
+        }
+    };
+    // What nobody asked for would be taken for the next answer.
+    Ok((Answer { status, headers, body: content }, stays && buffer.is_empty()))
+}
+
+struct Head {
+    status: StatusCode,
+    headers: HeaderMap,
+    stays: bool,
+}
+
+/// Takes the head of an answer from what has come, once all of it has.
+fn parse(buffer: &mut BytesMut) -> io::Result<Option<Head>> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let length = match response.parse(buffer).map_err(io::Error::other)? {
+        httparse::Status::Partial => return Ok(None),
+        httparse::Status::Complete(length) => length,
+    };
+    let status =
+        response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| odd("it has no status"))?;
+    let mut kept = HeaderMap::with_capacity(response.headers.len());
+    for header in response.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(io::Error::other)?;
+        kept.append(name, HeaderValue::from_bytes(header.value).map_err(io::Error::other)?);
+    }
+    let closes = kept.get("connection").is_some_and(|word| word.as_bytes().eq_ignore_ascii_case(b"close"));
+    let stays = response.version == Some(1) && !closes;
+    buffer.advance(length);
+    Ok(Some(Head { status, headers: kept, stays }))
+}
+
+async fn sized<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut, length: usize) -> io::Result<Bytes> {
+    if buffer.len() >= length {
+        return Ok(buffer.split_to(length).freeze());
+    }
+    let mut content = Vec::with_capacity(length);
+    content.extend_from_slice(buffer);
+    buffer.clear();
+    while content.len() < length {
+        let left = length - content.len();
+        more(stream, &mut (&mut content).limit(left)).await?;
+    }
+    Ok(content.into())
+}
+
+async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
+    let mut content = BytesMut::new();
+    loop {
+        let line = line(stream, buffer).await?;
+        let digits = std::str::from_utf8(&line).ok().and_then(|line| line.split(';').next()).unwrap_or_default();
+        let size = u64::from_str_radix(digits.trim(), 16).map_err(io::Error::other)?;
+        if size + content.len() as u64 > LARGEST {
+            return Err(odd("it is too long"));
+        }
+        if size == 0 {
+            break;
+        }
+        content.extend_from_slice(&sized(stream, buffer, size as usize).await?);
+        self::line(stream, buffer).await?;
+    }
+    // What may be said after the content ends with an empty line.
+    while !line(stream, buffer).await?.is_empty() {}
+    Ok(content.freeze())
+}
+
+async fn line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
+    loop {
+        if let Some(end) = buffer.windows(2).position(|two| two == b"\r\n") {
+            let line = buffer.split_to(end).freeze();
+            buffer.advance(2);
+            return Ok(line);
+        }
+        if buffer.len() > LONGEST_HEAD {
+            return Err(odd("a line is too long"));
+        }
+        buffer.reserve(1024);
+        more(stream, buffer).await?;
+    }
+}
+
+async fn more<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut (impl BufMut + Send)) -> io::Result<()> {
+    match timeout(READ_TIMEOUT, stream.read_buf(buffer)).await {
+        Ok(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(read) => read.map(drop),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+fn odd(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the answer cannot be read: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Gives one answer to each request, in pieces of so many bytes, and hangs up after so many requests.
+    async fn serve(listener: TcpListener, answer: &'static str, size: usize, most: usize) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = Vec::new();
+            for _ in 0..most {
+                while !asked.ends_with(b"\r\n\r\nbody") {
+                    match stream.read_buf(&mut asked).await {
+                        Ok(1..) => {}
+                        _ => break,
+                    }
+                }
+                asked.clear();
+                for piece in answer.as_bytes().chunks(size) {
+                    let _ = stream.write_all(piece).await;
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    async fn line(answer: &'static str, size: usize, most: usize) -> Line {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        tokio::spawn(serve(listener, answer, size, most));
+        Line::new("127.0.0.1", port, None).expect("an address")
+    }
+
+    async fn ask(line: &Line) -> Result<(u16, Bytes), Failure> {
+        let body = Bytes::from_static(b"body");
+        let answer = line.ask(&Method::PUT, ("host", "/path?query"), &[("x-name", "value")], &body).await?;
+        Ok((answer.status.as_u16(), answer.body))
+    }
+
+    #[tokio::test]
+    async fn answers_are_read_however_they_come() {
+        for (answer, status, content) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 200, "hello"),
+            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", 404, ""),
+            ("HTTP/1.1 204 No Content\r\n\r\n", 204, ""),
+            ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\ncontent-length: 1\r\n\r\nx", 201, "x"),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\nt: 1\r\n\r\n",
+                200,
+                "hello",
+            ),
+        ] {
+            for size in [1, 7, 1000] {
+                let line = line(answer, size, usize::MAX).await;
+                for _ in 0..2 {
+                    let (found, body) = ask(&line).await.expect("an answer");
+                    assert_eq!((found, body.as_ref()), (status, content.as_bytes()), "{answer:?} in pieces of {size}");
+                    assert!(line.kept().is_some(), "the connection is kept");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_an_answer_is_an_error_and_a_closed_connection_is_none() {
+        for answer in
+            ["", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello"]
+        {
+            let line = line(answer, 1000, 1).await;
+            assert!(matches!(ask(&line).await, Err(Failure::Talking(_))), "{answer:?}");
+            assert!(line.kept().is_none());
+        }
+        // Each answer is the last of its connection, and the next one is asked for over another.
+        let line = line("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
+        for _ in 0..3 {
+            assert_eq!(ask(&line).await.expect("an answer").1, "hello");
+            while line.kept().as_ref().is_some_and(|kept| kept.stream.is_open()) {
+                tokio::task::yield_now().await;
+            }
+        }
+        let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("its address").port();
+        let line = Line::new("127.0.0.1", nobody, None).expect("an address");
+        assert!(matches!(ask(&line).await, Err(Failure::Connecting(_))));
+    }
+}
