@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::dice::Dice;
 use crate::inodes::Kind;
 use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
+use crate::writeback::Piece;
 
 const PAGE: usize = 3;
 
@@ -24,6 +25,8 @@ struct Inner {
     /// Of a hundred requests so many get no answer, half of them after they were carried out.
     losses: u64,
     quota: u64,
+    /// How often something was written.
+    writes: u64,
 }
 
 #[derive(Clone)]
@@ -43,12 +46,16 @@ impl Memory {
         let root = Thing { kind: Kind::Directory, content: Vec::new(), modified: UNIX_EPOCH, change: 0 };
         let things = BTreeMap::from([(String::new(), root)]);
         let dice = Dice::new(seed);
-        let inner = Inner { things, appended: BTreeMap::new(), changes: 0, dice, losses, quota: u64::MAX };
+        let inner = Inner { things, appended: BTreeMap::new(), changes: 0, dice, losses, quota: u64::MAX, writes: 0 };
         Memory { inner: Mutex::new(inner) }
     }
 
     pub fn set_quota(&self, quota: u64) {
         self.inner.lock().expect("free").quota = quota;
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.inner.lock().expect("free").writes
     }
 
     pub fn fail_always(&self) {
@@ -160,12 +167,15 @@ impl Remote for Memory {
         })
     }
 
-    async fn write(&self, path: &str, offset: u64, piece: Bytes) -> Answer<()> {
-        let end = offset as usize + piece.len();
+    async fn write(&self, path: &str, batch: &[Piece]) -> Answer<()> {
         self.carry_out(|inner| {
+            inner.writes += 1;
             inner.change(path, |content| {
-                content.resize(content.len().max(end), 0);
-                content[offset as usize..end].copy_from_slice(&piece);
+                for piece in batch {
+                    let (start, end) = (piece.offset as usize, piece.offset as usize + piece.content.len());
+                    content.resize(content.len().max(end), 0);
+                    content[start..end].copy_from_slice(&piece.content);
+                }
             })
         })
         .map(drop)

@@ -9,17 +9,17 @@ use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, OnceCell, Semaphore};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::cache::{CHUNK, Plan, Reading};
 use crate::inodes::Inodes;
 use crate::patience::Patience;
 use crate::remote::{Block, Remote, Status};
-use crate::writeback::{Dirty, PIECE, Piece};
+use crate::writeback::{Dirty, PIECE, Piece, batches};
 
 /// What may wait in memory for one file before it is sent, though no piece of it is full.
 const MOST_WAITING: usize = 4 * PIECE;
-const MOST_RUNS: usize = 128;
+const MOST_RUNS: usize = 256;
 /// Pieces of all files that are on their way at once.
 const UPLOADS: usize = 8;
 /// The service's largest file.
@@ -132,7 +132,7 @@ impl<R: Remote> OpenFile<R> {
             let pieces = if full { state.dirty.take_all() } else { state.dirty.take_full() };
             (pieces, full && state.dirty.waiting() > MOST_WAITING)
         };
-        self.send(pieces).await;
+        self.send(batches(pieces)).await;
         if crowded {
             // What lies over pieces on their way has to wait for them; so does who writes more of it.
             self.settle().await;
@@ -296,43 +296,54 @@ impl<R: Remote> OpenFile<R> {
             if clean {
                 return;
             }
-            if pieces.is_empty() {
-                arrived.await;
-            } else {
-                self.send(pieces).await;
+            let mut batches = batches(pieces);
+            match batches.len() {
+                0 => arrived.await,
+                1 => {
+                    // Who waits for it may as well send it.
+                    let permit = self.permit().await;
+                    self.deliver(&batches.remove(0), permit).await;
+                }
+                _ => self.send(batches).await,
             }
         }
     }
 
-    async fn send(self: &Arc<Self>, pieces: Vec<Piece>) {
-        for piece in pieces {
-            let permit = self.shared.uploads.clone().acquire_owned().await.expect("nobody closes it");
-            let file = self.clone();
-            self.shared.runtime.spawn(async move {
-                let result = file.upload(&piece).await;
-                drop(permit);
-                file.on_arrived(&piece, result);
-            });
+    async fn permit(&self) -> OwnedSemaphorePermit {
+        self.shared.uploads.clone().acquire_owned().await.expect("nobody closes it")
+    }
+
+    async fn send(self: &Arc<Self>, batches: Vec<Vec<Piece>>) {
+        for batch in batches {
+            let (permit, file) = (self.permit().await, self.clone());
+            self.shared.runtime.spawn(async move { file.deliver(&batch, permit).await });
         }
     }
 
-    async fn upload(&self, piece: &Piece) -> Result<(), i32> {
+    async fn deliver(&self, batch: &[Piece], permit: OwnedSemaphorePermit) {
+        let result = self.upload(batch).await;
+        drop(permit);
+        self.on_arrived(batch, result);
+    }
+
+    async fn upload(&self, batch: &[Piece]) -> Result<(), i32> {
         loop {
             let path = self.shared.path(self.inode)?;
             let what = format!("write {path}");
-            let write = |_| self.shared.remote.write(&path, piece.offset, piece.content.clone());
-            match self.shared.patience.insist(what, write).await {
+            match self.shared.patience.insist(what, |_| self.shared.remote.write(&path, batch)).await {
                 Err(libc::ENOENT) if self.has_moved(&path) => {}
                 result => return result,
             }
         }
     }
 
-    fn on_arrived(&self, piece: &Piece, result: Result<(), i32>) {
+    fn on_arrived(&self, batch: &[Piece], result: Result<(), i32>) {
         let mut state = self.state();
-        state.dirty.done(piece.offset);
-        // What was fetched meanwhile may be from before.
-        state.forget_chunks(piece.offset, piece.offset + piece.content.len() as u64);
+        for piece in batch {
+            state.dirty.done(piece.offset);
+            // What was fetched meanwhile may be from before.
+            state.forget_chunks(piece.offset, piece.offset + piece.content.len() as u64);
+        }
         if let Err(errno) = result {
             state.n_errors += 1;
             state.last_error = errno;

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use crate::inodes::Kind;
+use crate::writeback::Piece;
 
 /// What lies at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,8 +84,8 @@ pub trait Remote: Send + Sync + 'static {
     fn list(&self, path: &str, from: &str) -> impl Future<Output = Answer<Page>> + Send;
     /// Fewer bytes than asked for at the end of the file.
     fn read(&self, path: &str, offset: u64, length: u64) -> impl Future<Output = Answer<Bytes>> + Send;
-    /// A file that is too short grows.
-    fn write(&self, path: &str, offset: u64, content: Bytes) -> impl Future<Output = Answer<()>> + Send;
+    /// All of a batch, apart from each other. A file that is too short grows.
+    fn write(&self, path: &str, batch: &[Piece]) -> impl Future<Output = Answer<()>> + Send;
     /// Where the block begins, and what the file is then.
     fn append(&self, path: &str, block: &Block) -> impl Future<Output = Answer<(u64, Status)>> + Send;
     /// An empty file, where nothing was.

@@ -12,6 +12,7 @@ use crate::inodes::Kind;
 use crate::lane;
 use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
 use crate::settings::Login;
+use crate::writeback::Piece;
 
 #[derive(Debug)]
 pub struct Share {
@@ -123,12 +124,26 @@ impl Remote for Share {
             .map_err(|error| self.problem(error))
     }
 
-    async fn write(&self, path: &str, offset: u64, content: Bytes) -> Answer<()> {
-        self.service
-            .now()
-            .write_growing(&self.share, &self.at(path), offset, content)
-            .await
-            .map_err(|error| self.problem(error))
+    async fn write(&self, path: &str, batch: &[Piece]) -> Answer<()> {
+        let (service, path) = (self.service.now(), self.at(path));
+        let written = match batch {
+            [Piece { offset, content }] => service.write_growing(&self.share, &path, *offset, content.clone()).await,
+            batch => {
+                let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
+                match service.write_ranges(&self.share, &path, &ranges).await {
+                    Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
+                        // An older server, which takes one at a time.
+                        for (offset, content) in ranges {
+                            let written = service.write_growing(&self.share, &path, offset, content).await;
+                            written.map_err(|error| self.problem(error))?;
+                        }
+                        Ok(())
+                    }
+                    written => written,
+                }
+            }
+        };
+        written.map_err(|error| self.problem(error))
     }
 
     async fn append(&self, path: &str, block: &Block) -> Answer<(u64, Status)> {

@@ -36,6 +36,21 @@ async fn what_is_written_is_read_before_and_after_it_arrived() {
 }
 
 #[tokio::test]
+async fn small_writes_here_and_there_go_together() {
+    let volume = volume(12, 0);
+    let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
+    let mut expected = vec![0; 3000];
+    for at in (0..3000).step_by(3).rev() {
+        expected[at] = at as u8;
+        volume.write(opened.handle, at as u64, &[at as u8]).await.expect("written");
+    }
+    volume.flush(opened.handle).await.expect("sent");
+    expected.truncate(2998);
+    assert_eq!(volume.remote().content("f"), Some(expected));
+    assert!(volume.remote().writes() < 10, "{} requests", volume.remote().writes());
+}
+
+#[tokio::test]
 async fn an_open_sees_what_others_had_closed() {
     let volume = volume(2, 0);
     volume.remote().put("f", b"one");

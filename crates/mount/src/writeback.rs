@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
+use corro_client::files::MOST_RANGES;
 
 /// The largest range the file service takes at once.
 pub const PIECE: usize = 4 << 20;
@@ -22,6 +23,23 @@ pub struct Dirty {
 pub struct Piece {
     pub offset: u64,
     pub content: Bytes,
+}
+
+/// What goes to the server in one request each: long pieces alone, many short ones together.
+pub fn batches(pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
+    let mut batches: Vec<Vec<Piece>> = Vec::new();
+    let (mut bytes, mut last): (usize, Vec<Piece>) = (0, Vec::new());
+    for piece in pieces {
+        if last.len() == MOST_RANGES || bytes + piece.content.len() > PIECE {
+            batches.push(std::mem::take(&mut last));
+            bytes = 0;
+        }
+        bytes += piece.content.len();
+        last.push(piece);
+    }
+    batches.push(last);
+    batches.retain(|batch| !batch.is_empty());
+    batches
 }
 
 impl Dirty {
@@ -198,6 +216,20 @@ mod tests {
         );
         full.iter().chain(&rest).for_each(|piece| dirty.done(piece.offset));
         assert!(dirty.is_clean());
+    }
+
+    #[test]
+    fn short_pieces_go_together() {
+        let piece = |length: usize| Piece { offset: 0, content: Bytes::from(vec![0; length]) };
+        let check = |lengths: &[usize], expected: &[usize]| {
+            let batches = batches(lengths.iter().map(|length| piece(*length)).collect());
+            assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), expected);
+        };
+        check(&[], &[]);
+        check(&[5], &[1]);
+        check(&[PIECE, PIECE, 1, 1, PIECE], &[1, 1, 2, 1]);
+        check(&[PIECE - 1, 1, 1], &[2, 1]);
+        check(&[1; 2 * MOST_RANGES + 1], &[MOST_RANGES, MOST_RANGES, 1]);
     }
 
     #[test]

@@ -80,6 +80,19 @@ impl Share {
         Stat::of_handle(&file, path)
     }
 
+    /// As [`Share::write_growing`], in several places.
+    pub fn write_scattered(
+        &self,
+        path: &SharePath,
+        ranges: &mut [(u64, Vec<IoSlice<'_>>)],
+    ) -> Result<Stat, ShareError> {
+        let (file, _) = beneath::open_file(&self.root, path, OFlags::WRONLY)?;
+        for (offset, buffers) in ranges {
+            write_all_at(&file, *offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
+        }
+        Stat::of_handle(&file, path)
+    }
+
     /// Returns when the content of a file, or the names in a directory, are on the disk.
     pub fn sync(&self, path: &SharePath) -> Result<Stat, ShareError> {
         let (thing, stat) = self.open_to_settle(path)?;

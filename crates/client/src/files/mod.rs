@@ -33,7 +33,7 @@ use refusal::{About, explained};
 pub use blobs::{Blob, BlobEntry, BlobFilter, Container};
 pub use download::{Download, DownloadRange};
 pub use draft::Destination;
-pub use mounted::{Appending, Brief, BriefPage, Kind, Room, State};
+pub use mounted::{Appending, Brief, BriefPage, Kind, MOST_RANGES, Room, State};
 pub use properties::{Copy, FileProperties, Properties, ShareProperties};
 pub use settings::{ContentSettings, FileSettings, Metadata};
 pub use tree::{Entry, Share, ShareFilter};

@@ -3,13 +3,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use reqwest::{Method, StatusCode};
 
 use super::tree::DIRECTORY;
 use super::{FileService, Signer};
 use crate::ClientError;
 use crate::transport::Answer;
+
+/// So many ranges go into one request.
+pub const MOST_RANGES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -94,6 +97,20 @@ impl FileService {
         let headers = [("x-ms-write", "update"), ("x-ms-range", range.as_str()), ("x-corro-grow", "true")];
         let query = [("comp", "range")];
         self.request(Method::PUT, (share, path), &query, &headers, content).await.map(drop)
+    }
+
+    /// Writes up to [`MOST_RANGES`] ranges, of at most 4 MiB together; a file that is too short grows.
+    pub async fn write_ranges(&self, share: &str, path: &str, ranges: &[(u64, Bytes)]) -> Result<(), ClientError> {
+        let length: usize = ranges.iter().map(|(_, content)| 16 + content.len()).sum();
+        let mut body = BytesMut::with_capacity(length);
+        for (start, content) in ranges {
+            body.put_u64(*start);
+            body.put_u64(content.len() as u64);
+        }
+        ranges.iter().for_each(|(_, content)| body.extend_from_slice(content));
+        let (count, query) = (ranges.len().to_string(), [("comp", "corro-ranges")]);
+        let headers = [("x-corro-ranges", count.as_str())];
+        self.request(Method::PUT, (share, path), &query, &headers, body.freeze()).await.map(drop)
     }
 
     /// Appends at most 4 MiB as one block. Where it begins, and what the file is now.

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The service's largest file: 4 TiB.
-const MAX_FILE: u64 = 1 << 42;
+pub(super) const MAX_FILE: u64 = 1 << 42;
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
     let call = context.call;

@@ -86,7 +86,7 @@ pub(super) fn telling(operation: Operation, of_snapshot: bool) -> Option<Telling
         O::CreateFile => Telling::Counted("filesCreated"),
         O::CopyFile => Telling::Counted("filesCopied"),
         O::SetFile | O::LeaseFile | O::RenameFile | O::SetModified => Telling::Counted("filesChanged"),
-        O::WriteRange | O::WriteRangeFromUrl | O::Append => Telling::Counted("rangesWritten"),
+        O::WriteRange | O::WriteRangeFromUrl | O::WriteRanges | O::Append => Telling::Counted("rangesWritten"),
         O::DeleteFile => Telling::Counted("filesDeleted"),
         O::ListShares | O::ShareProperties | O::ShareStats | O::ListContainers | O::ContainerProperties => return None,
         O::DirectoryProperties | O::ListDirectory | O::FileProperties | O::ListRanges | O::ReadFile => return None,

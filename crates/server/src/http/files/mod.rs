@@ -10,7 +10,7 @@
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
 //! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `blobs`, `directories`,
 //! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download`, `leases`, `permissions`,
-//! `handles`; `mounted` has what mounts on other machines need beyond the service; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
+//! `handles`; `mounted` has what mounts on other machines need beyond the service, `scattered` what they write in many places at once; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
 //! write what is kept beside content; `refusal` and `reply` write every answer.
 
 mod about;
@@ -41,6 +41,7 @@ mod refusal;
 mod renames;
 mod reply;
 mod rooms;
+mod scattered;
 mod service;
 mod shares;
 mod smb;
@@ -385,6 +386,7 @@ async fn perform(operation: Operation, context: Context<'_>, access: &Access, bo
         Operation::About => mounted::about(context).await,
         Operation::ListBriefly => mounted::list(context).await,
         Operation::Append => mounted::append(context, body).await,
+        Operation::WriteRanges => scattered::write(context, body).await,
         Operation::SetModified => mounted::set_modified(context).await,
         Operation::Sync => mounted::sync(context).await,
         Operation::Room => mounted::room(context).await,

@@ -62,6 +62,7 @@ pub(super) enum Operation {
     About,
     ListBriefly,
     Append,
+    WriteRanges,
     SetModified,
     Sync,
     Room,
@@ -193,6 +194,7 @@ impl Operation {
             (&GET, ShareRoot | Path, "", "corro-list") => O::ListBriefly,
             (&GET | &HEAD, ShareRoot, "", "corro-room") => O::Room,
             (&PUT, Path, "", "corro-append") => O::Append,
+            (&PUT, Path, "", "corro-ranges") => O::WriteRanges,
             (&PUT, Path, "", "corro-modified") => O::SetModified,
             (&PUT, ShareRoot | Path, "", "corro-sync") => O::Sync,
 
@@ -229,6 +231,7 @@ impl Operation {
             Self::DeleteDirectory => Need::InShare(&[P::Delete]),
             Self::CreateFile | Self::CopyFile => Need::OnFile(&[P::Create, P::Write]),
             Self::AbortCopy | Self::SetFile | Self::WriteRange | Self::WriteRangeFromUrl => Need::OnFile(&[P::Write]),
+            Self::WriteRanges => Need::OnFile(&[P::Write]),
             Self::LeaseFile | Self::RenameFile => Need::OnFile(&[P::Write]),
             Self::FileProperties | Self::ListRanges | Self::ReadFile => Need::OnFile(&[P::Read]),
             Self::DeleteFile => Need::OnFile(&[P::Delete]),
@@ -268,7 +271,7 @@ impl Operation {
             Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
             Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
             Self::About | Self::ListBriefly | Self::Room => true,
-            Self::Append | Self::SetModified | Self::Sync => false,
+            Self::Append | Self::WriteRanges | Self::SetModified | Self::Sync => false,
         }
     }
 }

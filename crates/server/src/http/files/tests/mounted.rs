@@ -70,6 +70,31 @@ async fn a_write_may_grow_and_a_file_may_have_to_be_new() {
 }
 
 #[tokio::test]
+async fn many_ranges_are_written_at_once() {
+    let bench = Bench::new();
+    bench.upload("/share/f", b"0123456789").await;
+    let body = |ranges: &[(u64, &str)]| -> Vec<u8> {
+        let table = ranges.iter().flat_map(|(at, text)| [at.to_be_bytes(), (text.len() as u64).to_be_bytes()].concat());
+        table.chain(ranges.iter().flat_map(|(_, text)| text.bytes())).collect()
+    };
+    let write = |path: &'static str, count: &'static str, body: Vec<u8>| {
+        let (path, bench) = (format!("/share/{path}?comp=corro-ranges"), &bench);
+        async move { bench.send("PUT", &path, &[("x-corro-ranges", count)], body).await.status }
+    };
+    let ranges = body(&[(1, "ab"), (12, "!"), (5, "c")]);
+    for _ in 0..2 {
+        assert_eq!(write("f", "3", ranges.clone()).await, 201);
+        assert_eq!(fs::read(bench.host().join("f")).expect("there"), b"0ab34c6789\0\0!");
+    }
+    assert_eq!(write("none", "3", ranges.clone()).await, 404);
+    for count in ["0", "2", "4", "1025", "x", ""] {
+        assert_eq!(write("f", count, ranges.clone()).await, 400, "{count}");
+    }
+    assert_eq!(bench.send("PUT", "/share/f?comp=corro-ranges", &[], "x").await.status, 400);
+    assert_eq!(fs::read(bench.host().join("f")).expect("there"), b"0ab34c6789\0\0!", "what is refused writes nothing");
+}
+
+#[tokio::test]
 async fn a_block_is_appended_once() {
     let bench = Bench::new();
     bench.upload("/share/log", b"start\n").await;
