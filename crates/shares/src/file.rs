@@ -39,6 +39,15 @@ impl Share {
         let flags = OFlags::RDWR | OFlags::CREATE;
         let flags = if replace { flags } else { flags | OFlags::EXCL };
         let (file, old) = beneath::open_file(&self.root, path, flags).map_err(|error| error.making(path))?;
+        if !replace && len == 0 {
+            // Nothing is known of it yet, so there is nothing to cut or to forget.
+            let properties = describe(&Properties::default(), &old);
+            if !properties.is_empty() {
+                let _turn = self.common.turns.take(&file);
+                self.keep(&file, path, &properties)?;
+            }
+            return Ok(old);
+        }
         let _turn = self.common.turns.take(&file);
         if old.len > 0 {
             set_len(&file, path, 0)?;

@@ -35,6 +35,7 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
     let guard = Guard::of(call, (context.service.now)())?;
     let exclusive = mounted::is_exclusive(call)?;
     let may_replace = context.may_replace && !exclusive;
+    let tells_parent = call.speaks_smb();
     let described = context
         .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
@@ -47,7 +48,8 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
                 properties.clone()
             });
             let stat = made.map_err(|error| replaced(error, may_replace || exclusive))?;
-            Ok(Described { stat, properties, parent: parent_id(&share, &place.path) })
+            let parent = if tells_parent { parent_id(&share, &place.path) } else { 0 };
+            Ok(Described { stat, properties, parent })
         })
         .await?;
     Ok(changed(201, call, &described))

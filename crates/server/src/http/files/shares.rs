@@ -250,6 +250,9 @@ pub(super) fn report(context: &Context<'_>, removed: Removed) {
 
 /// Refuses what would not fit into the quota of the share, if it was given one: `path` is to have `len` bytes.
 pub(super) fn reserve(share: &Share, path: &SharePath, len: u64) -> Result<(), ShareError> {
+    if len == 0 {
+        return Ok(());
+    }
     let Some(quota) = quota_in_bytes(share)? else { return Ok(()) };
     let old = share.stat(path).map_or(0, |stat| stat.len);
     share.reserve(path, len.saturating_sub(old), quota)
