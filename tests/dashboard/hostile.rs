@@ -44,7 +44,7 @@ fn nothing_that_users_write_is_run() {
     );
     let link = link.as_str().expect("a link").to_owned();
     let answer = site.ask("GET", &format!("/mystorageaccount/myshare/cifar/page.html?{link}"), &[], b"");
-    assert_eq!(answer.header("content-security-policy"), Some("sandbox"), "{}", answer.headers);
+    assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; sandbox"), "{}", answer.headers);
     // 404 for the address that names no cluster, which the console tells.
     browser.is_clean_but_for(&["404"]);
 }

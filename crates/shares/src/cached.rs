@@ -2,7 +2,14 @@
 //! (`RESOLVE_CACHED`, `RWF_NOWAIT`). Entered by the file service on threads that must not wait for a disk. Whoever gets `None` asks
 //! again the usual way, where there is time: nothing can be concluded from it, not even that a file is missing.
 
-use std::{fs::File, io::IoSliceMut, ops::Range};
+use std::{
+    fs::{File, Metadata},
+    io::IoSliceMut,
+    ops::Range,
+    os::unix::fs::MetadataExt,
+    sync::atomic::Ordering,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use rustix::{
     fs::fstat,
@@ -11,21 +18,54 @@ use rustix::{
 
 use crate::{Kind, Properties, SharePath, Shares, Stat, beneath, keeping, trees::check_names};
 
-/// An open file and what is kept beside its content.
+/// Times of changes are not told more exactly than this by any disk: a file that was changed longer ago has another time after the next change.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// An open file that was looked at once.
 #[derive(Debug)]
 pub struct Cached {
     pub file: File,
-    pub stat: Stat,
-    pub properties: Properties,
+    metadata: Metadata,
+}
+
+/// Which file, and how long unchanged. Two looks that gave the same mark saw the same: content by its time and length, what is kept with it,
+/// and the directory it lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    device: u64,
+    id: u64,
+    len: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 impl Shares {
     /// A file of a share. One that is reached through a link is left to the usual way.
     pub fn open_cached(&self, account: &str, share: &str, path: &SharePath) -> Option<Cached> {
         let file = beneath::open_cached(&self.common.root, &whole(account, share, path)?)?;
-        let stat = Stat::of_handle(&file, path).ok().filter(|stat| stat.kind == Kind::File)?;
-        let properties = keeping::read_cached(&self.common, &file)?;
-        Some(Cached { file, stat, properties })
+        let metadata = file.metadata().ok().filter(Metadata::is_file)?;
+        Some(Cached { file, metadata })
+    }
+
+    /// What the marks of a file stand for. None where something could change and the mark would not: it has just been changed, has
+    /// other names in other directories, or what is kept with files here lies elsewhere.
+    pub fn mark_of(&self, Cached { metadata, .. }: &Cached) -> Option<Mark> {
+        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(metadata.ctime()).ok()?);
+        let is_settled = SystemTime::now().duration_since(changed).is_ok_and(|since| since > SETTLED);
+        let is_told = is_settled && metadata.nlink() == 1 && !self.common.has_sidecars.load(Ordering::Acquire);
+        is_told.then(|| Mark {
+            device: metadata.dev(),
+            id: metadata.ino(),
+            len: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+
+    /// What is known of a file, and what is kept with it.
+    pub fn describe_cached(&self, Cached { file, metadata }: &Cached) -> Option<(Stat, Properties)> {
+        let stat = Stat::of(metadata).filter(|stat| stat.kind == Kind::File)?;
+        Some((stat, keeping::read_cached(&self.common, file)?))
     }
 
     /// The id of the directory that holds something.
@@ -33,6 +73,13 @@ impl Shares {
         let (above, _) = path.split()?;
         let directory = beneath::open_dir_cached(&self.common.root, &whole(account, share, &above)?)?;
         Some(fstat(&directory).ok()?.st_ino)
+    }
+}
+
+impl Mark {
+    /// Distinct on a disk as long as the file exists.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 }
 

@@ -37,7 +37,7 @@ mod usage;
 mod walk;
 
 pub use append::Appender;
-pub use cached::{Cached, read_cached};
+pub use cached::{Cached, Mark, read_cached};
 pub use difference::Difference;
 pub use directory::{Entry, Page, PageRequest};
 pub use drafts::{Block, Draft};

@@ -3,8 +3,10 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{Bench, p};
-use corro_shares::{Cached, Properties, read_cached};
+use corro_shares::{Mark, Properties, SharePath, read_cached};
 
 #[test]
 fn a_file_is_the_same_with_and_without_waiting() {
@@ -20,17 +22,17 @@ fn a_file_is_the_same_with_and_without_waiting() {
         let (parent, _) = place.split().expect("not the root");
         let parent = share.stat(&parent).expect("there").id;
         let (stat, described) = share.describe(&place).expect("there");
-        let cached = shares.open_cached("acc", "myshare", &place);
-        let Some(Cached { file, stat: found, properties }) = cached else { continue };
-        assert_eq!((found, properties), (stat, described), "{}", place.as_str());
+        let Some(cached) = shares.open_cached("acc", "myshare", &place) else { continue };
+        let found = shares.describe_cached(&cached);
+        assert!(found.is_none_or(|found| found == (stat, described)), "{}", place.as_str());
         assert!(
             shares.parent_cached("acc", "myshare", &place).is_none_or(|above| above == parent),
             "{}",
             place.as_str()
         );
-        assert!(read_cached(&file, 1..4).is_none_or(|bytes| bytes == b"ell"));
-        assert!(read_cached(&file, 0..0).is_none_or(|bytes| bytes.is_empty()));
-        assert_eq!(read_cached(&file, 3..9), None, "the file does not have them");
+        assert!(read_cached(&cached.file, 1..4).is_none_or(|bytes| bytes == b"ell"));
+        assert!(read_cached(&cached.file, 0..0).is_none_or(|bytes| bytes.is_empty()));
+        assert_eq!(read_cached(&cached.file, 3..9), None, "the file does not have them");
     }
 }
 
@@ -53,4 +55,37 @@ fn nothing_leads_out_of_a_share() {
     for (account, name) in [("other", "myshare"), ("acc", ".."), ("..", "myshare"), ("acc", "missing")] {
         assert!(shares.open_cached(account, name, &p("file")).is_none(), "{account}/{name}");
     }
+}
+
+#[test]
+fn what_is_changed_loses_its_mark() {
+    let bench = Bench::new();
+    let (shares, share) = (&bench.shares, &bench.share);
+    let mark = |place: &SharePath| shares.mark_of(&shares.open_cached("acc", "myshare", place)?);
+    // A file that has just been changed has none.
+    let settled = |place: &SharePath| -> Option<Mark> {
+        assert_eq!(mark(place), None, "{}", place.as_str());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while shares.open_cached("acc", "myshare", place).is_some() && Instant::now() < deadline {
+            if let Some(mark) = mark(place) {
+                return Some(mark);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        None
+    };
+    let (place, other) = (p("file"), p("other"));
+    share.create_file_with(&place, 5, &Properties::default()).expect("made");
+    let Some(first) = settled(&place) else { return };
+    assert_eq!(mark(&place), Some(first), "nothing has changed");
+    let mut properties = Properties::default();
+    assert!(properties.set("content-type", "text/plain"));
+    share.note_properties(&place, |kept, _| Ok::<_, corro_shares::ShareError>(*kept = properties)).expect("kept");
+    let second = settled(&place);
+    assert_ne!(second, Some(first), "something else is kept");
+    std::fs::rename(bench.host().join("file"), bench.host().join("other")).expect("renamed");
+    let third = settled(&other);
+    assert_ne!(third, second, "another name");
+    std::fs::hard_link(bench.host().join("other"), bench.host().join("file")).expect("linked");
+    assert_eq!(mark(&other), None, "two names");
 }

@@ -240,9 +240,14 @@ impl Sas {
                 }
             }
         }
-        let Sas { start, expiry, addresses, protocols, .. } = &self;
-        Terms { start, expiry, addresses, protocols }.check(bearer, now)?;
+        self.check_own_terms(bearer, now)?;
         Ok(self)
+    }
+
+    /// The same for a link that has all its terms: by itself, or since they were found.
+    pub fn check_own_terms(&self, bearer: Bearer, now: i64) -> Result<(), Refused> {
+        let Sas { start, expiry, addresses, protocols, .. } = self;
+        Terms { start, expiry, addresses, protocols }.check(bearer, now)
     }
 
     /// The query of a link with these parameters, in the order the SDKs write it. `path` is decoded, without a leading

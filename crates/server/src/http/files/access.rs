@@ -2,7 +2,7 @@
 //! Entered first for every request; nothing is looked up before it agrees. Never says whether an
 //! account exists: a request for one that does not is checked against a key that nobody has.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use corro_model::storage::{
     sas::{AccountSas, Bearer, Overrides, Permission, Policy, Refused, Resource, Sas},
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{
     call::{Call, Target},
     operation::{Need, Operation},
+    proven,
     refusal::Refusal,
 };
 use crate::app::instance::hex;
@@ -27,7 +28,7 @@ pub(super) enum Access {
     /// Holds this one of the account's keys, counted from 0: everything.
     Owner(usize),
     /// Holds a link to a file or share: what the link says.
-    Link(Box<Sas>),
+    Link(Arc<Sas>),
     /// Holds a link to the account: what that says.
     AccountLink(Box<AccountSas>),
 }
@@ -40,24 +41,38 @@ pub(super) enum Admission {
     ByPolicy(Box<Sas>, usize),
 }
 
-pub(super) fn authenticate(call: &Call, keys: Option<&[Vec<u8>]>, now: i64) -> Result<Admission, Refusal> {
+pub(super) fn authenticate(call: &Call, keys: Option<&Arc<[Vec<u8>]>>, now: i64) -> Result<Admission, Refusal> {
     if let Some(authorization) = call.headers.get("authorization") {
-        let (keys, known) = keys_or_decoys(keys);
+        let (keys, known) = keys_or_decoys(keys.map(|keys| &**keys));
         let authorization = authorization.to_str().map_err(|_| Refusal::authentication())?;
         let signer = check_shared_key(call, authorization, keys, known, now)?;
         return Ok(Admission::Access(Access::Owner(signer), signer));
     }
-    let target = call.target.as_ref().map_err(|_| Refusal::authentication());
-    let admission = check_link(&call.raw_query, keys, &call.account, target, call.bearer(), now)
-        .unwrap_or_else(|| Err(Refusal::new("NoAuthenticationInformation")))?;
-    // What the host says must be what the link is for.
-    match &admission {
-        Admission::Access(Access::Link(sas), _) | Admission::ByPolicy(sas, _)
-            if call.of_blobs && !sas.resource.is_of_blobs() =>
-        {
-            Err(Refusal::authentication())
+    let admission = match proven::recall(call, keys) {
+        Some((sas, signer)) => {
+            sas.check_own_terms(call.bearer(), now).map_err(link_refusal)?;
+            Admission::Access(Access::Link(sas), signer)
         }
-        _ => Ok(admission),
+        None => {
+            let target = call.target.as_ref().map_err(|_| Refusal::authentication());
+            let plain = keys.map(|keys| &**keys);
+            let checked = check_link(&call.raw_query, plain, &call.account, target, call.bearer(), now)
+                .unwrap_or_else(|| Err(Refusal::new("NoAuthenticationInformation")))?;
+            if let Admission::Access(Access::Link(sas), signer) = &checked {
+                proven::keep(call, keys, sas, *signer);
+            }
+            checked
+        }
+    };
+    // What the host says must be what the link is for.
+    let resource = match &admission {
+        Admission::Access(Access::Link(sas), _) => Some(sas.resource),
+        Admission::ByPolicy(sas, _) => Some(sas.resource),
+        Admission::Access(..) => None,
+    };
+    match call.of_blobs && resource.is_some_and(|resource| !resource.is_of_blobs()) {
+        true => Err(Refusal::authentication()),
+        false => Ok(admission),
     }
 }
 
@@ -85,7 +100,7 @@ pub(super) fn check_link(
             let target = target.map_err(|_| Refused::Signature)?;
             let signer = sas.check_signature(keys, account, &target.share, target.path.as_str())?;
             Ok(match sas.identifier.is_empty() {
-                true => Admission::Access(Access::Link(Box::new(sas.check_terms(None, bearer, now)?)), signer),
+                true => Admission::Access(Access::Link(Arc::new(sas.check_terms(None, bearer, now)?)), signer),
                 false => Admission::ByPolicy(Box::new(sas), signer),
             })
         }),
@@ -104,7 +119,7 @@ fn is_by_user(query: &str) -> bool {
 
 /// The end of the check of a link whose terms lie in a policy.
 pub(super) fn under_policy(sas: Sas, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Access, Refusal> {
-    sas.check_terms(policy, bearer, now).map(|sas| Access::Link(Box::new(sas))).map_err(link_refusal)
+    sas.check_terms(policy, bearer, now).map(|sas| Access::Link(Arc::new(sas))).map_err(link_refusal)
 }
 
 /// As much work for an unknown account as for a known one.

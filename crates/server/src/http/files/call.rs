@@ -12,7 +12,7 @@ use std::{
 };
 
 use axum::extract::ConnectInfo;
-use corro_model::storage::{query_pairs, query_texts, sas::Bearer};
+use corro_model::storage::{query_pairs, sas::Bearer};
 use corro_shares::{SharePath, SnapshotId, is_share_name};
 use http::{HeaderMap, Method, request::Parts};
 use percent_encoding::percent_decode_str;
@@ -56,8 +56,10 @@ impl AddressStyle {
 
 /// The snapshot that a query names, if it names one.
 pub(super) fn snapshot_in(query: &str) -> Result<Option<SnapshotId>, Refusal> {
-    snapshot_named(query, "sharesnapshot")
+    snapshot_named(query, SNAPSHOT)
 }
+
+const SNAPSHOT: &str = "sharesnapshot";
 
 /// The same in another parameter.
 pub(super) fn snapshot_named(query: &str, parameter: &str) -> Result<Option<SnapshotId>, Refusal> {
@@ -100,7 +102,7 @@ impl Call {
             target,
             version: version.unwrap_or(DEFAULT_VERSION).to_owned(),
             request_id: next_request_id(),
-            parameters: query_texts(&raw_query),
+            parameters: parameters_in(&raw_query),
             method: parts.method,
             headers: parts.headers,
             raw_path,
@@ -120,6 +122,15 @@ impl Call {
             AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
             AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
             AddressStyle::BlobPath => format!("{scheme}://{host}/{account}.blob/"),
+        }
+    }
+
+    /// The snapshot that is asked about, if one is.
+    pub fn snapshot(&self) -> Result<Option<SnapshotId>, Refusal> {
+        // Most requests have other parameters, or none.
+        match self.parameters.iter().any(|(name, _)| name.eq_ignore_ascii_case(SNAPSHOT)) {
+            true => snapshot_in(&self.raw_query),
+            false => Ok(None),
         }
     }
 
@@ -215,6 +226,12 @@ fn next_request_id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (server, first) = *START;
     uuid::Uuid::from_u64_pair(server, first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))).to_string()
+}
+
+/// But for those of links, which are read by themselves.
+fn parameters_in(query: &str) -> Vec<(String, String)> {
+    let others = query_pairs(query).filter(|(name, _)| !matches!(&**name, "sv" | "sr" | "sig" | "se" | "sp" | "by"));
+    others.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
 }
 
 fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -54,12 +54,16 @@ impl Copies {
 
     /// A copy that no one is making any more did not succeed.
     pub fn settle(&self, properties: &mut Properties) {
-        let pending = properties.get(STATUS) == Some("pending");
-        if pending && !properties.get(ID).is_some_and(|id| self.running().contains_key(id)) {
+        if is_pending(properties) && !properties.get(ID).is_some_and(|id| self.running().contains_key(id)) {
             keep(properties, STATUS, "failed");
             keep(properties, DESCRIPTION, "500 InternalError \"The server stopped in the middle of the copy.\"");
         }
     }
+}
+
+/// Whether something is a copy that may still be made.
+pub(super) fn is_pending(properties: &Properties) -> bool {
+    properties.get(STATUS) == Some("pending")
 }
 
 pub(super) async fn start(context: Context<'_>, access: &Access) -> Result<Response, Refusal> {

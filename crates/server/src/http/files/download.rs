@@ -14,7 +14,7 @@ use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use corro_model::storage::sas::Overrides;
-use corro_shares::{Cached, ShareError, Shares, read_cached};
+use corro_shares::{ShareError, Shares, read_cached};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use md5::{Digest, Md5};
@@ -24,9 +24,10 @@ use super::{
     Context, Place,
     access::Access,
     call::Call,
-    content::{Described, set_file},
+    content::Described,
     directories::parent_id,
     guard::Guard,
+    known::{self, Known},
     pieces::{PIECE, read_piece},
     range::{self, Asked, Part},
     refusal::Refusal,
@@ -50,25 +51,16 @@ pub(super) fn follows(call: &Call, access: &Access) -> bool {
 pub(super) async fn read(context: Context<'_>, access: &Access) -> Result<Response, Refusal> {
     let call = context.call;
     let asked = range::of_read(call)?;
-    let mut whole_md5 = None;
-    let found = match find_cached(&context, asked) {
+    let Found { file, known, content } = match find_cached(&context, asked) {
         Some(found) => found,
         None => {
-            context.on_disk(move |shares, place| find(shares, place, asked)).await.map_err(Refusal::kind_as_missing)?
+            let found = context.on_disk(move |shares, place| find(shares, place, asked)).await;
+            let (file, described, content) = found.map_err(Refusal::kind_as_missing)?;
+            Found { file, known: Arc::new(Known::of(&context, described)), content }
         }
     };
-    let Found { file, mut described, content } = found;
-    let now = (context.service.now)();
-    Guard::of(call, now)?.check_read(&described.stat, &described.properties)?;
-    context.service.copies.settle(&mut described.properties);
-    if asked.is_some()
-        && let Some(whole) = described.properties.get("content-md5").map(str::to_owned)
-    {
-        // Of a part, the digest of the whole goes by another name.
-        described.properties.remove("content-md5");
-        whole_md5 = Some(whole);
-    }
-    let stat = &described.stat;
+    let stat = &known.described.stat;
+    Guard::of(call, (context.service.now)())?.check_read(stat, &known.described.properties)?;
     let mut part = part_of(asked, stat.len).ok_or(Refusal::range_beyond(stat.len))?;
     if follows(call, access) && decodes_parts(call) && is_growing(stat.modified, SystemTime::now()) {
         part.end -= half_character(&file, part).await?;
@@ -81,27 +73,33 @@ pub(super) async fn read(context: Context<'_>, access: &Access) -> Result<Respon
         return Err(Refusal::header("x-ms-range-get-content-md5"));
     }
 
-    let mut response = match content {
+    let (body, md5) = match content {
         _ if wants_md5 => hashed(file, part).await?,
         Some(mut content) => {
             content.truncate((part.end - part.start) as usize);
-            Response::new(Body::from(content))
+            (Body::from(content), None)
         }
-        None => Response::new(body(file, part)),
+        None => (body(file, part), None),
     };
+    let len = stat.len;
+    let mut response = Response::new(body);
+    *response.headers_mut() = known.into_headers();
     let headers = response.headers_mut();
-    set_file(headers, call, &described, now);
-    if let Some(md5) = whole_md5 {
-        reply::set(headers, if call.of_blobs { "x-ms-blob-content-md5" } else { "x-ms-content-md5" }, &md5);
-    }
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
-    if let Some(overrides) = access.overrides() {
-        set_overrides(headers, overrides);
-    }
     if asked.is_some() {
+        // Of a part, the digest of the whole goes by another name.
+        if let Some(whole) = headers.remove("content-md5") {
+            headers.insert(if call.of_blobs { "x-ms-blob-content-md5" } else { "x-ms-content-md5" }, whole);
+        }
+        if let Some(md5) = md5 {
+            reply::set(headers, "content-md5", &md5);
+        }
         let last = part.end - 1; // a part that was asked for is never empty
-        reply::set(headers, "content-range", &format!("bytes {}-{last}/{}", part.start, stat.len));
+        reply::set(headers, "content-range", &format!("bytes {}-{last}/{len}", part.start));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    if let Some(overrides) = access.overrides() {
+        set_overrides(response.headers_mut(), overrides);
     }
     Ok(response)
 }
@@ -109,7 +107,7 @@ pub(super) async fn read(context: Context<'_>, access: &Access) -> Result<Respon
 /// A file that is there, with what is asked of it if that is little.
 struct Found {
     file: File,
-    described: Described,
+    known: Arc<Known>,
     content: Option<Bytes>,
 }
 
@@ -120,19 +118,23 @@ fn find_cached(context: &Context<'_>, asked: Option<Asked>) -> Option<Found> {
     }
     let (account, share) = (&context.call.account, &context.share);
     let shares = context.service.shares_of(account);
-    let Cached { file, stat, properties } = shares.open_cached(account, share, &context.path)?;
-    let parent = match context.call.speaks_smb() {
-        true => shares.parent_cached(account, share, &context.path)?,
-        false => 0, // which is told to nobody
-    };
-    let content = match part_of(asked, stat.len).filter(Part::is_little) {
-        Some(part) => Some(read_cached(&file, part.start..part.end)?.into()),
+    let cached = shares.open_cached(account, share, &context.path)?;
+    let known = known::recall(context.call, shares.mark_of(&cached), || {
+        let (stat, properties) = shares.describe_cached(&cached)?;
+        let parent = match context.call.speaks_smb() {
+            true => shares.parent_cached(account, share, &context.path)?,
+            false => 0, // which is told to nobody
+        };
+        Some(Known::of(context, Described { stat, properties, parent }))
+    })?;
+    let content = match part_of(asked, known.described.stat.len).filter(Part::is_little) {
+        Some(part) => Some(read_cached(&cached.file, part.start..part.end)?.into()),
         None => None,
     };
-    Some(Found { file, described: Described { stat, properties, parent }, content })
+    Some(Found { file: cached.file, known, content })
 }
 
-fn find(shares: &Shares, place: &Place, asked: Option<Asked>) -> Result<Found, ShareError> {
+fn find(shares: &Shares, place: &Place, asked: Option<Asked>) -> Result<(File, Described, Option<Bytes>), ShareError> {
     let share = place.open(shares)?;
     let (file, stat) = share.open_file(&place.path)?;
     let properties = share.properties_of(&file);
@@ -140,7 +142,7 @@ fn find(shares: &Shares, place: &Place, asked: Option<Asked>) -> Result<Found, S
     // What cannot be read fails as the body of the answer.
     let content = part.and_then(|part| read_piece(&file, part.start, (part.end - part.start) as usize).ok());
     let parent = parent_id(&share, &place.path);
-    Ok(Found { file, described: Described { stat, properties, parent }, content })
+    Ok((file, Described { stat, properties, parent }, content))
 }
 
 /// None when the file has nothing of what is asked for.
@@ -231,17 +233,13 @@ fn unfinished(bytes: &[u8], is_cut: bool) -> usize {
 }
 
 /// A small part, read whole, with its `Content-MD5`.
-async fn hashed(file: File, part: Part) -> Result<Response, Refusal> {
+async fn hashed(file: File, part: Part) -> Result<(Body, Option<String>), Refusal> {
     let read = spawn_blocking(move || {
         let bytes = read_piece(&file, part.start, (part.end - part.start) as usize)?;
         Ok::<_, io::Error>((STANDARD.encode(Md5::digest(&bytes)), bytes))
     });
     match read.await {
-        Ok(Ok((md5, bytes))) => {
-            let mut response = Response::new(Body::from(bytes));
-            reply::set(response.headers_mut(), "content-md5", &md5);
-            Ok(response)
-        }
+        Ok(Ok((md5, bytes))) => Ok((Body::from(bytes), Some(md5))),
         // Shrunk since it was opened: for this caller the range is gone.
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Refusal::new("InvalidRange")),
         _ => Err(Refusal::internal()),

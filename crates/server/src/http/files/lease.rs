@@ -7,6 +7,11 @@ use corro_shares::Properties;
 /// The name it is kept under. Never a header: its id is a secret of whoever holds it.
 const KEPT: &str = "lease";
 
+/// Whether something is known of a lease at all.
+pub(super) fn is_kept_in(properties: &Properties) -> bool {
+    properties.get(KEPT).is_some()
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lease {
     Available,

@@ -8,8 +8,8 @@
 //! are decoded once, here, and from then on are [`corro_shares::SharePath`]s.
 //!
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
-//! (who may, with `policies` of shares), then the rooms that answer: `service`, `shares`, `containers`, `blobs`, `directories`,
-//! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download`, `leases`, `permissions`,
+//! (who may, with `policies` of shares and `proven` links), then the rooms that answer: `service`, `shares`, `containers`, `blobs`, `directories`,
+//! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download` (with `known`), `leases`, `permissions`,
 //! `handles`; `mounted` has what mounts on other machines need beyond the service, `scattered` what they write in many places at once; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
 //! write what is kept beside content; `refusal` and `reply` write every answer.
 
@@ -28,6 +28,7 @@ mod download;
 mod from_url;
 mod guard;
 mod handles;
+mod known;
 mod lease;
 mod leases;
 mod ledger;
@@ -36,6 +37,7 @@ mod operation;
 mod permissions;
 mod pieces;
 mod policies;
+mod proven;
 mod range;
 mod refusal;
 mod renames;
@@ -248,7 +250,7 @@ impl FileService {
     async fn admit(&self, call: &Call) -> Result<Access, Refusal> {
         let now = (self.0.now)();
         let keys = self.0.keys.keys(&call.account);
-        let admitted = match access::authenticate(call, keys.as_deref(), now) {
+        let admitted = match access::authenticate(call, keys.as_ref(), now) {
             Ok(Admission::Access(access, signer)) => Ok((access, signer)),
             Ok(Admission::ByPolicy(sas, signer)) => {
                 let policy = Box::pin(self.policy(call, &sas)).await?;
@@ -307,7 +309,7 @@ impl FileService {
         let target = call.target.as_ref().map_err(Clone::clone)?;
         let operation = Operation::of(call, target)?;
         access.allow(operation, call.of_blobs)?;
-        let snapshot = call::snapshot_in(&call.raw_query)?;
+        let snapshot = call.snapshot()?;
         if snapshot.is_some() && !operation.is_for_snapshots() {
             return Err(Refusal::new("ShareSnapshotOperationNotSupported"));
         }

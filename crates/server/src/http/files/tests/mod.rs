@@ -12,6 +12,7 @@ mod leases;
 mod links;
 mod mounted;
 mod moves;
+mod remembered;
 mod smb;
 mod snapshots;
 mod stream;
@@ -62,10 +63,18 @@ impl Bench {
     }
 
     pub fn limited(rates: Rates) -> Self {
+        Self::made(Arc::new(OneAccount), rates)
+    }
+
+    pub fn with_keys(keys: Arc<dyn AccountKeys>) -> Self {
+        Self::made(keys, Rates::USUAL)
+    }
+
+    fn made(keys: Arc<dyn AccountKeys>, rates: Rates) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let shares = Arc::new(Shares::open(dir.path().join("root")).expect("a root"));
         shares.create_share("acc", "share").expect("a share");
-        let service = FileService::new(shares, Arc::new(OneAccount), Arc::new(Limits::new(rates)), || NOW);
+        let service = FileService::new(shares, keys, Arc::new(Limits::new(rates)), || NOW);
         Bench { dir, service }
     }
 
