@@ -85,7 +85,7 @@ struct Training<'e> {
 
 enum Mover<'e> {
     Alone(RmsProp, Weights),
-    Together(Box<DistributedOptimizer<'e, RmsProp>>),
+    Together(DistributedOptimizer<'e, RmsProp>),
 }
 
 impl<'e> Training<'e> {
@@ -100,7 +100,7 @@ impl<'e> Training<'e> {
                 let parameters: Vec<_> = names.iter().zip(&PARAMETERS).map(|(name, it)| (&**name, it.size())).collect();
                 broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
                 let together = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
-                Mover::Together(Box::new(together.sharing_from(rmsprop::SHARED_FROM)))
+                Mover::Together(together.sharing_from(rmsprop::SHARED_FROM))
             }
         };
         Ok(Self { compute, weights, mover, rank: engine.place().rank as u64, steps: 0 })

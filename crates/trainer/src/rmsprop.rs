@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use corro_collectives::optimizer::{Optimizer, StepsParts, Sum};
+use corro_collectives::optimizer::{Optimizer, StepsParts};
 
 use crate::compute::Isa;
 use crate::network::{PARAMETERS, Weights};
@@ -70,13 +70,6 @@ impl RmsProp {
         &mut self.state.accumulators
     }
 
-    /// The step of this parameter is over.
-    fn end(&mut self, index: usize) {
-        if index + 1 == PARAMETERS.len() {
-            self.state.iterations += 1;
-        }
-    }
-
     /// Goes on where that state was taken. Between steps.
     pub fn set_state(&mut self, state: State) {
         for (parameter, values) in PARAMETERS.iter().zip(&state.accumulators.0) {
@@ -98,11 +91,8 @@ impl StepsParts for RmsProp {
         let (rate, isa) = (self.rate(), self.isa);
         let accumulators = &mut self.state.accumulators.0[index][first..][..values.len()];
         let moves = values.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).zip(gradient.chunks(PIECE));
-        let moves = Mutex::new(moves.map(|((values, accumulators), gradients)| Move {
-            values,
-            accumulators,
-            gradients: One(gradients),
-        }));
+        let moves =
+            Mutex::new(moves.map(|((values, accumulators), gradients)| Move { values, accumulators, gradients }));
         let work = |_thread| {
             let next = || moves.lock().expect("taking a piece does not panic").next();
             while let Some(piece) = next() {
@@ -113,84 +103,20 @@ impl StepsParts for RmsProp {
             ..=PIECE => work(0),
             _ => self.pool.run(&work),
         }
-        self.end(index);
-    }
-
-    /// The sum of two gradients is made in the loop that steps: its divisions take so long that reading both costs nothing more.
-    fn step_sum(
-        &mut self,
-        index: usize,
-        first: usize,
-        values: &mut [f32],
-        sum: &Sum<'_>,
-        mut copy: Option<&mut [f32]>,
-    ) {
-        let (rate, isa, len) = (self.rate(), self.isa, values.len());
-        let accumulators = &mut self.state.accumulators.0[index][first..][..len];
-        let moves = values.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).enumerate();
-        let copies =
-            copy.iter_mut().flat_map(|copy| copy.chunks_mut(PIECE)).map(Some).chain(std::iter::repeat_with(|| None));
-        let moves = Mutex::new(moves.zip(copies));
-        let work = |_thread| {
-            let mut reduced = Vec::new();
-            let next = || moves.lock().expect("taking a piece does not panic").next();
-            while let Some(((number, (values, accumulators)), copy)) = next() {
-                let first = number * PIECE;
-                if let Some(both) = sum.pair() {
-                    let gradients = both.map(|gradient| &gradient[first..][..values.len()]);
-                    Move { values: &mut *values, accumulators, gradients: Two(gradients, sum.factor()) }
-                        .apply(rate, isa);
-                } else {
-                    reduced.resize(values.len(), 0.0);
-                    sum.reduce(first, &mut reduced);
-                    Move { values: &mut *values, accumulators, gradients: One(&reduced) }.apply(rate, isa);
-                }
-                if let Some(copy) = copy {
-                    copy.copy_from_slice(values);
-                }
-            }
-        };
-        match len {
-            ..=PIECE => work(0),
-            _ => self.pool.run(&work),
+        if index + 1 == PARAMETERS.len() {
+            self.state.iterations += 1;
         }
-        self.end(index);
     }
 }
 
 /// What happens to some values in one step.
-struct Move<'a, G> {
+struct Move<'a> {
     values: &'a mut [f32],
     accumulators: &'a mut [f32],
-    gradients: G,
+    gradients: &'a [f32],
 }
 
-/// Where the gradient of a value comes from.
-trait Gradient {
-    fn each(&self) -> impl Iterator<Item = f32>;
-}
-
-struct One<'a>(&'a [f32]);
-
-/// The sum of both, multiplied.
-struct Two<'a>([&'a [f32]; 2], f32);
-
-impl Gradient for One<'_> {
-    #[inline(always)]
-    fn each(&self) -> impl Iterator<Item = f32> {
-        self.0.iter().copied()
-    }
-}
-
-impl Gradient for Two<'_> {
-    #[inline(always)]
-    fn each(&self) -> impl Iterator<Item = f32> {
-        let Two([one, other], factor) = *self;
-        one.iter().zip(other).map(move |(one, other)| (one + other) * factor)
-    }
-}
-
-impl<G: Gradient> Move<'_, G> {
+impl Move<'_> {
     /// The same loop for every instruction set: compilers know how to make vectors of it.
     fn apply(self, rate: f32, isa: Isa) {
         match isa {
@@ -218,8 +144,7 @@ impl<G: Gradient> Move<'_, G> {
 
     #[inline(always)]
     fn apply_plainly(self, rate: f32) {
-        for ((value, accumulator), gradient) in self.values.iter_mut().zip(self.accumulators).zip(self.gradients.each())
-        {
+        for ((value, accumulator), gradient) in self.values.iter_mut().zip(self.accumulators).zip(self.gradients) {
             let sum = RHO * *accumulator + (1.0 - RHO) * (gradient * gradient);
             // A weight without gradients would shrink down to numbers with which processors are a hundred times slower, and stay there.
             *accumulator = if sum < f32::MIN_POSITIVE { 0.0 } else { sum };

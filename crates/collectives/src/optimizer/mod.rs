@@ -3,10 +3,8 @@
 //!
 //! The helper owns one buffer for each parameter's gradient and lends it to the backward pass, which *adds* to it. A buffer that was
 //! declared ready belongs to the engine until [`DistributedOptimizer::synchronize`], so it travels while the gradients of other
-//! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient; `exchange` the shorter one
-//! between ranks of one host.
+//! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient.
 
-mod exchange;
 mod parameter;
 
 use std::collections::HashSet;
@@ -16,10 +14,7 @@ use crate::dtype::{Dtype, Element, bytes_of, bytes_of_mut};
 use crate::engine::Engine;
 use crate::engine::calls::Reduce;
 use crate::engine::handle::EngineError;
-pub use exchange::Sum;
-
 use crate::op::{Combine, ReduceOp};
-use crate::optimizer::exchange::Exchange;
 use crate::optimizer::parameter::{Parameter, Stage};
 use crate::reduce;
 
@@ -39,16 +34,6 @@ impl<F: FnMut(usize, &mut [f32], &[f32])> Optimizer for F {
 pub trait StepsParts: Optimizer {
     /// As [`Optimizer::step`], for the values from `first` on only.
     fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]);
-
-    /// As [`StepsParts::step_part`], with a gradient that is still to be reduced. `copy`, if there is one, becomes a copy of the new values.
-    fn step_sum(&mut self, index: usize, first: usize, values: &mut [f32], sum: &Sum<'_>, copy: Option<&mut [f32]>) {
-        let mut gradient = vec![0.0; values.len()];
-        sum.reduce(0, &mut gradient);
-        self.step_part(index, first, values, &gradient);
-        if let Some(copy) = copy {
-            copy.copy_from_slice(values);
-        }
-    }
 }
 
 /// The same on every rank.
@@ -124,19 +109,13 @@ pub struct DistributedOptimizer<'e, O> {
     /// By parameter; empty while the engine has it.
     gradients: Vec<Vec<f32>>,
     shards: Option<Shards<O>>,
-    /// Where the ranks share memory, the gradients are there.
-    exchange: Option<Exchange>,
 }
 
 /// Parameters from so many elements on are shared out.
 struct Shards<O> {
     from: usize,
     step: fn(&mut O, usize, usize, &mut [f32], &[f32]),
-    step_sum: StepSum<O>,
 }
-
-/// [`StepsParts::step_sum`] of a type.
-type StepSum<O> = fn(&mut O, usize, usize, &mut [f32], &Sum<'_>, Option<&mut [f32]>);
 
 impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     /// `parameters`: names, unique and the same on every rank, and numbers of elements.
@@ -155,15 +134,14 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         }
         let gradients = parameters.iter().map(|(_, size)| vec![0.0; *size]).collect();
         let parameters = parameters.iter().map(|(name, size)| Parameter::new(name, *size)).collect();
-        Ok(Self { engine, optimizer, config, parameters, gradients, shards: None, exchange: None })
+        Ok(Self { engine, optimizer, config, parameters, gradients, shards: None })
     }
 
     /// Shares the steps of large parameters out: every rank reduces, and steps with, its [`Engine::share`] of the elements, and
     /// gets the others' from them. As many bytes travel, and each rank's optimizer has less to do. Of such a parameter
     /// [`DistributedOptimizer::synchronize`] returns a gradient that is good in the own share only, and what the optimizer
     /// remembers is good there only; see [`DistributedOptimizer::gather`]. `from`: elements. Only plain sums and averages over all ranks are shared
-    /// out. Ranks of one host read each other's gradients while they step; when they are two, that is less than taking values of
-    /// each other, and nothing is shared out. Collective, before the first gradient.
+    /// out.
     #[must_use]
     pub fn sharing_from(mut self, from: usize) -> Self
     where
@@ -172,14 +150,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         let Config { compression, reduce, .. } = self.config;
         let can = matches!(reduce.op, ReduceOp::Sum | ReduceOp::Average) && reduce.set == Reduce::AVERAGE.set;
         if can && self.engine.place().size > 1 && compression == Compression::None {
-            self.shards = Some(Shards { from, step: O::step_part, step_sum: O::step_sum });
-            if (reduce.prescale, reduce.postscale) == (1.0, 1.0) {
-                let n_ranks = self.engine.place().size;
-                let size = |parameter: &Parameter| (parameter.size, n_ranks > 2 && parameter.size >= from);
-                let sizes: Vec<(usize, bool)> = self.parameters.iter().map(size).collect();
-                let factor = if reduce.op == ReduceOp::Average { 1.0 / n_ranks as f64 } else { 1.0 };
-                self.exchange = Exchange::open(self.engine, &sizes, factor);
-            }
+            self.shards = Some(Shards { from, step: O::step_part });
         }
         self
     }
@@ -187,8 +158,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     /// Whether every rank steps with its share of this parameter only.
     pub fn is_shared(&self, index: usize) -> bool {
         let size = self.parameters.get(index).map_or(0, |parameter| parameter.size);
-        let near = self.exchange.is_some() && self.engine.place().size == 2;
-        !near && self.shards.as_ref().is_some_and(|shards| size >= shards.from)
+        self.shards.as_ref().is_some_and(|shards| size >= shards.from)
     }
 
     /// Brings together what the optimizers of all ranks remember of a parameter, one value for each of its elements; `memory` says where.
@@ -207,9 +177,9 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         let parameter = self.idle(index)?;
         if let Stage::Over = parameter.stage {
             parameter.stage = Stage::Adding(0);
-            self.buffer(index).fill(0.0);
+            self.gradients[index].fill(0.0);
         }
-        Ok(self.buffer(index))
+        Ok(&mut self.gradients[index])
     }
 
     /// The buffer for a backward pass that writes the whole gradient of a parameter instead of adding to it: as it was left, to be
@@ -221,7 +191,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
             return Err(OptimizerError::Overwritten { name: parameter.name.clone() });
         }
         parameter.stage = Stage::Adding(0);
-        Ok(self.buffer(index))
+        Ok(&mut self.gradients[index])
     }
 
     /// One backward pass has finished this gradient. After the last pass of the step its reduction starts, and this returns at once.
@@ -245,9 +215,11 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         match parameter.stage {
             Stage::Over => {
                 parameter.stage = Stage::Adding(0);
-                self.buffer(index).copy_from_slice(gradient);
+                self.gradients[index].copy_from_slice(gradient);
             }
-            _ => reduce::combine(Dtype::F32, Combine::Sum, bytes_of_mut(self.buffer(index)), bytes_of(gradient)),
+            _ => {
+                reduce::combine(Dtype::F32, Combine::Sum, bytes_of_mut(&mut self.gradients[index]), bytes_of(gradient))
+            }
         }
         self.ready(index)
     }
@@ -258,18 +230,6 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     /// # Errors
     /// The first one, after all have ended; the gradients of the step are then lost, and the next step begins.
     pub fn synchronize(&mut self) -> Result<&[Vec<f32>], OptimizerError> {
-        self.finish()?;
-        if let Some(exchange) = &self.exchange {
-            for (index, gradient) in self.gradients.iter_mut().enumerate() {
-                let own = exchange.own(index);
-                exchange.sum(index, own.clone()).reduce(0, &mut gradient[own]);
-            }
-        }
-        Ok(&self.gradients)
-    }
-
-    /// Waits until all gradients are reduced, or can be.
-    fn finish(&mut self) -> Result<(), OptimizerError> {
         for index in 0..self.parameters.len() {
             if self.idle(index).is_ok() {
                 self.gradient(index)?;
@@ -282,11 +242,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
                 failed.get_or_insert(OptimizerError::Reduction { name: parameter.name.clone(), cause });
             }
         }
-        if let (Some(exchange), Some(first)) = (&mut self.exchange, self.parameters.first()) {
-            let turned = exchange.turn(self.engine, &first.name);
-            turned.map_err(|cause| OptimizerError::Reduction { name: first.name.clone(), cause })?;
-        }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(&self.gradients), Err)
     }
 
     /// Waits as [`DistributedOptimizer::synchronize`], then lets the wrapped optimizer change every parameter. Collective. On an error
@@ -301,10 +257,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
                 return Err(OptimizerError::Length { name: known.name.clone(), given: given.len(), size: known.size });
             }
         }
-        self.finish()?;
-        if self.exchange.is_some() {
-            return self.step_exchanged(parameters);
-        }
+        self.synchronize()?;
         for (index, values) in parameters.iter_mut().enumerate() {
             let gradient = &self.gradients[index];
             match self.shards.as_ref().filter(|_| self.is_shared(index)) {
@@ -327,28 +280,6 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         Ok(())
     }
 
-    /// With the gradients of all ranks before the eyes of each.
-    fn step_exchanged(&mut self, parameters: &mut [&mut [f32]]) -> Result<(), OptimizerError> {
-        let (Some(exchange), Some(shards)) = (&mut self.exchange, &self.shards) else { return Ok(()) };
-        for (index, values) in parameters.iter_mut().enumerate() {
-            let own = exchange.own(index);
-            let values = &mut values[own.clone()];
-            match exchange.stepped(index) {
-                Some((sum, copy)) => (shards.step_sum)(&mut self.optimizer, index, own.start, values, &sum, Some(copy)),
-                None => {
-                    let sum = exchange.sum(index, own);
-                    (shards.step_sum)(&mut self.optimizer, index, 0, values, &sum, None);
-                }
-            }
-        }
-        if exchange.shares() {
-            let name = self.parameters[0].name.clone();
-            exchange.meet().map_err(|cause| OptimizerError::Gathering { name, cause })?;
-            parameters.iter_mut().enumerate().for_each(|(index, values)| exchange.take(index, values));
-        }
-        Ok(())
-    }
-
     /// The wrapped optimizer, for its learning rate and the like.
     pub fn inner(&mut self) -> &mut O {
         &mut self.optimizer
@@ -365,18 +296,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         }
     }
 
-    /// Where a backward pass leaves this gradient.
-    fn buffer(&mut self, index: usize) -> &mut [f32] {
-        match &mut self.exchange {
-            Some(exchange) => exchange.gradient(index),
-            None => &mut self.gradients[index],
-        }
-    }
-
     fn start(&mut self, index: usize) {
-        if let Some(exchange) = &mut self.exchange {
-            return self.parameters[index].show(&self.config, exchange.gradient(index));
-        }
         let shared = self.is_shared(index);
         self.parameters[index].start(self.engine, &self.config, shared, &mut self.gradients[index]);
     }

@@ -27,8 +27,6 @@ pub enum Stage {
     Full(Pending<Vec<f32>>),
     /// As this type of half precision.
     Short(Dtype, Pending<Vec<u8>>),
-    /// It stays where it is, for all to see.
-    Shown,
 }
 
 impl Parameter {
@@ -39,7 +37,11 @@ impl Parameter {
 
     /// Hands the gradient over; all of it comes back reduced, or this rank's share.
     pub fn start(&mut self, engine: &Engine, config: &Config, shared: bool, gradient: &mut Vec<f32>) {
-        average_passes(config, gradient);
+        if config.average_passes {
+            // Before it is compressed, so that a sum over many passes does not overflow.
+            let factor = 1.0 / f64::from(config.backward_passes_per_step);
+            reduce::scale(Dtype::F32, factor, bytes_of_mut(gradient)).expect("floats can be scaled");
+        }
         self.stage = match config.compression.among(engine.place().size) {
             Some(dtype) => {
                 let mut short = std::mem::take(&mut self.short);
@@ -51,16 +53,10 @@ impl Parameter {
         };
     }
 
-    /// The gradient is whole, and stays where it is.
-    pub fn show(&mut self, config: &Config, gradient: &mut [f32]) {
-        average_passes(config, gradient);
-        self.stage = Stage::Shown;
-    }
-
     /// Waits, and brings the gradient back.
     pub fn finish(&mut self, engine: &Engine, gradient: &mut Vec<f32>) -> Result<(), EngineError> {
         let outcome = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Over | Stage::Adding(_) | Stage::Shown => Ok(()),
+            Stage::Over | Stage::Adding(_) => Ok(()),
             Stage::Full(pending) => engine.finish(pending).map(|reduced| *gradient = reduced),
             Stage::Short(dtype, pending) => engine.finish(pending).map(|short| {
                 widen(&short, dtype, gradient);
@@ -72,13 +68,5 @@ impl Parameter {
             gradient.resize(self.size, 0.0);
         }
         outcome
-    }
-}
-
-/// Before it is compressed, so that a sum over many passes does not overflow.
-fn average_passes(config: &Config, gradient: &mut [f32]) {
-    if config.average_passes {
-        let factor = 1.0 / f64::from(config.backward_passes_per_step);
-        reduce::scale(Dtype::F32, factor, bytes_of_mut(gradient)).expect("floats can be scaled");
     }
 }
