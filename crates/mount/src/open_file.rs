@@ -19,7 +19,7 @@ use crate::writeback::{Dirty, PIECE, Piece, batches};
 
 /// What may wait in memory for one file before it is sent, though no piece of it is full.
 const MOST_WAITING: usize = 4 * PIECE;
-const MOST_RUNS: usize = 256;
+const MOST_RUNS: usize = 512;
 /// Pieces of all files that are on their way at once.
 const UPLOADS: usize = 8;
 /// The service's largest file.

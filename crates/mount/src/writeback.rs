@@ -16,6 +16,8 @@ pub struct Dirty {
     /// On their way, apart from each other.
     sent: BTreeMap<u64, Bytes>,
     bytes: usize,
+    /// Whether one of the runs may be as long as one range can be: nobody looks through all of them after every write.
+    may_be_full: bool,
 }
 
 /// A range to send.
@@ -55,6 +57,7 @@ impl Dirty {
         {
             let start = *start;
             run.extend_from_slice(content);
+            self.may_be_full |= run.len() >= PIECE;
             self.bytes += content.len();
             self.trim(offset, end, start);
             return;
@@ -64,6 +67,7 @@ impl Dirty {
         let room = if content.len() >= PIECE / 64 { content.len().max(PIECE) } else { content.len() };
         let mut run = BytesMut::with_capacity(room);
         run.extend_from_slice(content);
+        self.may_be_full |= run.len() >= PIECE;
         self.runs.insert(offset, run);
         self.bytes += content.len();
     }
@@ -83,7 +87,12 @@ impl Dirty {
 
     /// Ranges that are as long as one can be: worth sending though more may come.
     pub fn take_full(&mut self) -> Vec<Piece> {
-        self.take(PIECE)
+        if !self.may_be_full {
+            return Vec::new();
+        }
+        let taken = self.take(PIECE);
+        self.may_be_full = self.runs.values().any(|run| run.len() >= PIECE);
+        taken
     }
 
     /// Everything that may be sent now. What lies over something that is on its way has to wait for it.

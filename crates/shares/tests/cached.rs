@@ -80,7 +80,11 @@ fn what_is_changed_loses_its_mark() {
     assert_eq!(mark(&place), Some(first), "nothing has changed");
     let mut properties = Properties::default();
     assert!(properties.set("content-type", "text/plain"));
-    share.note_properties(&place, |kept, _| Ok::<_, corro_shares::ShareError>(*kept = properties)).expect("kept");
+    let keep = |kept: &mut Properties, _: &_| {
+        kept.clone_from(&properties);
+        Ok::<_, corro_shares::ShareError>(())
+    };
+    share.note_properties(&place, keep).expect("kept");
     let second = settled(&place);
     assert_ne!(second, Some(first), "something else is kept");
     std::fs::rename(bench.host().join("file"), bench.host().join("other")).expect("renamed");
