@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::transport::{Answer, CONNECT_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT, USER_AGENT};
 
-/// A smaller body goes out together with its head.
+/// A smaller body goes out together with its head, a larger one in pieces of this size.
 const TOGETHER: usize = 64 << 10;
 /// Room for the head of an answer and a little content behind it.
 const FIRST: usize = 16 << 10;
@@ -149,12 +149,11 @@ async fn exchange<S>(stream: &mut S, mut head: Vec<u8>, body: &Bytes, bodiless: 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    if body.len() <= TOGETHER {
-        head.extend_from_slice(body);
-        stream.write_all(&head).await?;
-    } else {
-        stream.write_all(&head).await?;
-        stream.write_all(body).await?;
+    let (together, rest) = if body.len() <= TOGETHER { (&body[..], &[][..]) } else { (&[][..], &body[..]) };
+    head.extend_from_slice(together);
+    for piece in [&head[..]].into_iter().chain(rest.chunks(TOGETHER)) {
+        // Somebody who no longer reads takes nothing either.
+        timeout(READ_TIMEOUT, stream.write_all(piece)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     }
     stream.flush().await?;
     let mut buffer = BytesMut::with_capacity(FIRST);
@@ -232,7 +231,7 @@ async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> 
         let line = line(stream, buffer).await?;
         let digits = std::str::from_utf8(&line).ok().and_then(|line| line.split(';').next()).unwrap_or_default();
         let size = u64::from_str_radix(digits.trim(), 16).map_err(io::Error::other)?;
-        if size + content.len() as u64 > LARGEST {
+        if size > LARGEST - content.len() as u64 {
             return Err(odd("it is too long"));
         }
         if size == 0 {
