@@ -26,7 +26,7 @@ mod transfer;
 mod up;
 mod wheel;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 pub struct Benchmark {
     pub name: &'static str,
@@ -84,7 +84,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "lists", promise: lists::PROMISE, run: Plain(lists::run) },
     Benchmark { name: "optimizer", promise: optimizer::PROMISE, run: Options(optimizer::run) },
     Benchmark { name: "pages", promise: pages::PROMISE, run: Plain(pages::run) },
-    Benchmark { name: "plan", promise: plan::PROMISE, run: Plain(plan::run) },
+    Benchmark { name: "plan", promise: plan::PROMISE, run: Options(plan::run) },
     Benchmark { name: "slurm", promise: slurm::PROMISE, run: Plain(slurm::run) },
     Benchmark { name: "start", promise: start::PROMISE, run: Options(start::run) },
     Benchmark { name: "submit", promise: submit::PROMISE, run: Plain(submit::run) },
@@ -94,6 +94,15 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "up", promise: up::PROMISE, run: Plain(up::run) },
     Benchmark { name: "wheel", promise: wheel::PROMISE, run: Options(wheel::run) },
 ];
+
+/// The number after `--jobs`, or the usual one.
+fn jobs_in(words: &[String], usual: usize) -> Result<usize> {
+    match words {
+        [] => Ok(usual),
+        [option, count] if option == "--jobs" => count.parse().context("--jobs takes a number"),
+        _ => bail!("the only option is --jobs, with a number as 1000000"),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,6 @@
-//! a pass of the scheduler over 5,000 nodes and 100,000 queued jobs, and how many gangs it places
+//! A pass of the scheduler over 5,000 nodes and 100,000 queued jobs, and how many gangs it places.
+//!
+//! `--jobs N` asks for another number, which decides nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,13 +28,14 @@ const GANGS_PER_SECOND: f64 = 1_000.0;
 
 /// The pure planner with the server's own view of its state, as in every pass; no disk and no nodes. Between passes some
 /// jobs end and as many are submitted, so the queue stays as long.
-pub fn run(scale: Scale) -> Result<Verdict> {
+pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
+    let queue = super::jobs_in(words, QUEUE)?;
     let passes = scale.pick(150, 1_000);
     let mut slowest: f64 = 0.0;
     let mut fewest = f64::INFINITY;
     heading();
     for (name, clusters) in [("one cluster", 1), ("1,000 clusters", 1_000)] {
-        let mut site = Site::new(clusters)?;
+        let mut site = Site::new(clusters, queue)?;
         let mut first = Samples::new(format!("{name}: a pass with all nodes idle"), "ms");
         let mut busy = Samples::new(format!("{name}: a pass, few nodes idle"), "ms");
         let mut alone = Samples::new(format!("{name}: of that the planner alone"), "ms");
@@ -82,7 +85,7 @@ struct Site {
 }
 
 impl Site {
-    fn new(clusters: usize) -> Result<Self> {
+    fn new(clusters: usize, queue: usize) -> Result<Self> {
         let workspace = GroupKey::new("bench").workspace("plan");
         let clusters: Vec<_> = (0..clusters).map(|i| workspace.cluster(&format!("c{i}"))).collect();
         let spec =
@@ -112,7 +115,7 @@ impl Site {
             }
             Ok(())
         })?;
-        (0..QUEUE).for_each(|_| site.submit());
+        (0..queue).for_each(|_| site.submit());
         Ok(site)
     }
 

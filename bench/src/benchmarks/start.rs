@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rusqlite::{Connection, params};
 
 use super::{Scale, Verdict};
@@ -21,11 +21,7 @@ const JOBS: usize = 100_000;
 const ONE_WAITS: usize = 10;
 
 pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
-    let jobs = match words {
-        [] => JOBS,
-        [option, count] if option == "--jobs" => count.parse().context("--jobs takes a number")?,
-        _ => bail!("options of start: --jobs 1000000"),
-    };
+    let jobs = super::jobs_in(words, JOBS)?;
     let mut site = Site::new()?;
     let size = fill(&mut site, jobs)?;
     let mut ready = Samples::new(format!("{jobs} jobs: first request answered"), "ms");
