@@ -5,7 +5,6 @@ use axum::response::Response;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use corro_model::storage::sas::Permission;
 use corro_shares::Share;
-use tokio::time::timeout;
 
 use super::{
     Context, Place,
@@ -16,7 +15,7 @@ use super::{
     range,
     refusal::Refusal,
     reply, sources,
-    upload::{MAX_RANGE, MAX_UPLOAD},
+    upload::{MAX_RANGE, take_room},
     writing::Writing,
 };
 
@@ -41,8 +40,7 @@ pub(super) async fn write(context: Context<'_>, access: &Access) -> Result<Respo
     let checks = SourceChecks::of(call)?;
     let source = sources::find(&context, access, "x-ms-copy-source", Permission::Read).await?;
     let writing = Writing::of(call, (context.service.now)())?;
-    let room = timeout(MAX_UPLOAD, context.service.uploads.take(&call.account)).await;
-    let _room = room.map_err(|_| Refusal::new("ServerBusy"))?;
+    let _room = take_room(&context).await?;
     let (written, crc) = context
         .decide_on_disk(move |shares, place| {
             let Target { share, path } = &source.target;

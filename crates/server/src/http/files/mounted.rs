@@ -14,7 +14,6 @@ use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use corro_shares::{Kind, PageRequest, Share, SharePath, Stat};
 use http::{HeaderMap, HeaderValue, header};
-use tokio::time::timeout;
 
 use super::{
     Context,
@@ -25,7 +24,7 @@ use super::{
     renames::flag,
     reply,
     shares::{quota_in_bytes, reserve},
-    upload::{MAX_PAUSE, MAX_RANGE, MAX_UPLOAD, collect, drain},
+    upload::{MAX_PAUSE, MAX_RANGE, collect, take_room, with_body},
 };
 
 /// On a `comp=range`: the file grows where it is too short.
@@ -119,15 +118,8 @@ impl Appended {
 pub(super) async fn append(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
     let call = context.call;
     let asked = asked_append(call).and_then(|asked| Ok((asked, Guard::of(call, (context.service.now)())?)));
-    let ((block, len), guard) = match asked {
-        Ok(asked) => asked,
-        Err(refusal) => {
-            drain(body).await;
-            return Err(refusal);
-        }
-    };
-    let room = timeout(MAX_UPLOAD, context.service.uploads.take(&call.account)).await;
-    let _room = room.map_err(|_| Refusal::new("ServerBusy"))?;
+    let (((block, len), guard), body) = with_body(asked, body).await?;
+    let _room = take_room(&context).await?;
     let pieces = collect(body, len, MAX_PAUSE).await?;
     let service = context.service_handle();
     let (start, stat) = context

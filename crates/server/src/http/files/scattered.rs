@@ -6,7 +6,6 @@ use std::io::IoSlice;
 
 use axum::{body::Body, response::Response};
 use bytes::{Buf, Bytes};
-use tokio::time::timeout;
 
 use super::{
     Context,
@@ -14,7 +13,7 @@ use super::{
     content::MAX_FILE,
     refusal::Refusal,
     shares::reserve,
-    upload::{MAX_PAUSE, MAX_RANGE, MAX_UPLOAD, collect, drain},
+    upload::{MAX_PAUSE, MAX_RANGE, collect, take_room, with_body},
     writing::Writing,
 };
 
@@ -27,15 +26,8 @@ const ENTRY: u64 = 16;
 pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
     let call = context.call;
     let asked = asked(call).and_then(|asked| Ok((asked, Writing::of(call, (context.service.now)())?)));
-    let ((count, len), writing) = match asked {
-        Ok(asked) => asked,
-        Err(refusal) => {
-            drain(body).await;
-            return Err(refusal);
-        }
-    };
-    let room = timeout(MAX_UPLOAD, context.service.uploads.take(&call.account)).await;
-    let _room = room.map_err(|_| Refusal::new("ServerBusy"))?;
+    let (((count, len), writing), body) = with_body(asked, body).await?;
+    let _room = take_room(&context).await?;
     let pieces = collect(body, len, MAX_PAUSE).await?;
     let ranges = taken_apart(pieces, count)?;
     let end = ranges.iter().map(|range| range.offset + range.len).max().unwrap_or(0);

@@ -14,14 +14,16 @@ use futures_util::StreamExt;
 use md5::{Digest, Md5};
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Context, Place, call::Call, mounted, range, refusal::Refusal, reply, shares::reserve, writing::Writing};
+use super::{
+    Context, Place, call::Call, mounted, range, refusal::Refusal, reply, rooms::Room, shares::reserve, writing::Writing,
+};
 
 /// The service's limit for one range.
 pub(super) const MAX_RANGE: u64 = 4 << 20;
 /// The longest pause between two pieces of a body.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// How long a range waits until there is room for it.
-pub(super) const MAX_UPLOAD: Duration = Duration::from_secs(120);
+const MAX_UPLOAD: Duration = Duration::from_secs(120);
 /// A body that trickles must not keep its room: after a while it has come at so many bytes a second at least.
 const MIN_RATE: u64 = 32 << 10;
 const GRACE: Duration = Duration::from_secs(10);
@@ -39,13 +41,7 @@ pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, 
         let writing = Writing::of(context.call, (context.service.now)())?;
         Ok((change, writing))
     });
-    let (change, writing) = match asked {
-        Ok(asked) => asked,
-        Err(refusal) => {
-            drain(body).await;
-            return Err(refusal);
-        }
-    };
+    let ((change, writing), body) = with_body(asked, body).await?;
     let mut md5_header = None;
     let written = match change {
         Change::Clear { offset, len } => {
@@ -53,8 +49,7 @@ pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, 
             context.decide_on_disk(move |shares, place| writing.perform(&place.open(shares)?, place, clear)).await
         }
         Change::Update { offset, len, md5 } => {
-            let room = timeout(MAX_UPLOAD, context.service.uploads.take(&context.call.account)).await;
-            let _room = room.map_err(|_| Refusal::new("ServerBusy"))?;
+            let _room = take_room(&context).await?;
             let pieces = collect(body, len, MAX_PAUSE).await?;
             let pieces = match md5 {
                 None => pieces,
@@ -177,6 +172,23 @@ async fn check_md5(pieces: Vec<Bytes>, expected: [u8; 16]) -> Result<Vec<Bytes>,
         true => Ok(pieces),
         false => Err(Refusal::new("Md5Mismatch")),
     }
+}
+
+/// What is asked, with the body that belongs to it; one that nobody wants is read to its end first.
+pub(super) async fn with_body<T>(asked: Result<T, Refusal>, body: Body) -> Result<(T, Body), Refusal> {
+    match asked {
+        Ok(asked) => Ok((asked, body)),
+        Err(refusal) => {
+            drain(body).await;
+            Err(refusal)
+        }
+    }
+}
+
+/// Room for the bytes of a request, as long as it is held.
+pub(super) async fn take_room(context: &Context<'_>) -> Result<Room, Refusal> {
+    let room = timeout(MAX_UPLOAD, context.service.uploads.take(&context.call.account)).await;
+    room.map_err(|_| Refusal::new("ServerBusy"))
 }
 
 /// Reads a refused body to its end, within reason: a client that is still sending would otherwise

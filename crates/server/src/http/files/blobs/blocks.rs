@@ -34,13 +34,7 @@ const MAX_KEPT: usize = 6000;
 pub async fn put(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
     let call = context.call;
     let asked = id_of(call).and_then(|id| Ok((id, body_length(call)?, sent_md5(call)?)));
-    let (id, len, sent) = match asked {
-        Ok(asked) => asked,
-        Err(refusal) => {
-            upload::drain(body).await;
-            return Err(refusal);
-        }
-    };
+    let ((id, len, sent), body) = upload::with_body(asked, body).await?;
     if len == 0 {
         return Err(Refusal::header("content-length").saying("A block has at least one byte."));
     }

@@ -35,13 +35,7 @@ pub(super) async fn put(context: Context<'_>, body: Body) -> Result<Response, Re
         let publication = Publication::of(&context)?;
         Ok((publication, body_length(context.call)?, sent_md5(context.call)?))
     });
-    let (mut publication, len, sent) = match asked {
-        Ok(asked) => asked,
-        Err(refusal) => {
-            upload::drain(body).await;
-            return Err(refusal);
-        }
-    };
+    let ((mut publication, len, sent), body) = upload::with_body(asked, body).await?;
     // The service tells the digest of what it took, and keeps it unless another is said.
     let Received { draft, md5 } = receive(&context, body, len, true).await?;
     if sent.is_some() && sent != md5 {

@@ -13,7 +13,7 @@ use tokio::{task::spawn_blocking, time::timeout};
 use super::super::{
     Context,
     refusal::Refusal,
-    upload::{MAX_PAUSE, MAX_UPLOAD, is_too_slow},
+    upload::{MAX_PAUSE, is_too_slow, take_room},
 };
 
 /// What is gathered before the disk is bothered.
@@ -29,8 +29,7 @@ pub struct Received {
 
 /// Exactly `len` bytes, or a refusal. The container must be there.
 pub async fn receive(context: &Context<'_>, body: Body, len: u64, hashes: bool) -> Result<Received, Refusal> {
-    let room = timeout(MAX_UPLOAD, context.service.uploads.take(&context.call.account)).await;
-    let _room = room.map_err(|_| Refusal::new("ServerBusy"))?;
+    let _room = take_room(context).await?;
     let begun = context.on_disk(|shares, place| {
         shares.container(&place.account, &place.share)?;
         shares.draft(&place.account, &place.share)
