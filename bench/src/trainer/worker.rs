@@ -6,15 +6,14 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use corro_collectives::optimizer::{
-    Config, DistributedOptimizer, Optimizer, broadcast_parameters, scale_learning_rate,
-};
+use corro_collectives::optimizer::{Optimizer, broadcast_parameters, scale_learning_rate};
 use corro_collectives::{Engine, ReduceOp};
 use corro_trainer::compute::{self, Compute, Isa};
 use corro_trainer::network::initial::initial;
-use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Parameter, Weights};
+use corro_trainer::network::{Batch, CLASSES, IMAGE, Noise, Weights};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
+use corro_trainer::wrapped::Wrapped;
 
 use super::turn::{self, Precision, Turn, Way};
 
@@ -85,7 +84,7 @@ struct Training<'e> {
 
 enum Mover<'e> {
     Alone(RmsProp, Weights),
-    Together(DistributedOptimizer<'e, RmsProp>),
+    Together(Box<Wrapped<'e>>),
 }
 
 impl<'e> Training<'e> {
@@ -96,11 +95,10 @@ impl<'e> Training<'e> {
         let mover = match way {
             Way::Alone => Mover::Alone(optimizer, Weights::zeros()),
             Way::Together => {
-                let names = PARAMETERS.each_ref().map(Parameter::name);
-                let parameters: Vec<_> = names.iter().zip(&PARAMETERS).map(|(name, it)| (&**name, it.size())).collect();
                 broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
-                let together = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
-                Mover::Together(together.sharing_from(rmsprop::SHARED_FROM))
+                let mut together = Wrapped::new(engine, optimizer)?;
+                together.take(&mut weights)?;
+                Mover::Together(Box::new(together))
             }
         };
         Ok(Self { compute, weights, mover, rank: engine.place().rank as u64, steps: 0 })
@@ -117,24 +115,13 @@ impl<'e> Training<'e> {
                 }
             }
             Mover::Together(optimizer) => {
-                self.compute.step(&self.weights, batch, Some(noise), &mut Reduced(optimizer));
-                optimizer.step(&mut self.weights.parts_mut())?;
+                let mut sending = optimizer.sending();
+                self.compute.step(&self.weights, batch, Some(noise), &mut sending);
+                sending.end()?;
+                optimizer.step(&mut self.weights)?;
             }
         }
         Ok(())
-    }
-}
-
-/// Gradients that travel as soon as they are there.
-struct Reduced<'o, 'e>(&'o mut DistributedOptimizer<'e, RmsProp>);
-
-impl Gradients for Reduced<'_, '_> {
-    fn room(&mut self, parameter: usize) -> &mut [f32] {
-        self.0.room(parameter).expect("it is not under way in a backward pass")
-    }
-
-    fn ready(&mut self, parameter: usize) {
-        self.0.ready(parameter).expect("it is asked for once a step");
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub options: Options,
     pub timeout: Duration,
     pub next_area: AtomicU64,
+    /// On rank 0: bytes of rooms that are taken. The others are told.
+    pub next_room: AtomicU64,
     /// Says goodbye when the last communicator is gone.
     pub monitor: Monitor,
 }
@@ -148,6 +150,7 @@ impl World {
                 options: options.clone(),
                 timeout: launch.timeout,
                 next_area: AtomicU64::new(0),
+                next_room: AtomicU64::new(0),
                 monitor,
             }),
         };

@@ -5,25 +5,14 @@ mod ranks;
 use corro_collectives::coordinator::SetId;
 use corro_collectives::engine::calls::Reduce;
 use corro_collectives::optimizer::{
-    Config, DistributedOptimizer, Optimizer, OptimizerError, StepsParts, broadcast_parameters, scale_learning_rate,
+    Config, DistributedOptimizer, Optimizer, OptimizerError, broadcast_parameters, scale_learning_rate,
 };
 use corro_collectives::settings::Settings;
 use corro_collectives::{Compression, Engine, Options, ReduceOp, Transport};
 use ranks::on_ranks;
+use ranks::training::{Momentum, each};
 
 const PARAMETERS: [(&str, usize); 3] = [("weight", 1000), ("bias", 3), ("unused", 2)];
-
-fn each(sizes: &[usize], body: impl Fn(&Engine) + Sync) {
-    for n in sizes {
-        on_ranks(*n, &Options::PLAIN, |world| {
-            let settings = Settings::from_variables(|_| None).expect("defaults");
-            let engine = Engine::in_world(world, &settings).expect("an engine");
-            body(&engine);
-            // Nobody ends the others' operations by leaving early.
-            engine.barrier(SetId::GLOBAL).expect("all come to the end");
-        });
-    }
-}
 
 /// Whoever only looks at gradients.
 fn ignore(_: usize, _: &mut [f32], _: &[f32]) {}
@@ -167,25 +156,6 @@ fn a_failed_reduction_is_told_and_the_next_step_is_a_new_one() {
         other.submit(1, &[1.0; 3]).expect("started");
         assert_eq!(other.synchronize().expect("the engine goes on")[1], [1.0; 3]);
     });
-}
-
-/// Remembers the last gradients.
-struct Momentum([Vec<f32>; 2]);
-
-impl Optimizer for Momentum {
-    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
-        self.step_part(index, 0, parameter, gradient);
-    }
-}
-
-impl StepsParts for Momentum {
-    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
-        let memory = &mut self.0[index][first..][..values.len()];
-        for ((value, memory), slope) in values.iter_mut().zip(memory).zip(gradient) {
-            *memory = 0.5 * *memory + slope;
-            *value -= *memory;
-        }
-    }
 }
 
 #[test]

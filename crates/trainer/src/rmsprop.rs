@@ -13,7 +13,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use corro_collectives::optimizer::{Optimizer, StepsParts};
+use corro_collectives::optimizer::together::StepsSums;
+use corro_collectives::optimizer::{Optimizer, StepsParts, Sum};
 
 use crate::compute::Isa;
 use crate::network::{PARAMETERS, Weights};
@@ -23,6 +24,8 @@ const RHO: f32 = 0.9;
 const EPSILON: f32 = 1e-7;
 /// Values that one thread takes at a time: three such pieces stay in its cache, and smaller parameters are not worth waking anybody.
 const PIECE: usize = 1 << 14;
+/// The same where the average is made first.
+const SUMMED: usize = 1 << 11;
 
 /// Parameters from so many elements on are worth sharing out between ranks: stepping a value moves five times its bytes.
 pub const SHARED_FROM: usize = 1 << 18;
@@ -70,6 +73,13 @@ impl RmsProp {
         &mut self.state.accumulators
     }
 
+    /// A step is over after its last parameter.
+    fn end(&mut self, index: usize) {
+        if index + 1 == PARAMETERS.len() {
+            self.state.iterations += 1;
+        }
+    }
+
     /// Goes on where that state was taken. Between steps.
     pub fn set_state(&mut self, state: State) {
         for (parameter, values) in PARAMETERS.iter().zip(&state.accumulators.0) {
@@ -79,7 +89,6 @@ impl RmsProp {
     }
 }
 
-/// A step is over after its last parameter: they come in the order of [`PARAMETERS`].
 impl Optimizer for RmsProp {
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
         self.step_part(index, 0, parameter, gradient);
@@ -103,9 +112,31 @@ impl StepsParts for RmsProp {
             ..=PIECE => work(0),
             _ => self.pool.run(&work),
         }
-        if index + 1 == PARAMETERS.len() {
-            self.state.iterations += 1;
+        self.end(index);
+    }
+}
+
+impl StepsSums for RmsProp {
+    /// A little at a time, so that what was added up is still in the cache.
+    fn step_sum(&mut self, index: usize, first: usize, values: &mut [f32], sum: &Sum<'_>) {
+        let (rate, isa, len) = (self.rate(), self.isa, values.len());
+        let accumulators = &mut self.state.accumulators.0[index][first..][..len];
+        let moves = values.chunks_mut(SUMMED).zip(accumulators.chunks_mut(SUMMED)).enumerate();
+        let moves = Mutex::new(moves);
+        let work = |_thread| {
+            let mut room = [0.0; SUMMED];
+            let next = || moves.lock().expect("taking a piece does not panic").next();
+            while let Some((number, (values, accumulators))) = next() {
+                let gradients = &mut room[..values.len()];
+                sum.reduce(number * SUMMED, gradients);
+                Move { values, accumulators, gradients }.apply(rate, isa);
+            }
+        };
+        match len {
+            ..=PIECE => work(0),
+            _ => self.pool.run(&work),
         }
+        self.end(index);
     }
 }
 

@@ -7,12 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use corro_collectives::Engine;
 use corro_collectives::coordinator::SetId;
-use corro_collectives::optimizer::{self, DistributedOptimizer, Optimizer, broadcast_parameters};
+use corro_collectives::optimizer::together::StepsSums;
+use corro_collectives::optimizer::{Optimizer, StepsParts, Sum, broadcast_parameters};
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
 use corro_trainer::network::initial::initial;
-use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
+use corro_trainer::network::{Batch, CLASSES, IMAGE, Noise, PARAMETERS, Score, Weights};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
+use corro_trainer::wrapped::Wrapped;
 
 /// Images of all ranks in one step.
 const ALL: usize = 128;
@@ -175,25 +177,33 @@ struct Watched {
     first: Weights,
 }
 
-impl Optimizer for Watched {
-    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
-        if self.optimizer.state().iterations == 0 {
-            self.first.0[index].copy_from_slice(gradient);
-        }
-        self.optimizer.step(index, parameter, gradient);
+impl Watched {
+    fn room(&mut self, index: usize, first: usize, n: usize) -> Option<&mut [f32]> {
+        (self.optimizer.state().iterations == 0).then(|| &mut self.first.0[index][first..first + n])
     }
 }
 
-/// Sends gradients off while the backward pass goes on.
-struct Sending<'s, 'e>(&'s mut DistributedOptimizer<'e, Watched>);
-
-impl Gradients for Sending<'_, '_> {
-    fn room(&mut self, parameter: usize) -> &mut [f32] {
-        self.0.gradient(parameter).expect("a room")
+impl Optimizer for Watched {
+    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
+        self.step_part(index, 0, parameter, gradient);
     }
+}
 
-    fn ready(&mut self, parameter: usize) {
-        self.0.ready(parameter).expect("it is sent");
+impl StepsParts for Watched {
+    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
+        if let Some(room) = self.room(index, first, values.len()) {
+            room.copy_from_slice(gradient);
+        }
+        self.optimizer.step_part(index, first, values, gradient);
+    }
+}
+
+impl StepsSums for Watched {
+    fn step_sum(&mut self, index: usize, first: usize, values: &mut [f32], sum: &Sum<'_>) {
+        if let Some(room) = self.room(index, first, values.len()) {
+            sum.reduce(0, room);
+        }
+        self.optimizer.step_sum(index, first, values, sum);
     }
 }
 
@@ -207,19 +217,22 @@ fn a_rank() {
     let mut compute = compute(Isa::best(), batch);
     let config = rmsprop::Config { rate: 1e-4 * size as f32, decay: 1e-6 };
     let watched = Watched { optimizer: RmsProp::new(&config, compute.pool().clone()), first: Weights::zeros() };
-    let names = PARAMETERS.map(|parameter| parameter.name());
-    let parameters: Vec<_> = names.iter().zip(PARAMETERS).map(|(name, of)| (name.as_str(), of.size())).collect();
-    let mut optimizer =
-        DistributedOptimizer::new(&engine, watched, &parameters, optimizer::Config::PLAIN).expect("good parameters");
+    let mut optimizer = Wrapped::new(&engine, watched).expect("good parameters");
+    let in_memory = size > 1 && variable("CORRO_TRANSPORT") == "shm";
+    assert_eq!(matches!(optimizer, Wrapped::Here(_)), in_memory);
     let mut weights = initial(SEED + rank as u64);
     broadcast_parameters(&engine, &mut weights.parts_mut(), 0).expect("a broadcast");
+    optimizer.take(&mut weights).expect("all take them");
     for step in 0..variable("STEPS").parse().expect("a number") {
         let first = rank * batch;
         let (images, labels) = part(step, first, batch);
         let batch = Batch { images: &images, labels: &labels };
-        compute.step(&weights, batch, noise(step, first), &mut Sending(&mut optimizer));
-        optimizer.step(&mut weights.parts_mut()).expect("a step of all ranks");
+        let mut sending = optimizer.sending();
+        compute.step(&weights, batch, noise(step, first), &mut sending);
+        sending.end().expect("all are sent");
+        optimizer.step(&mut weights).expect("a step of all ranks");
     }
+    optimizer.gather(|watched| &mut watched.first).expect("gathered");
     let found = optimizer.inner().first.0.iter().chain(&weights.0).flatten();
     let bytes: Vec<u8> = found.flat_map(|value| value.to_le_bytes()).collect();
     std::fs::write(Path::new(&variable("FOLDER")).join(rank.to_string()), bytes).expect("written");

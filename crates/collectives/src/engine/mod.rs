@@ -31,7 +31,7 @@ use crate::options::Options;
 use crate::settings::{LogLevel, Settings, SettingsError};
 use crate::transport::connect::ConnectError;
 use crate::transport::post::{Post, Waker};
-use crate::world::World;
+use crate::world::{Shared, World};
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,8 @@ pub struct Engine {
     desk: Arc<Desk>,
     homogeneous: bool,
     place: Place,
-    timeline: Arc<Timeline>,
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) world: Arc<Shared>,
 }
 
 struct Inner {
@@ -113,6 +114,7 @@ impl Engine {
         global.limit_silence(Some(settings.timeout));
         let observed = Observed::new(settings, place.rank);
         let timeline = observed.timeline.clone();
+        let shared = shared.clone();
         let Place { size, local_rank, local_size, hostname, .. } = &place;
         let here = format!("one of {size}, number {local_rank} of {local_size} on host {hostname}: all are connected");
         observed.log(LogLevel::Info, &here);
@@ -155,7 +157,7 @@ impl Engine {
             };
             std::thread::Builder::new().name("corro-engine".into()).spawn(work).map_err(ConnectError::Thread)?
         };
-        Ok(Engine { inner, thread: Mutex::new(Some(thread)), desk, homogeneous, place, timeline })
+        Ok(Engine { inner, thread: Mutex::new(Some(thread)), desk, homogeneous, place, timeline, world: shared })
     }
 
     /// Where this rank is: in the job, on its host, among the hosts.

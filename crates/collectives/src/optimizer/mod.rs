@@ -3,9 +3,12 @@
 //!
 //! The helper owns one buffer for each parameter's gradient and lends it to the backward pass, which *adds* to it. A buffer that was
 //! declared ready belongs to the engine until [`DistributedOptimizer::synchronize`], so it travels while the gradients of other
-//! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient.
+//! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient. [`together`] is the same for
+//! ranks of one host, in memory that all see (`commons`).
 
+mod commons;
 mod parameter;
+pub mod together;
 
 use std::collections::HashSet;
 
@@ -17,6 +20,8 @@ use crate::engine::handle::EngineError;
 use crate::op::{Combine, ReduceOp};
 use crate::optimizer::parameter::{Parameter, Stage};
 use crate::reduce;
+
+pub use commons::{Common, Sum, Values};
 
 /// What moves parameters along their gradients. Closures of the same arguments are optimizers too.
 pub trait Optimizer {
@@ -88,6 +93,15 @@ pub enum OptimizerError {
     #[error("the gradient of {name} could not be reduced")]
     Reduction {
         name: String,
+        #[source]
+        cause: EngineError,
+    },
+    /// Values of a large parameter that were not taken to where all ranks see them.
+    #[error("the values of {name} are not those that all ranks see")]
+    NotCommon { name: String },
+    /// A rank died, or was silent for too long.
+    #[error("the ranks could not step together")]
+    Meeting {
         #[source]
         cause: EngineError,
     },

@@ -120,6 +120,11 @@ impl Board {
         (0..self.n()).filter(|member| *member != self.me).try_for_each(|member| self.wait(member, step))
     }
 
+    /// Whether all have made `step`, without waiting.
+    pub fn have_all(&self, step: u32) -> bool {
+        (0..self.n()).all(|member| reached(self.area.line(member).step.load(Ordering::Acquire), step))
+    }
+
     /// The turn of the next small operation.
     pub fn next_small(&mut self) -> usize {
         self.n_smalls = self.n_smalls.wrapping_add(1);

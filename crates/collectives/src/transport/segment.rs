@@ -1,6 +1,6 @@
 //! The memory that the ranks of one host share: an anonymous file that exists only as long as somebody holds it, so nothing is
-//! left behind however they end. Cut into areas, one for each communicator ever made; pages exist once they are touched.
-//! Entered by `local` (who makes and hands over the file) and by `board` (who reads and writes an area).
+//! left behind however they end. Cut into areas, one for each communicator ever made, and rooms of any size behind them; pages exist
+//! once they are touched. Entered by `local` (who makes and hands over the file), by `board` (who reads and writes an area) and by `optimizer::commons`.
 
 use std::ffi::c_void;
 use std::io;
@@ -74,27 +74,76 @@ impl Segment {
     }
 
     pub fn area(&self, number: u64) -> io::Result<Area> {
-        if number >= MOST_AREAS {
+        if number >= MOST_AREAS / 2 {
             return Err(io::Error::other("too many communicators were made in this world"));
         }
         let layout = Layout::of(self.n_local);
+        let base = self.map(number * layout.bytes as u64, layout.bytes)?;
+        Ok(Area { base, layout })
+    }
+
+    /// An area and `n_bytes` of plain memory behind it, `first` bytes into the half of the file that is for such. Whoever takes it says which
+    /// bytes are taken: [`Segment::room_bytes`] of them.
+    pub fn room(&self, first: u64, n_bytes: usize) -> io::Result<(Area, Room)> {
+        let layout = Layout::of(self.n_local);
+        let half = layout.bytes as u64 * (MOST_AREAS / 2);
+        if first.saturating_add(self.room_bytes(n_bytes)) > half {
+            return Err(io::Error::other("too much memory was shared in this world"));
+        }
+        let area = Area { base: self.map(half + first, layout.bytes)?, layout };
+        let base = self.map(half + first + layout.bytes as u64, n_bytes)?;
+        Ok((area, Room { base, n_bytes }))
+    }
+
+    pub fn room_bytes(&self, n_bytes: usize) -> u64 {
+        Layout::of(self.n_local).bytes as u64 + page(n_bytes) as u64
+    }
+
+    fn map(&self, first: u64, n_bytes: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                layout.bytes,
+                n_bytes,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 &self.file,
-                number * layout.bytes as u64,
+                first,
             )?
         };
-        let base = NonNull::new(base.cast()).expect("a mapping is not at null");
-        Ok(Area { base, layout })
+        Ok(NonNull::new(base.cast()).expect("a mapping is not at null"))
     }
 }
 
+/// Rooms have the upper half of them.
 const MOST_AREAS: u64 = 1 << 20;
+
+/// Plain memory that all ranks of the host see: zeros at first. Who may touch what when is for its users to agree on.
+#[derive(Debug)]
+pub struct Room {
+    base: NonNull<u8>,
+    n_bytes: usize,
+}
+
+// SAFETY: a plain address of shared memory; what is done with it is its users' affair.
+unsafe impl Send for Room {}
+unsafe impl Sync for Room {}
+
+impl Room {
+    /// The address of some bytes of it.
+    pub fn at(&self, first: usize, n_bytes: usize) -> *mut u8 {
+        assert!(first <= self.n_bytes && n_bytes <= self.n_bytes - first, "{n_bytes} bytes at {first}");
+        // SAFETY: inside the mapping, by the assertion.
+        unsafe { self.base.as_ptr().add(first) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: this mapping, whole; its users borrow it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.n_bytes) };
+    }
+}
 
 /// One communicator's part, mapped. Only addresses here: who may touch what when is `board`'s knowledge.
 pub struct Area {
@@ -172,7 +221,6 @@ struct Layout {
 
 impl Layout {
     fn of(n: usize) -> Layout {
-        let page = |offset: usize| offset.next_multiple_of(64 * 1024);
         let bells = page(n * size_of::<Line>());
         let ring_ends = page(bells + n * size_of::<Bell>());
         let smalls = page(ring_ends + n * n * size_of::<RingEnds>());
@@ -180,6 +228,11 @@ impl Layout {
         let rings = page(stages + n * N_STAGES * STAGE_BYTES);
         Layout { n, bells, ring_ends, smalls, stages, rings, bytes: page(rings + n * n * RING_BYTES) }
     }
+}
+
+/// Whole pages, whatever their size is here.
+fn page(offset: usize) -> usize {
+    offset.next_multiple_of(64 * 1024)
 }
 
 #[cfg(test)]
@@ -210,6 +263,24 @@ mod tests {
         assert_eq!(other.ring_ends(2, 2).read.load(Ordering::Acquire), 9);
         let elsewhere = segment.area(6).expect("another area");
         assert_eq!(elsewhere.line(2).step.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn rooms_are_apart_from_areas_and_from_each_other() {
+        let segment = Segment::create(2).expect("a memory file");
+        let bytes = segment.room_bytes(100);
+        let ((board, one), (_, other)) =
+            (segment.room(0, 100).expect("a room"), segment.room(bytes, 100).expect("another"));
+        let (_, again) = segment.room(0, 100).expect("the first once more");
+        board.line(1).step.store(7, Ordering::Release);
+        // SAFETY: addresses of the mappings.
+        unsafe {
+            one.at(99, 1).write(3);
+            assert_eq!((again.at(99, 1).read(), other.at(99, 1).read(), again.at(0, 1).read()), (3, 0, 0));
+        }
+        let last = segment.area(MOST_AREAS / 2 - 1).expect("the last area");
+        assert_eq!(last.line(1).step.load(Ordering::Acquire), 0);
+        assert!(segment.area(MOST_AREAS / 2).is_err() && segment.room(u64::MAX, 100).is_err());
     }
 
     #[test]

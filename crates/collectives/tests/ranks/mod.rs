@@ -1,6 +1,8 @@
 //! Ranks as threads of one process: everything but the processes is real. Each test meets at a place of its own.
 #![allow(dead_code, reason = "each test executable uses its own part")]
 
+pub mod training;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

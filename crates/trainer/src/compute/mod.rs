@@ -13,6 +13,7 @@ mod parts;
 mod simd;
 mod single;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use isa::Isa;
@@ -50,6 +51,12 @@ pub struct Compute {
     pool: Arc<Pool>,
     engine: Box<dyn Engine>,
     batch: usize,
+}
+
+/// Tasks in two halves, with a moment between them, where each keeps all threads busy; otherwise the second is empty.
+fn halves(tasks: usize, threads: usize) -> [Range<usize>; 2] {
+    let middle = if tasks / 2 >= threads { tasks / 2 } else { tasks };
+    [0..middle, middle..tasks]
 }
 
 /// One way to do a step. It gets batches of at least one image and at most as many as it was made for.

@@ -11,7 +11,7 @@ pub fn initial(seed: u64) -> Weights {
     let draw = |(index, parameter): (usize, &Parameter)| {
         let mut random = Random::of(&[seed, ROOM, index as u64]);
         let limit = limit(parameter);
-        (0..parameter.size()).map(|_| limit * (2.0 * random.uniform() - 1.0)).collect()
+        (0..parameter.size()).map(|_| limit * (2.0 * random.uniform() - 1.0)).collect::<Vec<_>>().into()
     };
     Weights(PARAMETERS.iter().enumerate().map(draw).collect())
 }

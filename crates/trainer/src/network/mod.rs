@@ -120,6 +120,8 @@ pub trait Gradients {
     /// Of the parameter with that index in [`PARAMETERS`].
     fn room(&mut self, parameter: usize) -> &mut [f32];
     fn ready(&mut self, parameter: usize);
+    /// A moment in which the pass has nothing in its hands: it will not look again at the values of parameters whose gradients are ready.
+    fn between(&mut self) {}
 }
 
 /// Gradients that stay where they are.

@@ -1,17 +1,19 @@
 //! All parameters of the network, or one value for each of them: gradients, the optimizer's memory.
 
+use corro_collectives::optimizer::Values;
+
 use super::PARAMETERS;
 
 /// By parameter, in the order of [`PARAMETERS`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weights(pub Vec<Vec<f32>>);
+pub struct Weights(pub Vec<Values>);
 
 impl Weights {
     pub fn zeros() -> Weights {
-        Weights(PARAMETERS.iter().map(|parameter| vec![0.0; parameter.size()]).collect())
+        Weights(PARAMETERS.iter().map(|parameter| vec![0.0; parameter.size()].into()).collect())
     }
 
     pub fn parts_mut(&mut self) -> Vec<&mut [f32]> {
-        self.0.iter_mut().map(Vec::as_mut_slice).collect()
+        self.0.iter_mut().map(|values| &mut **values).collect()
     }
 }

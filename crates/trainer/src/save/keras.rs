@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use corro_collectives::optimizer::Values;
 use hdf5_pure::{AttrValue, DType, File, FileBuilder, Group, GroupBuilder, LibVer};
 
 use super::config::{self, LAYERS};
@@ -58,11 +59,7 @@ pub(super) fn model(weights: &Weights, schedule: Schedule) -> FileBuilder {
     file
 }
 
-fn add_layer<'a>(
-    group: &mut GroupBuilder,
-    name: &str,
-    parameters: impl Iterator<Item = (&'a Parameter, &'a Vec<f32>)>,
-) {
+fn add_layer<'a>(group: &mut GroupBuilder, name: &str, parameters: impl Iterator<Item = (&'a Parameter, &'a Values)>) {
     let mut outer = group.create_group(name);
     let mut inner = outer.create_group(name);
     let mut names = Vec::new();
@@ -148,7 +145,7 @@ impl<'a> Opened<'a> {
             PARAMETERS
                 .iter()
                 .zip(paths)
-                .map(|(parameter, path)| self.values(path, parameter))
+                .map(|(parameter, path)| Ok(self.values(path, parameter)?.into()))
                 .collect::<Result<_, _>>()?,
         ))
     }

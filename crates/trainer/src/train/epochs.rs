@@ -4,20 +4,19 @@ use std::io::Write;
 use std::ops::Range;
 use std::time::Instant;
 
-use corro_collectives::optimizer::DistributedOptimizer;
 use corro_collectives::{Engine, Reduce};
 
 use super::identity::Identity;
 use super::keeper::Keeper;
-use super::sending::Sending;
 use super::{Settings, TrainError};
 use crate::compute::Compute;
 use crate::data::{self, Dataset, Feed, Plan};
-use crate::network::{Noise, PARAMETERS, Score, Weights};
+use crate::network::{Noise, Score, Weights};
 use crate::report::metrics::Epoch;
 use crate::report::progress::{Paper, Progress};
 use crate::rmsprop::{self, RmsProp};
 use crate::save::{Checkpoint, Schedule};
+use crate::wrapped::Wrapped;
 
 /// Everything a rank trains with.
 pub struct Training<'a> {
@@ -26,7 +25,7 @@ pub struct Training<'a> {
     pub identity: Identity,
     pub dataset: Dataset,
     pub compute: Compute,
-    pub optimizer: DistributedOptimizer<'a, RmsProp>,
+    pub optimizer: Wrapped<'a>,
     pub weights: Weights,
     /// Of all ranks together.
     pub rate: f32,
@@ -65,7 +64,7 @@ impl Training<'_> {
             let trained = began.elapsed();
             let part = self.score_part();
             let [all, test] = self.together([seen, part])?;
-            self.gather_memory()?;
+            self.optimizer.gather(RmsProp::accumulators_mut).map_err(TrainError::Ranks)?;
             let took = began.elapsed();
             let shown = [figures(["loss", "acc"], seen), figures(["val_loss", "val_acc"], test)].concat();
             progress.finish(out, took, &shown)?;
@@ -95,20 +94,11 @@ impl Training<'_> {
         let noise = Noise { seed: self.settings.seed, step: iterations, first };
         let noise = self.settings.dropout.then_some(noise);
         let fed = feed.next();
-        let mut sending = Sending::new(&mut self.optimizer);
+        let mut sending = self.optimizer.sending();
         let score = self.compute.step(&self.weights, fed.batch(), noise, &mut sending);
         sending.end()?;
-        self.optimizer.step(&mut self.weights.parts_mut())?;
+        self.optimizer.step(&mut self.weights)?;
         Ok(score)
-    }
-
-    /// Every rank's optimizer remembers what all do, for the checkpoint. Collective over all ranks.
-    fn gather_memory(&mut self) -> Result<(), TrainError> {
-        for index in 0..PARAMETERS.len() {
-            let gathered = self.optimizer.gather(index, |rmsprop| &mut rmsprop.accumulators_mut().0[index]);
-            gathered.map_err(TrainError::Ranks)?;
-        }
-        Ok(())
     }
 
     /// The network on all test images, each of which one rank has looked at. Collective over all ranks.

@@ -2,8 +2,7 @@
 //! each rank; the ranks meet in the engine and in nothing else.
 //!
 //! [`settings`] is what a training is to be, `identity` which it is. [`run`] takes the five steps; `processors` finds this rank's,
-//! `beginning` where a training begins or goes on, `epochs` trains, with `sending` between the backward pass and the other ranks and
-//! `keeper` before the directory, and `results` ends it.
+//! `beginning` where a training begins or goes on, `epochs` trains, with `keeper` before the directory, and `results` ends it.
 
 mod beginning;
 mod epochs;
@@ -12,20 +11,20 @@ mod identity;
 mod keeper;
 mod processors;
 mod results;
-mod sending;
 pub mod settings;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use corro_collectives::optimizer::{self, DistributedOptimizer, scale_learning_rate};
+use corro_collectives::optimizer::scale_learning_rate;
 use corro_collectives::{Engine, Launch, ReduceOp, SetId, StartError};
 
 use crate::compute::{self, Compute, Isa};
 use crate::data::{self, Dataset};
-use crate::network::{CHANNELS, PARAMETERS, SIDE, Score};
+use crate::network::{CHANNELS, SIDE, Score};
 use crate::report::progress::Paper;
 use crate::rmsprop::{self, RmsProp};
+use crate::wrapped::Wrapped;
 
 pub use error::TrainError;
 pub use settings::Settings;
@@ -81,17 +80,14 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
 
     // 4. Wrap: the optimizer will see the gradients of all ranks.
     let rmsprop = RmsProp::new(&rmsprop::Config { rate, decay: settings.decay }, compute.pool().clone());
-    let names = PARAMETERS.map(|parameter| parameter.name());
-    let parameters: Vec<(&str, usize)> =
-        names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
-    let optimizer = DistributedOptimizer::new(&engine, rmsprop, &parameters, optimizer::Config::PLAIN)?;
-    let mut optimizer = optimizer.sharing_from(rmsprop::SHARED_FROM);
+    let mut optimizer = Wrapped::new(&engine, rmsprop)?;
 
     // 5. Broadcast: all ranks begin where rank 0 begins.
     let identity = Identity::of(settings, &dataset, size);
     let beginning = Beginning::find(&engine, &identity, settings, options)?;
     beginning.tell(options.dir, epochs, out)?;
-    let Beginning { weights, accumulators, iterations, epoch, keeper, .. } = beginning;
+    let Beginning { mut weights, accumulators, iterations, epoch, keeper, .. } = beginning;
+    optimizer.take(&mut weights)?;
     optimizer.inner().set_state(rmsprop::State { accumulators, iterations });
 
     let terminal = options.terminal.filter(|_| rank == 0);

@@ -67,7 +67,7 @@ pub enum Part {
 impl Part {
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub fn pack(self, weights: &Weights, to: &mut [Line]) {
-        let kernel = |of: usize| weights.0[2 + 2 * of].as_slice();
+        let kernel = |of: usize| &*weights.0[2 + 2 * of];
         match self {
             Part::First => pack_first(&weights.0[0], to),
             Part::Forward(of) => pack_forward(kernel(of), CHANNELS[of], to),

@@ -25,8 +25,8 @@ mod tiles;
 
 use std::ops::Range;
 
-use super::Engine;
 use super::parts::Parts;
+use super::{Engine, halves};
 use crate::network::{Batch, CLASSES, Gradients, IMAGE, Noise, Score, Weights};
 use crate::threads::Pool;
 use classes::{Classes, Outcome};
@@ -261,22 +261,26 @@ impl Tiled {
         let (kept, inputs) = (&self.kept, &self.dense.input_gradients);
         let (sums, scratch) = (Parts::of(&mut self.sums), Parts::of(&mut self.scratch));
         let groups = groups(batch.len());
-        each(pool, groups, |tiles, thread, item| {
-            // The last images are the first to go back: what the way forward left of them is still near.
-            let group = groups - 1 - item;
-            // SAFETY: a group has its sums, a thread its scratch.
-            let (sums, scratch) = unsafe { (sums.one(group), scratch.one(thread)) };
-            for (index, image) in members(group, batch.len()).enumerate() {
-                let passed = backward::Passed {
-                    pixels: &batch.images[image * IMAGE..][..IMAGE],
-                    kept: &kept[image],
-                    gradient: &inputs[image * dense::INPUT..][..dense::INPUT],
-                };
-                let scratch = (&mut scratch.forward, &mut scratch.backward);
-                // SAFETY: see above.
-                unsafe { backward.image(tiles, &passed, index == 0, scratch, sums) };
-            }
-        });
+        gradients.between();
+        for half in halves(groups, pool.len()) {
+            each(pool, half.len(), |tiles, thread, item| {
+                // The last images are the first to go back: what the way forward left of them is still near.
+                let group = groups - 1 - (half.start + item);
+                // SAFETY: a group has its sums, a thread its scratch.
+                let (sums, scratch) = unsafe { (sums.one(group), scratch.one(thread)) };
+                for (index, image) in members(group, batch.len()).enumerate() {
+                    let passed = backward::Passed {
+                        pixels: &batch.images[image * IMAGE..][..IMAGE],
+                        kept: &kept[image],
+                        gradient: &inputs[image * dense::INPUT..][..dense::INPUT],
+                    };
+                    let scratch = (&mut scratch.forward, &mut scratch.backward);
+                    // SAFETY: see above.
+                    unsafe { backward.image(tiles, &passed, index == 0, scratch, sums) };
+                }
+            });
+            gradients.between();
+        }
         self.gathered.gather(pool, &self.sums[..groups]);
         for parameter in (0..8).rev() {
             gradients.room(parameter).copy_from_slice(self.gathered.of(parameter));

@@ -169,7 +169,7 @@ impl Gradients for Announced {
     }
 
     fn ready(&mut self, parameter: usize) {
-        self.1.push((parameter, self.0.0[parameter].clone()));
+        self.1.push((parameter, self.0.0[parameter].to_vec()));
     }
 }
 
@@ -182,7 +182,7 @@ fn gradients_are_announced_once_they_are_whole_the_last_layers_first() {
     compute(3, 2).step(&weights(4), Images::of(4, 3).batch(), None, &mut announced);
     let order: Vec<usize> = announced.1.iter().map(|(parameter, _)| *parameter).collect();
     assert_eq!(order, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
-    assert!(announced.1.iter().all(|(parameter, gradient)| announced.0.0[*parameter] == *gradient));
+    assert!(announced.1.iter().all(|(parameter, gradient)| *announced.0.0[*parameter] == **gradient));
 }
 
 fn random_lines(seed: u64, n: usize) -> Vec<Line> {

@@ -24,7 +24,7 @@ use self::pooling::Drops;
 use super::aligned::Aligned;
 use super::parts::Parts;
 use super::simd::Simd;
-use super::{Engine, Isa};
+use super::{Engine, Isa, halves};
 use crate::network::{Batch, DROPOUTS, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
 use crate::threads::Pool;
 
@@ -112,15 +112,20 @@ impl<S: Simd> Engine for Single<S> {
         let groups = &groups[..n.div_ceil(group)];
         let scales = [0, 1].map(|layer: usize| noise.map_or(1.0, |_| DROPOUTS[layer].scale()));
         let features = &dense.features;
-        pool.share(groups.len(), &|thread, index| {
-            let (scratch, _) = &mut *held(&scratches[thread]);
-            let gradients = &mut *held(&groups[index]);
-            gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
-            for image in index * group..n.min((index + 1) * group) {
-                let features = &features[image * FEATURES..][..FEATURES];
-                convolutions::backward::<S>(&held(&images[image]), scratch, kernels, features, scales, gradients);
-            }
-        });
+        gradients.between();
+        for half in halves(groups.len(), pool.len()) {
+            pool.share(half.len(), &|thread, task| {
+                let (scratch, _) = &mut *held(&scratches[thread]);
+                let index = half.start + task;
+                let gradients = &mut *held(&groups[index]);
+                gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+                for image in index * group..n.min((index + 1) * group) {
+                    let features = &features[image * FEATURES..][..FEATURES];
+                    convolutions::backward::<S>(&held(&images[image]), scratch, kernels, features, scales, gradients);
+                }
+            });
+            gradients.between();
+        }
         for parameter in [6, 7, 4, 5, 2, 3, 0, 1] {
             add_groups(pool, groups, parameter, gradients.room(parameter));
             gradients.ready(parameter);

@@ -1,0 +1,178 @@
+//! Data-parallel training of ranks on one host, in memory that all of them see: nothing travels, nobody's engine is woken while its rank
+//! computes, and what large parameters are stepped with is added up by who steps. The short way of [`DistributedOptimizer`], for whoever
+//! keeps parameters as [`Values`].
+//!
+//! Backward passes write gradients where all ranks read them. Of a large parameter every rank reduces, and steps with, its
+//! [`Engine::share`] of the elements; the values are common, so nobody has to be told. Small ones everybody steps with by itself. In each step
+//! the ranks say three things to each other:
+//!
+//! 1. *offered*: the gradients of all large parameters are whole, and this pass does not read their values any more. Once all have said so, large
+//!    parameters can be stepped with, while the pass goes on ([`Together::between`]);
+//! 2. *passed*: all gradients are whole. Once all have said so, everything can be stepped with;
+//! 3. *stepped*: once all have said so, values are new, and gradients may be overwritten.
+//!
+//! [`DistributedOptimizer`]: super::DistributedOptimizer
+
+use super::OptimizerError;
+use super::commons::{Commons, Sum, Values};
+use crate::engine::Engine;
+use crate::engine::handle::EngineError;
+use crate::transport::board::Board;
+
+/// An optimizer that can change a part of a parameter by itself, and makes the average gradient as it goes.
+pub trait StepsSums {
+    /// Changes the values from `first` on of the parameter of that index. Large parameters may come before smaller ones.
+    fn step_sum(&mut self, index: usize, first: usize, values: &mut [f32], sum: &Sum<'_>);
+}
+
+/// Wraps the optimizer `O`.
+pub struct Together<'e, O> {
+    engine: &'e Engine,
+    optimizer: O,
+    commons: Commons,
+    board: Board,
+    /// By parameter.
+    names: Vec<String>,
+    ready: Vec<bool>,
+    stage: Stage,
+}
+
+/// Of the common parameters, in this step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Passing,
+    /// With that step of the board.
+    Offered(u32),
+    Stepped,
+}
+
+impl<'e, O: StepsSums> Together<'e, O> {
+    /// `parameters`: names and numbers of elements, the same on every rank; from `from` elements on they are shared out. Collective. Gives the
+    /// optimizer back where the ranks do not all share memory, and where a timeline is recorded: it would not show anything.
+    pub fn new(engine: &'e Engine, optimizer: O, parameters: &[(&str, usize)], from: usize) -> Result<Self, O> {
+        let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
+        let Some((commons, board)) = Commons::open(engine, &sizes, from) else { return Err(optimizer) };
+        let names: Vec<String> = parameters.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let ready = vec![false; names.len()];
+        Ok(Self { engine, optimizer, commons, board, names, ready, stage: Stage::Passing })
+    }
+
+    /// Brings the values of large parameters to where all ranks see them: those of rank 0 count. Collective; before the first step.
+    pub fn take(&mut self, values: &mut [Values]) -> Result<(), OptimizerError> {
+        for (index, values) in values.iter_mut().enumerate() {
+            let Some(mut common) = self.commons.values(index).map(Values::Common) else { continue };
+            if self.commons.rank == 0 {
+                common.copy_from_slice(values);
+            }
+            *values = common;
+        }
+        self.meet()
+    }
+
+    /// Whether every rank steps with its share of this parameter only.
+    pub fn is_shared(&self, index: usize) -> bool {
+        self.commons.is_common(index)
+    }
+
+    /// Room for the gradient of a parameter: as it was left, to be overwritten. Then [`Together::ready`].
+    pub fn room(&mut self, index: usize) -> &mut [f32] {
+        self.commons.gradient(index)
+    }
+
+    /// This gradient is whole.
+    pub fn ready(&mut self, index: usize) {
+        self.ready[index] = true;
+    }
+
+    /// A moment in a backward pass. When all ranks have come as far, their large parameters are stepped with; nobody is waited for.
+    ///
+    /// # Safety
+    /// Nobody on this rank holds a slice of the values of parameters whose gradients are ready, or will make one before [`Together::step`]
+    /// has returned.
+    pub unsafe fn between(&mut self) {
+        let is_whole = |index: usize| self.ready[index] || !self.is_shared(index);
+        if self.stage == Stage::Passing && (0..self.ready.len()).all(is_whole) {
+            self.board.post();
+            self.stage = Stage::Offered(self.board.step());
+        }
+        if let Stage::Offered(step) = self.stage
+            && self.board.have_all(step)
+        {
+            self.step_shares();
+            self.stage = Stage::Stepped;
+        }
+    }
+
+    /// Waits for the gradients of all ranks, and lets the optimizer change every parameter. One whose gradient is not ready has zeros. Collective.
+    ///
+    /// # Errors
+    /// When a rank is gone. Large parameters may have changed in part.
+    pub fn step(&mut self, values: &mut [Values]) -> Result<(), OptimizerError> {
+        self.check(values)?;
+        for index in 0..self.ready.len() {
+            if !std::mem::take(&mut self.ready[index]) {
+                self.commons.gradient(index).fill(0.0);
+            }
+        }
+        if self.stage == Stage::Passing {
+            self.board.post();
+        }
+        self.meet()?;
+        if self.stage != Stage::Stepped {
+            self.step_shares();
+        }
+        for (index, values) in values.iter_mut().enumerate().filter(|(index, _)| !self.commons.is_common(*index)) {
+            let sum = self.commons.sum(index, 0..values.len());
+            self.optimizer.step_sum(index, 0, values, &sum);
+        }
+        self.stage = Stage::Passing;
+        self.meet()
+    }
+
+    /// As [`super::DistributedOptimizer::gather`].
+    pub fn gather(&mut self, index: usize, memory: impl FnOnce(&mut O) -> &mut [f32]) -> Result<(), EngineError> {
+        if !self.is_shared(index) {
+            return Ok(());
+        }
+        self.engine.allgather_shares(&format!("memory.{}", self.names[index]), memory(&mut self.optimizer))
+    }
+
+    /// The wrapped optimizer, for its learning rate and the like.
+    pub fn inner(&mut self) -> &mut O {
+        &mut self.optimizer
+    }
+
+    /// This rank's shares of the common parameters. All have offered their gradients.
+    fn step_shares(&mut self) {
+        for index in 0..self.names.len() {
+            let Some(mut values) = self.commons.values(index).map(Values::Common) else { continue };
+            let own = self.engine.share(values.len());
+            let sum = self.commons.sum(index, own.clone());
+            self.optimizer.step_sum(index, own.start, &mut values[own], &sum);
+        }
+    }
+
+    /// These are the parameters, and the common ones where all see them.
+    fn check(&self, values: &[Values]) -> Result<(), OptimizerError> {
+        if values.len() != self.names.len() {
+            return Err(OptimizerError::Number { given: values.len(), n_parameters: self.names.len() });
+        }
+        for (index, (name, values)) in self.names.iter().zip(values).enumerate() {
+            let size = self.commons.size(index);
+            if values.len() != size {
+                return Err(OptimizerError::Length { name: name.clone(), given: values.len(), size });
+            }
+            let is_here = matches!(values, Values::Common(common) if common.is_of(&self.commons));
+            if self.is_shared(index) && !is_here {
+                return Err(OptimizerError::NotCommon { name: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn meet(&mut self) -> Result<(), OptimizerError> {
+        self.board.post();
+        let met = self.board.wait_all(self.board.step());
+        met.map_err(|error| OptimizerError::Meeting { cause: EngineError::Failed(error.to_string().into()) })
+    }
+}

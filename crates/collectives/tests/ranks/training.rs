@@ -1,0 +1,40 @@
+//! What tests of the optimizer helpers have in common: ranks with an engine, and an optimizer that remembers something.
+
+use corro_collectives::coordinator::SetId;
+use corro_collectives::optimizer::{Optimizer, StepsParts};
+use corro_collectives::settings::Settings;
+use corro_collectives::{Engine, Options};
+
+use super::on_ranks;
+
+pub fn each(sizes: &[usize], body: impl Fn(&Engine) + Sync) {
+    for n in sizes {
+        on_ranks(*n, &Options::PLAIN, |world| {
+            let settings = Settings::from_variables(|_| None).expect("defaults");
+            let engine = Engine::in_world(world, &settings).expect("an engine");
+            body(&engine);
+            // Nobody ends the others' operations by leaving early.
+            engine.barrier(SetId::GLOBAL).expect("all come to the end");
+        });
+    }
+}
+
+/// Remembers the last gradients, by parameter.
+#[derive(Debug, PartialEq)]
+pub struct Momentum<const N: usize>(pub [Vec<f32>; N]);
+
+impl<const N: usize> Optimizer for Momentum<N> {
+    fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
+        self.step_part(index, 0, parameter, gradient);
+    }
+}
+
+impl<const N: usize> StepsParts for Momentum<N> {
+    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
+        let memory = &mut self.0[index][first..][..values.len()];
+        for ((value, memory), slope) in values.iter_mut().zip(memory).zip(gradient) {
+            *memory = 0.5 * *memory + slope;
+            *value -= *memory;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The optimizer, wrapped so that it steps with the gradients of all ranks: in memory that all see where they are on one host, over the engine
+//! otherwise. Entered by `train`; the backward pass leaves its gradients with [`Sending`].
+
+use corro_collectives::Engine;
+use corro_collectives::engine::handle::EngineError;
+use corro_collectives::optimizer::together::{StepsSums, Together};
+use corro_collectives::optimizer::{Config, DistributedOptimizer, OptimizerError, StepsParts};
+
+use crate::network::{Gradients, PARAMETERS, Weights};
+use crate::rmsprop::{self, RmsProp};
+
+pub enum Wrapped<'e, O = RmsProp> {
+    Here(Together<'e, O>),
+    Between(DistributedOptimizer<'e, O>),
+}
+
+impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
+    /// Collective over all ranks.
+    pub fn new(engine: &'e Engine, optimizer: O) -> Result<Self, OptimizerError> {
+        let names = PARAMETERS.each_ref().map(|parameter| parameter.name());
+        let parameters: Vec<(&str, usize)> =
+            names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
+        Ok(match Together::new(engine, optimizer, &parameters, rmsprop::SHARED_FROM) {
+            Ok(together) => Wrapped::Here(together),
+            Err(optimizer) => {
+                let between = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
+                Wrapped::Between(between.sharing_from(rmsprop::SHARED_FROM))
+            }
+        })
+    }
+
+    /// All ranks have these weights, and step with them from now on. Collective over all ranks.
+    pub fn take(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
+        match self {
+            Wrapped::Here(together) => together.take(&mut weights.0),
+            Wrapped::Between(_) => Ok(()),
+        }
+    }
+
+    /// Where a backward pass leaves its gradients.
+    pub fn sending(&mut self) -> Sending<'_, 'e, O> {
+        Sending { optimizer: self, failed: None, nowhere: None }
+    }
+
+    /// Collective over all ranks.
+    pub fn step(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
+        match self {
+            Wrapped::Here(together) => together.step(&mut weights.0),
+            Wrapped::Between(between) => between.step(&mut weights.parts_mut()),
+        }
+    }
+
+    /// Every rank's optimizer remembers what all do; `memory` says where. Collective over all ranks.
+    pub fn gather(&mut self, memory: impl Fn(&mut O) -> &mut Weights) -> Result<(), EngineError> {
+        (0..PARAMETERS.len()).try_for_each(|index| match self {
+            Wrapped::Here(together) => together.gather(index, |optimizer| &mut memory(optimizer).0[index]),
+            Wrapped::Between(between) => between.gather(index, |optimizer| &mut memory(optimizer).0[index]),
+        })
+    }
+
+    pub fn inner(&mut self) -> &mut O {
+        match self {
+            Wrapped::Here(together) => together.inner(),
+            Wrapped::Between(between) => between.inner(),
+        }
+    }
+}
+
+/// Between the backward pass and the other ranks: a gradient that is whole goes on its way at once, while the pass goes on with the layers
+/// before it. The pass cannot fail, so the first error is kept until it has ended.
+pub struct Sending<'s, 'e, O> {
+    optimizer: &'s mut Wrapped<'e, O>,
+    failed: Option<OptimizerError>,
+    /// Where gradients go that nobody will use.
+    nowhere: Option<Weights>,
+}
+
+impl<O> Sending<'_, '_, O> {
+    /// The pass has ended; its gradients are under way.
+    pub fn end(self) -> Result<(), OptimizerError> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+impl<O: StepsParts + StepsSums> Gradients for Sending<'_, '_, O> {
+    fn room(&mut self, parameter: usize) -> &mut [f32] {
+        let room = match self.optimizer {
+            Wrapped::Here(together) => return together.room(parameter),
+            Wrapped::Between(between) => between.room(parameter),
+        };
+        match room {
+            Ok(room) => room,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                &mut self.nowhere.get_or_insert_with(Weights::zeros).0[parameter]
+            }
+        }
+    }
+
+    fn ready(&mut self, parameter: usize) {
+        let ready = match self.optimizer {
+            Wrapped::Here(together) => return together.ready(parameter),
+            Wrapped::Between(between) => between.ready(parameter),
+        };
+        if let Err(error) = ready {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn between(&mut self) {
+        if let Wrapped::Here(together) = self.optimizer {
+            // SAFETY: what a pass promises by this call, and whoever has the weights has lent them to the pass.
+            unsafe { together.between() }
+        }
+    }
+}
