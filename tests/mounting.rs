@@ -158,10 +158,17 @@ fn fails<T>(result: std::io::Result<T>, errno: Errno) {
     assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{error}");
 }
 
+/// What the kernel does with writes: hand them on, or keep them for a while.
+const WAYS: [&str; 2] = ["", "--write-cache"];
+
 #[test]
 fn a_share_is_a_directory_like_others() {
+    WAYS.into_iter().for_each(is_like_others);
+}
+
+fn is_like_others(way: &str) {
     let Some(share) = share() else { return };
-    let at = share.mount("m", "--file-mode 0640 --dir-mode 0750");
+    let at = share.mount("m", &format!("--file-mode 0640 --dir-mode 0750 {way}"));
     // Content, with the server's disk as the witness.
     let content = pattern(9 << 20);
     fs::create_dir_all(at.join("a/b")).expect("made");
@@ -246,8 +253,12 @@ fn a_share_is_a_directory_like_others() {
 
 #[test]
 fn what_others_wrote_is_seen_and_a_full_or_read_only_share_says_so() {
+    WAYS.into_iter().for_each(is_seen_by_others_and_says_when_it_is_full);
+}
+
+fn is_seen_by_others_and_says_when_it_is_full(way: &str) {
     let Some(share) = share() else { return };
-    let (one, two) = (share.mount("one", ""), share.mount("two", "--read-only"));
+    let (one, two) = (share.mount("one", way), share.mount("two", "--read-only"));
     for round in 0..3 {
         let text = format!("round {round}{}", "!".repeat(round * 10));
         fs::write(one.join("f"), &text).expect("written");
@@ -272,10 +283,84 @@ fn what_others_wrote_is_seen_and_a_full_or_read_only_share_says_so() {
     share.unmount("one");
 }
 
+/// Programs of one machine, and in between, when they have closed everything, somebody on another: beside a plain file.
+#[test]
+fn random_work_ends_as_on_a_disk() {
+    WAYS.into_iter().for_each(|way| (0..6).for_each(|seed| ends_as_on_a_disk(way, seed)));
+}
+
+fn ends_as_on_a_disk(way: &str, seed: u64) {
+    let Some(share) = share() else { return };
+    let (here, there) = (share.mount("here", way).join("f"), share.mount("there", "").join("f"));
+    let plain = share.path("plain");
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = move |most: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % most
+    };
+    let mut open: Vec<(File, File)> = Vec::new();
+    fs::write(&here, "").expect("made");
+    fs::write(&plain, "").expect("made");
+    for step in 0..250u32 {
+        let told = format!("{way} seed {seed} step {step}");
+        let content = vec![step as u8; 1 + below(9_000) as usize];
+        let place = below(40_000);
+        match below(9) {
+            0 | 1 if open.len() < 3 => {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).truncate(below(4) == 0);
+                let opened = [&here, &plain].map(|path| options.open(path).unwrap_or_else(|e| panic!("{told}: {e}")));
+                open.push(opened.into());
+            }
+            2 | 3 if !open.is_empty() => {
+                let (file, beside) = &open[below(open.len() as u64) as usize];
+                file.write_all_at(&content, place).expect(&told);
+                beside.write_all_at(&content, place).expect(&told);
+            }
+            4 if !open.is_empty() => {
+                let (file, beside) = &open[below(open.len() as u64) as usize];
+                [file, beside].into_iter().for_each(|file| file.set_len(place).expect(&told));
+            }
+            5 if !open.is_empty() => open.swap_remove(below(open.len() as u64) as usize).0.sync_all().expect(&told),
+            6 if !open.is_empty() => drop(open.swap_remove(below(open.len() as u64) as usize)),
+            // Nobody mixes both with files that are open here: what is appended lies where the server's end is.
+            7 if open.is_empty() => [&here, &plain].into_iter().for_each(|path| {
+                let mut log = OpenOptions::new().append(true).open(path).expect(&told);
+                log.write_all(&content).expect(&told);
+            }),
+            8 if open.is_empty() => [&there, &plain].into_iter().for_each(|path| {
+                let file = OpenOptions::new().write(true).open(path).expect(&told);
+                match place % 3 {
+                    0 => file.set_len(place).expect(&told),
+                    _ => file.write_all_at(&content, place).expect(&told),
+                }
+            }),
+            _ => {}
+        }
+        for (file, beside) in &open {
+            let (mut seen, mut wanted) = ([0; 5_000], [0; 5_000]);
+            let place = below(45_000);
+            let n = [file.read_at(&mut seen, place).expect(&told), beside.read_at(&mut wanted, place).expect(&told)];
+            assert!(n[0] == n[1] && seen == wanted, "{told}: {n:?} bytes at {place}");
+            assert_eq!(file.metadata().expect(&told).len(), beside.metadata().expect(&told).len(), "{told}");
+        }
+        if open.is_empty() {
+            let wanted = fs::read(&plain).expect(&told);
+            assert!(fs::read(share.on_disk("f")).expect(&told) == wanted, "{told}: what the server has");
+            assert!(fs::read(&here).expect(&told) == wanted, "{told}: what is read");
+            assert_eq!(fs::metadata(&here).expect(&told).len(), wanted.len() as u64, "{told}");
+        }
+    }
+    drop(open);
+    assert!(fs::read(share.on_disk("f")).expect("there") == fs::read(&plain).expect("there"), "{way} seed {seed}");
+    share.unmount("here");
+    share.unmount("there");
+}
+
 #[test]
 fn lines_that_several_machines_append_stay_whole() {
     let Some(share) = share() else { return };
-    let places = [share.mount("one", ""), share.mount("two", "")];
+    let places = [share.mount("one", ""), share.mount("two", "--write-cache")];
     File::create(places[0].join("log")).expect("made");
     const LINES: usize = 100;
     std::thread::scope(|scope| {

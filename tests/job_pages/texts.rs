@@ -61,7 +61,9 @@ fn a_long_log_is_read_in_parts() {
     let make = "seq -f 'line %010.0f of a long log that nobody reads to its end' 1 1000000";
     site.submit_custom("long", 1, &format!("{make}; {}; echo one more", wait_at("go")));
     // To its last line: what is still being written is fetched as it comes.
-    wait_for("the log", || site.log("long", "stdout.txt").contains("line 0001000000 of a long log that nobody reads to its end\n"));
+    wait_for("the log", || {
+        site.log("long", "stdout.txt").contains("line 0001000000 of a long log that nobody reads to its end\n")
+    });
     browser.open(&site, "/ui/jobs/batchai.horovod:batchaidev/cifar/long");
     let lines = "[...document.querySelectorAll('#logs .line')].map((line) => line.textContent)";
     browser.wait(&format!("{lines}.at(-1)?.startsWith('line 0001000000 ')"));

@@ -22,10 +22,11 @@ use crate::site::Site;
 use crate::stats::heading;
 use crate::steps::rounds::print_ratio;
 
-pub const PROMISE: &str =
-    "at least 2 times sshfs in reading and writing, in order and at random, and in making small files and listing them";
+pub const PROMISE: &str = "at least 2 times sshfs in reading and writing, in order and at random (that with --write-cache), and in making \
+                           small files and listing them";
 const LEAST: f64 = 2.0;
 const CORRO: &str = "corro mount";
+const CACHED: &str = "corro mount --write-cache";
 const SSHFS: &str = "sshfs";
 const DISK: &str = "local disk";
 const BUFFER: usize = 1 << 20;
@@ -45,6 +46,15 @@ struct Mount<'a> {
     place: PathBuf,
 }
 
+impl<'a> Mount<'a> {
+    fn new(site: &'a Site, place: &Path, options: &str) -> Result<Mount<'a>> {
+        let log = place.with_extension("log");
+        let (at, log) = (place.display(), log.display());
+        site.corro(&format!("mount {SHARE} {at} --account-name {ACCOUNT} --log-file {log} {options}"))?;
+        Ok(Mount { site, place: place.to_owned() })
+    }
+}
+
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
         let _ = self.site.command().args(["unmount", "--lazy"]).arg(&self.place).output();
@@ -57,20 +67,22 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     site.corro(&format!("group create -n {GROUP} -l eastus"))?;
     site.corro(&format!("storage account create -g {GROUP} -n {ACCOUNT} -l eastus --sku Standard_LRS"))?;
     site.corro(&format!("storage share create -n {SHARE} --account-name {ACCOUNT}"))?;
-    let [place, exported, plain] = ["mounted", "exported", "plain"].map(|name| site.path().join(name));
-    for directory in [&place, &exported, &plain] {
+    let [place, cached, exported, plain] =
+        ["mounted", "cached", "exported", "plain"].map(|name| site.path().join(name));
+    for directory in [&place, &cached, &exported, &plain] {
         fs::create_dir(directory)?;
     }
-    let log = site.path().join("mount.log");
-    let line = format!("mount {SHARE} {} --account-name {ACCOUNT} --log-file {}", place.display(), log.display());
-    site.corro(&line)?;
-    let _mount = Mount { site: &site, place: place.clone() };
+    let _mounts = [Mount::new(&site, &place, "")?, Mount::new(&site, &cached, "--write-cache")?];
+    // Apart from what the other mount has.
+    let cached = cached.join("cached");
+    fs::create_dir(&cached)?;
     let sshfs = Sshfs::start(site.path(), &exported)?;
     println!("peer: {}", sshfs.version);
     println!("kernel: {}\n", kernel()?);
     let share = site.data().join("shares").join(ACCOUNT).join(SHARE);
     let players = [
-        Player { name: CORRO, place, beneath: share },
+        Player { name: CORRO, place, beneath: share.clone() },
+        Player { name: CACHED, place: cached, beneath: share },
         Player { name: SSHFS, place: sshfs.place.clone(), beneath: exported },
         Player { name: DISK, place: plain.clone(), beneath: plain },
     ];
@@ -89,9 +101,13 @@ pub fn run(scale: Scale) -> Result<Verdict> {
             let seconds = read_at_random(player, &format!("large-{round}"), size, jumps)?;
             Ok(jumps as f64 / seconds)
         }),
-        Work::new("writing 4 KiB at random, until closed", "writes/s", move |player, round| {
-            let seconds = write_at_random(&player.place.join(format!("large-{round}")), size, jumps)?;
-            fs::remove_file(player.place.join(format!("large-{round}")))?;
+        Work::of_cached("writing 4 KiB at random, until closed", "writes/s", move |player, round| {
+            let path = player.place.join(format!("large-{round}"));
+            if player.name == CACHED {
+                write_in_order(&path, size)?;
+            }
+            let seconds = write_at_random(&path, size, jumps)?;
+            fs::remove_file(&path)?;
             Ok(jumps as f64 / seconds)
         }),
         Work::new("making files of 4 KiB", "files/s", move |player, round| {
@@ -106,7 +122,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     // The first round is a warming-up.
     for round in 0..=scale.pick(5, 12) {
         for (work, turns) in works.iter().zip(&mut turns) {
-            for player in &players {
+            for player in players.iter().filter(|player| work.cached || player.name != CACHED) {
                 let rate = (work.run)(player, round).with_context(|| format!("{}: {}", player.name, work.name))?;
                 if round > 0 {
                     turns.add(player.name, rate);
@@ -118,8 +134,10 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         println!("{}", work.name);
         heading();
         turns.print();
-        print_ratio(&format!("{CORRO} by {SSHFS}"), &turns.ratios(CORRO, SSHFS));
-        print_ratio(&format!("{CORRO} by the {DISK}"), &turns.ratios(CORRO, DISK));
+        for ours in [Some(CORRO), work.cached.then_some(CACHED)].into_iter().flatten() {
+            print_ratio(&format!("{ours} by {SSHFS}"), &turns.ratios(ours, SSHFS));
+            print_ratio(&format!("{ours} by the {DISK}"), &turns.ratios(ours, DISK));
+        }
         println!();
         goals.push(goal(work, turns));
     }
@@ -132,6 +150,8 @@ pub fn run(scale: Scale) -> Result<Verdict> {
 struct Work {
     name: &'static str,
     unit: &'static str,
+    /// Also by the mount with a write cache, which then has to keep the promise.
+    cached: bool,
     /// The rate of one turn.
     #[allow(clippy::type_complexity)]
     run: Box<dyn Fn(&Player, usize) -> Result<f64>>,
@@ -139,14 +159,23 @@ struct Work {
 
 impl Work {
     fn new(name: &'static str, unit: &'static str, run: impl Fn(&Player, usize) -> Result<f64> + 'static) -> Work {
-        Work { name, unit, run: Box::new(run) }
+        Work { name, unit, cached: false, run: Box::new(run) }
+    }
+
+    fn of_cached(
+        name: &'static str,
+        unit: &'static str,
+        run: impl Fn(&Player, usize) -> Result<f64> + 'static,
+    ) -> Work {
+        Work { cached: true, ..Work::new(name, unit, run) }
     }
 }
 
 fn goal(work: &Work, turns: &Turns) -> Goal {
-    let ratio = turns.ratios(CORRO, SSHFS).p50();
-    let at = format!("{:.0} {}", turns.p50(CORRO), work.unit);
-    worst([(ratio, at)].into_iter(), LEAST, &format!("times sshfs in {}", work.name))
+    let (ours, how) = if work.cached { (CACHED, " with --write-cache") } else { (CORRO, "") };
+    let ratio = turns.ratios(ours, SSHFS).p50();
+    let at = format!("{:.0} {}", turns.p50(ours), work.unit);
+    worst([(ratio, at)].into_iter(), LEAST, &format!("times sshfs in {}{how}", work.name))
 }
 
 fn kernel() -> Result<String> {

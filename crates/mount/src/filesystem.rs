@@ -104,8 +104,9 @@ fn text(name: &OsStr) -> Result<&str, i32> {
     name.to_str().ok_or(libc::EILSEQ)
 }
 
-fn how(flags: i32) -> How {
+fn how(flags: i32, request: &Request) -> How {
     How {
+        thread: request.pid(),
         appends: flags & libc::O_APPEND != 0,
         truncates: flags & libc::O_TRUNC != 0,
         exclusive: flags & libc::O_EXCL != 0,
@@ -124,6 +125,9 @@ impl<R: Remote> Filesystem for Mounted<R> {
         ] {
             // An older kernel does without.
             let _ = config.add_capabilities(wish);
+        }
+        if self.volume.has_write_cache() && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {
+            tracing::warn!("this kernel does not keep what is written: --write-cache changes nothing");
         }
         let _ = config.set_max_write(1 << 20);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
@@ -265,8 +269,8 @@ impl<R: Remote> Filesystem for Mounted<R> {
         done(renamed, reply);
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let how = how(flags.0);
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let how = how(flags.0, request);
         match self.wait(self.volume.open(inode.0, how)) {
             Ok(opened) => reply.opened(FileHandle(opened.handle), self.opened(inode.0, &opened, how)),
             Err(number) => reply.error(errno(number)),
@@ -275,7 +279,7 @@ impl<R: Remote> Filesystem for Mounted<R> {
 
     fn create(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         _mode: u32,
@@ -283,7 +287,7 @@ impl<R: Remote> Filesystem for Mounted<R> {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let how = how(flags);
+        let how = how(flags, request);
         match text(name).and_then(|name| self.wait(self.volume.create(parent.0, name, how))) {
             Ok((found, opened)) => {
                 let attributes = self.attributes(found.inode, &found.status);
@@ -321,12 +325,16 @@ impl<R: Remote> Filesystem for Mounted<R> {
         handle: FileHandle,
         offset: u64,
         content: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.wait(self.volume.write(handle.0, offset, content)) {
+        let written = match write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            true => self.wait(self.volume.write_back(handle.0, offset, content)),
+            false => self.wait(self.volume.write(handle.0, offset, content)),
+        };
+        match written {
             Ok(()) => reply.written(content.len() as u32),
             Err(number) => reply.error(errno(number)),
         }

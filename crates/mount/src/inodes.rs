@@ -119,6 +119,13 @@ impl Inodes {
         self.drop_unneeded(inode);
     }
 
+    /// It has no name any more: whatever is on the share by that name, which this gives, is something else.
+    pub fn take_place(&mut self, inode: u64) -> Option<(u64, String)> {
+        let (parent, name) = self.nodes.get(&inode)?.place.clone()?;
+        self.take_name(parent, &name);
+        Some((parent, name))
+    }
+
     /// What was at one name is at another now, in the place of what was there.
     pub fn rename(&mut self, (parent, name): (u64, &str), (new_parent, new_name): (u64, &str)) {
         if (parent, name) == (new_parent, new_name) {

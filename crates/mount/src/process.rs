@@ -174,7 +174,8 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let patience = Patience::new(settings.deadline(), settings.whom());
     let door = Arc::new(Door::new(service, settings.lifeline));
     let share = Share::new(door.clone(), &settings.share, &settings.inside);
-    let volume = Arc::new(Volume::new(share, patience, runtime.handle().clone()));
+    let volume = Volume::new(share, patience, runtime.handle().clone());
+    let volume = Arc::new(if settings.write_cache { volume.with_write_cache() } else { volume });
     let look = Look {
         file_mode: settings.file_mode & 0o777,
         directory_mode: settings.directory_mode & 0o777,

@@ -23,6 +23,9 @@ pub struct Settings {
     /// Where it is to appear: a directory.
     pub directory: PathBuf,
     pub read_only: bool,
+    /// The kernel keeps what programs write, and sends it together.
+    #[serde(default)]
+    pub write_cache: bool,
     pub file_mode: u16,
     pub directory_mode: u16,
     /// How long programs wait for a server that does not answer.

@@ -16,6 +16,7 @@ use crate::inodes::Kind;
 use crate::open_file::{OpenFile, Shared};
 use crate::patience::Patience;
 use crate::remote::{Problem, Remote, Room, Status};
+use crate::told::Told;
 use directories::Listing;
 use files::Handle;
 
@@ -35,6 +36,8 @@ pub struct Volume<R> {
     made: Mutex<HashMap<u64, Instant>>,
     /// Of which content the kernel may have kept pages.
     kept: Mutex<HashMap<u64, String>>,
+    /// Where the kernel keeps what is written.
+    told: Option<Mutex<Told>>,
     next_handle: AtomicU64,
 }
 
@@ -45,6 +48,17 @@ pub struct How {
     pub truncates: bool,
     /// There must be no such file.
     pub exclusive: bool,
+    /// The thread that opens it.
+    pub thread: u32,
+}
+
+/// Why it matters whether the kernel holds a file as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Its name is looked for.
+    Name,
+    /// It is opened, by that thread: the kernel is sent to look for its name once more.
+    Open(u32),
 }
 
 #[derive(Debug)]
@@ -78,8 +92,18 @@ impl<R: Remote> Volume<R> {
             hidden: Mutex::default(),
             made: Mutex::default(),
             kept: Mutex::default(),
+            told: None,
             next_handle: AtomicU64::new(1),
         }
+    }
+
+    /// The kernel keeps what programs write.
+    pub fn with_write_cache(self) -> Volume<R> {
+        Volume { told: Some(Mutex::default()), ..self }
+    }
+
+    pub fn has_write_cache(&self) -> bool {
+        self.told.is_some()
     }
 
     fn remote(&self) -> &R {
@@ -90,7 +114,7 @@ impl<R: Remote> Volume<R> {
         let known = self.shared.inodes().find(parent, name);
         if let Some(inode) = known {
             let status = self.unsettled(inode).or_else(|| lock(&self.attributes).fresh(inode, Instant::now()).cloned());
-            if let Some(status) = status {
+            if let Some(status) = status.filter(|status| !self.leave_outdated(inode, status, Asked::Name)) {
                 let inode = self.shared.inodes().look_up(parent, name, status.kind);
                 return Ok(Found { inode, status });
             }
@@ -113,9 +137,54 @@ impl<R: Remote> Volume<R> {
 
     /// A name that the kernel is told of, with what the server has just said about it.
     pub fn told_of(&self, parent: u64, name: &str, status: Status) -> Found {
+        let known = self.shared.inodes().find(parent, name);
+        known.into_iter().for_each(|inode| _ = self.leave_outdated(inode, &status, Asked::Name));
         let inode = self.shared.inodes().look_up(parent, name, status.kind);
         let status = self.learn(inode, status);
+        if let (Some(told), Kind::File) = (&self.told, status.kind) {
+            lock(told).tell(inode, &(parent, name.to_owned()), &status, Instant::now());
+        }
         Found { inode, status }
+    }
+
+    /// A program of this machine changes it.
+    fn on_change(&self, inode: u64) {
+        if let Some(told) = &self.told {
+            lock(told).change(inode);
+        }
+    }
+
+    /// The number of a closed file that is not what the kernel holds under it leads nowhere from now on; who looks again finds another.
+    fn leave_outdated(&self, inode: u64, status: &Status, asked: Asked) -> bool {
+        let Some(told) = &self.told else { return false };
+        // Held, so that nobody opens it meanwhile.
+        let files = lock(&self.files);
+        let (mut told, now) = (lock(told), Instant::now());
+        let is_outdated = !files.contains_key(&inode)
+            && match asked {
+                Asked::Name => told.is_outdated(inode, status, now),
+                Asked::Open(thread) => told.is_outdated_for(thread, inode, status, now),
+            };
+        if is_outdated && let Some(name) = self.shared.inodes().take_place(inode) {
+            // Looks at the old number go on: only an `open` is sent for the new one.
+            lock(&self.attributes).learn(inode, status.clone(), now);
+            // It is there, and has no number.
+            lock(&self.made).remove(&name.0);
+            told.leave(inode, name);
+        }
+        is_outdated
+    }
+
+    /// The `open` of a thread is told to look again.
+    fn send_again(&self, inode: u64, thread: u32) -> i32 {
+        if let Some(told) = &self.told {
+            let mut told = lock(told);
+            if let Some(name) = told.left(inode).cloned() {
+                let known = self.shared.inodes().find(name.0, &name.1);
+                told.send(thread, &name, known, Instant::now());
+            }
+        }
+        libc::ESTALE
     }
 
     pub fn forget(&self, inode: u64, lookups: u64) {
@@ -125,6 +194,7 @@ impl<R: Remote> Volume<R> {
             lock(&self.made).remove(&inode);
             lock(&self.attributes).forget(inode);
             lock(&self.kept).remove(&inode);
+            self.told.iter().for_each(|told| lock(told).forget(inode));
         }
     }
 
@@ -145,6 +215,7 @@ impl<R: Remote> Volume<R> {
 
     pub async fn resize(&self, inode: u64, length: u64) -> Result<(), i32> {
         lock(&self.kept).remove(&inode);
+        self.on_change(inode);
         let open = lock(&self.files).get(&inode).cloned();
         let resized = match open {
             Some(file) => file.resize(length).await,
@@ -159,6 +230,7 @@ impl<R: Remote> Volume<R> {
     }
 
     pub async fn set_modified(&self, inode: u64, modified: SystemTime) -> Result<(), i32> {
+        self.on_change(inode);
         let open = lock(&self.files).get(&inode).cloned();
         if let Some(file) = open {
             // What is written later has a later time.

@@ -13,7 +13,7 @@ fn volume(seed: u64, losses: u64) -> Volume<Memory> {
     Volume::new(Memory::new(seed, losses), patience, Runtime::current())
 }
 
-const PLAIN: How = How { appends: false, truncates: false, exclusive: false };
+const PLAIN: How = How { appends: false, truncates: false, exclusive: false, thread: 1 };
 const APPENDS: How = How { appends: true, ..PLAIN };
 
 #[tokio::test]
@@ -63,6 +63,59 @@ async fn an_open_sees_what_others_had_closed() {
     let other = volume.open(found.inode, PLAIN).await.expect("opened");
     assert!(!other.keeps_cache && other.changed, "{other:?}");
     assert_eq!(&volume.read(other.handle, 0, 9).await.expect("read")[..], b"another");
+}
+
+/// Where the kernel keeps what is written, it holds sizes of its own: a file that has another is told of under another number.
+#[tokio::test]
+async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
+    let volume = volume(13, 0).with_write_cache();
+    volume.remote().put("f", b"one");
+    let first = volume.look_up(ROOT, "f").await.expect("there").inode;
+    let opened = volume.open(first, PLAIN).await.expect("opened");
+    volume.release(opened.handle).await;
+    assert_eq!(volume.look_up(ROOT, "f").await.expect("there").inode, first, "nobody has changed it");
+    volume.remote().put("f", b"another");
+    assert!(matches!(volume.open(first, PLAIN).await, Err(libc::ESTALE)), "who opens it has to look again");
+    let second = volume.look_up(ROOT, "f").await.expect("there");
+    assert!(second.inode != first && second.status.length == 7, "{second:?}");
+    // While it is open it stays what it is.
+    let opened = volume.open(second.inode, PLAIN).await.expect("opened");
+    volume.remote().put("f", b"the third");
+    let again = volume.open(second.inode, APPENDS).await.expect("opened");
+    assert_eq!(volume.look_up(ROOT, "f").await.expect("there").inode, second.inode);
+    // Pages have their place, though they come by a handle that appends.
+    volume.write_back(again.handle, 1, b"HE").await.expect("written");
+    for handle in [opened.handle, again.handle] {
+        volume.flush(handle).await.expect("sent");
+        volume.release(handle).await;
+    }
+    assert_eq!(volume.remote().content("f").as_deref(), Some(&b"tHE third"[..]));
+    let third = volume.look_up(ROOT, "f").await.expect("there").inode;
+    assert_ne!(third, second.inode, "somebody may have changed it after it was closed here");
+    let opened =
+        volume.open(third, How { truncates: true, ..PLAIN }).await.expect("a file that is cut is the kernel's");
+    volume.release(opened.handle).await;
+    // Also in a directory of which every name was known.
+    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let (found, opened) = volume.create(directory, "f", PLAIN).await.expect("made");
+    volume.release(opened.handle).await;
+    assert!(matches!(volume.open(found.inode, PLAIN).await, Err(libc::ESTALE)));
+    assert!(volume.look_up(directory, "f").await.is_ok());
+}
+
+/// The kernel looks again once: what it finds then it must be able to open, though the file changes all the time.
+#[tokio::test]
+async fn with_a_write_cache_a_file_that_always_changes_can_be_opened() {
+    let volume = volume(14, 0).with_write_cache();
+    volume.remote().put("log", b"1");
+    let first = volume.look_up(ROOT, "log").await.expect("there").inode;
+    volume.remote().put("log", b"12");
+    assert!(matches!(volume.open(first, PLAIN).await, Err(libc::ESTALE)));
+    let second = volume.look_up(ROOT, "log").await.expect("there").inode;
+    volume.remote().put("log", b"123");
+    let opened = volume.open(second, PLAIN).await.expect("opened");
+    volume.release(opened.handle).await;
+    assert!(matches!(volume.open(second, PLAIN).await, Err(libc::ESTALE)), "the next one has to look again");
 }
 
 #[tokio::test]
@@ -172,6 +225,7 @@ async fn random_work_ends_as_on_a_disk() {
     for seed in 0..60 {
         let mut dice = Dice::new(seed);
         let volume = volume(seed, 15);
+        let volume = if seed % 3 == 0 { volume.with_write_cache() } else { volume };
         let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut open: Vec<(String, u64, u64)> = Vec::new();
         for step in 0..60u8 {

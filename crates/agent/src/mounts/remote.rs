@@ -92,6 +92,8 @@ impl Keeper {
             authority: Authority::from(&config.trust),
             directory: self.at.clone(),
             read_only: self.is_read_only,
+            // Ranks on several machines may write parts of one file.
+            write_cache: false,
             file_mode: Settings::MODE,
             directory_mode: Settings::MODE,
             deadline_ms: DEADLINE.as_millis() as u64,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{Found, How, Opened, Volume, lock};
+use super::{Asked, Found, How, Opened, Volume, lock};
 use crate::inodes::{Kind, ROOT};
 use crate::open_file::{OpenFile, Seen};
 use crate::remote::{Problem, Remote, Status};
@@ -42,6 +42,7 @@ impl<R: Remote> Volume<R> {
             Ok(()) => {
                 let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
                 let found = self.told_of(parent, name, status);
+                self.on_change(found.inode);
                 let opened = self.hand_out(found.inode, found.status.clone(), how);
                 Ok((found, opened))
             }
@@ -62,16 +63,30 @@ impl<R: Remote> Volume<R> {
     /// Asks the server, so that what others had written when they closed it is seen.
     pub async fn open(&self, inode: u64, how: How) -> Result<Opened, i32> {
         if how.truncates {
+            self.shared.path(inode).map_err(|_| self.send_again(inode, how.thread))?;
             self.resize(inode, 0).await?;
         }
         let status = match self.unsettled(inode) {
             Some(status) => status,
-            None => self.about(&self.shared.path(inode)?).await?,
+            None => {
+                let path = self.shared.path(inode).map_err(|_| self.send_again(inode, how.thread))?;
+                self.about(&path).await?
+            }
         };
         if status.kind == Kind::Directory {
             return Err(libc::EISDIR);
         }
-        Ok(self.hand_out(inode, status, how))
+        // One that was just cut is the kernel's own.
+        if !how.truncates && self.leave_outdated(inode, &status, Asked::Open(how.thread)) {
+            return Err(self.send_again(inode, how.thread));
+        }
+        let opened = self.hand_out(inode, status, how);
+        if self.told.is_some() && self.shared.path(inode).is_err() {
+            // Its number was left before it was open.
+            self.release(opened.handle).await;
+            return Err(self.send_again(inode, how.thread));
+        }
+        Ok(opened)
     }
 
     fn hand_out(&self, inode: u64, status: Status, how: How) -> Opened {
@@ -110,12 +125,24 @@ impl<R: Remote> Volume<R> {
     /// `offset` is the kernel's idea of where a program writes; a handle that appends writes at the end.
     pub async fn write(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
         let handle = self.handle(handle)?;
-        lock(&self.attributes).forget(handle.inode);
-        lock(&self.kept).remove(&handle.inode);
+        self.on_write(handle.inode);
         match handle.appends {
             true => handle.file.append(content, &handle.seen).await,
             false => handle.file.write(offset, content, &handle.seen).await,
         }
+    }
+
+    /// Pages that the kernel had kept: their place is where they lie, whichever handle of the file they come by.
+    pub async fn write_back(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
+        let handle = self.handle(handle)?;
+        self.on_write(handle.inode);
+        handle.file.write(offset, content, &handle.seen).await
+    }
+
+    fn on_write(&self, inode: u64) {
+        lock(&self.attributes).forget(inode);
+        lock(&self.kept).remove(&inode);
+        self.on_change(inode);
     }
 
     pub async fn flush(&self, handle: u64) -> Result<(), i32> {
