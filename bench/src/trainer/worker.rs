@@ -88,7 +88,7 @@ enum Mover<'e> {
 }
 
 impl<'e> Training<'e> {
-    fn new(engine: &'e Engine, way: Way, compute: Compute) -> Result<Self> {
+    fn new(engine: &'e Engine, way: Way, mut compute: Compute) -> Result<Self> {
         let mut weights = initial(SEED);
         let rate = scale_learning_rate(engine, RATE, ReduceOp::Average);
         let optimizer = RmsProp::new(&rmsprop::Config { rate, decay: DECAY }, compute.pool().clone());
@@ -97,6 +97,7 @@ impl<'e> Training<'e> {
             Way::Together => {
                 broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
                 let mut together = Wrapped::new(engine, optimizer)?;
+                together.share(&mut compute);
                 together.take(&mut weights)?;
                 Mover::Together(Box::new(together))
             }
@@ -118,7 +119,7 @@ impl<'e> Training<'e> {
                 let mut sending = optimizer.sending();
                 self.compute.step(&self.weights, batch, Some(noise), &mut sending);
                 sending.end()?;
-                optimizer.step(&mut self.weights)?;
+                optimizer.step(&mut self.weights, &mut self.compute)?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use corro_collectives::engine::handle::EngineError;
 use corro_collectives::optimizer::together::{StepsSums, Together};
 use corro_collectives::optimizer::{Config, DistributedOptimizer, OptimizerError, StepsParts};
 
+use crate::compute::Compute;
 use crate::network::{Gradients, PARAMETERS, Weights};
 use crate::rmsprop::{self, RmsProp};
 
@@ -37,15 +38,24 @@ impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
         }
     }
 
+    /// Ranks of one host help each other with their passes from now on. Collective over all ranks.
+    pub fn share(&self, compute: &mut Compute) {
+        if let Wrapped::Here(together) = self
+            && let Some(yard) = together.yard(compute.common_bytes())
+        {
+            compute.share(yard);
+        }
+    }
+
     /// Where a backward pass leaves its gradients.
     pub fn sending(&mut self) -> Sending<'_, 'e, O> {
         Sending { optimizer: self, failed: None, nowhere: None }
     }
 
-    /// Collective over all ranks.
-    pub fn step(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
+    /// After a pass of `compute`, which helps others as long as they have not passed. Collective over all ranks.
+    pub fn step(&mut self, weights: &mut Weights, compute: &mut Compute) -> Result<(), OptimizerError> {
         match self {
-            Wrapped::Here(together) => together.step(&mut weights.0),
+            Wrapped::Here(together) => together.step_helping(&mut weights.0, || compute.help()),
             Wrapped::Between(between) => between.step(&mut weights.parts_mut()),
         }
     }

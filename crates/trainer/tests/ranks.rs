@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use corro_collectives::Engine;
 use corro_collectives::coordinator::SetId;
@@ -11,7 +12,7 @@ use corro_collectives::optimizer::together::StepsSums;
 use corro_collectives::optimizer::{Optimizer, StepsParts, Sum, broadcast_parameters};
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
 use corro_trainer::network::initial::initial;
-use corro_trainer::network::{Batch, CLASSES, IMAGE, Noise, PARAMETERS, Score, Weights};
+use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
 use corro_trainer::wrapped::Wrapped;
@@ -116,6 +117,16 @@ fn the_same_seed_gives_the_same_weights() {
     }
 }
 
+/// A rank that cannot go on until another has done a part of its pass.
+#[test]
+fn who_is_ahead_helps_and_no_bit_changes() {
+    let (alone, helped) =
+        (train(2, 3, &[("CORRO_TRANSPORT", "shm")]), train(2, 3, &[("CORRO_TRANSPORT", "shm"), ("LATE", "1")]));
+    for (rank, (alone, helped)) in alone.iter().zip(&helped).enumerate() {
+        assert!(alone.gradients == helped.gradients && alone.weights == helped.weights, "rank {rank} has others");
+    }
+}
+
 /// What a rank has at the end.
 struct Found {
     /// Over all ranks, in the first step.
@@ -207,6 +218,33 @@ impl StepsSums for Watched {
     }
 }
 
+/// Stops in the middle of the pass, with a part of it to do, until a file is there.
+struct Late<'a, G> {
+    sending: &'a mut G,
+    until: &'a Path,
+    moments: usize,
+}
+
+impl<G: Gradients> Gradients for Late<'_, G> {
+    fn room(&mut self, parameter: usize) -> &mut [f32] {
+        self.sending.room(parameter)
+    }
+
+    fn ready(&mut self, parameter: usize) {
+        self.sending.ready(parameter);
+    }
+
+    fn between(&mut self) {
+        self.sending.between();
+        self.moments += 1;
+        let began = Instant::now();
+        while self.moments == 2 && !self.until.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody helps");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 #[test]
 #[ignore = "started by the other tests as a process"]
 fn a_rank() {
@@ -223,14 +261,33 @@ fn a_rank() {
     let mut weights = initial(SEED + rank as u64);
     broadcast_parameters(&engine, &mut weights.parts_mut(), 0).expect("a broadcast");
     optimizer.take(&mut weights).expect("all take them");
+    optimizer.share(&mut compute);
+    let is_late = std::env::var_os("LATE").is_some();
+    let helped = |step: u64| Path::new(&variable("FOLDER")).join(format!("helped-{step}"));
     for step in 0..variable("STEPS").parse().expect("a number") {
         let first = rank * batch;
         let (images, labels) = part(step, first, batch);
         let batch = Batch { images: &images, labels: &labels };
         let mut sending = optimizer.sending();
-        compute.step(&weights, batch, noise(step, first), &mut sending);
+        if is_late && rank == 1 {
+            let mut late = Late { sending: &mut sending, until: &helped(step), moments: 0 };
+            compute.step(&weights, batch, noise(step, first), &mut late);
+        } else {
+            compute.step(&weights, batch, noise(step, first), &mut sending);
+        }
         sending.end().expect("all are sent");
-        optimizer.step(&mut weights).expect("a step of all ranks");
+        if let (true, 0, Wrapped::Here(together)) = (is_late, rank, &mut optimizer) {
+            let before = compute.helped();
+            let help = || {
+                compute.help();
+                if compute.helped() > before {
+                    std::fs::write(helped(step), "").expect("written");
+                }
+            };
+            together.step_helping(&mut weights.0, help).expect("a step of all ranks");
+        } else {
+            optimizer.step(&mut weights, &mut compute).expect("a step of all ranks");
+        }
     }
     optimizer.gather(|watched| &mut watched.first).expect("gathered");
     let found = optimizer.inner().first.0.iter().chain(&weights.0).flatten();

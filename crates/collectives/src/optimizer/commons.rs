@@ -12,7 +12,7 @@ use crate::op::{Combine, ReduceOp};
 use crate::reduce;
 use crate::transport::board::Board;
 use crate::transport::patience::Patience;
-use crate::transport::segment::Room;
+use crate::transport::segment::{Area, Room};
 
 /// With more ranks on a host than these everybody would read more gradients than it computes.
 const MOST_RANKS: usize = 16;
@@ -47,29 +47,18 @@ impl Commons {
     pub fn open(engine: &Engine, sizes: &[usize], from: usize) -> Option<(Commons, Board)> {
         let world = &engine.world;
         let (rank, n_ranks) = (world.place.rank, world.place.size);
-        let segment = world.segment.as_ref().filter(|_| world.lowest.iter().all(|lowest| *lowest == 0))?;
-        if n_ranks > MOST_RANKS {
-            return None;
-        }
         let (columns, n_bytes) = columns(sizes, from, n_ranks);
-        let first = match rank {
-            0 => world.next_room.fetch_add(segment.room_bytes(n_bytes), Ordering::Relaxed),
-            _ => 0,
-        };
-        let sizes = sizes.iter().map(|size| *size as i64);
-        let told: Vec<i64> = [first as i64, from as i64].into_iter().chain(sizes).collect();
-        let all = engine.allgather(NAME, &told, Reduce::AVERAGE.set).ok()?;
-        let alike = all.len() == n_ranks * told.len() && all.chunks(told.len()).all(|row| row[1..] == told[1..]);
-        let opened = segment.room(all[0] as u64, n_bytes).ok().filter(|_| alike && !engine.timeline.is_on());
-        // What one of them cannot do, none does.
-        let mut can = [u8::from(opened.is_some())];
-        engine.allreduce(NAME, &mut can, Reduce { op: ReduceOp::Min, ..Reduce::SUM }).ok()?;
-        let (area, room) = opened.filter(|_| can == [1])?;
+        let words: Vec<i64> = [from].iter().chain(sizes).map(|size| *size as i64).collect();
+        let (area, room) = agree(engine, n_bytes, &words)?;
         let patience =
             if world.patience.spins > 0 { Patience { yields: YIELDS, ..world.patience } } else { world.patience };
         // One that is late, with a checkpoint for example, is waited for, and told of after a while; one that is gone is noticed at once.
         let board = Board::new(area, (0..n_ranks).collect(), rank, patience, world.roster.clone());
         Some((Commons { room: Arc::new(room), columns, rank, n_ranks }, board))
+    }
+
+    pub fn n_parameters(&self) -> usize {
+        self.columns.len()
     }
 
     pub fn is_common(&self, index: usize) -> bool {
@@ -106,6 +95,29 @@ impl Commons {
         assert!(column < self.n_ranks + usize::from(common) && range.start <= range.end && range.end <= size);
         self.room.at(first + column * bytes + range.start * FLOAT, range.len() * FLOAT).cast()
     }
+}
+
+/// Memory that all ranks see, `n_bytes` of it, when all ask for the same with the same words. Collective. Nothing where they do not all share
+/// memory, and where a timeline is recorded.
+pub fn agree(engine: &Engine, n_bytes: usize, words: &[i64]) -> Option<(Area, Room)> {
+    let world = &engine.world;
+    let (rank, n_ranks) = (world.place.rank, world.place.size);
+    let segment = world.segment.as_ref().filter(|_| world.lowest.iter().all(|lowest| *lowest == 0))?;
+    if n_ranks > MOST_RANKS {
+        return None;
+    }
+    let first = match rank {
+        0 => world.next_room.fetch_add(segment.room_bytes(n_bytes), Ordering::Relaxed),
+        _ => 0,
+    };
+    let told: Vec<i64> = [first as i64].iter().chain(words).copied().collect();
+    let all = engine.allgather(NAME, &told, Reduce::AVERAGE.set).ok()?;
+    let alike = all.len() == n_ranks * told.len() && all.chunks(told.len()).all(|row| row[1..] == told[1..]);
+    let opened = segment.room(all[0] as u64, n_bytes).ok().filter(|_| alike && !engine.timeline.is_on());
+    // What one of them cannot do, none does.
+    let mut can = [u8::from(opened.is_some())];
+    engine.allreduce(NAME, &mut can, Reduce { op: ReduceOp::Min, ..Reduce::SUM }).ok()?;
+    opened.filter(|_| can == [1])
 }
 
 /// Where everything lies, and how many bytes that are. Columns begin on pages, so that no line is two ranks'.

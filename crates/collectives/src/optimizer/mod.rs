@@ -4,11 +4,12 @@
 //! The helper owns one buffer for each parameter's gradient and lends it to the backward pass, which *adds* to it. A buffer that was
 //! declared ready belongs to the engine until [`DistributedOptimizer::synchronize`], so it travels while the gradients of other
 //! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient. [`together`] is the same for
-//! ranks of one host, in memory that all see (`commons`).
+//! ranks of one host, in memory that all see (`commons`); in a [`yard`] they help each other.
 
 mod commons;
 mod parameter;
 pub mod together;
+pub mod yard;
 
 use std::collections::HashSet;
 

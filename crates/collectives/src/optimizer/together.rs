@@ -15,8 +15,10 @@
 
 use super::OptimizerError;
 use super::commons::{Commons, Sum, Values};
+use super::yard::Yard;
 use crate::engine::Engine;
 use crate::engine::handle::EngineError;
+use crate::error::Error;
 use crate::transport::board::Board;
 
 /// An optimizer that can change a part of a parameter by itself, and makes the average gradient as it goes.
@@ -92,15 +94,20 @@ impl<'e, O: StepsSums> Together<'e, O> {
     pub unsafe fn between(&mut self) {
         let is_whole = |index: usize| self.ready[index] || !self.is_shared(index);
         if self.stage == Stage::Passing && (0..self.ready.len()).all(is_whole) {
-            self.board.post();
-            self.stage = Stage::Offered(self.board.step());
+            self.offer();
         }
-        if let Stage::Offered(step) = self.stage
-            && self.board.have_all(step)
-        {
-            self.step_shares();
-            self.stage = Stage::Stepped;
-        }
+        let Self { engine, optimizer, commons, board, stage, .. } = self;
+        step_when_offered(stage, board, || step_shares(engine, optimizer, commons));
+    }
+
+    fn offer(&mut self) {
+        self.board.post();
+        self.stage = Stage::Offered(self.board.step());
+    }
+
+    /// Memory in which ranks lay out tasks for each other, so much for each. Collective. Nothing where one of them wants something else.
+    pub fn yard(&self, n_bytes: usize) -> Option<Yard> {
+        Yard::open(self.engine, n_bytes)
     }
 
     /// Waits for the gradients of all ranks, and lets the optimizer change every parameter. One whose gradient is not ready has zeros. Collective.
@@ -108,6 +115,14 @@ impl<'e, O: StepsSums> Together<'e, O> {
     /// # Errors
     /// When a rank is gone. Large parameters may have changed in part.
     pub fn step(&mut self, values: &mut [Values]) -> Result<(), OptimizerError> {
+        self.step_helping(values, || {})
+    }
+
+    /// The same. Who has to wait for others calls `help` again and again, for what may be done for them before they have passed.
+    ///
+    /// # Errors
+    /// As [`Together::step`].
+    pub fn step_helping(&mut self, values: &mut [Values], mut help: impl FnMut()) -> Result<(), OptimizerError> {
         self.check(values)?;
         for index in 0..self.ready.len() {
             if !std::mem::take(&mut self.ready[index]) {
@@ -115,17 +130,23 @@ impl<'e, O: StepsSums> Together<'e, O> {
             }
         }
         if self.stage == Stage::Passing {
-            self.board.post();
+            self.offer();
         }
-        self.meet()?;
-        if self.stage != Stage::Stepped {
-            self.step_shares();
+        self.board.post();
+        let Self { engine, optimizer, commons, board, stage, .. } = self;
+        let meanwhile = || {
+            step_when_offered(stage, board, || step_shares(engine, optimizer, commons));
+            help();
+        };
+        board.wait_all_doing(board.step(), meanwhile).map_err(failed)?;
+        if *stage != Stage::Stepped {
+            step_shares(engine, optimizer, commons);
         }
-        for (index, values) in values.iter_mut().enumerate().filter(|(index, _)| !self.commons.is_common(*index)) {
-            let sum = self.commons.sum(index, 0..values.len());
-            self.optimizer.step_sum(index, 0, values, &sum);
+        for (index, values) in values.iter_mut().enumerate().filter(|(index, _)| !commons.is_common(*index)) {
+            let sum = commons.sum(index, 0..values.len());
+            optimizer.step_sum(index, 0, values, &sum);
         }
-        self.stage = Stage::Passing;
+        *stage = Stage::Passing;
         self.meet()
     }
 
@@ -140,16 +161,6 @@ impl<'e, O: StepsSums> Together<'e, O> {
     /// The wrapped optimizer, for its learning rate and the like.
     pub fn inner(&mut self) -> &mut O {
         &mut self.optimizer
-    }
-
-    /// This rank's shares of the common parameters. All have offered their gradients.
-    fn step_shares(&mut self) {
-        for index in 0..self.names.len() {
-            let Some(mut values) = self.commons.values(index).map(Values::Common) else { continue };
-            let own = self.engine.share(values.len());
-            let sum = self.commons.sum(index, own.clone());
-            self.optimizer.step_sum(index, own.start, &mut values[own], &sum);
-        }
     }
 
     /// These are the parameters, and the common ones where all see them.
@@ -172,7 +183,30 @@ impl<'e, O: StepsSums> Together<'e, O> {
 
     fn meet(&mut self) -> Result<(), OptimizerError> {
         self.board.post();
-        let met = self.board.wait_all(self.board.step());
-        met.map_err(|error| OptimizerError::Meeting { cause: EngineError::Failed(error.to_string().into()) })
+        self.board.wait_all(self.board.step()).map_err(failed)
     }
+}
+
+/// Once all have offered their gradients.
+fn step_when_offered(stage: &mut Stage, board: &Board, step: impl FnOnce()) {
+    if let Stage::Offered(offered) = *stage
+        && board.have_all(offered)
+    {
+        step();
+        *stage = Stage::Stepped;
+    }
+}
+
+/// This rank's shares of the common parameters.
+fn step_shares<O: StepsSums>(engine: &Engine, optimizer: &mut O, commons: &Commons) {
+    for index in 0..commons.n_parameters() {
+        let Some(mut values) = commons.values(index).map(Values::Common) else { continue };
+        let own = engine.share(values.len());
+        let sum = commons.sum(index, own.clone());
+        optimizer.step_sum(index, own.start, &mut values[own], &sum);
+    }
+}
+
+fn failed(error: Error) -> OptimizerError {
+    OptimizerError::Meeting { cause: EngineError::Failed(error.to_string().into()) }
 }

@@ -81,12 +81,22 @@ impl Board {
     /// Until `member` has made `step`.
     #[inline]
     pub fn wait(&self, member: usize, step: u32) -> Result<(), Error> {
+        self.wait_doing(member, step, || {})
+    }
+
+    /// The same; until then it does something else, again and again.
+    #[inline]
+    fn wait_doing(&self, member: usize, step: u32, mut something: impl FnMut()) -> Result<(), Error> {
         let line = self.area.line(member);
-        if reached(line.step.load(Ordering::Acquire), step) {
+        let reached_it = || reached(line.step.load(Ordering::Acquire), step);
+        if reached_it() {
             return Ok(());
         }
-        let ready = || reached(line.step.load(Ordering::Acquire), step);
-        if self.patience.look(ready) {
+        let mut ready = || {
+            something();
+            reached_it()
+        };
+        if self.patience.look(&mut ready) {
             return Ok(());
         }
         self.make_room();
@@ -118,6 +128,11 @@ impl Board {
     #[inline]
     pub fn wait_all(&self, step: u32) -> Result<(), Error> {
         (0..self.n()).filter(|member| *member != self.me).try_for_each(|member| self.wait(member, step))
+    }
+
+    pub fn wait_all_doing(&self, step: u32, mut something: impl FnMut()) -> Result<(), Error> {
+        let others = (0..self.n()).filter(|member| *member != self.me);
+        others.into_iter().try_for_each(|member| self.wait_doing(member, step, &mut something))
     }
 
     /// Whether all have made `step`, without waiting.

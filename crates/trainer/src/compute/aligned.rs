@@ -1,37 +1,91 @@
-//! Memory that vectors are loaded from: it begins on a cache line, so that no vector lies on two.
+//! Memory that vectors are loaded from: it begins on a cache line, so that no vector lies on two. A rank's own, or of a yard, where the other ranks
+//! of its host see it too.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use corro_collectives::optimizer::yard::Yard;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "seen as numbers only")] [f32; 16]);
 
+const LINE: usize = size_of::<Line>();
+
 /// Numbers, zeros at first.
-pub struct Aligned {
-    lines: Vec<Line>,
+pub struct Aligned<T: Plain = f32> {
+    at: *mut T,
     len: usize,
+    _kept: Kept,
 }
 
-impl Aligned {
-    pub fn zeros(len: usize) -> Aligned {
-        Aligned { lines: vec![Line([0.0; 16]); len.div_ceil(16)], len }
+/// What keeps the memory where it is.
+enum Kept {
+    Own { _lines: Vec<Line> },
+    Common { _yard: Arc<Yard> },
+}
+
+/// Of such, zero bytes are a value.
+pub trait Plain: Copy + 'static {}
+impl Plain for f32 {}
+impl Plain for [u16; 4] {}
+
+// SAFETY: the numbers are this value's alone, or, in a yard, whoever touches them has taken the task for it.
+unsafe impl<T: Plain> Send for Aligned<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Sync for Aligned<T> {}
+
+impl<T: Plain> Aligned<T> {
+    pub fn zeros(len: usize) -> Aligned<T> {
+        let mut lines = vec![Line([0.0; 16]); (len * size_of::<T>()).div_ceil(LINE)];
+        Aligned { at: lines.as_mut_ptr().cast(), len, _kept: Kept::Own { _lines: lines } }
     }
 }
 
-impl Deref for Aligned {
-    type Target = [f32];
+impl<T: Plain> Deref for Aligned<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f32] {
-        // SAFETY: lines are 16 numbers each with nothing between them, and there are enough of them.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many numbers are there, and stay as long as this does.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 }
 
-impl DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as above; the lines are borrowed as long as the numbers.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+impl<T: Plain> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(LINE == 64);
+
+/// Where a rank takes such memory from, piece by piece. Whoever takes the same pieces of the same rank's part of a yard sees the same numbers.
+#[derive(Default)]
+pub struct Shelf {
+    part: Option<(Arc<Yard>, usize)>,
+    used: usize,
+}
+
+impl Shelf {
+    pub fn of(yard: &Arc<Yard>, rank: usize) -> Shelf {
+        Shelf { part: Some((yard.clone(), rank)), used: 0 }
+    }
+
+    pub fn take<T: Plain>(&mut self, len: usize) -> Aligned<T> {
+        let (first, n_bytes) = (self.used, (len * size_of::<T>()).next_multiple_of(LINE));
+        self.used += n_bytes;
+        match &self.part {
+            None => Aligned::zeros(len),
+            Some((yard, rank)) => {
+                let at = yard.at(*rank, first, n_bytes).cast();
+                Aligned { at, len, _kept: Kept::Common { _yard: yard.clone() } }
+            }
+        }
+    }
+
+    /// Bytes that were taken.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+}

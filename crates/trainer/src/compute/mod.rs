@@ -1,6 +1,6 @@
 //! Steps on the processors of one rank: forward, backward, scores. Fast, and equal to `network::reference` up to rounding. Entered by the
 //! training and the benchmarks with weights and a batch; never changes weights, never talks to other ranks: gradients go where the
-//! caller says.
+//! caller says. Ranks of one host may do a part of each other's work, in a yard.
 //!
 //! The same weights, batch and noise give the same bits on every run and for every number of threads, as long as instruction set and
 //! precision are the same.
@@ -16,6 +16,7 @@ mod single;
 use std::ops::Range;
 use std::sync::Arc;
 
+use corro_collectives::optimizer::yard::Yard;
 pub use isa::Isa;
 
 use crate::network::{Batch, Gradients, Noise, Score, Weights};
@@ -71,6 +72,19 @@ pub(crate) trait Engine: Send {
     ) -> Score;
 
     fn score(&mut self, pool: &Pool, weights: &Weights, batch: Batch<'_>) -> Score;
+
+    /// What it needs of a yard; nothing when it does not use one.
+    fn common_bytes(&self) -> usize {
+        0
+    }
+
+    fn share(&mut self, _yard: Yard) {}
+
+    fn help(&mut self, _pool: &Pool) {}
+
+    fn helped(&self) -> u64 {
+        0
+    }
 }
 
 impl Compute {
@@ -108,6 +122,26 @@ impl Compute {
     pub fn score(&mut self, weights: &Weights, batch: Batch<'_>) -> Score {
         self.check(batch);
         self.engine.score(&self.pool, weights, batch)
+    }
+
+    /// What a yard must have for every rank.
+    pub fn common_bytes(&self) -> usize {
+        self.engine.common_bytes()
+    }
+
+    /// From now on the ranks of this host help each other. All have the same room here, and the same weights in every step.
+    pub fn share(&mut self, yard: Yard) {
+        self.engine.share(yard);
+    }
+
+    /// Does what others have left to do, if there is something: after a step of this rank, before the weights change.
+    pub fn help(&mut self) {
+        self.engine.help(&self.pool);
+    }
+
+    /// How much was done for others so far.
+    pub fn helped(&self) -> u64 {
+        self.engine.helped()
     }
 
     fn check(&self, batch: Batch<'_>) {

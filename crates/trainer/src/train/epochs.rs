@@ -97,7 +97,7 @@ impl Training<'_> {
         let mut sending = self.optimizer.sending();
         let score = self.compute.step(&self.weights, fed.batch(), noise, &mut sending);
         sending.end()?;
-        self.optimizer.step(&mut self.weights)?;
+        self.optimizer.step(&mut self.weights, &mut self.compute)?;
         Ok(score)
     }
 

@@ -65,7 +65,7 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
 
     // 2. Pin: every rank computes on processors of its own.
     let n_processors = processors::pin(&engine)?;
-    let compute = Compute::new(&compute::Config {
+    let mut compute = Compute::new(&compute::Config {
         threads: settings.threads.unwrap_or(n_processors),
         batch: settings.batch,
         precision: settings.precision.into(),
@@ -81,6 +81,7 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
     // 4. Wrap: the optimizer will see the gradients of all ranks.
     let rmsprop = RmsProp::new(&rmsprop::Config { rate, decay: settings.decay }, compute.pool().clone());
     let mut optimizer = Wrapped::new(&engine, rmsprop)?;
+    optimizer.share(&mut compute);
 
     // 5. Broadcast: all ranks begin where rank 0 begins.
     let identity = Identity::of(settings, &dataset, size);

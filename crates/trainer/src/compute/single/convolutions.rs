@@ -6,7 +6,7 @@
 use super::convolution::{Convolution, Finish, turn};
 use super::kernel_gradient::{KernelGradient, add_bias};
 use super::pooling::{Drops, Pool, Unpool, Winners};
-use crate::compute::aligned::Aligned;
+use crate::compute::aligned::{Aligned, Shelf};
 use crate::compute::simd::Simd;
 use crate::network::{CHANNELS, DROPOUTS, PARAMETERS, SIDE, Weights};
 
@@ -57,21 +57,21 @@ impl Kernels {
 pub struct Image {
     input: Aligned,
     first: Aligned,
-    first_winners: Vec<Winners>,
+    first_winners: Aligned<Winners>,
     first_maxima: Aligned,
     third: Aligned,
-    second_winners: Vec<Winners>,
+    second_winners: Aligned<Winners>,
 }
 
 impl Image {
-    pub fn new<S: Simd>() -> Image {
+    pub fn new<S: Simd>(shelf: &mut Shelf) -> Image {
         Image {
-            input: Aligned::zeros(FRAMED * FRAMED * CHANNELS),
-            first: Aligned::zeros(32 * 32 * 32),
-            first_winners: vec![[0; 4]; DROPOUTS[0].size / S::LANES],
-            first_maxima: Aligned::zeros(FRAMED_MAXIMA * FRAMED_MAXIMA * 32),
-            third: Aligned::zeros(14 * 14 * 64),
-            second_winners: vec![[0; 4]; DROPOUTS[1].size / S::LANES],
+            input: shelf.take(FRAMED * FRAMED * CHANNELS),
+            first: shelf.take(32 * 32 * 32),
+            first_winners: shelf.take(DROPOUTS[0].size / S::LANES),
+            first_maxima: shelf.take(FRAMED_MAXIMA * FRAMED_MAXIMA * 32),
+            third: shelf.take(14 * 14 * 64),
+            second_winners: shelf.take(DROPOUTS[1].size / S::LANES),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::convolutions::FEATURES;
 use super::elementwise::{Activate, Gate};
 use super::pooling::Drops;
 use super::product::{Product, Start};
-use crate::compute::aligned::Aligned;
+use crate::compute::aligned::{Aligned, Shelf};
 use crate::compute::parts::Parts;
 use crate::compute::simd::Simd;
 use crate::network::{Batch, CLASSES, DROPOUTS, Gradients, Noise, Score, Weights};
@@ -46,7 +46,7 @@ impl Dense {
     pub fn new(batch: usize) -> Dense {
         let rows = batch.next_multiple_of(BLOCK);
         Dense {
-            features: Aligned::zeros(rows * FEATURES),
+            features: Dense::features(batch, &mut Shelf::default()),
             hidden: Aligned::zeros(rows * HIDDEN),
             hidden_gradient: Aligned::zeros(rows * HIDDEN),
             hidden_turned: Aligned::zeros(batch.next_multiple_of(LANES) * HIDDEN),
@@ -58,6 +58,11 @@ impl Dense {
             last_gradient: Aligned::zeros(HIDDEN * FILLED),
             scores: (0..rows / BLOCK).map(|_| Mutex::default()).collect(),
         }
+    }
+
+    /// Room for what goes in.
+    pub fn features(batch: usize, shelf: &mut Shelf) -> Aligned {
+        shelf.take(batch.next_multiple_of(BLOCK) * FEATURES)
     }
 
     pub fn take(&mut self, weights: &Weights) {

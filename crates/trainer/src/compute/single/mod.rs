@@ -2,7 +2,8 @@
 //!
 //! First every image goes through the convolutions by itself, as what it needs fits the second cache; then the batch goes through the
 //! dense layers and back; then every image back through the convolutions. Images form groups that depend on the size of the batch alone.
-//! Each group sums its own gradients and groups are added in order, so the number of threads leaves no trace in the result.
+//! Each group sums its own gradients and groups are added in order, so the number of threads leaves no trace in the result. Nor does who has
+//! done it: ranks of one host that are ahead take groups of those that are behind.
 
 #![allow(clippy::needless_range_loop, reason = "places in a tile have numbers, as in the prose")]
 
@@ -16,12 +17,15 @@ mod product;
 mod tile;
 
 use std::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use corro_collectives::optimizer::yard::{Task, Tasks, Yard};
 
 use self::convolutions::{FEATURES, Image, Kernels, PARAMETERS_HERE, Scratch};
 use self::dense::Dense;
 use self::pooling::Drops;
-use super::aligned::Aligned;
+use super::aligned::{Aligned, Shelf};
 use super::parts::Parts;
 use super::simd::Simd;
 use super::{Engine, Isa, halves};
@@ -40,31 +44,88 @@ pub fn engine(isa: Isa, threads: usize, batch: usize) -> Box<dyn Engine> {
 
 struct Single<S> {
     kernels: Kernels,
-    /// What the backward pass remembers, by image.
-    images: Vec<Mutex<Image>>,
+    kept: Kept,
     /// By thread; the image is for scores, which remember nothing.
     scratches: Vec<Mutex<(Scratch, Image)>>,
-    /// By group.
-    gradients: Vec<Mutex<[Aligned; PARAMETERS_HERE]>>,
     dense: Dense,
+    batch: usize,
+    /// The way back of each group. Others take some of them only where there is a yard.
+    tasks: Tasks,
+    neighbours: Option<Neighbours>,
+    helped: AtomicU64,
     simd: PhantomData<S>,
 }
 
-/// Images of a group: enough groups for many threads, not so many that adding them takes time.
+/// What the way back needs and makes.
+struct Kept {
+    /// By image.
+    images: Vec<Mutex<Image>>,
+    /// Gradients by group.
+    groups: Vec<Mutex<[Aligned; PARAMETERS_HERE]>>,
+}
+
+/// The ranks of this host, who see what the others keep.
+struct Neighbours {
+    yard: Arc<Yard>,
+    /// Rank, what it keeps, and the gradients of its features.
+    others: Vec<(usize, Kept, Aligned)>,
+}
+
+/// Images of a group: not so many that one who waits for another's last group waits long, not so few that adding groups takes time.
 fn group_of(batch: usize) -> usize {
-    batch.div_ceil(16).max(4)
+    batch.div_ceil(32).max(2)
+}
+
+impl Kept {
+    fn new<S: Simd>(batch: usize, shelf: &mut Shelf) -> Kept {
+        let most_groups = (1..=batch).map(|n| n.div_ceil(group_of(n))).max().unwrap_or(0);
+        let images = (0..batch).map(|_| Mutex::new(Image::new::<S>(shelf))).collect();
+        let mut group = |_| Mutex::new(std::array::from_fn(|parameter| shelf.take(PARAMETERS[parameter].size())));
+        Kept { images, groups: (0..most_groups).map(&mut group).collect() }
+    }
+
+    /// Back through the convolutions with the images of one group; `features` are the gradients of all.
+    fn back<S: Simd>(&self, task: Task, kernels: &Kernels, scratch: &mut Scratch, features: &[f32]) {
+        let About { images, noisy } = About::of(task.about);
+        let (first, group) = (task.number * group_of(images), group_of(images));
+        let scales = [0, 1].map(|layer: usize| if noisy { DROPOUTS[layer].scale() } else { 1.0 });
+        let gradients = &mut *held(&self.groups[task.number]);
+        gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        for image in first..images.min(first + group) {
+            let features = &features[image * FEATURES..][..FEATURES];
+            convolutions::backward::<S>(&held(&self.images[image]), scratch, kernels, features, scales, gradients);
+        }
+    }
+}
+
+/// What all who take tasks of a batch must know.
+struct About {
+    images: usize,
+    noisy: bool,
+}
+
+impl About {
+    fn of(word: u32) -> About {
+        About { images: (word >> 1) as usize, noisy: word & 1 == 1 }
+    }
+
+    fn word(&self) -> u32 {
+        (self.images as u32) << 1 | u32::from(self.noisy)
+    }
 }
 
 impl<S: Simd> Single<S> {
     fn new(threads: usize, batch: usize) -> Single<S> {
-        let most_groups = (1..=batch).map(|n| n.div_ceil(group_of(n))).max().unwrap_or(0);
-        let gradients = || std::array::from_fn(|parameter| Aligned::zeros(PARAMETERS[parameter].size()));
+        let scratch = |_| Mutex::new((Scratch::new(), Image::new::<S>(&mut Shelf::default())));
         Single {
             kernels: Kernels::new(),
-            images: (0..batch).map(|_| Mutex::new(Image::new::<S>())).collect(),
-            scratches: (0..threads.max(1)).map(|_| Mutex::new((Scratch::new(), Image::new::<S>()))).collect(),
-            gradients: (0..most_groups).map(|_| Mutex::new(gradients())).collect(),
+            kept: Kept::new::<S>(batch, &mut Shelf::default()),
+            scratches: (0..threads.max(1)).map(scratch).collect(),
             dense: Dense::new(batch),
+            batch,
+            tasks: Tasks::default(),
+            neighbours: None,
+            helped: AtomicU64::new(0),
             simd: PhantomData,
         }
     }
@@ -79,7 +140,7 @@ impl<S: Simd> Single<S> {
     ) -> Score {
         self.kernels.take(weights);
         self.dense.take(weights);
-        let Single { kernels, images, scratches, dense, .. } = self;
+        let Single { kernels, kept: Kept { images, .. }, scratches, dense, .. } = self;
         let features = Parts::of(&mut dense.features);
         pool.share(batch.len(), &|thread, image| {
             let (scratch, forgotten) = &mut *held(&scratches[thread]);
@@ -107,25 +168,26 @@ impl<S: Simd> Engine for Single<S> {
         let score = self.forward(pool, weights, batch, noise, true);
         self.dense.backward::<S>(pool, weights, batch.len(), gradients);
 
-        let Single { kernels, images, scratches, dense, gradients: groups, .. } = self;
-        let (n, group) = (batch.len(), group_of(batch.len()));
-        let groups = &groups[..n.div_ceil(group)];
-        let scales = [0, 1].map(|layer: usize| noise.map_or(1.0, |_| DROPOUTS[layer].scale()));
-        let features = &dense.features;
+        let Single { kernels, kept, scratches, dense, tasks, neighbours, .. } = self;
+        let tasks = neighbours.as_ref().map_or(&*tasks, |Neighbours { yard, .. }| yard.tasks(yard.rank()));
+        let n_groups = batch.len().div_ceil(group_of(batch.len()));
+        tasks.lay_out(n_groups, About { images: batch.len(), noisy: noise.is_some() }.word());
         gradients.between();
-        for half in halves(groups.len(), pool.len()) {
-            pool.share(half.len(), &|thread, task| {
+        for half in halves(n_groups, pool.len()) {
+            pool.run(&|thread| {
                 let (scratch, _) = &mut *held(&scratches[thread]);
-                let index = half.start + task;
-                let gradients = &mut *held(&groups[index]);
-                gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
-                for image in index * group..n.min((index + 1) * group) {
-                    let features = &features[image * FEATURES..][..FEATURES];
-                    convolutions::backward::<S>(&held(&images[image]), scratch, kernels, features, scales, gradients);
+                while let Some(task) = tasks.take(half.end) {
+                    kept.back::<S>(task, kernels, scratch, &dense.features);
+                    tasks.finish();
                 }
             });
             gradients.between();
         }
+        if let Some(Neighbours { yard, .. }) = neighbours {
+            // If one that helped is gone, so is the step that all make together: it will say who.
+            let _ = yard.wait();
+        }
+        let groups = &kept.groups[..n_groups];
         for parameter in [6, 7, 4, 5, 2, 3, 0, 1] {
             add_groups(pool, groups, parameter, gradients.room(parameter));
             gradients.ready(parameter);
@@ -135,6 +197,49 @@ impl<S: Simd> Engine for Single<S> {
 
     fn score(&mut self, pool: &Pool, weights: &Weights, batch: Batch<'_>) -> Score {
         self.forward(pool, weights, batch, None, false)
+    }
+
+    fn common_bytes(&self) -> usize {
+        let mut shelf = Shelf::default();
+        Dense::features(self.batch, &mut shelf);
+        Kept::new::<S>(self.batch, &mut shelf);
+        shelf.used()
+    }
+
+    fn share(&mut self, yard: Yard) {
+        let (yard, batch) = (Arc::new(yard), self.batch);
+        let of = |rank| {
+            let mut shelf = Shelf::of(&yard, rank);
+            let features = Dense::features(batch, &mut shelf);
+            (rank, Kept::new::<S>(batch, &mut shelf), features)
+        };
+        (_, self.kept, self.dense.features) = of(yard.rank());
+        let others = (0..yard.n_ranks()).filter(|rank| *rank != yard.rank()).map(of).collect();
+        self.neighbours = Some(Neighbours { yard, others });
+    }
+
+    fn help(&mut self, pool: &Pool) {
+        let Single { kernels, scratches, neighbours: Some(Neighbours { yard, others }), helped, .. } = self else {
+            return;
+        };
+        for (rank, kept, features) in others {
+            let tasks = yard.tasks(*rank);
+            if tasks.left() == 0 {
+                continue;
+            }
+            pool.run(&|thread| {
+                let (scratch, _) = &mut *held(&scratches[thread]);
+                while let Some(task) = tasks.take(usize::MAX) {
+                    kept.back::<S>(task, kernels, scratch, features);
+                    tasks.finish();
+                    helped.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+
+    fn helped(&self) -> u64 {
+        self.helped.load(Ordering::Relaxed)
     }
 }
 
