@@ -454,8 +454,12 @@ impl Drop for Keeper<'_> {
 
 #[test]
 fn a_server_that_comes_back_is_waited_for_and_nothing_is_lost() {
+    WAYS.into_iter().for_each(waits_for_its_server);
+}
+
+fn waits_for_its_server(way: &str) {
     let Some(mut share) = share() else { return };
-    let at = share.mount("m", "");
+    let at = share.mount("m", way);
     let keeper = Keeper::new(&mut share);
     let share = keeper.share;
     let synced = pattern(3_000_000);

@@ -15,6 +15,9 @@ use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
 const MAX_RANGES: usize = 100_000;
 /// The kernel's limit for one vectored write.
 const MAX_SLICES: usize = 1024;
+/// How much is written at once. The kernel keeps what comes at once in one piece of memory, all of which ext4 looks through for every small write
+/// into it later: after writes of 4 MiB one of 4 KiB takes six times as long as after these, which are no slower themselves.
+const AT_ONCE: usize = 128 << 10;
 
 impl Share {
     /// Makes a file of `len` zero bytes (without using space for them) or replaces one's content.
@@ -208,7 +211,8 @@ fn set_len(file: &File, path: &SharePath, len: u64) -> Result<(), ShareError> {
 fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -> Result<(), Errno> {
     IoSlice::advance_slices(&mut buffers, 0); // skips empty ones
     while !buffers.is_empty() {
-        match pwritev(file, &buffers[..buffers.len().min(MAX_SLICES)], offset) {
+        let written = pwritev(file, &beginning(buffers, AT_ONCE - (offset % AT_ONCE as u64) as usize), offset);
+        match written {
             Ok(0) => return Err(Errno::IO),
             Ok(written) => {
                 offset += written as u64;
@@ -219,6 +223,20 @@ fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -
         }
     }
     Ok(())
+}
+
+/// The first bytes of all of them.
+fn beginning<'a>(buffers: &'a [IoSlice<'_>], mut bytes: usize) -> Vec<IoSlice<'a>> {
+    let mut slices = Vec::with_capacity(buffers.len().min(8));
+    for buffer in buffers.iter().take(MAX_SLICES) {
+        let part = &buffer[..buffer.len().min(bytes)];
+        slices.push(IoSlice::new(part));
+        bytes -= part.len();
+        if bytes == 0 {
+            break;
+        }
+    }
+    slices
 }
 
 fn write_zeros(file: &File, mut offset: u64, mut len: u64) -> Result<(), Errno> {
