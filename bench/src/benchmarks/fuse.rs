@@ -104,7 +104,9 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         Work::of_cached("writing 4 KiB at random, until closed", "writes/s", move |player, round| {
             let path = player.place.join(format!("large-{round}"));
             if player.name == CACHED {
+                // The others have theirs from before.
                 write_in_order(&path, size)?;
+                read_in_order(player, &format!("large-{round}"), size)?;
             }
             let seconds = write_at_random(&path, size, jumps)?;
             fs::remove_file(&path)?;

@@ -22,6 +22,8 @@ pub struct Inodes {
 struct Node {
     /// `None` when its name was taken away or is something else's now.
     place: Option<(u64, String)>,
+    /// Where it lies though another number has its name now.
+    old_place: Option<(u64, String)>,
     kind: Kind,
     /// How often the kernel was told of it and has not forgotten.
     lookups: u64,
@@ -32,7 +34,7 @@ struct Node {
 
 impl Default for Inodes {
     fn default() -> Self {
-        let root = Node { place: None, kind: Kind::Directory, lookups: 1, held: 1, children: 0 };
+        let root = Node { place: None, old_place: None, kind: Kind::Directory, lookups: 1, held: 1, children: 0 };
         Inodes { nodes: HashMap::from([(ROOT, root)]), names: HashMap::new(), next: ROOT + 1 }
     }
 }
@@ -88,7 +90,8 @@ impl Inodes {
         let mut names = Vec::new();
         let mut at = inode;
         while at != ROOT {
-            let (parent, name) = self.nodes.get(&at)?.place.as_ref()?;
+            let node = self.nodes.get(&at)?;
+            let (parent, name) = node.place.as_ref().or(node.old_place.as_ref())?;
             names.push(name.as_str());
             at = *parent;
         }
@@ -119,9 +122,15 @@ impl Inodes {
         self.drop_unneeded(inode);
     }
 
-    /// It has no name any more: whatever is on the share by that name, which this gives, is something else.
-    pub fn take_place(&mut self, inode: u64) -> Option<(u64, String)> {
-        let (parent, name) = self.nodes.get(&inode)?.place.clone()?;
+    /// The directory it is in, and its name there.
+    pub fn place(&self, inode: u64) -> Option<(u64, String)> {
+        self.nodes.get(&inode)?.place.clone()
+    }
+
+    /// Its name, which this gives, will have another number; who still has this one finds the file where it was.
+    pub fn leave_place(&mut self, inode: u64) -> Option<(u64, String)> {
+        let (parent, name) = self.place(inode)?;
+        self.nodes.get_mut(&inode)?.old_place = Some((parent, name.clone()));
         self.take_name(parent, &name);
         Some((parent, name))
     }
@@ -165,7 +174,7 @@ impl Inodes {
             }
             None => None,
         };
-        self.nodes.insert(inode, Node { place, kind, lookups: 0, held: 0, children: 0 });
+        self.nodes.insert(inode, Node { place, old_place: None, kind, lookups: 0, held: 0, children: 0 });
         inode
     }
 

@@ -135,6 +135,14 @@ impl Inner {
     }
 }
 
+fn put(content: &mut Vec<u8>, batch: &[Piece]) {
+    for piece in batch {
+        let (start, end) = (piece.offset as usize, piece.offset as usize + piece.content.len());
+        content.resize(content.len().max(end), 0);
+        content[start..end].copy_from_slice(&piece.content);
+    }
+}
+
 fn status(thing: &Thing) -> Status {
     let (kind, length, modified) = (thing.kind, thing.content.len() as u64, thing.modified);
     Status { kind, length, modified, etag: thing.change.to_string() }
@@ -170,13 +178,7 @@ impl Remote for Memory {
     async fn write(&self, path: &str, batch: &[Piece]) -> Answer<()> {
         self.carry_out(|inner| {
             inner.writes += 1;
-            inner.change(path, |content| {
-                for piece in batch {
-                    let (start, end) = (piece.offset as usize, piece.offset as usize + piece.content.len());
-                    content.resize(content.len().max(end), 0);
-                    content[start..end].copy_from_slice(&piece.content);
-                }
-            })
+            inner.change(path, |content| put(content, batch))
         })
         .map(drop)
     }
@@ -196,6 +198,15 @@ impl Remote for Memory {
 
     async fn create(&self, path: &str) -> Answer<()> {
         self.carry_out(|inner| inner.make(path, Kind::File))
+    }
+
+    async fn create_with(&self, path: &str, batch: &[Piece]) -> Answer<bool> {
+        self.carry_out(|inner| {
+            inner.make(path, Kind::File)?;
+            inner.writes += 1;
+            inner.change(path, |content| put(content, batch))
+        })
+        .map(|_| true)
     }
 
     async fn make_directory(&self, path: &str) -> Answer<()> {

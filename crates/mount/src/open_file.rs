@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
@@ -46,6 +46,11 @@ impl<R> Shared<R> {
         self.inodes.lock().expect("no one panics while holding the inodes")
     }
 
+    /// Goes on after the program has its answer.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+
     pub fn path(&self, inode: u64) -> Result<String, i32> {
         self.inodes().path(inode).ok_or(libc::ESTALE)
     }
@@ -60,6 +65,15 @@ pub struct OpenFile<R> {
     arrived: Notify,
     /// One block at a time, so that the server need remember one only.
     appending: tokio::sync::Mutex<u64>,
+    /// Not on the server yet; and what is to be done with one that somebody else has made meanwhile.
+    unmade: tokio::sync::Mutex<Option<Unmade>>,
+    is_made: AtomicBool,
+}
+
+/// A file that a program has made, which the server is told of together with its first content.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmade {
+    pub truncates: bool,
 }
 
 #[derive(Debug)]
@@ -80,11 +94,62 @@ type Chunk = Arc<OnceCell<Result<Bytes, i32>>>;
 pub struct Seen(AtomicU64);
 
 impl<R: Remote> OpenFile<R> {
-    pub fn new(inode: u64, shared: Arc<Shared<R>>, status: Status) -> Arc<OpenFile<R>> {
+    pub fn new(inode: u64, shared: Arc<Shared<R>>, status: Status, unmade: Option<Unmade>) -> Arc<OpenFile<R>> {
         let (dirty, chunks, reading) = (Dirty::default(), HashMap::new(), Reading::default());
         let state = State { status, dirty, n_errors: 0, last_error: 0, chunks, reading };
         let (arrived, appending) = (Notify::new(), tokio::sync::Mutex::new(0));
-        Arc::new(OpenFile { inode, shared, state: Mutex::new(state), arrived, appending })
+        let (is_made, unmade) = (AtomicBool::new(unmade.is_none()), tokio::sync::Mutex::new(unmade));
+        Arc::new(OpenFile { inode, shared, state: Mutex::new(state), arrived, appending, unmade, is_made })
+    }
+
+    /// Whether the server knows of it.
+    pub fn is_made(&self) -> bool {
+        self.is_made.load(Ordering::Acquire)
+    }
+
+    /// Makes it on the server if it is not there yet, with this content if that can be done in one; says whether that was so.
+    async fn make_with(&self, batch: &[Piece]) -> Result<bool, i32> {
+        if self.is_made() {
+            return Ok(false);
+        }
+        let mut unmade = self.unmade.lock().await;
+        let Some(how) = *unmade else { return Ok(false) };
+        let made = self.make_now(how, batch).await;
+        // Also when it failed, which is told to those who wrote: nobody tries for ever.
+        *unmade = None;
+        self.is_made.store(true, Ordering::Release);
+        made
+    }
+
+    async fn make_now(&self, how: Unmade, batch: &[Piece]) -> Result<bool, i32> {
+        let (path, remote) = (self.shared.path(self.inode)?, &self.shared.remote);
+        let what = || format!("make {path}");
+        let with_content = async {
+            match batch {
+                [] => Ok(false),
+                batch => self.shared.patience.insist(what(), |_| remote.create_with(&path, batch)).await,
+            }
+        };
+        let made = match with_content.await {
+            Ok(true) => return Ok(true),
+            Ok(false) => self.shared.patience.insist(what(), |_| remote.create(&path)).await,
+            Err(errno) => Err(errno),
+        };
+        match made {
+            // Somebody else was first, or a try whose answer was lost: either way it is opened now.
+            Err(libc::EEXIST) if how.truncates => {
+                self.shared.patience.insist(what(), |_| remote.resize(&path, 0)).await.map(|()| false)
+            }
+            Err(errno) if errno != libc::EEXIST => Err(errno),
+            _ => Ok(false),
+        }
+    }
+
+    /// The server is to know of it, whatever else happens.
+    pub async fn make(&self) {
+        if let Err(errno) = self.make_with(&[]).await {
+            self.state().fail(errno);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,13 +164,13 @@ impl<R: Remote> OpenFile<R> {
     /// What it looks like from here, if the server does not know all of it yet.
     pub fn unsettled(&self) -> Option<Status> {
         let state = self.state();
-        (!state.dirty.is_clean()).then(|| state.status.clone())
+        (!state.dirty.is_clean() || !self.is_made()).then(|| state.status.clone())
     }
 
     /// What the server says of it now. True when its content is not what was fetched before.
     pub fn learn(&self, status: &Status) -> bool {
         let mut state = self.state();
-        if !state.dirty.is_clean() {
+        if !state.dirty.is_clean() || !self.is_made() {
             return false;
         }
         let changed = !state.status.is_same(status);
@@ -246,6 +311,7 @@ impl<R: Remote> OpenFile<R> {
     }
 
     async fn fetch(&self, offset: u64, length: u64) -> Result<Bytes, i32> {
+        self.make_with(&[]).await?;
         loop {
             let path = self.shared.path(self.inode)?;
             let what = format!("read {path}");
@@ -294,7 +360,7 @@ impl<R: Remote> OpenFile<R> {
                 (pieces, state.dirty.is_clean())
             };
             if clean {
-                return;
+                return self.make().await;
             }
             let mut batches = batches(pieces);
             match batches.len() {
@@ -327,6 +393,9 @@ impl<R: Remote> OpenFile<R> {
     }
 
     async fn upload(&self, batch: &[Piece]) -> Result<(), i32> {
+        if self.make_with(batch).await? {
+            return Ok(());
+        }
         loop {
             let path = self.shared.path(self.inode)?;
             let what = format!("write {path}");
@@ -345,9 +414,7 @@ impl<R: Remote> OpenFile<R> {
             state.forget_chunks(piece.offset, piece.offset + piece.content.len() as u64);
         }
         if let Err(errno) = result {
-            state.n_errors += 1;
-            state.last_error = errno;
-            state.dirty.give_up();
+            state.fail(errno);
         }
         drop(state);
         self.arrived.notify_waiters();
@@ -363,6 +430,13 @@ impl State {
         if !self.chunks.is_empty() {
             self.chunks.retain(|index, _| (index + 1) * CHUNK <= start || index * CHUNK >= end);
         }
+    }
+
+    /// What was written will never arrive.
+    fn fail(&mut self, errno: i32) {
+        self.n_errors += 1;
+        self.last_error = errno;
+        self.dirty.give_up();
     }
 
     /// An error that the handle has not been told of, which it stays.

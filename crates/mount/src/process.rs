@@ -253,7 +253,9 @@ fn config(settings: &Settings) -> Config {
         MountOption::NoAtime,
         if settings.read_only { MountOption::RO } else { MountOption::RW },
     ];
-    config.n_threads = Some(THREADS);
+    // Whether a file is still open decides what an `open` of it means where the kernel keeps what is written: there the end of one, of which the kernel
+    // tells after the program has gone on, must not be overtaken by the beginning of the next.
+    config.n_threads = Some(if settings.write_cache { 1 } else { THREADS });
     // Jobs may run as other users than the agent; an ordinary user may not let others in.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };

@@ -90,6 +90,8 @@ pub trait Remote: Send + Sync + 'static {
     fn append(&self, path: &str, block: &Block) -> impl Future<Output = Answer<(u64, Status)>> + Send;
     /// An empty file, where nothing was.
     fn create(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    /// A file with this content, where nothing was. False where that cannot be done in one.
+    fn create_with(&self, path: &str, batch: &[Piece]) -> impl Future<Output = Answer<bool>> + Send;
     fn make_directory(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
     fn remove(&self, path: &str, kind: Kind) -> impl Future<Output = Answer<()>> + Send;
     fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> impl Future<Output = Answer<()>> + Send;

@@ -130,7 +130,7 @@ impl Remote for Share {
             [Piece { offset, content }] => service.write_growing(&self.share, &path, *offset, content.clone()).await,
             batch => {
                 let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
-                match service.write_ranges(&self.share, &path, &ranges).await {
+                match service.write_ranges(&self.share, &path, &ranges, false).await {
                     Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
                         // An older server, which takes one at a time.
                         for (offset, content) in ranges {
@@ -144,6 +144,18 @@ impl Remote for Share {
             }
         };
         written.map_err(|error| self.problem(error))
+    }
+
+    async fn create_with(&self, path: &str, batch: &[Piece]) -> Answer<bool> {
+        let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
+        match self.service.now().write_ranges(&self.share, &self.at(path), &ranges, true).await {
+            Ok(()) => Ok(true),
+            // An older server, which writes only to what is there; or no such directory, as the making of the file will tell.
+            Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" || refusal.status == 404 => {
+                Ok(false)
+            }
+            Err(error) => Err(self.problem(error)),
+        }
     }
 
     async fn append(&self, path: &str, block: &Block) -> Answer<(u64, Status)> {

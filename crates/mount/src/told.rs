@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::remote::Status;
 
 /// Within this an `open` follows the look for which it has sent the kernel.
-const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_secs(5);
 /// Names that nobody looked up again, because the program ended before, are forgotten now and then.
 const MOST_AWAITED: usize = 1_000;
 
@@ -32,7 +32,7 @@ pub struct Told {
 #[derive(Debug)]
 enum Held {
     /// What it was told first, and the threads for which it was looked up again: they open it before then.
-    Of { status: Status, awaited: Vec<u32>, until: Instant },
+    Of { name: Name, status: Status, awaited: Vec<u32>, until: Instant },
     /// Programs of this machine have changed it since: the server's time of that is not known here.
     Own,
 }
@@ -41,7 +41,7 @@ impl Told {
     /// The kernel is told of it under this number; what it holds already it keeps.
     pub fn tell(&mut self, inode: u64, name: &Name, status: &Status, now: Instant) {
         let awaited = self.awaited.remove(name).unwrap_or_default();
-        let first = || Held::Of { status: status.clone(), awaited, until: now + AGAIN };
+        let first = || Held::Of { name: name.clone(), status: status.clone(), awaited, until: now + AGAIN };
         self.held.entry(inode).or_insert_with(first);
     }
 
@@ -50,9 +50,22 @@ impl Told {
         self.held.insert(inode, Held::Own);
     }
 
+    /// The kernel has forgotten the number. It does so with the answer that shows it that another one is stale, and then asks once more: those who
+    /// were sent are still to come.
     pub fn forget(&mut self, inode: u64) {
-        self.held.remove(&inode);
         self.left.remove(&inode);
+        if let Some(Held::Of { name, awaited, .. }) = self.held.remove(&inode)
+            && !awaited.is_empty()
+        {
+            self.await_at(name, awaited);
+        }
+    }
+
+    fn await_at(&mut self, name: Name, threads: Vec<u32>) {
+        if self.awaited.len() >= MOST_AWAITED {
+            self.awaited.clear();
+        }
+        self.awaited.entry(name).or_default().extend(threads);
     }
 
     /// The number is not used any more; the name will have another.
@@ -75,13 +88,14 @@ impl Told {
             }
             // Whoever looks will not find this number.
             Some(Held::Own) => {}
-            None => {
-                if self.awaited.len() >= MOST_AWAITED {
-                    self.awaited.clear();
-                }
-                self.awaited.entry(name.clone()).or_default().push(thread);
-            }
+            None => self.await_at(name.clone(), vec![thread]),
         }
+    }
+
+    /// Whether somebody is about to open it who was sent to look for it.
+    pub fn is_awaited(&self, inode: u64, now: Instant) -> bool {
+        let held = self.held.get(&inode);
+        matches!(held, Some(Held::Of { awaited, until, .. }) if !awaited.is_empty() && now < *until)
     }
 
     /// Whether the kernel holds something else, as far as can be told, than what the server has, and nobody is about to open that.
@@ -89,9 +103,7 @@ impl Told {
         match self.held.get(&inode) {
             None => false,
             Some(Held::Own) => true,
-            Some(Held::Of { status: held, awaited, until }) => {
-                !held.is_same(status) && (awaited.is_empty() || now >= *until)
-            }
+            Some(Held::Of { status: held, .. }) => !held.is_same(status) && !self.is_awaited(inode, now),
         }
     }
 
@@ -100,7 +112,7 @@ impl Told {
         match self.held.get_mut(&inode) {
             None => false,
             Some(Held::Own) => true,
-            Some(Held::Of { status: held, awaited, until }) => {
+            Some(Held::Of { status: held, awaited, until, .. }) => {
                 let place = awaited.iter().position(|other| *other == thread);
                 let is_awaited = place.map(|place| awaited.swap_remove(place)).is_some() && now < *until;
                 !is_awaited && !held.is_same(status)
@@ -154,6 +166,10 @@ mod tests {
         told.leave(8, name.clone());
         told.send(1, &name, None, now);
         told.tell(9, &name, &status(1, "a"), now);
-        assert!(told.is_outdated_for(1, 9, &changed, now + AGAIN), "that is another time");
+        told.forget(9);
+        told.tell(10, &name, &status(1, "a"), now);
+        assert!(!told.is_outdated_for(1, 10, &changed, now), "the kernel has asked twice");
+        told.send(1, &name, Some(10), now);
+        assert!(told.is_outdated_for(1, 10, &changed, now + AGAIN), "that is another time");
     }
 }

@@ -3,6 +3,7 @@
 
 mod directories;
 mod files;
+mod later;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +17,10 @@ use crate::inodes::Kind;
 use crate::open_file::{OpenFile, Shared};
 use crate::patience::Patience;
 use crate::remote::{Problem, Remote, Room, Status};
-use crate::told::Told;
+use crate::told::{Name, Told};
 use directories::Listing;
-use files::Handle;
+use files::Handles;
+use later::Later;
 
 /// What an open file that was removed is called until it is closed, as other such file systems have it.
 const HIDDEN: &str = ".fuse_hidden";
@@ -28,7 +30,7 @@ pub struct Volume<R> {
     shared: Arc<Shared<R>>,
     attributes: Mutex<Attributes>,
     files: Mutex<HashMap<u64, Arc<OpenFile<R>>>>,
-    handles: Mutex<HashMap<u64, Arc<Handle<R>>>>,
+    handles: Mutex<Handles<R>>,
     listings: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<Listing>>>>,
     /// Removed while they were open: to be removed for good.
     hidden: Mutex<HashSet<u64>>,
@@ -38,6 +40,7 @@ pub struct Volume<R> {
     kept: Mutex<HashMap<u64, String>>,
     /// Where the kernel keeps what is written.
     told: Option<Mutex<Told>>,
+    later: Arc<Mutex<Later<R>>>,
     next_handle: AtomicU64,
 }
 
@@ -93,6 +96,7 @@ impl<R: Remote> Volume<R> {
             made: Mutex::default(),
             kept: Mutex::default(),
             told: None,
+            later: Arc::default(),
             next_handle: AtomicU64::new(1),
         }
     }
@@ -130,6 +134,9 @@ impl<R: Remote> Volume<R> {
                     self.shared.inodes().take_name(parent, name);
                     lock(&self.attributes).forget(inode);
                 }
+                if errno == libc::ENOENT {
+                    lock(&self.later).on_absent(parent, name);
+                }
                 Err(errno)
             }
         }
@@ -154,20 +161,28 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// The number of a closed file that is not what the kernel holds under it leads nowhere from now on; who looks again finds another.
+    /// The number of a closed file that is not what the kernel holds under it is left; who looks again finds another.
     fn leave_outdated(&self, inode: u64, status: &Status, asked: Asked) -> bool {
+        self.told.is_some() && self.leave_outdated_of(&mut lock(&self.handles), inode, status, asked)
+    }
+
+    /// The same. With all handles, so that nobody opens it meanwhile.
+    fn leave_outdated_of(&self, handles: &mut Handles<R>, inode: u64, status: &Status, asked: Asked) -> bool {
         let Some(told) = &self.told else { return false };
-        // Held, so that nobody opens it meanwhile.
-        let files = lock(&self.files);
         let (mut told, now) = (lock(told), Instant::now());
-        let is_outdated = !files.contains_key(&inode)
+        if told.left(inode).is_some() {
+            return true;
+        }
+        let is_outdated = !handles.values().any(|handle| handle.inode == inode)
             && match asked {
                 Asked::Name => told.is_outdated(inode, status, now),
                 Asked::Open(thread) => told.is_outdated_for(thread, inode, status, now),
             };
-        if is_outdated && let Some(name) = self.shared.inodes().take_place(inode) {
-            // Looks at the old number go on: only an `open` is sent for the new one.
-            lock(&self.attributes).learn(inode, status.clone(), now);
+        // Others who were sent to look for it may not have opened it yet.
+        if is_outdated
+            && !told.is_awaited(inode, now)
+            && let Some(name) = self.shared.inodes().leave_place(inode)
+        {
             // It is there, and has no number.
             lock(&self.made).remove(&name.0);
             told.leave(inode, name);
@@ -175,13 +190,18 @@ impl<R: Remote> Volume<R> {
         is_outdated
     }
 
+    /// What this was the number of, if it was left.
+    fn left(&self, inode: u64) -> Option<Name> {
+        self.told.as_ref().and_then(|told| lock(told).left(inode).cloned())
+    }
+
     /// The `open` of a thread is told to look again.
     fn send_again(&self, inode: u64, thread: u32) -> i32 {
         if let Some(told) = &self.told {
             let mut told = lock(told);
-            if let Some(name) = told.left(inode).cloned() {
-                let known = self.shared.inodes().find(name.0, &name.1);
-                told.send(thread, &name, known, Instant::now());
+            let inodes = self.shared.inodes();
+            if let Some(name) = told.left(inode).cloned().or_else(|| inodes.place(inode)) {
+                told.send(thread, &name, inodes.find(name.0, &name.1), Instant::now());
             }
         }
         libc::ESTALE
@@ -258,6 +278,7 @@ impl<R: Remote> Volume<R> {
         made.await.inspect_err(|errno| self.on_others_name(parent, *errno))?;
         let status = Status { kind: Kind::Directory, length: 0, modified: SystemTime::now(), etag: String::new() };
         let found = self.told_of(parent, name, status);
+        lock(&self.later).on_made(found.inode);
         let mut made_here = lock(&self.made);
         made_here.retain(|_, at| at.elapsed() < BELIEVED);
         made_here.insert(found.inode, Instant::now());
@@ -280,6 +301,9 @@ impl<R: Remote> Volume<R> {
         let inode = self.shared.inodes().find(parent, name);
         if let Some(inode) = inode.filter(|inode| kind == Kind::File && lock(&self.files).contains_key(inode)) {
             return self.hide(parent, name, inode).await;
+        }
+        if let Some(inode) = inode.filter(|_| kind == Kind::Directory) {
+            self.make_within(inode).await;
         }
         let path = self.path_of(parent, name)?;
         self.remove_path(&path, kind).await?;
@@ -339,6 +363,10 @@ impl<R: Remote> Volume<R> {
                         let (old, new) = (self.remote().about(&source).await, self.remote().about(&target).await);
                         match (old, new) {
                             (Err(Problem::Refused { errno: libc::ENOENT, .. }), Ok(_)) => Ok(()),
+                            // Nobody knows yet.
+                            (Err(Problem::Passing { why }), _) | (_, Err(Problem::Passing { why })) => {
+                                Err(Problem::Passing { why })
+                            }
                             _ => Err(Problem::Refused { errno: libc::ENOENT, why }),
                         }
                     }

@@ -219,6 +219,91 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
     assert_eq!(found.status.length, 6);
 }
 
+/// A file that is made to be written goes to the server with its content, in one request.
+#[tokio::test]
+async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
+    const CUT: How = How { truncates: true, ..PLAIN };
+    let volume = volume(15, 0);
+    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let is_there = |path: &str| volume.remote().paths().contains(&path.to_owned());
+    let (found, opened) = volume.create(directory, "f", CUT).await.expect("made");
+    volume.write(opened.handle, 0, b"content").await.expect("written");
+    assert!(!is_there("d/f") && volume.attributes(found.inode).await.expect("known").length == 7);
+    assert_eq!(volume.look_up(directory, "f").await.expect("there").inode, found.inode);
+    volume.flush(opened.handle).await.expect("sent");
+    volume.release(opened.handle).await;
+    assert_eq!((volume.remote().content("d/f").as_deref(), volume.remote().writes()), (Some(&b"content"[..]), 1));
+    // What somebody else puts there meanwhile is cut, as if this one had come later.
+    let (_, opened) = volume.create(directory, "g", CUT).await.expect("made");
+    volume.remote().put("d/g", b"another's, which is longer");
+    volume.write(opened.handle, 0, b"mine").await.expect("written");
+    volume.flush(opened.handle).await.expect("sent");
+    assert_eq!(volume.remote().content("d/g").as_deref(), Some(&b"mine"[..]));
+    // Empty, read, renamed, removed while it is open.
+    let (_, empty) = volume.create(directory, "empty", CUT).await.expect("made");
+    volume.flush(empty.handle).await.expect("sent");
+    assert_eq!(volume.remote().content("d/empty").as_deref(), Some(&b""[..]));
+    let (_, read) = volume.create(directory, "read", CUT).await.expect("made");
+    assert!(volume.read(read.handle, 0, 9).await.expect("read").is_empty());
+    let (_, moved) = volume.create(directory, "old", CUT).await.expect("made");
+    volume.write(moved.handle, 0, b"moved").await.expect("written");
+    volume.rename((directory, "old"), (directory, "new"), true).await.expect("renamed");
+    assert_eq!(volume.remote().content("d/new").as_deref(), Some(&b"moved"[..]));
+    let (_, removed) = volume.create(directory, "removed", CUT).await.expect("made");
+    volume.remove(directory, "removed", Kind::File).await.expect("removed");
+    volume.release(removed.handle).await;
+    assert!(volume.remote().paths().iter().all(|path| !Volume::<Memory>::is_hidden(path) && path != "d/removed"));
+    // Whoever asks for the directory finds it in there.
+    assert!(matches!(volume.look_up(directory, "listed").await, Err(libc::ENOENT)));
+    let (_, _listed) = volume.create(directory, "listed", CUT).await.expect("made");
+    assert!(!is_there("d/listed"));
+    let handle = volume.open_directory();
+    let mut names: Vec<String> = Vec::new();
+    loop {
+        let entries = volume.entries(directory, handle, names.len(), 100).await.expect("listed");
+        if entries.is_empty() {
+            break;
+        }
+        names.extend(entries.into_iter().map(|entry| entry.name));
+    }
+    assert_eq!(names, ["empty", "f", "g", "listed", "new", "read"]);
+    let other = volume.make_directory(ROOT, "e").await.expect("made").inode;
+    let (_, _kept) = volume.create(other, "kept", CUT).await.expect("made");
+    assert_eq!(volume.remove(ROOT, "e", Kind::Directory).await, Err(libc::ENOTEMPTY));
+    // And one that stays open is there soon.
+    let (_, _open) = volume.create(other, "open", CUT).await.expect("made");
+    let began = Instant::now();
+    while !is_there("e/open") {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is not made");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
+    const CUT: How = How { truncates: true, ..PLAIN };
+    let volume = volume(16, 0);
+    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let (_, opened) = volume.create(directory, "f", CUT).await.expect("made");
+    volume.remote().remove("d", Kind::Directory).await.expect("by somebody else");
+    volume.write(opened.handle, 0, b"content").await.expect("not sent yet");
+    assert_eq!(volume.flush(opened.handle).await, Err(libc::ENOENT));
+    assert_eq!(volume.flush(opened.handle).await, Ok(()), "told once");
+    volume.release(opened.handle).await;
+    // Where nothing was made yet, and for those who must be the first, the server is asked at once.
+    assert!(matches!(volume.look_up(ROOT, "g").await, Err(libc::ENOENT)));
+    let (_, _opened) = volume.create(ROOT, "g", CUT).await.expect("made");
+    assert!(volume.remote().content("g").is_some());
+    for (name, how) in [("h", How { exclusive: true, ..CUT }), ("i", PLAIN), ("j", APPENDS)] {
+        assert!(matches!(volume.look_up(ROOT, name).await, Err(libc::ENOENT)));
+        let (_, _opened) = volume.create(ROOT, name, how).await.expect("made");
+        assert!(volume.remote().content(name).is_some(), "{name}");
+    }
+    assert!(matches!(volume.look_up(ROOT, "k").await, Err(libc::ENOENT)));
+    let (_, _opened) = volume.create(ROOT, "k", CUT).await.expect("made");
+    assert!(volume.remote().content("k").is_none(), "that one can wait");
+}
+
 /// Whatever is lost on the way, programs see what they wrote, and so does the share in the end.
 #[tokio::test(start_paused = true)]
 async fn random_work_ends_as_on_a_disk() {
@@ -233,6 +318,8 @@ async fn random_work_ends_as_on_a_disk() {
             match dice.below(7) {
                 0 | 1 if open.len() < 4 => {
                     let truncates = dice.below(3) == 0;
+                    // As the kernel does.
+                    let _ = volume.look_up(ROOT, &name).await;
                     let (found, opened) = volume.create(ROOT, &name, How { truncates, ..PLAIN }).await.expect("opened");
                     let content = model.entry(name.clone()).or_default();
                     if truncates {

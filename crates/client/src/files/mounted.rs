@@ -99,8 +99,15 @@ impl FileService {
         self.request(Method::PUT, (share, path), &query, &headers, content).await.map(drop)
     }
 
-    /// Writes up to [`MOST_RANGES`] ranges, of at most 4 MiB together; a file that is too short grows.
-    pub async fn write_ranges(&self, share: &str, path: &str, ranges: &[(u64, Bytes)]) -> Result<(), ClientError> {
+    /// Writes up to [`MOST_RANGES`] ranges, of at most 4 MiB together; a file that is too short grows. One that is `new` is made first; if it is
+    /// there it is refused.
+    pub async fn write_ranges(
+        &self,
+        share: &str,
+        path: &str,
+        ranges: &[(u64, Bytes)],
+        new: bool,
+    ) -> Result<(), ClientError> {
         let length: usize = ranges.iter().map(|(_, content)| 16 + content.len()).sum();
         let mut body = BytesMut::with_capacity(length);
         for (start, content) in ranges {
@@ -109,7 +116,7 @@ impl FileService {
         }
         ranges.iter().for_each(|(_, content)| body.extend_from_slice(content));
         let (count, query) = (ranges.len().to_string(), [("comp", "corro-ranges")]);
-        let headers = [("x-corro-ranges", count.as_str())];
+        let headers = [("x-corro-ranges", count.as_str()), ("x-corro-exclusive", if new { "true" } else { "false" })];
         self.request(Method::PUT, (share, path), &query, &headers, body.freeze()).await.map(drop)
     }
 

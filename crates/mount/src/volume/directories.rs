@@ -31,6 +31,7 @@ impl<R: Remote> Volume<R> {
         let mut listing = listing.lock().await;
         if start == 0 {
             // From the beginning means as it is now.
+            self.make_within(inode).await;
             *listing = Listing::default();
         }
         while listing.entries.len() <= start && (!listing.begun || listing.next.is_some()) {

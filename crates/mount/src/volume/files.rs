@@ -1,5 +1,6 @@
 //! Open files of a mounted share: made, opened, read, written, closed. What a program writes is sent by `open_file`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -8,21 +9,26 @@ use bytes::Bytes;
 
 use super::{Asked, Found, How, Opened, Volume, lock};
 use crate::inodes::{Kind, ROOT};
-use crate::open_file::{OpenFile, Seen};
+use crate::open_file::{OpenFile, Seen, Unmade};
 use crate::remote::{Problem, Remote, Status};
 
 #[derive(Debug)]
 pub(super) struct Handle<R> {
     file: Arc<OpenFile<R>>,
-    inode: u64,
+    pub(super) inode: u64,
     appends: bool,
     seen: Seen,
 }
+
+pub(super) type Handles<R> = HashMap<u64, Arc<Handle<R>>>;
 
 impl<R: Remote> Volume<R> {
     /// Makes a file and opens it. One that is there is opened, unless it must not be.
     pub async fn create(&self, parent: u64, name: &str, how: How) -> Result<(Found, Opened), i32> {
         let path = self.path_of(parent, name)?;
+        if let Some(unmade) = self.may_wait(parent, name, how) {
+            return self.begin(parent, name, how, Some(unmade));
+        }
         let made = self.shared.patience.insist(format!("make {path}"), |again| {
             let path = path.clone();
             async move {
@@ -31,6 +37,7 @@ impl<R: Remote> Volume<R> {
                         // An empty one is what the first try made, most likely.
                         match self.remote().about(&path).await {
                             Ok(status) if status.length == 0 && status.kind == Kind::File => Ok(()),
+                            Err(Problem::Passing { why }) => Err(Problem::Passing { why }),
                             _ => Err(Problem::Refused { errno: libc::EEXIST, why }),
                         }
                     }
@@ -40,11 +47,8 @@ impl<R: Remote> Volume<R> {
         });
         match made.await {
             Ok(()) => {
-                let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
-                let found = self.told_of(parent, name, status);
-                self.on_change(found.inode);
-                let opened = self.hand_out(found.inode, found.status.clone(), how);
-                Ok((found, opened))
+                lock(&self.later).on_made(parent);
+                self.begin(parent, name, how, None)
             }
             Err(errno) if errno != libc::EEXIST || how.exclusive => {
                 self.on_others_name(parent, errno);
@@ -60,36 +64,34 @@ impl<R: Remote> Volume<R> {
         }
     }
 
+    /// A new file, which is open.
+    fn begin(&self, parent: u64, name: &str, how: How, unmade: Option<Unmade>) -> Result<(Found, Opened), i32> {
+        let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
+        let found = self.told_of(parent, name, status);
+        self.on_change(found.inode);
+        let how = How { truncates: true, ..how };
+        let opened = self.hand_out(found.inode, found.status.clone(), how, unmade)?;
+        Ok((found, opened))
+    }
+
     /// Asks the server, so that what others had written when they closed it is seen.
     pub async fn open(&self, inode: u64, how: How) -> Result<Opened, i32> {
         if how.truncates {
-            self.shared.path(inode).map_err(|_| self.send_again(inode, how.thread))?;
             self.resize(inode, 0).await?;
         }
         let status = match self.unsettled(inode) {
             Some(status) => status,
-            None => {
-                let path = self.shared.path(inode).map_err(|_| self.send_again(inode, how.thread))?;
-                self.about(&path).await?
-            }
+            None => self.about(&self.shared.path(inode)?).await?,
         };
         if status.kind == Kind::Directory {
             return Err(libc::EISDIR);
         }
-        // One that was just cut is the kernel's own.
-        if !how.truncates && self.leave_outdated(inode, &status, Asked::Open(how.thread)) {
-            return Err(self.send_again(inode, how.thread));
-        }
-        let opened = self.hand_out(inode, status, how);
-        if self.told.is_some() && self.shared.path(inode).is_err() {
-            // Its number was left before it was open.
-            self.release(opened.handle).await;
-            return Err(self.send_again(inode, how.thread));
-        }
-        Ok(opened)
+        self.hand_out(inode, status, how, None)
     }
 
-    fn hand_out(&self, inode: u64, status: Status, how: How) -> Opened {
+    /// # Errors
+    /// When the kernel has to look for another number.
+    fn hand_out(&self, inode: u64, status: Status, how: How, unmade: Option<Unmade>) -> Result<Opened, i32> {
         let changed = lock(&self.attributes).last(inode).is_none_or(|last| !last.is_same(&status));
         let keeps_cache = {
             let mut kept = lock(&self.kept);
@@ -102,16 +104,27 @@ impl<R: Remote> Volume<R> {
             same
         };
         let status = self.learn(inode, status);
-        let file = {
-            // Together, so that nobody who closes it meanwhile takes it for the last.
-            let mut files = lock(&self.files);
-            self.shared.inodes().hold(inode);
-            files.entry(inode).or_insert_with(|| OpenFile::new(inode, self.shared.clone(), status)).clone()
-        };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let seen = file.seen();
-        lock(&self.handles).insert(handle, Arc::new(Handle { file, inode, appends: how.appends, seen }));
-        Opened { handle, keeps_cache, changed }
+        let file = {
+            // Together, so that nobody who closes it meanwhile takes it for the last, or leaves its number.
+            let mut files = lock(&self.files);
+            let mut handles = lock(&self.handles);
+            // One that was just cut is the kernel's own.
+            let is_own = how.truncates && self.left(inode).is_none();
+            if !is_own && self.leave_outdated_of(&mut handles, inode, &status, Asked::Open(how.thread)) {
+                return Err(self.send_again(inode, how.thread));
+            }
+            self.shared.inodes().hold(inode);
+            let new = || OpenFile::new(inode, self.shared.clone(), status, unmade);
+            let file = files.entry(inode).or_insert_with(new).clone();
+            let seen = file.seen();
+            handles.insert(handle, Arc::new(Handle { file: file.clone(), inode, appends: how.appends, seen }));
+            file
+        };
+        if unmade.is_some() {
+            self.make_soon(&file);
+        }
+        Ok(Opened { handle, keeps_cache, changed })
     }
 
     fn handle(&self, handle: u64) -> Result<Arc<Handle<R>>, i32> {
@@ -156,6 +169,7 @@ impl<R: Remote> Volume<R> {
     }
 
     pub async fn sync_directory(&self, inode: u64) -> Result<(), i32> {
+        self.make_within(inode).await;
         let path = self.shared.path(inode)?;
         self.shared.patience.insist(format!("flush {path}"), |_| self.remote().sync(&path)).await
     }

@@ -2,11 +2,11 @@
 //! deleting. Bytes in: `upload`. Bytes out: `download`.
 
 use axum::response::Response;
-use corro_shares::{Kind, Properties, ShareError, SharePath, Stat};
+use corro_shares::{Kind, Properties, ShareError, SharePath, Shares, Stat};
 use http::{HeaderMap, HeaderValue, header};
 
 use super::{
-    Context, about,
+    Context, Place, about,
     call::{self, Call},
     directories::parent_id,
     guard::Guard,
@@ -30,29 +30,51 @@ pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
         Some(_) => {}
     }
     let len = wanted_length(call)?.ok_or(Refusal::missing_header("x-ms-content-length"))?;
-    let mut properties = about::of(call)?;
-    let mut smb = Smb::of(call, Kind::File)?;
-    let guard = Guard::of(call, (context.service.now)())?;
-    let exclusive = mounted::is_exclusive(call)?;
-    let may_replace = context.may_replace && !exclusive;
-    let tells_parent = call.speaks_smb();
-    let described = context
-        .decide_on_disk(move |shares, place| {
-            let share = place.open(shares)?;
-            guard.check_write(&share, &place.path)?;
-            permissions::resolve(&mut smb, shares, place)?;
-            reserve(&share, &place.path, len)?;
-            let made = share.create_file_as(&place.path, len, may_replace, |before, stat| {
-                Lease::carry(before, &mut properties);
-                smb.describe_new(&mut properties, stat);
-                properties.clone()
-            });
-            let stat = made.map_err(|error| replaced(error, may_replace || exclusive))?;
-            let parent = if tells_parent { parent_id(&share, &place.path) } else { 0 };
-            Ok(Described { stat, properties, parent })
-        })
-        .await?;
+    let making = Making::of(&context)?;
+    let described = context.decide_on_disk(move |shares, place| making.perform(shares, place, len)).await?;
     Ok(changed(201, call, &described))
+}
+
+/// A file that is to be made.
+pub(super) struct Making {
+    properties: Properties,
+    smb: Smb,
+    guard: Guard,
+    exclusive: bool,
+    may_replace: bool,
+    tells_parent: bool,
+}
+
+impl Making {
+    pub(super) fn of(context: &Context<'_>) -> Result<Making, Refusal> {
+        let call = context.call;
+        let exclusive = mounted::is_exclusive(call)?;
+        Ok(Making {
+            properties: about::of(call)?,
+            smb: Smb::of(call, Kind::File)?,
+            guard: Guard::of(call, (context.service.now)())?,
+            exclusive,
+            may_replace: context.may_replace && !exclusive,
+            tells_parent: call.speaks_smb(),
+        })
+    }
+
+    /// On the disk.
+    pub(super) fn perform(mut self, shares: &Shares, place: &Place, len: u64) -> Result<Described, Refusal> {
+        let share = place.open(shares)?;
+        self.guard.check_write(&share, &place.path)?;
+        permissions::resolve(&mut self.smb, shares, place)?;
+        reserve(&share, &place.path, len)?;
+        let mut properties = self.properties;
+        let made = share.create_file_as(&place.path, len, self.may_replace, |before, stat| {
+            Lease::carry(before, &mut properties);
+            self.smb.describe_new(&mut properties, stat);
+            properties.clone()
+        });
+        let stat = made.map_err(|error| replaced(error, self.may_replace || self.exclusive))?;
+        let parent = if self.tells_parent { parent_id(&share, &place.path) } else { 0 };
+        Ok(Described { stat, properties, parent })
+    }
 }
 
 /// Who may only make new files is not to know more of those that are there.

@@ -1,6 +1,7 @@
 //! Bytes in: many ranges of one file in one request, as a mount has them of a program that writes here and there. Ours alone (`comp=corro-ranges`),
 //! signed and permitted as the writing of one range is. The body has first, for each range, its offset and its length (8 bytes each, the
-//! greatest first), then the content of all of them in that order. Asking twice writes the same bytes to the same places.
+//! greatest first), then the content of all of them in that order. Asking twice writes the same bytes to the same places. With
+//! `x-corro-exclusive` the file is made first, and one that is there is left alone.
 
 use std::io::IoSlice;
 
@@ -10,7 +11,8 @@ use bytes::{Buf, Bytes};
 use super::{
     Context,
     call::Call,
-    content::MAX_FILE,
+    content::{MAX_FILE, Making},
+    mounted,
     refusal::Refusal,
     shares::reserve,
     upload::{MAX_PAUSE, MAX_RANGE, collect, take_room, with_body},
@@ -25,14 +27,20 @@ const ENTRY: u64 = 16;
 
 pub(super) async fn write(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
     let call = context.call;
-    let asked = asked(call).and_then(|asked| Ok((asked, Writing::of(call, (context.service.now)())?)));
-    let (((count, len), writing), body) = with_body(asked, body).await?;
+    let asked = asked(call).and_then(|asked| {
+        let making = mounted::is_exclusive(call)?.then(|| Making::of(&context)).transpose()?;
+        Ok((asked, making, Writing::of(call, (context.service.now)())?))
+    });
+    let (((count, len), making, writing), body) = with_body(asked, body).await?;
     let _room = take_room(&context).await?;
     let pieces = collect(body, len, MAX_PAUSE).await?;
     let ranges = taken_apart(pieces, count)?;
     let end = ranges.iter().map(|range| range.offset + range.len).max().unwrap_or(0);
     let written = context
         .decide_on_disk(move |shares, place| {
+            if let Some(making) = making {
+                making.perform(shares, place, 0)?;
+            }
             writing.perform(&place.open(shares)?, place, |share, place| {
                 reserve(share, &place.path, end)?;
                 let mut slices: Vec<(u64, Vec<IoSlice>)> = (ranges.iter())

@@ -90,6 +90,18 @@ async fn many_ranges_are_written_at_once() {
     for count in ["0", "2", "4", "1025", "x", ""] {
         assert_eq!(write("f", count, ranges.clone()).await, 400, "{count}");
     }
+    // A new file, and never over one that is there.
+    let make = |path: &'static str, count: &'static str| {
+        let (path, ranges, bench) = (format!("/share/{path}?comp=corro-ranges"), ranges.clone(), &bench);
+        let headers = [("x-corro-ranges", count), ("x-corro-exclusive", "true")];
+        async move { bench.send("PUT", &path, &headers, ranges).await.status }
+    };
+    assert_eq!(make("bad", "2").await, 400);
+    assert!(!bench.host().join("bad").exists(), "what is refused makes nothing");
+    for (path, expected) in [("new", 201), ("new", 409), ("f", 409), ("nowhere/new", 404)] {
+        assert_eq!(make(path, "3").await, expected, "{path}");
+    }
+    assert_eq!(fs::read(bench.host().join("new")).expect("there"), b"\0ab\0\0c\0\0\0\0\0\0!");
     assert_eq!(bench.send("PUT", "/share/f?comp=corro-ranges", &[], "x").await.status, 400);
     assert_eq!(fs::read(bench.host().join("f")).expect("there"), b"0ab34c6789\0\0!", "what is refused writes nothing");
 }
