@@ -4,6 +4,7 @@
 mod directories;
 mod files;
 mod later;
+mod numbers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +18,11 @@ use crate::inodes::Kind;
 use crate::open_file::{OpenFile, Shared};
 use crate::patience::Patience;
 use crate::remote::{Problem, Remote, Room, Status};
-use crate::told::{Name, Told};
+use crate::told::Told;
 use directories::Listing;
 use files::Handles;
 use later::Later;
+use numbers::Asked;
 
 /// What an open file that was removed is called until it is closed, as other such file systems have it.
 const HIDDEN: &str = ".fuse_hidden";
@@ -53,15 +55,6 @@ pub struct How {
     pub exclusive: bool,
     /// The thread that opens it.
     pub thread: u32,
-}
-
-/// Why it matters whether the kernel holds a file as it is now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// Its name is looked for.
-    Name,
-    /// It is opened, by that thread: the kernel is sent to look for its name once more.
-    Open(u32),
 }
 
 #[derive(Debug)]
@@ -101,15 +94,6 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// The kernel keeps what programs write.
-    pub fn with_write_cache(self) -> Volume<R> {
-        Volume { told: Some(Mutex::default()), ..self }
-    }
-
-    pub fn has_write_cache(&self) -> bool {
-        self.told.is_some()
-    }
-
     fn remote(&self) -> &R {
         &self.shared.remote
     }
@@ -144,67 +128,16 @@ impl<R: Remote> Volume<R> {
 
     /// A name that the kernel is told of, with what the server has just said about it.
     pub fn told_of(&self, parent: u64, name: &str, status: Status) -> Found {
-        let known = self.shared.inodes().find(parent, name);
-        known.into_iter().for_each(|inode| _ = self.leave_outdated(inode, &status, Asked::Name));
+        if self.has_write_cache() {
+            let known = self.shared.inodes().find(parent, name);
+            known.into_iter().for_each(|inode| _ = self.leave_outdated(inode, &status, Asked::Name));
+        }
         let inode = self.shared.inodes().look_up(parent, name, status.kind);
         let status = self.learn(inode, status);
         if let (Some(told), Kind::File) = (&self.told, status.kind) {
             lock(told).tell(inode, &(parent, name.to_owned()), &status, Instant::now());
         }
         Found { inode, status }
-    }
-
-    /// A program of this machine changes it.
-    fn on_change(&self, inode: u64) {
-        if let Some(told) = &self.told {
-            lock(told).change(inode);
-        }
-    }
-
-    /// The number of a closed file that is not what the kernel holds under it is left; who looks again finds another.
-    fn leave_outdated(&self, inode: u64, status: &Status, asked: Asked) -> bool {
-        self.told.is_some() && self.leave_outdated_of(&mut lock(&self.handles), inode, status, asked)
-    }
-
-    /// The same. With all handles, so that nobody opens it meanwhile.
-    fn leave_outdated_of(&self, handles: &mut Handles<R>, inode: u64, status: &Status, asked: Asked) -> bool {
-        let Some(told) = &self.told else { return false };
-        let (mut told, now) = (lock(told), Instant::now());
-        if told.left(inode).is_some() {
-            return true;
-        }
-        let is_outdated = !handles.values().any(|handle| handle.inode == inode)
-            && match asked {
-                Asked::Name => told.is_outdated(inode, status, now),
-                Asked::Open(thread) => told.is_outdated_for(thread, inode, status, now),
-            };
-        // Others who were sent to look for it may not have opened it yet.
-        if is_outdated
-            && !told.is_awaited(inode, now)
-            && let Some(name) = self.shared.inodes().leave_place(inode)
-        {
-            // It is there, and has no number.
-            lock(&self.made).remove(&name.0);
-            told.leave(inode, name);
-        }
-        is_outdated
-    }
-
-    /// What this was the number of, if it was left.
-    fn left(&self, inode: u64) -> Option<Name> {
-        self.told.as_ref().and_then(|told| lock(told).left(inode).cloned())
-    }
-
-    /// The `open` of a thread is told to look again.
-    fn send_again(&self, inode: u64, thread: u32) -> i32 {
-        if let Some(told) = &self.told {
-            let mut told = lock(told);
-            let inodes = self.shared.inodes();
-            if let Some(name) = told.left(inode).cloned().or_else(|| inodes.place(inode)) {
-                told.send(thread, &name, inodes.find(name.0, &name.1), Instant::now());
-            }
-        }
-        libc::ESTALE
     }
 
     pub fn forget(&self, inode: u64, lookups: u64) {

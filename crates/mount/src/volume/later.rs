@@ -99,9 +99,6 @@ impl<R: Remote> Volume<R> {
 
     /// The server knows of all that is in a directory.
     pub(super) async fn make_within(&self, directory: u64) {
-        if lock(&self.later).unmade.is_empty() {
-            return;
-        }
         for file in self.open_within(directory).iter().filter(|file| !file.is_made()) {
             file.make().await;
         }

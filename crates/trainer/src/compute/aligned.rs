@@ -63,21 +63,38 @@ const _: () = assert!(LINE == 64);
 /// Where a rank takes such memory from, piece by piece. Whoever takes the same pieces of the same rank's part of a yard sees the same numbers.
 #[derive(Default)]
 pub struct Shelf {
-    part: Option<(Arc<Yard>, usize)>,
+    from: Source,
     used: usize,
+}
+
+#[derive(Default)]
+enum Source {
+    /// This rank's own memory.
+    #[default]
+    Own,
+    /// The part of a rank.
+    Yard(Arc<Yard>, usize),
+    /// Nowhere: it is only counted.
+    Nowhere,
 }
 
 impl Shelf {
     pub fn of(yard: &Arc<Yard>, rank: usize) -> Shelf {
-        Shelf { part: Some((yard.clone(), rank)), used: 0 }
+        Shelf { from: Source::Yard(yard.clone(), rank), used: 0 }
+    }
+
+    /// What is taken from it is empty.
+    pub fn that_counts() -> Shelf {
+        Shelf { from: Source::Nowhere, used: 0 }
     }
 
     pub fn take<T: Plain>(&mut self, len: usize) -> Aligned<T> {
         let (first, n_bytes) = (self.used, (len * size_of::<T>()).next_multiple_of(LINE));
         self.used += n_bytes;
-        match &self.part {
-            None => Aligned::zeros(len),
-            Some((yard, rank)) => {
+        match &self.from {
+            Source::Own => Aligned::zeros(len),
+            Source::Nowhere => Aligned::zeros(0),
+            Source::Yard(yard, rank) => {
                 let at = yard.at(*rank, first, n_bytes).cast();
                 Aligned { at, len, _kept: Kept::Common { _yard: yard.clone() } }
             }

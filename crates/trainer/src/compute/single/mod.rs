@@ -200,7 +200,7 @@ impl<S: Simd> Engine for Single<S> {
     }
 
     fn common_bytes(&self) -> usize {
-        let mut shelf = Shelf::default();
+        let mut shelf = Shelf::that_counts();
         Dense::features(self.batch, &mut shelf);
         Kept::new::<S>(self.batch, &mut shelf);
         shelf.used()
