@@ -1,7 +1,8 @@
 //! A share mounted with `corro mount` beside sshfs and a local disk: reading and writing in order and at random, making small files, listing.
 //!
 //! The server, its share, the SSH server and its directory are on this machine, on one disk. Everybody takes turns, and a ratio is of the same
-//! round. What the kernel keeps of a mounted file is dropped before it is read; what the servers read comes from the machine's memory for both.
+//! round. What the kernel keeps of a mounted file is dropped before it is read; what the servers read comes from the machine's memory for both. Before each turn
+//! everything is on the disk that was written before.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -125,6 +126,8 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     for round in 0..=scale.pick(5, 12) {
         for (work, turns) in works.iter().zip(&mut turns) {
             for player in players.iter().filter(|player| work.cached || player.name != CACHED) {
+                // Nobody's turn is to wait for what the disk still has to write of the turn before.
+                rustix::fs::sync();
                 let rate = (work.run)(player, round).with_context(|| format!("{}: {}", player.name, work.name))?;
                 if round > 0 {
                     turns.add(player.name, rate);
