@@ -65,15 +65,10 @@ pub struct OpenFile<R> {
     arrived: Notify,
     /// One block at a time, so that the server need remember one only.
     appending: tokio::sync::Mutex<u64>,
-    /// Not on the server yet; and what is to be done with one that somebody else has made meanwhile.
-    unmade: tokio::sync::Mutex<Option<Unmade>>,
+    /// False for one that a program has made, and the server is told of together with its first content.
     is_made: AtomicBool,
-}
-
-/// A file that a program has made, which the server is told of together with its first content.
-#[derive(Clone, Copy, Debug)]
-pub struct Unmade {
-    pub truncates: bool,
+    /// It is made once.
+    making: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -94,12 +89,12 @@ type Chunk = Arc<OnceCell<Result<Bytes, i32>>>;
 pub struct Seen(AtomicU64);
 
 impl<R: Remote> OpenFile<R> {
-    pub fn new(inode: u64, shared: Arc<Shared<R>>, status: Status, unmade: Option<Unmade>) -> Arc<OpenFile<R>> {
+    pub fn new(inode: u64, shared: Arc<Shared<R>>, status: Status, is_made: bool) -> Arc<OpenFile<R>> {
         let (dirty, chunks, reading) = (Dirty::default(), HashMap::new(), Reading::default());
         let state = State { status, dirty, n_errors: 0, last_error: 0, chunks, reading };
         let (arrived, appending) = (Notify::new(), tokio::sync::Mutex::new(0));
-        let (is_made, unmade) = (AtomicBool::new(unmade.is_none()), tokio::sync::Mutex::new(unmade));
-        Arc::new(OpenFile { inode, shared, state: Mutex::new(state), arrived, appending, unmade, is_made })
+        let (is_made, making) = (AtomicBool::new(is_made), tokio::sync::Mutex::default());
+        Arc::new(OpenFile { inode, shared, state: Mutex::new(state), arrived, appending, is_made, making })
     }
 
     /// Whether the server knows of it.
@@ -112,16 +107,17 @@ impl<R: Remote> OpenFile<R> {
         if self.is_made() {
             return Ok(false);
         }
-        let mut unmade = self.unmade.lock().await;
-        let Some(how) = *unmade else { return Ok(false) };
-        let made = self.make_now(how, batch).await;
+        let _turn = self.making.lock().await;
+        if self.is_made() {
+            return Ok(false);
+        }
+        let made = self.make_now(batch).await;
         // Also when it failed, which is told to those who wrote: nobody tries for ever.
-        *unmade = None;
         self.is_made.store(true, Ordering::Release);
         made
     }
 
-    async fn make_now(&self, how: Unmade, batch: &[Piece]) -> Result<bool, i32> {
+    async fn make_now(&self, batch: &[Piece]) -> Result<bool, i32> {
         let (path, remote) = (self.shared.path(self.inode)?, &self.shared.remote);
         let what = || format!("make {path}");
         let with_content = async {
@@ -136,12 +132,9 @@ impl<R: Remote> OpenFile<R> {
             Err(errno) => Err(errno),
         };
         match made {
-            // Somebody else was first, or a try whose answer was lost: either way it is opened now.
-            Err(libc::EEXIST) if how.truncates => {
-                self.shared.patience.insist(what(), |_| remote.resize(&path, 0)).await.map(|()| false)
-            }
-            Err(errno) if errno != libc::EEXIST => Err(errno),
-            _ => Ok(false),
+            // Somebody else was first, or a try whose answer was lost: either way it is opened now, and cut.
+            Err(libc::EEXIST) => self.shared.patience.insist(what(), |_| remote.resize(&path, 0)).await.map(|()| false),
+            made => made.map(|()| false),
         }
     }
 

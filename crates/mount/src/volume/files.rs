@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{Asked, Found, How, Opened, Volume, lock};
 use crate::inodes::{Kind, ROOT};
-use crate::open_file::{OpenFile, Seen, Unmade};
+use crate::open_file::{OpenFile, Seen};
 use crate::remote::{Problem, Remote, Status};
 
 #[derive(Debug)]
@@ -26,8 +26,8 @@ impl<R: Remote> Volume<R> {
     /// Makes a file and opens it. One that is there is opened, unless it must not be.
     pub async fn create(&self, parent: u64, name: &str, how: How) -> Result<(Found, Opened), i32> {
         let path = self.path_of(parent, name)?;
-        if let Some(unmade) = self.may_wait(parent, name, how) {
-            return self.begin(parent, name, how, Some(unmade));
+        if self.may_wait(parent, name, how) {
+            return self.begin(parent, name, how, false);
         }
         let made = self.shared.patience.insist(format!("make {path}"), |again| {
             let path = path.clone();
@@ -48,7 +48,7 @@ impl<R: Remote> Volume<R> {
         match made.await {
             Ok(()) => {
                 lock(&self.later).on_made(parent);
-                self.begin(parent, name, how, None)
+                self.begin(parent, name, how, true)
             }
             Err(errno) if errno != libc::EEXIST || how.exclusive => {
                 self.on_others_name(parent, errno);
@@ -65,12 +65,12 @@ impl<R: Remote> Volume<R> {
     }
 
     /// A new file, which is open.
-    fn begin(&self, parent: u64, name: &str, how: How, unmade: Option<Unmade>) -> Result<(Found, Opened), i32> {
+    fn begin(&self, parent: u64, name: &str, how: How, is_made: bool) -> Result<(Found, Opened), i32> {
         let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
         let found = self.told_of(parent, name, status);
         self.on_change(found.inode);
         let how = How { truncates: true, ..how };
-        let opened = self.hand_out(found.inode, found.status.clone(), how, unmade)?;
+        let opened = self.hand_out(found.inode, found.status.clone(), how, is_made)?;
         Ok((found, opened))
     }
 
@@ -86,12 +86,12 @@ impl<R: Remote> Volume<R> {
         if status.kind == Kind::Directory {
             return Err(libc::EISDIR);
         }
-        self.hand_out(inode, status, how, None)
+        self.hand_out(inode, status, how, true)
     }
 
     /// # Errors
     /// When the kernel has to look for another number.
-    fn hand_out(&self, inode: u64, status: Status, how: How, unmade: Option<Unmade>) -> Result<Opened, i32> {
+    fn hand_out(&self, inode: u64, status: Status, how: How, is_made: bool) -> Result<Opened, i32> {
         let changed = lock(&self.attributes).last(inode).is_none_or(|last| !last.is_same(&status));
         let keeps_cache = {
             let mut kept = lock(&self.kept);
@@ -111,17 +111,17 @@ impl<R: Remote> Volume<R> {
             let mut handles = lock(&self.handles);
             // One that was just cut is the kernel's own.
             let is_own = how.truncates && self.left(inode).is_none();
-            if !is_own && self.leave_outdated_of(&mut handles, inode, &status, Asked::Open(how.thread)) {
+            if !is_own && self.leave_outdated_of(&handles, inode, &status, Asked::Open(how.thread)) {
                 return Err(self.send_again(inode, how.thread));
             }
             self.shared.inodes().hold(inode);
-            let new = || OpenFile::new(inode, self.shared.clone(), status, unmade);
+            let new = || OpenFile::new(inode, self.shared.clone(), status, is_made);
             let file = files.entry(inode).or_insert_with(new).clone();
             let seen = file.seen();
             handles.insert(handle, Arc::new(Handle { file: file.clone(), inode, appends: how.appends, seen }));
             file
         };
-        if unmade.is_some() {
+        if !is_made {
             self.make_soon(&file);
         }
         Ok(Opened { handle, keeps_cache, changed })

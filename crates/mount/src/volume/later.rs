@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{How, Volume, lock};
 use crate::cache::BELIEVED;
-use crate::open_file::{OpenFile, Unmade};
+use crate::open_file::OpenFile;
 use crate::remote::Remote;
 
 /// How long a file stays a secret of this machine.
@@ -56,18 +56,18 @@ impl<R> Later<R> {
 }
 
 impl<R: Remote> Volume<R> {
-    /// Whether a file may be made later, and how.
-    pub(super) fn may_wait(&self, parent: u64, name: &str, how: How) -> Option<Unmade> {
+    /// Whether a file may be made later.
+    pub(super) fn may_wait(&self, parent: u64, name: &str, how: How) -> bool {
         let is_known = self.shared.inodes().find(parent, name).is_some();
         let is_whole = self.is_known_whole(parent);
         let mut later = lock(&self.later);
         let absent = later.absent.remove(&(parent, name.to_owned()));
         if is_known || !how.truncates || how.exclusive || how.appends {
-            return None;
+            return false;
         }
         let is_absent = is_whole || absent.is_some_and(|at| at.elapsed() < BELIEVED);
         let is_proven = later.proven.get(&parent).is_some_and(|at| at.elapsed() < PROVEN);
-        (is_absent && is_proven).then_some(Unmade { truncates: true })
+        is_absent && is_proven
     }
 
     /// It is made soon, if it has not been by then.

@@ -37,17 +37,11 @@ impl<R: Remote> Volume<R> {
 
     /// The number of a closed file that is not what the kernel holds under it is left; who looks again finds another.
     pub(super) fn leave_outdated(&self, inode: u64, status: &Status, asked: Asked) -> bool {
-        self.told.is_some() && self.leave_outdated_of(&mut lock(&self.handles), inode, status, asked)
+        self.told.is_some() && self.leave_outdated_of(&lock(&self.handles), inode, status, asked)
     }
 
     /// The same. With all handles, so that nobody opens it meanwhile.
-    pub(super) fn leave_outdated_of(
-        &self,
-        handles: &mut Handles<R>,
-        inode: u64,
-        status: &Status,
-        asked: Asked,
-    ) -> bool {
+    pub(super) fn leave_outdated_of(&self, handles: &Handles<R>, inode: u64, status: &Status, asked: Asked) -> bool {
         let Some(told) = &self.told else { return false };
         let (mut told, now) = (lock(told), Instant::now());
         if told.left(inode).is_some() {
