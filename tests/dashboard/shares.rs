@@ -46,6 +46,16 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.click_on(".entry a", "dot.png");
     browser.until("return document.querySelector('.preview img')?.naturalWidth === 8");
 
+    // A link is shown as one, and deleting it leaves what it leads to.
+    std::os::unix::fs::symlink("../cifar", site.share().join("cifar/latest")).expect("a link");
+    browser.go(&browser.url());
+    browser.sees(".entry", "latest → ../cifar");
+    browser.click("[aria-label='Delete latest']");
+    browser.sees("dialog", "The link is deleted, not what it leads to.");
+    browser.click_on("dialog button", "Delete");
+    wait_for("the link to be gone", || !site.share().join("cifar/latest").is_symlink());
+    assert!(site.share().join("cifar/notes.txt").exists());
+
     browser.click("[aria-label='Delete large.bin']");
     browser.click_on("dialog button", "Delete");
     wait_for("the file to be gone", || !large.exists());

@@ -120,9 +120,14 @@ fn links_that_a_job_makes_lead_nowhere() {
     let key = site.raw_key();
     let segment = site.job("job1")["jobOutputDirectoryPathSegment"].as_str().expect("text").to_owned();
     for dir in ["myshare".to_owned(), format!("myshare/cifar/{segment}/stdouterr")] {
-        for name in ["file", "up/secret", "relative", "magic/etc/passwd"] {
+        for name in ["up/secret", "magic/etc/passwd"] {
             let answer = site.signed(&key, "GET", &format!("/{dir}/{name}"), &[], b"");
             assert_eq!(answer.status, 404, "{dir}/{name}: {answer}");
+        }
+        // A link that leads out reads as its own text.
+        for (name, text) in [("file", above.display().to_string()), ("relative", "../secret".to_owned())] {
+            let answer = site.signed(&key, "GET", &format!("/{dir}/{name}"), &[], b"");
+            assert_eq!((answer.status, answer.text()), (200, text), "{dir}/{name}: {answer}");
         }
     }
     // Nor are they offered for download.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -57,6 +58,8 @@ impl<R: Remote> Mounted<R> {
         let (kind, perm, nlink) = match status.kind {
             Kind::File => (FileType::RegularFile, self.look.file_mode, 1),
             Kind::Directory => (FileType::Directory, self.look.directory_mode, 2),
+            // As every Linux file system has it: nobody looks at these.
+            Kind::Link => (FileType::Symlink, 0o777, 1),
         };
         let (modified, size) = (status.modified, status.length);
         FileAttr {
@@ -239,8 +242,19 @@ impl<R: Remote> Filesystem for Mounted<R> {
         done(text(name).and_then(|name| self.wait(self.volume.remove(parent.0, name, Kind::Directory))), reply);
     }
 
-    fn symlink(&self, _request: &Request, _parent: INodeNo, _name: &OsStr, _target: &Path, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
+    fn symlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        match text(name).and_then(|name| self.wait(self.volume.make_link(parent.0, name, target))) {
+            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+            Err(number) => reply.error(errno(number)),
+        }
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        match self.wait(self.volume.read_link(inode.0)) {
+            Ok(text) => reply.data(&text),
+            Err(number) => reply.error(errno(number)),
+        }
     }
 
     fn link(&self, _request: &Request, _inode: INodeNo, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {

@@ -9,6 +9,8 @@ pub const ROOT: u64 = 1;
 pub enum Kind {
     File,
     Directory,
+    /// A symbolic link. The kernel resolves it, on this machine.
+    Link,
 }
 
 #[derive(Debug)]

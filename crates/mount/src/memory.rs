@@ -213,10 +213,27 @@ impl Remote for Memory {
         self.carry_out(|inner| inner.make(path, Kind::Directory))
     }
 
+    async fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+        self.carry_out(|inner| match inner.things.get(path) {
+            Some(thing) if thing.kind == Kind::Link => Ok(thing.content.clone()),
+            Some(_) => refused(libc::EINVAL),
+            None => refused(libc::ENOENT),
+        })
+    }
+
+    async fn make_link(&self, path: &str, text: &[u8]) -> Answer<()> {
+        self.carry_out(|inner| {
+            inner.make(path, Kind::Link)?;
+            inner.things.get_mut(path).expect("just made").content = text.to_vec();
+            Ok(())
+        })
+    }
+
     async fn remove(&self, path: &str, kind: Kind) -> Answer<()> {
         self.carry_out(|inner| {
             let below = format!("{path}/");
-            if inner.things.get(path).is_none_or(|thing| thing.kind != kind) {
+            let is_directory = |kind| kind == Kind::Directory;
+            if inner.things.get(path).is_none_or(|thing| is_directory(thing.kind) != is_directory(kind)) {
                 return refused(libc::ENOENT);
             }
             if inner.things.keys().any(|path| path.starts_with(&below)) {

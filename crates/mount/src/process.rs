@@ -169,7 +169,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.map_err(MountError::Start)?;
     let service = settings.service().map_err(|error| MountError::Share(chain(&error)))?;
-    let about = runtime.block_on(service.about(&settings.share, settings.inside.trim_matches('/')));
+    let about = runtime.block_on(service.about_target(&settings.share, settings.inside.trim_matches('/')));
     about.map_err(|error| MountError::Share(format!("cannot use {}: {}", settings.whom(), chain(&error))))?;
     let patience = Patience::new(settings.deadline(), settings.whom());
     let door = Arc::new(Door::new(service, settings.lifeline));

@@ -93,6 +93,11 @@ pub trait Remote: Send + Sync + 'static {
     /// A file with this content, where nothing was. False where that cannot be done in one.
     fn create_with(&self, path: &str, batch: &[Piece]) -> impl Future<Output = Answer<bool>> + Send;
     fn make_directory(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    /// The text of a link, which is not resolved.
+    fn read_link(&self, path: &str) -> impl Future<Output = Answer<Vec<u8>>> + Send;
+    /// A link with this text, where nothing was.
+    fn make_link(&self, path: &str, text: &[u8]) -> impl Future<Output = Answer<()>> + Send;
+    /// Of a link the link, and never what it leads to.
     fn remove(&self, path: &str, kind: Kind) -> impl Future<Output = Answer<()>> + Send;
     fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> impl Future<Output = Answer<()>> + Send;
     fn resize(&self, path: &str, length: u64) -> impl Future<Output = Answer<()>> + Send;

@@ -102,7 +102,13 @@ impl Share {
 
 impl Remote for Share {
     async fn about(&self, path: &str) -> Answer<Status> {
-        self.service.now().about(&self.share, &self.at(path)).await.map(status).map_err(|error| self.problem(error))
+        let (service, place) = (self.service.now(), self.at(path));
+        let about = match path.is_empty() {
+            // The directory that is mounted may be reached through links; within it they are shown.
+            true => service.about_target(&self.share, &place).await,
+            false => service.about(&self.share, &place).await,
+        };
+        about.map(status).map_err(|error| self.problem(error))
     }
 
     async fn list(&self, path: &str, from: &str) -> Answer<Page> {
@@ -173,9 +179,23 @@ impl Remote for Share {
         self.service.now().create_new_directory(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
     }
 
+    async fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+        self.service.now().read_link_text(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
+    }
+
+    async fn make_link(&self, path: &str, text: &[u8]) -> Answer<()> {
+        match self.service.now().create_link(&self.share, &self.at(path), text).await {
+            // An older server, which has no links.
+            Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
+                Err(Problem::Refused { errno: libc::EPERM, why: refusal.to_string() })
+            }
+            made => made.map_err(|error| self.problem(error)),
+        }
+    }
+
     async fn remove(&self, path: &str, kind: Kind) -> Answer<()> {
         let removed = match kind {
-            Kind::File => self.service.now().delete_file(&self.share, &self.at(path)).await,
+            Kind::File | Kind::Link => self.service.now().delete_file(&self.share, &self.at(path)).await,
             Kind::Directory => self.service.now().delete_directory(&self.share, &self.at(path)).await,
         };
         removed.map_err(|error| self.problem(error))
@@ -185,6 +205,7 @@ impl Remote for Share {
         let kind = match kind {
             Kind::File => files::Kind::File,
             Kind::Directory => files::Kind::Directory,
+            Kind::Link => files::Kind::Link,
         };
         self.service
             .now()
@@ -220,6 +241,7 @@ fn status(state: State) -> Status {
     let kind = match state.kind {
         files::Kind::File => Kind::File,
         files::Kind::Directory => Kind::Directory,
+        files::Kind::Link => Kind::Link,
     };
     Status { kind, length: state.length, modified: state.modified, etag: state.etag }
 }

@@ -1,9 +1,10 @@
 //! A mounted share: names, attributes, directories, open files. Entered by `filesystem` for every request of the kernel; speaks of
-//! inodes, handles and error numbers, and knows nothing of FUSE. Open files are in `files`, open directories in `directories`.
+//! inodes, handles and error numbers, and knows nothing of FUSE. Open files are in `files`, open directories in `directories`, links in `links`.
 
 mod directories;
 mod files;
 mod later;
+mod links;
 mod numbers;
 
 use std::collections::{HashMap, HashSet};

@@ -14,9 +14,24 @@ use crate::{Kind, ShareError, SharePath, Stat};
 
 /// Opens `path` beneath `root`. `mode` only matters with `OFlags::CREATE`.
 pub(crate) fn open(root: impl AsFd, path: &SharePath, flags: OFlags, mode: Mode) -> Result<File, Errno> {
+    open_with(root, path, flags, mode, RESOLVE)
+}
+
+/// Opens what lies at `path` itself, to be asked about: a link in the last component is not followed.
+pub(crate) fn open_entry(root: impl AsFd, path: &SharePath) -> Result<File, Errno> {
+    open(root, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())
+}
+
+fn open_with(
+    root: impl AsFd,
+    path: &SharePath,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Result<File, Errno> {
     let mut tries = 0;
     loop {
-        match openat2(root.as_fd(), relative(path), careful(flags), mode, RESOLVE) {
+        match openat2(root.as_fd(), relative(path), careful(flags), mode, resolve) {
             Ok(fd) => return Ok(File::from(fd)),
             Err(Errno::INTR) => {}
             // Something was renamed during a walk that went through `..` of a link: the kernel
@@ -61,6 +76,16 @@ pub(crate) fn open_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareE
         .map_err(|errno| ShareError::at("open the directory", path, errno))
 }
 
+/// Opens a directory to be listed by a walk: one that is reached through no link. A directory that was replaced by a link since the walk
+/// came across its name is not found.
+pub(crate) fn open_real_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {
+    let resolve = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
+    open_with(root, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), resolve).map_err(|errno| match errno {
+        Errno::LOOP => ShareError::NotFound(path.clone()),
+        errno => ShareError::at("open the directory", path, errno),
+    })
+}
+
 /// The directory that holds `path`, opened, and the last name.
 pub(crate) fn open_parent(root: impl AsFd, path: &SharePath) -> Result<(File, &str), ShareError> {
     let (parent, name) = path.split().ok_or(ShareError::Root)?;
@@ -83,6 +108,6 @@ pub(crate) fn open_file(root: impl AsFd, path: &SharePath, flags: OFlags) -> Res
     let stat = Stat::of_handle(&file, path)?;
     match stat.kind {
         Kind::File => Ok((file, stat)),
-        Kind::Directory => Err(ShareError::WrongKind(path.clone())),
+        Kind::Directory | Kind::Link => Err(ShareError::WrongKind(path.clone())),
     }
 }

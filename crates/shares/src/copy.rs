@@ -17,7 +17,7 @@ use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
 const STEP: u64 = 16 << 20;
 
 impl Share {
-    /// Makes `path`, or replaces its content, with that of `source` as it is now. `properties` are
+    /// Makes `path`, or replaces its content, with that of `source` as a read of it gives (see [`Share::open_content`]). `properties` are
     /// kept before the first byte is copied. `go_on` is asked now and then; when it says no, an empty
     /// file stays. When the copy fails the destination is removed: what is there is neither the old
     /// file nor the new one.
@@ -28,7 +28,7 @@ impl Share {
         properties: &Properties,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Stat, ShareError> {
-        let (from, from_stat) = source.open_file(source_path)?;
+        let (from, from_stat) = source.open_content(source_path)?;
         let (to, _) =
             beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE).map_err(|error| error.making(path))?;
         self.keep(&to, path, properties)?;

@@ -30,8 +30,8 @@ impl Share {
             }
             Err(error) => return Err(error),
         };
-        let (file, _) = self.open_file(path)?;
-        let (old, _) = earlier.open_file(path)?;
+        let (file, _) = self.open_content(path)?;
+        let (old, _) = earlier.open_content(path)?;
         let failed = |source| ShareError::Io { attempt: "compare", path: path.clone(), source };
         let mut difference = Difference::default();
         for (first, last) in merged(&now, &before) {

@@ -1,5 +1,5 @@
 //! Directories of a share: making, removing, listing. What is listed can be asked for by the same
-//! name; pipes, sockets, devices, links that lead out and unspeakable names are not listed.
+//! name; pipes, sockets, devices and unspeakable names are not listed. A link is listed as a link, never as the directory it leads to.
 
 use std::time::SystemTime;
 
@@ -8,17 +8,20 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath, root::names_in};
+use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath, root::names_in};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
+    /// Of what a read of it gives: for a link to a file of the share that file, for any other link the link itself.
     pub stat: Stat,
+    pub link: Option<Link>,
     /// Only if they were asked for.
     pub properties: Properties,
 }
 
 impl Entry {
+    /// [`Kind::Link`] for a link that leads to no file of the share.
     pub fn kind(&self) -> Kind {
         self.stat.kind
     }
@@ -77,12 +80,14 @@ impl Share {
         self.stat_dir(path).map(|_| ())
     }
 
+    /// Removes an empty directory. Of a link, as a client knows one that listed it before it was a link, the link and never what it leads to.
     pub fn delete_dir(&self, path: &SharePath) -> Result<(), ShareError> {
         let (parent, name) = beneath::open_parent(&self.root, path)?;
-        unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
-            Errno::NOTDIR => ShareError::WrongKind(path.clone()),
-            _ => ShareError::at("delete the directory", path, errno),
-        })
+        match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTDIR) if self.lstat(path)?.kind == Kind::Link => self.delete_file(path),
+            Err(Errno::NOTDIR) => Err(ShareError::WrongKind(path.clone())),
+            removed => removed.map_err(|errno| ShareError::at("delete the directory", path, errno)),
+        }
     }
 
     /// All entries, in byte order of their names.
@@ -100,11 +105,12 @@ impl Share {
         let mut shown = names.into_iter().filter_map(|name| {
             // Through the share's root, not through `directory`: a link may lead to a sibling.
             let child = path.child(&name).ok()?;
-            let stat = self.stat(&child).ok()?;
+            let (stat, link) = self.listed(&child)?;
             // One that may not be read is listed without them.
-            let properties = page.described.then(|| self.describe(&child).ok()).flatten();
+            let is_described = page.described && stat.kind != Kind::Link;
+            let properties = is_described.then(|| self.describe(&child).ok()).flatten();
             let properties = properties.map(|(_, properties)| properties).unwrap_or_default();
-            Some(Entry { name, stat, properties })
+            Some(Entry { name, stat, link, properties })
         });
         // A page is as long as wanted though some names are not shown, and the next begins with one that is.
         let entries = shown.by_ref().take(page.limit).collect();

@@ -226,7 +226,7 @@ impl Draft {
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let rename = || renameat_with(&self.shelf, self.name.as_str(), &parent, name, flags);
         let renamed = match rename() {
-            Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) if share.stat(path).is_ok_and(is_directory) => {
+            Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) if share.lstat(path).is_ok_and(is_directory) => {
                 share.remove_hollow(path).map_err(|_| ShareError::WrongKind(path.clone()))?;
                 rename()
             }
@@ -245,12 +245,14 @@ impl Drop for Draft {
 }
 
 impl Share {
-    /// Removes a directory in which there are nothing but directories.
+    /// Removes a directory in which there are nothing but directories; a link is none.
     fn remove_hollow(&self, path: &SharePath) -> Result<(), ShareError> {
         let directory = beneath::open_dir(&self.root, path)?;
         for name in names_in(&directory).map_err(|errno| ShareError::at("list", path, errno))? {
             let child = path.child(&name)?;
-            self.stat_dir(&child)?;
+            if !self.lstat(&child).is_ok_and(is_directory) {
+                return Err(ShareError::WrongKind(child));
+            }
             self.remove_hollow(&child)?;
         }
         self.delete_dir(path)

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::{PathError, SharePath};
+use crate::{MAX_LINK_TEXT, PathError, SharePath};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
@@ -41,6 +41,8 @@ pub enum ShareError {
     WrongKind(SharePath),
     #[error("{0} leads out of the share through a symbolic link")]
     LeavesShare(SharePath),
+    #[error("the text of the link {0} is empty, longer than {MAX_LINK_TEXT} bytes or has a zero byte")]
+    LinkText(SharePath),
     #[error("a directory cannot be moved into itself, to {0}")]
     IntoItself(SharePath),
     #[error("the root of a share can be neither made nor removed as a directory or file")]
@@ -73,6 +75,7 @@ impl ShareError {
             Self::AlreadyExists(_) => "ResourceAlreadyExists",
             Self::DirectoryNotEmpty(_) => "DirectoryNotEmpty",
             Self::WrongKind(_) => "ResourceTypeMismatch",
+            Self::LinkText(_) => "InvalidHeaderValue",
             Self::OutOfRange { .. } => "InvalidRange",
             Self::SnapshotNotFound(_) => "ShareSnapshotNotFound",
             Self::CopyStopped(_) => "CopyAborted",

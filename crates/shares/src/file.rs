@@ -162,9 +162,9 @@ impl Share {
         Stat::of_handle(&file, path)
     }
 
-    /// Where the file holds data, as first and last byte; what lies between reads as zero.
+    /// Where the file holds data, as first and last byte; what lies between reads as zero. Of a link, that of what a read of it gives.
     pub fn data_ranges(&self, path: &SharePath) -> Result<(Vec<(u64, u64)>, Stat), ShareError> {
-        let (file, stat) = self.open_file(path)?;
+        let (file, stat) = self.open_content(path)?;
         let mut ranges = Vec::new();
         let mut position = 0;
         while position < stat.len {

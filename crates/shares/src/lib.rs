@@ -4,10 +4,11 @@
 //!
 //! The rule of the house: a path inside a share is a [`SharePath`], and it is resolved by the
 //! kernel beneath the share's directory handle. No file is ever reached by joining strings, so a
-//! path or a symbolic link that leads out of a share is refused and not followed.
+//! path or a symbolic link that leads out of a share is refused and not followed. Links are entries of their own (`links`): only
+//! the resolution of a named path follows them, never a listing, a walk or a deletion.
 //!
 //! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
-//! inside one: `directory`, `listing`, `file`, `cached`, `append`, `copy`, `rename`, `drafts`; what is kept beside the content: `properties`,
+//! inside one: `directory`, `links`, `listing`, `file`, `cached`, `append`, `copy`, `rename`, `drafts`; what is kept beside the content: `properties`,
 //! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`.
 
 mod append;
@@ -21,6 +22,7 @@ mod drafts;
 mod error;
 mod file;
 mod keeping;
+mod links;
 mod listing;
 mod names;
 mod path;
@@ -43,6 +45,7 @@ pub use directory::{Entry, Page, PageRequest};
 pub use drafts::{Block, Draft};
 pub use error::ShareError;
 pub use keeping::Keeping;
+pub use links::{Link, MAX_LINK_TEXT};
 pub use listing::{Flat, FlatPage, FlatRequest};
 pub use names::{is_account_name, is_share_name};
 pub use path::{PathError, SharePath};

@@ -1,10 +1,10 @@
 //! All files of a tree as one sorted list of names with slashes in them, as the blob service has it: by prefix, from a name
 //! on, and with what lies behind a delimiter counted as one. Directories are listed only through the files in them.
-//! Linked directories are not entered, so it ends.
+//! A link is one name, whatever it leads to: linked directories are not entered, so it ends.
 
 use rustix::fs::{Dir, FileType};
 
-use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath};
 
 /// Which part of a listing is wanted.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,9 @@ pub struct FlatRequest<'a> {
 pub enum Flat {
     File {
         name: String,
+        /// Of what a read of it gives.
         stat: Stat,
+        link: Option<Link>,
         properties: Properties,
     },
     /// The common beginning of at least one name, up to the delimiter.
@@ -62,10 +64,13 @@ impl Share {
                 }
                 None if is_directory => self.visit(&child, request, page)?,
                 None => page.take(&full, request.limit, || {
-                    let stat = self.stat_file(&child).ok()?;
+                    let (stat, link) = self.listed(&child).filter(|(stat, _)| stat.kind != Kind::Directory)?;
                     // One that may not be read is listed without them.
-                    let properties = self.describe(&child).map(|(_, properties)| properties).unwrap_or_default();
-                    Some(Flat::File { name: full.clone(), stat, properties })
+                    let properties = match stat.kind {
+                        Kind::Link => Properties::default(),
+                        _ => self.describe(&child).map(|(_, properties)| properties).unwrap_or_default(),
+                    };
+                    Some(Flat::File { name: full.clone(), stat, link, properties })
                 }),
             };
             if !go_on {
@@ -78,7 +83,7 @@ impl Share {
     /// What lies in a directory, in the order of the names that begin there. One that has just gone has nothing.
     fn sorted(&self, path: &SharePath) -> Result<Vec<Child>, ShareError> {
         let failed = |errno| ShareError::at("list the directory", path, errno);
-        let directory = match beneath::open_dir(&self.root, path) {
+        let directory = match beneath::open_real_dir(&self.root, path) {
             Err(ShareError::NotFound(_)) if !path.is_root() => return Ok(Vec::new()),
             opened => opened?,
         };
@@ -89,9 +94,8 @@ impl Share {
             let kind = match entry.file_type() {
                 FileType::RegularFile => Some(Kind::File),
                 FileType::Directory => Some(Kind::Directory),
-                // A link to a directory may lead in a circle.
-                FileType::Symlink => self.stat_file(&child).ok().map(|stat| stat.kind),
-                FileType::Unknown => self.stat(&child).ok().map(|stat| stat.kind),
+                FileType::Symlink => Some(Kind::Link),
+                FileType::Unknown => self.lstat(&child).ok().map(|stat| stat.kind),
                 _ => None,
             };
             let Some(kind) = kind else { continue };

@@ -9,14 +9,13 @@ use rustix::{
 use crate::{Kind, Share, ShareError, SharePath, Stat, beneath};
 
 impl Share {
-    /// Moves what is at `from`, which must be of that kind, to `to`. With `replace` a file takes the place of a file that
+    /// Moves what is at `from`, which must be of that kind, to `to`. Of a link, which is of the kind of files here, the link is moved. With `replace` a file takes the place of a file that
     /// is there, and a directory that of an empty one.
     pub fn rename(&self, from: &SharePath, to: &SharePath, kind: Kind, replace: bool) -> Result<Stat, ShareError> {
         let (source, name) = beneath::open_parent(&self.root, from)?;
-        match kind {
-            Kind::File => self.stat_file(from)?,
-            Kind::Directory => self.stat_dir(from)?,
-        };
+        if (self.lstat(from)?.kind == Kind::Directory) != (kind == Kind::Directory) {
+            return Err(ShareError::WrongKind(from.clone()));
+        }
         let (target, new_name) = beneath::open_parent(&self.root, to).map_err(|error| error.making(to))?;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         renameat_with(&source, name, &target, new_name, flags).map_err(|errno| match errno {
@@ -25,6 +24,6 @@ impl Share {
             Errno::NOENT => ShareError::NotFound(from.clone()),
             errno => ShareError::at("rename to", to, errno),
         })?;
-        self.stat(to)
+        self.lstat(to)
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a file or directory without reading it, and the ETag made from it.
+//! What is known of a file, directory or link without reading it, and the ETag made from it.
 
 use std::{
     fs::{File, Metadata},
@@ -11,7 +11,7 @@ use crate::{ShareError, SharePath};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     pub kind: Kind,
-    /// 0 for a directory.
+    /// 0 for a directory; of a link that of its text.
     pub len: u64,
     pub modified: SystemTime,
     /// The time of the last modification where the disk does not record creation.
@@ -26,6 +26,8 @@ pub struct Stat {
 pub enum Kind {
     File,
     Directory,
+    /// A symbolic link that was not followed.
+    Link,
 }
 
 impl Stat {
@@ -34,10 +36,11 @@ impl Stat {
         let kind = match metadata.file_type() {
             t if t.is_file() => Kind::File,
             t if t.is_dir() => Kind::Directory,
+            t if t.is_symlink() => Kind::Link,
             _ => return None,
         };
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let len = if kind == Kind::File { metadata.len() } else { 0 };
+        let len = if kind == Kind::Directory { 0 } else { metadata.len() };
         Some(Stat {
             kind,
             len,

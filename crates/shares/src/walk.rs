@@ -1,8 +1,6 @@
 //! Every entry of a share, parents before children. Entered by `usage` and `snapshots`. Never follows
 //! a link, so it ends; what has vanished meanwhile is passed over.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, statat};
-
 use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, root::names_in};
 
 /// What a walk comes across. Pipes, sockets and devices are passed over.
@@ -32,23 +30,18 @@ impl Share {
 
     /// What lies directly in a directory; nothing when the directory has just gone.
     fn children(&self, path: &SharePath) -> Result<Vec<(SharePath, Found)>, ShareError> {
-        let directory = match beneath::open_dir(&self.root, path) {
+        let directory = match beneath::open_real_dir(&self.root, path) {
             Err(ShareError::NotFound(_)) if !path.is_root() => return Ok(Vec::new()),
             opened => opened?,
         };
         let names = names_in(&directory).map_err(|errno| ShareError::at("list the directory", path, errno))?;
         let found = names.into_iter().filter_map(|name| {
             let child = path.child(&name).ok()?;
-            let raw = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            if FileType::from_raw_mode(raw.st_mode) == FileType::Symlink {
-                return Some((child, Found::Link));
-            }
-            let flags = OFlags::PATH | OFlags::NOFOLLOW;
-            let handle = beneath::open(&self.root, &child, flags, Mode::empty()).ok()?;
-            let stat = Stat::of_handle(&handle, &child).ok()?;
+            let stat = self.lstat(&child).ok()?;
             let found = match stat.kind {
                 Kind::File => Found::File(stat),
                 Kind::Directory => Found::Directory(stat),
+                Kind::Link => Found::Link,
             };
             Some((child, found))
         });

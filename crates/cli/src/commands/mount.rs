@@ -61,8 +61,10 @@ const MOUNT_HELP: &str = "\
 The share looks like a disk: read, write, append, rename, truncate, lock.
 A file that is closed is on the server, and fsync waits for its disk; what is
 written shows an error, if there is one, when the file is closed. Whoever opens
-a file sees what others had closed. Links, owners and modes of single files are
-not kept. A server that is away for a while is waited for (--deadline).
+a file sees what others had closed. Owners and modes of single files and hard
+links are not kept. A symbolic link is shown as the link that it is, and this
+machine follows it, as on NFS: an absolute one leads to a file of this machine.
+A server that is away for a while is waited for (--deadline).
 
 With --write-cache small writes in any order are several times as fast, as on a
 disk. Use it where one machine at a time writes to the share: the kernel then

@@ -1,12 +1,13 @@
 //! `corro storage file upload-batch`, `download-batch` and `delete-batch`, and those of blobs: the files of whole directories. Files go one
-//! after the other, each with as many connections as asked for; when one fails, or on Ctrl-C, how far it came is said.
+//! after the other, each with as many connections as asked for; when one fails, or on Ctrl-C, how far it came is said. Links are never
+//! descended into: one that leads to a file of the share is downloaded as that file, others are left out; a deletion deletes the link.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corro_client::FileService;
-use corro_client::files::{BlobEntry, BlobFilter, Destination, DownloadRange, guess_content_type};
+use corro_client::files::{BlobEntry, BlobFilter, Destination, DownloadRange, Found, guess_content_type};
 use serde_json::{Value, json};
 
 use super::storage_login::{self, AccountArgs};
@@ -167,7 +168,7 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
     }
     let files = open(session, &args.account, &from, tree).await?.at_snapshot(args.snapshot.clone());
     let files = files.validating(args.transfer.validate_content);
-    let chosen = choose(&files, &from, &args.choice, tree).await?;
+    let chosen = readable(choose(&files, &from, &args.choice, tree).await?);
     // Looked at before the first byte: a name that leads out of the directory spoils the whole.
     let places: Vec<PathBuf> =
         chosen.iter().map(|path| local_place(&args.destination, path)).collect::<Result<_, _>>()?;
@@ -204,6 +205,7 @@ pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Res
     let from = ShareRef::parse("--source", &args.source)?;
     let files = open(session, &args.account, &from, tree).await?;
     let chosen = choose(&files, &from, &args.choice, tree).await?;
+    let chosen: Vec<String> = chosen.into_iter().map(|found| found.path).collect();
     if args.choice.dryrun {
         say(format_args!("delete files from {}", from.share));
         say(format_args!("    pattern {}", args.choice.shown()));
@@ -229,10 +231,10 @@ async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tre
     }
 }
 
-/// Paths of the files that a command is about.
-async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<String>, Failure> {
-    let found: Vec<String> = match tree {
-        Tree::Share => files.walk(&from.share, &from.directory).await?.into_iter().map(|(path, _)| path).collect(),
+/// The files and links that a command is about.
+async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<Found>, Failure> {
+    let found: Vec<Found> = match tree {
+        Tree::Share => files.walk(&from.share, &from.directory).await?,
         Tree::Container => {
             let prefix = Some(&from.directory).filter(|directory| !directory.is_empty());
             let filter =
@@ -240,13 +242,25 @@ async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree:
             let blobs = files.list_blobs(&from.share, &filter).await?.into_iter();
             blobs
                 .map(|entry| match entry {
-                    BlobEntry::Blob(blob) => blob.name,
-                    BlobEntry::Prefix(name) => name,
+                    BlobEntry::Blob(blob) => Found { path: blob.name, link: blob.link },
+                    BlobEntry::Prefix(path) => Found { path, link: None },
                 })
                 .collect()
         }
     };
-    Ok(found.into_iter().filter(|path| choice.takes(path)).collect())
+    Ok(found.into_iter().filter(|found| choice.takes(&found.path)).collect())
+}
+
+/// Paths of what has content. A link that leads to no file of the share has none but its text; each is named on standard error.
+fn readable(found: Vec<Found>) -> Vec<String> {
+    let is_readable = |found: &Found| match &found.link {
+        Some(link) if !link.leads_to_file => {
+            say(format_args!("skipped {}: a link to {}", found.path, link.text));
+            false
+        }
+        _ => true,
+    };
+    found.into_iter().filter(is_readable).map(|found| found.path).collect()
 }
 
 /// Makes the directories above `path` that have not been made yet.

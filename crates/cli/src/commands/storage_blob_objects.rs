@@ -62,7 +62,7 @@ pub fn entry(entry: &BlobEntry, with_metadata: bool) -> Value {
         BlobEntry::Prefix(name) => return json!({ "name": name }),
         BlobEntry::Blob(blob) => blob,
     };
-    let Blob { name, properties, length, content, created } = &**blob;
+    let Blob { name, properties, length, content, created, .. } = &**blob;
     let metadata = with_metadata.then(|| json!(properties.metadata));
     Shape::Blob.apply(&json!({"name": name, "metadata": metadata, "deleted": false, "properties": {
         "blobTierInferred": false, "etag": properties.etag, "lastModified": properties.last_modified, "contentLength": length,

@@ -63,6 +63,12 @@ pub fn entry(entry: &Entry) -> Value {
                 "properties": {"contentLength": length, "contentSettings": {}, "copy": {}}}));
             without(shown, "content")
         }
+        // `az` knows no links: a file, with one more property.
+        Entry::Link { name, length, link } => {
+            let mut shown = self::entry(&Entry::File { name: name.clone(), length: *length });
+            shown["linkText"] = json!(link.text);
+            shown
+        }
     }
 }
 

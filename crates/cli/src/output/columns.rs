@@ -147,7 +147,14 @@ fn row(kind: TableKind, item: &Value) -> Row {
             let is_directory = item["type"] == "dir";
             let name = item["name"].as_str().unwrap_or_default();
             vec![
-                ("Name", if is_directory { format!("{name}/").into() } else { name.into() }),
+                (
+                    "Name",
+                    match item["linkText"].as_str() {
+                        Some(text) => format!("{name} -> {text}").into(),
+                        None if is_directory => format!("{name}/").into(),
+                        None => name.into(),
+                    },
+                ),
                 ("Content Length", if is_directory { "".into() } else { item["properties"]["contentLength"].clone() }),
                 ("Type", item["type"].clone()),
                 ("Last Modified", or_blank(&item["properties"]["lastModified"])),

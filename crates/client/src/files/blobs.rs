@@ -14,7 +14,7 @@ use reqwest::Method;
 
 use super::properties::{http_time, properties_of};
 use super::settings::{borrowed, metadata_headers};
-use super::tree::{CONTAINER, LIST, created};
+use super::tree::{CONTAINER, LIST, Link, created, link_in};
 use super::upload::{guess_content_type, open_source, read_range};
 use super::{ContentSettings, FileService, FileSettings, Metadata, Progress, Properties, md5_base64, persistently};
 use crate::ClientError;
@@ -49,6 +49,7 @@ pub struct Blob {
     pub length: u64,
     pub content: ContentSettings,
     pub created: Option<Timestamp>,
+    pub link: Option<Link>,
 }
 
 /// Which blobs a listing shows.
@@ -232,5 +233,6 @@ fn entry(element: &Element) -> Option<BlobEntry> {
         length: property("Content-Length").and_then(|length| length.parse().ok()).unwrap_or(0),
         content,
         created: property("Creation-Time").as_deref().and_then(http_time),
+        link: element.child("Properties").and_then(link_in),
     })))
 }

@@ -36,7 +36,7 @@ pub use draft::Destination;
 pub use mounted::{Appending, Brief, BriefPage, Kind, MOST_RANGES, Room, State};
 pub use properties::{Copy, FileProperties, Properties, ShareProperties};
 pub use settings::{ContentSettings, FileSettings, Metadata};
-pub use tree::{Entry, Share, ShareFilter};
+pub use tree::{Entry, Found, Link, Share, ShareFilter};
 pub use upload::guess_content_type;
 
 const VERSION: &str = "2018-03-28";

@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use reqwest::{Method, StatusCode};
 
 use super::tree::DIRECTORY;
@@ -13,18 +14,25 @@ use crate::transport::Answer;
 
 /// So many ranges go into one request.
 pub const MOST_RANGES: usize = 1024;
+/// Asks to be shown links as links. Servers that do not know it show what links lead to.
+const SHOWS_LINKS: (&str, &str) = ("x-corro-links", "true");
+const FOLLOWS_LINKS: (&str, &str) = ("x-corro-links", "false");
+const LINK: (&str, &str) = ("restype", "symboliclink");
+const LINK_TEXT: &str = "x-ms-link-text";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
     Directory,
+    /// A symbolic link, which the kernel of the mounting machine resolves.
+    Link,
 }
 
 /// What lies at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub kind: Kind,
-    /// 0 for a directory.
+    /// 0 for a directory; of a link that of its text.
     pub length: u64,
     pub modified: SystemTime,
     /// The same until the content is modified; empty where a list told of it.
@@ -62,10 +70,32 @@ pub struct Appending {
 }
 
 impl FileService {
+    /// What lies at a path; a link is not followed.
     pub async fn about(&self, share: &str, path: &str) -> Result<State, ClientError> {
         let query = [("comp", "corro-about")];
-        let answer = self.request(Method::GET, (share, path), &query, &[], Bytes::new()).await?;
+        let answer = self.request(Method::GET, (share, path), &query, &[SHOWS_LINKS], Bytes::new()).await?;
         state_of(&answer, path)
+    }
+
+    /// What a path leads to, through links that stay in the share.
+    pub async fn about_target(&self, share: &str, path: &str) -> Result<State, ClientError> {
+        let query = [("comp", "corro-about")];
+        let answer = self.request(Method::GET, (share, path), &query, &[FOLLOWS_LINKS], Bytes::new()).await?;
+        state_of(&answer, path)
+    }
+
+    /// The text of a link, which is not resolved.
+    pub async fn read_link_text(&self, share: &str, path: &str) -> Result<Vec<u8>, ClientError> {
+        let answer = self.request(Method::GET, (share, path), &[LINK], &[], Bytes::new()).await?;
+        let text = answer.header(LINK_TEXT).ok_or_else(|| unexpected(path))?;
+        Ok(percent_decode_str(text).collect())
+    }
+
+    /// A new link with this text; what is there is left alone and refused.
+    pub async fn create_link(&self, share: &str, path: &str, text: &[u8]) -> Result<(), ClientError> {
+        let text = percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let headers = [(LINK_TEXT, text.as_str())];
+        self.request(Method::PUT, (share, path), &[LINK], &headers, Bytes::new()).await.map(drop)
     }
 
     /// One page of what lies directly in a directory, beginning with the name `from`.
@@ -74,7 +104,7 @@ impl FileService {
         if !from.is_empty() {
             query.push(("marker", from));
         }
-        let answer = self.request(Method::GET, (share, path), &query, &[], Bytes::new()).await?;
+        let answer = self.request(Method::GET, (share, path), &query, &[SHOWS_LINKS], Bytes::new()).await?;
         std::str::from_utf8(&answer.body).ok().and_then(page).ok_or_else(|| unexpected(path))
     }
 
@@ -148,7 +178,7 @@ impl FileService {
         self.request(Method::PUT, (share, path), &[DIRECTORY], &[], Bytes::new()).await.map(drop)
     }
 
-    /// Moves a file or directory within the share, as a disk does.
+    /// Moves a file, directory or link within the share, as a disk does.
     pub async fn rename(
         &self,
         share: &str,
@@ -183,7 +213,7 @@ impl FileService {
     pub async fn set_modified(&self, share: &str, path: &str, modified: SystemTime) -> Result<State, ClientError> {
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).to_string();
-        let (query, headers) = ([("comp", "corro-modified")], [("x-corro-modified", nanos.as_str())]);
+        let (query, headers) = ([("comp", "corro-modified")], [("x-corro-modified", nanos.as_str()), SHOWS_LINKS]);
         let answer = self.request(Method::PUT, (share, path), &query, &headers, Bytes::new()).await?;
         state_of(&answer, path)
     }
@@ -228,6 +258,7 @@ fn kind(word: &str) -> Option<Kind> {
     match word {
         "file" => Some(Kind::File),
         "directory" => Some(Kind::Directory),
+        "link" => Some(Kind::Link),
         _ => None,
     }
 }
@@ -270,9 +301,9 @@ mod tests {
         let check = |text: &str, expected: Option<BriefPage>| assert_eq!(page(text), expected, "{text:?}");
         check("", Some(BriefPage::default()));
         check(
-            "file 3 5 a b\0directory 0 5 d\n\0",
+            "file 3 5 a b\0directory 0 5 d\n\0link 2 5 l\0",
             Some(BriefPage {
-                entries: vec![brief(Kind::File, 3, "a b"), brief(Kind::Directory, 0, "d\n")],
+                entries: vec![brief(Kind::File, 3, "a b"), brief(Kind::Directory, 0, "d\n"), brief(Kind::Link, 2, "l")],
                 next: None,
             }),
         );

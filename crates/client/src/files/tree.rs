@@ -30,6 +30,22 @@ pub struct ShareFilter {
 pub enum Entry {
     Directory { name: String },
     File { name: String, length: u64 },
+    Link { name: String, length: u64, link: Link },
+}
+
+/// A symbolic link in a listing. Whatever is done to its name is done to the link; a read of it gives what `leads_to_file` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub text: String,
+    /// A read gives that file; of any other link its text.
+    pub leads_to_file: bool,
+}
+
+/// A file below a directory, or a link, which is never descended into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub path: String,
+    pub link: Option<Link>,
 }
 
 pub(super) const SHARE: (&str, &str) = ("restype", "share");
@@ -108,8 +124,8 @@ impl FileService {
         Ok(entries.iter().filter_map(entry).collect())
     }
 
-    /// Path and length of every file below a directory, in byte order of their paths.
-    pub async fn walk(&self, share: &str, path: &str) -> Result<Vec<(String, u64)>, ClientError> {
+    /// Every file and link below a directory, in byte order of their paths.
+    pub async fn walk(&self, share: &str, path: &str) -> Result<Vec<Found>, ClientError> {
         let mut files = Vec::new();
         let mut unvisited = vec![path.trim_matches('/').to_owned()];
         while let Some(directory) = unvisited.pop() {
@@ -118,11 +134,12 @@ impl FileService {
             for entry in self.list(share, &directory).await? {
                 match entry {
                     Entry::Directory { name } => unvisited.push(within(&name)),
-                    Entry::File { name, length } => files.push((within(&name), length)),
+                    Entry::File { name, .. } => files.push(Found { path: within(&name), link: None }),
+                    Entry::Link { name, link, .. } => files.push(Found { path: within(&name), link: Some(link) }),
                 }
             }
         }
-        files.sort_unstable();
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }
 
@@ -199,13 +216,26 @@ fn share(element: &Element) -> Option<Share> {
     })
 }
 
+/// Corro marks links among the properties of an entry; other servers have none.
+pub(super) fn link_in(properties: &Element) -> Option<Link> {
+    (properties.text_of("FileType") == Some("SymLink")).then(|| Link {
+        text: properties.text_of("LinkText").unwrap_or_default().to_owned(),
+        leads_to_file: properties.text_of("LinksToFile") == Some("true"),
+    })
+}
+
 fn entry(element: &Element) -> Option<Entry> {
     let name = element.text_of("Name")?.to_owned();
     match element.name.as_str() {
         "Directory" => Some(Entry::Directory { name }),
         "File" => {
-            let length = element.child("Properties").and_then(|properties| properties.text_of("Content-Length"));
-            Some(Entry::File { name, length: length.and_then(|length| length.parse().ok()).unwrap_or(0) })
+            let properties = element.child("Properties");
+            let length = properties.and_then(|properties| properties.text_of("Content-Length"));
+            let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+            Some(match properties.and_then(link_in) {
+                Some(link) => Entry::Link { name, length, link },
+                None => Entry::File { name, length },
+            })
         }
         _ => None,
     }

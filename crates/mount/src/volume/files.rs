@@ -83,8 +83,11 @@ impl<R: Remote> Volume<R> {
             Some(status) => status,
             None => self.about(&self.shared.path(inode)?).await?,
         };
-        if status.kind == Kind::Directory {
-            return Err(libc::EISDIR);
+        match status.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(libc::EISDIR),
+            // A link has taken its place: the kernel looks the name up again and follows it.
+            Kind::Link => return Err(libc::ESTALE),
         }
         self.hand_out(inode, status, how, true)
     }

@@ -89,7 +89,9 @@ impl App {
                 }),
             })
         };
-        let files = page.entries.iter().map(file).collect::<Result<_, ApiError>>()?;
+        // The API knows files and directories. A link that leads to no file of the share is neither.
+        let entries = page.entries.iter().filter(|entry| entry.kind() != Kind::Link);
+        let files = entries.map(file).collect::<Result<_, ApiError>>()?;
         Ok((files, page.next))
     }
 }

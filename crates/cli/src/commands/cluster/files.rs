@@ -58,7 +58,7 @@ pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), F
     let link = |name: &str| files.read_link(&directory.share, &format!("{}/{name}", directory.path), args.expiry);
     let listed = entries.into_iter().map(|entry| match entry {
         Entry::Directory { name } => json!({"download_url": null, "is_directory": true, "name": name, "size": null}),
-        Entry::File { name, length } => {
+        Entry::File { name, length } | Entry::Link { name, length, .. } => {
             json!({"download_url": link(&name), "is_directory": false, "name": name, "size": length})
         }
     });

@@ -44,7 +44,7 @@ export async function openShare(account, share) {
   return {
     group: partsOf(known.accountId).group,
 
-    /** What is in a directory: `{name, isDirectory, size}`, directories first. */
+    /** What is in a directory: `{name, isDirectory, size, linkText}`, directories first; `linkText` is that of a symbolic link. */
     async list(path) {
       const entries = [];
       let marker = '';
@@ -54,7 +54,8 @@ export async function openShare(account, share) {
         for (const one of page.querySelectorAll('Entries > Directory, Entries > File')) {
           const isDirectory = one.tagName === 'Directory';
           const size = Number(one.querySelector('Content-Length')?.textContent ?? 0);
-          entries.push({ name: one.querySelector('Name').textContent, isDirectory, size });
+          const linkText = one.querySelector('LinkText')?.textContent;
+          entries.push({ name: one.querySelector('Name').textContent, isDirectory, size, linkText });
         }
         marker = page.querySelector('NextMarker')?.textContent ?? '';
       } while (marker);

@@ -2,7 +2,7 @@
 //! deleting. Bytes in: `upload`. Bytes out: `download`.
 
 use axum::response::Response;
-use corro_shares::{Kind, Properties, ShareError, SharePath, Shares, Stat};
+use corro_shares::{Kind, Properties, ShareError, Shares, Stat};
 use http::{HeaderMap, HeaderValue, header};
 
 use super::{
@@ -98,8 +98,7 @@ pub(super) async fn properties(context: Context<'_>) -> Result<Response, Refusal
     let found = context
         .on_disk(|shares, place| {
             let share = place.open(shares)?;
-            share.stat_file(&place.path)?;
-            let (stat, properties) = share.describe(&place.path)?;
+            let (stat, properties) = share.describe_content(&place.path)?;
             Ok(Described { stat, properties, parent: parent_id(&share, &place.path) })
         })
         .await;
@@ -175,7 +174,7 @@ pub(super) async fn ranges(context: Context<'_>) -> Result<Response, Refusal> {
     let (mut difference, stat) = context
         .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            let (stat, properties) = share.describe(&place.path)?;
+            let (stat, properties) = share.describe_content(&place.path)?;
             guard.check_read(&stat, &properties)?;
             Ok(match since {
                 None => {
@@ -210,20 +209,12 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
     context
         .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
-            check_deletion(&guard, &share, &place.path)?;
+            guard.check_entry(&share, &place.path)?;
             Ok(share.delete_file(&place.path)?)
         })
         .await
         .map_err(Refusal::kind_as_missing)?;
     Ok(reply::empty(202))
-}
-
-/// A link that leads nowhere has neither lease nor attributes, and can be removed.
-pub(super) fn check_deletion(guard: &Guard, share: &corro_shares::Share, path: &SharePath) -> Result<(), Refusal> {
-    match guard.check_write(share, path) {
-        Err(refusal) if refusal.code == "ResourceNotFound" => Ok(()),
-        checked => checked,
-    }
 }
 
 /// What an answer says about a file.
@@ -245,6 +236,10 @@ pub(super) fn set_file(headers: &mut HeaderMap, call: &Call, described: &Describ
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     about::set(headers, properties);
+    if stat.kind == Kind::Link {
+        // As shares with links of their own (NFS) say it in later versions of the service: the content is the text of the link.
+        headers.insert(name!("x-ms-file-file-type"), HeaderValue::from_static("SymLink"));
+    }
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     match call.of_blobs {
         false => headers.insert(name!("x-ms-type"), HeaderValue::from_static("File")),

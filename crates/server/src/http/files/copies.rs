@@ -80,7 +80,7 @@ pub(super) async fn start(context: Context<'_>, access: &Access) -> Result<Respo
         .decide_on_disk(move |shares, place| {
             let share = place.open(shares)?;
             guard.check_write(&share, &place.path)?;
-            if !may_replace && share.stat(&place.path).is_ok() {
+            if !may_replace && share.lstat(&place.path).is_ok() {
                 return Err(Refusal::new("AuthorizationPermissionMismatch"));
             }
             permissions::resolve(&mut smb, shares, place)?;
@@ -149,7 +149,7 @@ impl Job {
             Some(id) => shares.snapshot(account, &target.share, id)?,
         };
         let destination = place.open(shares)?;
-        let (stat, mut properties) = source.describe(&target.path)?;
+        let (stat, mut properties) = source.describe_content(&target.path)?;
         super::shares::reserve(&destination, &place.path, stat.len)?;
         properties.retain(|name| !name.starts_with("x-ms-copy-"));
         let before = destination.describe(&place.path).map(|(_, kept)| kept).unwrap_or_default();
@@ -174,7 +174,7 @@ impl Job {
             Err(_) => return Ok(copied?), // nothing is there to describe
         };
         let moved = copied.as_ref().map_or(0, |stat| stat.len);
-        let written = smb::Shown::of(&stat, &source.describe(&target.path)?.1).written;
+        let written = smb::Shown::of(&stat, &source.describe_content(&target.path)?.1).written;
         let ended = destination.note_properties(&place.path, |kept, stat| {
             smb::preserve_written(kept, &written, stat);
             self.smb.describe_new(kept, stat);

@@ -14,7 +14,7 @@ use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use corro_model::storage::sas::Overrides;
-use corro_shares::{ShareError, Shares, read_cached};
+use corro_shares::{Kind, Properties, ShareError, Shares, read_cached};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use md5::{Digest, Md5};
@@ -136,8 +136,11 @@ fn find_cached(context: &Context<'_>, asked: Option<Asked>) -> Option<Found> {
 
 fn find(shares: &Shares, place: &Place, asked: Option<Asked>) -> Result<(File, Described, Option<Bytes>), ShareError> {
     let share = place.open(shares)?;
-    let (file, stat) = share.open_file(&place.path)?;
-    let properties = share.properties_of(&file);
+    let (file, stat) = share.open_content(&place.path)?;
+    let properties = match stat.kind {
+        Kind::Link => Properties::default(),
+        Kind::File | Kind::Directory => share.properties_of(&file),
+    };
     let part = part_of(asked, stat.len).filter(Part::is_little);
     // What cannot be read fails as the body of the answer.
     let content = part.and_then(|part| read_piece(&file, part.start, (part.end - part.start) as usize).ok());

@@ -1,7 +1,7 @@
 //! What must hold before a thing is changed or read: its lease, its read-only attribute and the conditions of the
 //! request. Entered by every room that changes a file, on the disk's thread, just before the change.
 
-use corro_shares::{Properties, Share, ShareError, SharePath, Stat};
+use corro_shares::{Kind, Properties, Share, ShareError, SharePath, Stat};
 
 use super::{
     call::Call,
@@ -51,6 +51,18 @@ impl Guard {
             return Err(Refusal::new("ReadOnlyAttribute"));
         }
         self.conditions.check_write(&stat)
+    }
+
+    /// Before a name is taken away, moved or given to something else. A link has neither lease nor attributes, whatever it leads to; what a
+    /// read of it gives meets the conditions.
+    pub fn check_entry(&self, share: &Share, path: &SharePath) -> Result<(), Refusal> {
+        match share.lstat(path) {
+            Ok(entry) if entry.kind == Kind::Link => match self.lease_id {
+                Some(_) => Err(Refusal::new("LeaseNotPresentWithFileOperation")),
+                None => self.conditions.check_write(&share.stat_file(path).unwrap_or(entry)),
+            },
+            _ => self.check_write(share, path),
+        }
     }
 
     /// Before a file is read.

@@ -83,7 +83,7 @@ pub(super) fn telling(operation: Operation, of_snapshot: bool) -> Option<Telling
         O::CreateDirectory => Telling::Counted("directoriesCreated"),
         O::SetDirectory | O::RenameDirectory => Telling::Counted("directoriesChanged"),
         O::DeleteDirectory => Telling::Counted("directoriesDeleted"),
-        O::CreateFile => Telling::Counted("filesCreated"),
+        O::CreateFile | O::CreateLink => Telling::Counted("filesCreated"),
         O::CopyFile => Telling::Counted("filesCopied"),
         O::SetFile | O::LeaseFile | O::RenameFile | O::SetModified => Telling::Counted("filesChanged"),
         O::WriteRange | O::WriteRangeFromUrl | O::WriteRanges | O::Append => Telling::Counted("rangesWritten"),
@@ -92,7 +92,7 @@ pub(super) fn telling(operation: Operation, of_snapshot: bool) -> Option<Telling
         O::DirectoryProperties | O::ListDirectory | O::FileProperties | O::ListRanges | O::ReadFile => return None,
         O::ListBlobs | O::BlockList | O::AccountInformation => return None,
         O::AbortCopy | O::UndeleteShare | O::ShareAcl | O::ServiceProperties => return None,
-        O::About | O::ListBriefly | O::Room | O::Sync => return None,
+        O::About | O::ListBriefly | O::Room | O::Sync | O::ReadLink => return None,
         O::Permission | O::CreatePermission | O::ListHandles | O::CloseHandles => return None,
     })
 }

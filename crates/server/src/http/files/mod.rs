@@ -10,7 +10,7 @@
 //! Reading order: this file, `call` (what is asked), `operation` (the table of requests), `access`
 //! (who may, with `policies` of shares and `proven` links), then the rooms that answer: `service`, `shares`, `containers`, `blobs`, `directories`,
 //! `content`, `copies` and `renames` (with `sources`), `upload` (with `rooms`), `from_url` and `writing`, `download` (with `known`), `leases`, `permissions`,
-//! `handles`; `mounted` has what mounts on other machines need beyond the service, `scattered` what they write in many places at once; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
+//! `handles`, `symlinks`; `mounted` has what mounts on other machines need beyond the service, `scattered` what they write in many places at once; `cors` answers browsers. `guard` says what must hold before a file is changed (`lease`, `conditions`); `about` and `smb` read and
 //! write what is kept beside content; `refusal` and `reply` write every answer.
 
 mod about;
@@ -48,6 +48,7 @@ mod service;
 mod shares;
 mod smb;
 mod sources;
+mod symlinks;
 #[cfg(test)]
 mod tests;
 mod upload;
@@ -383,6 +384,8 @@ async fn perform(operation: Operation, context: Context<'_>, access: &Access, bo
             blobs::delete(context).await
         }
         Operation::DeleteFile => content::delete(context).await,
+        Operation::CreateLink => symlinks::create(context).await,
+        Operation::ReadLink => symlinks::read(context).await,
         Operation::WriteRange => upload::write(context, body).await,
         Operation::WriteRangeFromUrl => from_url::write(context, access).await,
         Operation::About => mounted::about(context).await,

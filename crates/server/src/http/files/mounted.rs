@@ -12,7 +12,7 @@ use std::{
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
-use corro_shares::{Kind, PageRequest, Share, SharePath, Stat};
+use corro_shares::{Kind, Link, PageRequest, Share, SharePath, Stat};
 use http::{HeaderMap, HeaderValue, header};
 
 use super::{
@@ -37,9 +37,49 @@ pub(super) fn is_exclusive(call: &Call) -> Result<bool, Refusal> {
     flag(call, "x-corro-exclusive")
 }
 
+/// How a mount wants to see links, by its header `x-corro-links`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    /// As links (`true`): the kernel of the mounting machine resolves them.
+    Shown,
+    /// As what they lead to (`false`), for the directory that is mounted.
+    Followed,
+    /// Without the header: earlier mounts know only files and directories. A link that leads to no file of the share is a file with the
+    /// link's text for them, so that they cannot descend into it either.
+    AsFiles,
+}
+
+impl Links {
+    fn of(call: &Call) -> Result<Links, Refusal> {
+        const HEADER: &str = "x-corro-links";
+        Ok(match (call.headers.contains_key(HEADER), flag(call, HEADER)?) {
+            (true, true) => Links::Shown,
+            (true, false) => Links::Followed,
+            (false, _) => Links::AsFiles,
+        })
+    }
+}
+
 pub(super) async fn about(context: Context<'_>) -> Result<Response, Refusal> {
-    let stat = context.on_disk(|shares, place| place.open(shares)?.stat(&place.path)).await?;
-    Ok(told(200, &stat))
+    let links = Links::of(context.call)?;
+    let stat = context
+        .on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            let entry = share.lstat(&place.path)?;
+            match (entry.kind, links) {
+                (Kind::Link, Links::Followed) => share.stat(&place.path),
+                (Kind::Link, Links::AsFiles) => Ok(share.stat_file(&place.path).unwrap_or(entry)),
+                _ => Ok(entry),
+            }
+        })
+        .await?;
+    Ok(described(200, &stat, links))
+}
+
+fn described(status: u16, stat: &Stat, links: Links) -> Response {
+    let mut response = told(status, stat);
+    response.headers_mut().insert("x-corro-kind", HeaderValue::from_static(word(stat.kind, links)));
+    response
 }
 
 fn told(status: u16, stat: &Stat) -> Response {
@@ -48,13 +88,14 @@ fn told(status: u16, stat: &Stat) -> Response {
     reply::set_stat(headers, stat);
     set_number(headers, "x-corro-length", stat.len);
     set_number(headers, "x-corro-modified", nanos(stat.modified));
-    headers.insert("x-corro-kind", HeaderValue::from_static(word(stat.kind)));
+    headers.insert("x-corro-kind", HeaderValue::from_static(word(stat.kind, Links::AsFiles)));
     response
 }
 
 /// A page of a directory: for each entry kind, length, time in nanoseconds and name, with a zero byte after it.
 pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
     let limit = page_limit(context.call)?;
+    let links = Links::of(context.call)?;
     let from = context.call.parameter("marker").to_owned();
     let page = context
         .on_disk(move |shares, place| {
@@ -64,7 +105,11 @@ pub(super) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
         .await?;
     let mut text = String::with_capacity(page.entries.len() * 64);
     for entry in &page.entries {
-        let (kind, stat) = (word(entry.kind()), &entry.stat);
+        let stat = match &entry.link {
+            Some(Link { stat, .. }) if links == Links::Shown => stat,
+            _ => &entry.stat,
+        };
+        let kind = word(stat.kind, links);
         let _ = write!(text, "{kind} {} {} {}\0", stat.len, nanos(stat.modified), entry.name);
     }
     if let Some(next) = page.next {
@@ -193,8 +238,17 @@ pub(super) async fn set_modified(context: Context<'_>) -> Result<Response, Refus
     const HEADER: &str = "x-corro-modified";
     let nanos = context.call.number(HEADER)?.ok_or(Refusal::missing_header(HEADER))?;
     let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
-    let stat = context.on_disk(move |shares, place| place.open(shares)?.set_modified(&place.path, modified)).await?;
-    Ok(told(200, &stat))
+    let links = Links::of(context.call)?;
+    let stat = context
+        .on_disk(move |shares, place| {
+            let share = place.open(shares)?;
+            match links {
+                Links::Shown => share.set_entry_modified(&place.path, modified),
+                Links::Followed | Links::AsFiles => share.set_modified(&place.path, modified),
+            }
+        })
+        .await?;
+    Ok(described(200, &stat, links))
 }
 
 /// Answers when what was written before is on the disk.
@@ -219,9 +273,10 @@ pub(super) async fn room(context: Context<'_>) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-fn word(kind: Kind) -> &'static str {
+fn word(kind: Kind, links: Links) -> &'static str {
     match kind {
-        Kind::File => "file",
+        Kind::Link if links == Links::Shown => "link",
+        Kind::File | Kind::Link => "file",
         Kind::Directory => "directory",
     }
 }

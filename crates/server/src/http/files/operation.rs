@@ -56,6 +56,9 @@ pub(super) enum Operation {
     WriteRange,
     WriteRangeFromUrl,
     ReadFile,
+    /// Of the service's later versions, for shares with links.
+    CreateLink,
+    ReadLink,
     ListHandles,
     CloseHandles,
     /// This and the following are not the service's: mounts on other machines need them.
@@ -174,6 +177,9 @@ impl Operation {
             (&PUT, Path, "directory", "rename") => O::RenameDirectory,
             (&DELETE, ShareRoot | Path, "directory", "") => O::DeleteDirectory,
 
+            (&PUT, Path, "symboliclink", "") => O::CreateLink,
+            (&GET | &HEAD, Path, "symboliclink", "") => O::ReadLink,
+
             (&GET, ShareRoot | Path, "", "listhandles") => O::ListHandles,
             (&PUT, ShareRoot | Path, "", "forceclosehandles") => O::CloseHandles,
 
@@ -229,11 +235,11 @@ impl Operation {
             Self::ListHandles => Need::InShare(&[P::List, P::Read]),
             Self::CloseHandles => Need::InShare(&[P::Write]),
             Self::DeleteDirectory => Need::InShare(&[P::Delete]),
-            Self::CreateFile | Self::CopyFile => Need::OnFile(&[P::Create, P::Write]),
+            Self::CreateFile | Self::CopyFile | Self::CreateLink => Need::OnFile(&[P::Create, P::Write]),
             Self::AbortCopy | Self::SetFile | Self::WriteRange | Self::WriteRangeFromUrl => Need::OnFile(&[P::Write]),
             Self::WriteRanges => Need::OnFile(&[P::Write]),
             Self::LeaseFile | Self::RenameFile => Need::OnFile(&[P::Write]),
-            Self::FileProperties | Self::ListRanges | Self::ReadFile => Need::OnFile(&[P::Read]),
+            Self::FileProperties | Self::ListRanges | Self::ReadFile | Self::ReadLink => Need::OnFile(&[P::Read]),
             Self::DeleteFile => Need::OnFile(&[P::Delete]),
             Self::About | Self::Room => Need::InShare(&[P::Read]),
             Self::ListBriefly => Need::Listing(&[P::List]),
@@ -260,7 +266,7 @@ impl Operation {
         match self {
             Self::ShareProperties | Self::ShareStats | Self::DeleteShare => true,
             Self::DirectoryProperties | Self::ListDirectory | Self::ListHandles | Self::CloseHandles => true,
-            Self::FileProperties | Self::ListRanges | Self::ReadFile => true,
+            Self::FileProperties | Self::ListRanges | Self::ReadFile | Self::ReadLink => true,
             Self::ServiceProperties | Self::SetServiceProperties | Self::ListShares | Self::CreateShare => false,
             Self::SetShare | Self::UndeleteShare | Self::ShareAcl | Self::SetShareAcl | Self::LeaseShare => false,
             Self::Permission | Self::CreatePermission | Self::CreateSnapshot => false,
@@ -268,6 +274,7 @@ impl Operation {
             Self::SetContainer | Self::DeleteContainer | Self::AccountInformation => false,
             Self::ListBlobs | Self::PutBlob | Self::PutBlock | Self::PutBlockList | Self::BlockList => false,
             Self::CreateDirectory | Self::SetDirectory | Self::RenameDirectory | Self::DeleteDirectory => false,
+            Self::CreateLink => false,
             Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
             Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
             Self::About | Self::ListBriefly | Self::Room => true,

@@ -45,13 +45,14 @@ pub(super) async fn rename(context: Context<'_>, access: &Access, kind: Kind) ->
             permissions::resolve(&mut smb, shares, place)?;
             let share = place.open(shares)?;
             if kind == Kind::File {
-                share.stat_file(&from.path)?;
-                of_source.check_write(&share, &from.path)?;
-                of_target.check_write(&share, &place.path)?;
+                share.lstat(&from.path)?;
+                of_source.check_entry(&share, &from.path)?;
+                of_target.check_entry(&share, &place.path)?;
             }
-            share.rename(&from.path, &place.path, kind, replace)?;
-            if plain {
-                return Ok((share.stat(&place.path)?, Properties::default(), 0));
+            let moved = share.rename(&from.path, &place.path, kind, replace)?;
+            // A link has no properties that could be set, and those of what it leads to are none of this request's.
+            if plain || moved.kind == Kind::Link {
+                return Ok((moved, Properties::default(), 0));
             }
             let stat = share.change_properties_at(&place.path, |kept, before, at| {
                 if !metadata.is_empty() {

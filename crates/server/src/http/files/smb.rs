@@ -142,8 +142,8 @@ pub(super) struct Shown {
 impl Shown {
     pub fn of(stat: &Stat, properties: &Properties) -> Self {
         let attributes = match (stat.kind, properties.get(ATTRIBUTES)) {
-            (Kind::File, None) => "Archive".to_owned(),
-            (Kind::File, Some(attributes)) => attributes.to_owned(),
+            (Kind::File | Kind::Link, None) => "Archive".to_owned(),
+            (Kind::File | Kind::Link, Some(attributes)) => attributes.to_owned(),
             (Kind::Directory, None) => "Directory".to_owned(),
             (Kind::Directory, Some(attributes)) => format!("{attributes} | Directory"),
         };
@@ -195,7 +195,7 @@ fn attributes_in(call: &Call, kind: Kind) -> Result<Option<String>, Refusal> {
         let name = NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(word)).ok_or(Refusal::header(HEADER))?;
         match (kind, name) {
             (Kind::Directory, "Directory") => {}
-            (Kind::File, "Directory") => return Err(Refusal::header(HEADER)),
+            (Kind::File | Kind::Link, "Directory") => return Err(Refusal::header(HEADER)),
             _ if names.contains(&name) => {}
             _ => names.push(name),
         }

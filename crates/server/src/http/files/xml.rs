@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use corro_shares::{Difference, Entry, Kind, Page, Properties, Stat, TreeEntry};
+use corro_shares::{Difference, Entry, Kind, Link, Page, Properties, Stat, TreeEntry};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::{
@@ -159,7 +159,8 @@ pub(super) fn ranges(difference: &Difference) -> String {
 
 fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
     let element = match entry.kind() {
-        Kind::File => "File",
+        // The service of that time knows no third kind. Never a directory: clients would descend into it.
+        Kind::File | Kind::Link => "File",
         Kind::Directory => "Directory",
     };
     let _ = write!(xml, "<{element}>");
@@ -168,9 +169,10 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
     }
     push_name(xml, "Name", &entry.name);
     xml.push_str("<Properties>");
-    if entry.kind() == Kind::File {
+    if entry.kind() != Kind::Directory {
         let _ = write!(xml, "<Content-Length>{}</Content-Length>", entry.len());
     }
+    push_link(xml, entry.link.as_ref(), &entry.stat);
     let shown = details.is_kept_beside().then(|| Shown::of(&entry.stat, &entry.properties));
     if let Some(Shown { created, written, changed, .. }) = shown.as_ref().filter(|_| details.timestamps) {
         let _ = write!(
@@ -193,6 +195,14 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
         let _ = write!(xml, "<PermissionKey>{}</PermissionKey>", escape(permission_key));
     }
     let _ = write!(xml, "</{element}>");
+}
+
+/// Marks a link among the properties of an entry, with elements that clients of the service pass over.
+pub(super) fn push_link(xml: &mut String, link: Option<&Link>, stat: &Stat) {
+    let Some(link) = link else { return };
+    let _ = write!(xml, "<FileType>SymLink</FileType><LinkText>{}</LinkText>", escape(&link.text));
+    // A read gives the file and not the text.
+    let _ = write!(xml, "<LinksToFile>{}</LinksToFile>", stat.kind == Kind::File);
 }
 
 pub(super) fn push_metadata(xml: &mut String, properties: &Properties) {

@@ -10,13 +10,13 @@ use std::fmt::Write;
 
 use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use corro_shares::{Draft, Flat, FlatPage, FlatRequest, Properties, Shares, Stat};
+use corro_shares::{Draft, Flat, FlatPage, FlatRequest, Link, Properties, Shares, Stat};
 
 use self::receiving::{Received, receive};
 use super::{
     Context, Place, about,
     call::Call,
-    content::{check_deletion, replaced},
+    content::replaced,
     directories::page_limit,
     guard::Guard,
     lease::Lease,
@@ -57,7 +57,7 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
     context
         .decide_on_disk(move |shares, place| {
             let container = place.open(shares)?;
-            check_deletion(&guard, &container, &place.path)?;
+            guard.check_entry(&container, &place.path)?;
             container.delete_file(&place.path)?;
             Ok(shares.forget_blocks(&place.account, &place.share, &place.path)?)
         })
@@ -105,7 +105,9 @@ fn document(asked: &xml::Asked, (container, delimiter): (&str, &str), page: &Fla
         match item {
             // To others such a name would be another one.
             Flat::File { name, .. } | Flat::Prefix(name) if !asked.encodes && !xml::can_be_said(name) => {}
-            Flat::File { name, stat, properties } => blob_xml(&mut text, name, stat, properties, with_metadata),
+            Flat::File { name, stat, link, properties } => {
+                blob_xml(&mut text, name, (stat, link.as_ref()), properties, with_metadata);
+            }
             Flat::Prefix(name) => {
                 text.push_str("<BlobPrefix>");
                 xml::push_name(&mut text, "Name", name);
@@ -118,7 +120,13 @@ fn document(asked: &xml::Asked, (container, delimiter): (&str, &str), page: &Fla
     xml::finish(text, next.as_deref())
 }
 
-fn blob_xml(text: &mut String, name: &str, stat: &Stat, properties: &Properties, with_metadata: bool) {
+fn blob_xml(
+    text: &mut String,
+    name: &str,
+    (stat, link): (&Stat, Option<&Link>),
+    properties: &Properties,
+    with_metadata: bool,
+) {
     text.push_str("<Blob>");
     xml::push_name(text, "Name", name);
     let _ = write!(
@@ -131,6 +139,7 @@ fn blob_xml(text: &mut String, name: &str, stat: &Stat, properties: &Properties,
         stat.etag.trim_matches('"'),
         stat.len,
     );
+    xml::push_link(text, link, stat);
     for (element, kept, usual) in [
         ("Content-Type", "content-type", "application/octet-stream"),
         ("Content-Encoding", "content-encoding", ""),

@@ -155,7 +155,12 @@ async fn listings_are_sorted_by_whole_names_and_come_in_pages() {
     }
     let tree = blobs.0.dir.path().join("root/acc/.containers/con");
     std::fs::create_dir_all(tree.join("hollow/deep")).expect("made");
+    // A link is one blob, whatever it leads to.
     std::os::unix::fs::symlink("..", tree.join("a/circle")).expect("a link");
+    assert_eq!(blobs.names("").await, "a-b a/circle a/x a/y/deep/er a/y/z a0 b");
+    assert_eq!(blobs.names("&prefix=a/circle/").await, "");
+    assert_eq!(blobs.send("GET", "/con/a/circle", &[], "").await.text(), "..");
+    assert_eq!(blobs.send("DELETE", "/con/a/circle", &[], "").await.status, 202);
     assert_eq!(blobs.names("").await, "a-b a/x a/y/deep/er a/y/z a0 b");
     assert_eq!(blobs.names("&delimiter=/").await, "a-b a/ a0 b");
     assert_eq!(blobs.names("&prefix=a/&delimiter=/").await, "a/x a/y/");

@@ -16,6 +16,7 @@ mod remembered;
 mod smb;
 mod snapshots;
 mod stream;
+mod symlinks;
 
 use std::{path::PathBuf, sync::Arc};
 

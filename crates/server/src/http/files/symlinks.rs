@@ -1,0 +1,35 @@
+//! Requests that make and read symbolic links (`restype=symboliclink`), as the service has them for NFS shares from version 2025-07-05 on.
+//! The text of a link travels percent-encoded in the header `x-ms-link-text` and is never resolved here.
+
+use axum::response::Response;
+use http::HeaderValue;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use super::{Context, refusal::Refusal, reply, reply::name};
+
+const TEXT: &str = "x-ms-link-text";
+
+pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
+    let text = context.call.header(TEXT).ok_or(Refusal::missing_header(TEXT))?;
+    let text: Vec<u8> = percent_decode_str(text).collect();
+    let stat = context.on_disk(move |shares, place| place.open(shares)?.create_link(&place.path, &text)).await?;
+    let mut response = reply::empty(201);
+    reply::set_stat(response.headers_mut(), &stat);
+    Ok(response)
+}
+
+pub(super) async fn read(context: Context<'_>) -> Result<Response, Refusal> {
+    let (text, stat) = context
+        .on_disk(|shares, place| {
+            let share = place.open(shares)?;
+            Ok((share.read_link(&place.path)?, share.lstat(&place.path)?))
+        })
+        .await?;
+    let mut response = reply::empty(200);
+    reply::set_stat(response.headers_mut(), &stat);
+    let text = percent_encode(&text, NON_ALPHANUMERIC).to_string();
+    response
+        .headers_mut()
+        .insert(name!("x-ms-link-text"), HeaderValue::try_from(text).expect("percent-encoded is ASCII"));
+    Ok(response)
+}

@@ -1,0 +1,135 @@
+//! Symbolic links of a share. A link is an entry of its own: it is listed, moved and deleted as the link, and walks never descend into it.
+//! A named path is still resolved through links beneath the share's root, and a read of a link that leads to a regular file of the share
+//! gives that file. A read of any other link (to a directory, to nothing, out of the share) gives the text of the link, so that every
+//! entry that a listing shows as a file can be read with the length that the listing says.
+//!
+//! Links have no properties of their own: no metadata, no lease, no attributes.
+
+use std::{
+    fs::File,
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, fs::FileExt},
+    },
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    fs::{AtFlags, MemfdFlags, Timespec, Timestamps, UTIME_OMIT, memfd_create, readlinkat, symlinkat, utimensat},
+    io::Errno,
+};
+
+use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
+
+/// The kernel's limit (`PATH_MAX` without the terminating zero byte).
+pub const MAX_LINK_TEXT: usize = 4095;
+
+/// A symbolic link as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Of the link itself: its kind is [`Kind::Link`] and its length that of the text.
+    pub stat: Stat,
+    /// Not resolved; bytes that are not UTF-8 are replaced.
+    pub text: String,
+}
+
+impl Share {
+    /// Properties of what lies at `path` itself: a link in the last component is not followed.
+    pub fn lstat(&self, path: &SharePath) -> Result<Stat, ShareError> {
+        let entry = beneath::open_entry(&self.root, path).map_err(|errno| ShareError::at("find", path, errno))?;
+        Stat::of_handle(&entry, path)
+    }
+
+    /// The text of a link, as it was written; anything else is refused.
+    pub fn read_link(&self, path: &SharePath) -> Result<Vec<u8>, ShareError> {
+        Ok(self.read_link_at(path)?.0)
+    }
+
+    /// Makes a link with this text, which is stored as it is. It may lead anywhere: whether a path through it may be used is decided when
+    /// that path is resolved.
+    pub fn create_link(&self, path: &SharePath, text: &[u8]) -> Result<Stat, ShareError> {
+        if text.is_empty() || text.len() > MAX_LINK_TEXT || text.contains(&0) {
+            return Err(ShareError::LinkText(path.clone()));
+        }
+        let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.making(path))?;
+        symlinkat(std::ffi::OsStr::from_bytes(text), &parent, name)
+            .map_err(|errno| ShareError::at("make the link", path, errno).making(path))?;
+        self.lstat(path)
+    }
+
+    /// Opens what a read of `path` gives: a file, the file of the share that a link leads to, or the text of another link (in memory; the
+    /// kind of its properties is [`Kind::Link`]).
+    pub fn open_content(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
+        match self.open_file(path) {
+            Err(error) if error.may_be_link() => {
+                let Ok((text, stat)) = self.read_link_at(path) else { return Err(error) };
+                let file = in_memory(&text).map_err(|errno| ShareError::at("read the link", path, errno))?;
+                Ok((file, stat))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Properties of what a read of `path` gives, see [`Share::open_content`].
+    pub fn describe_content(&self, path: &SharePath) -> Result<(Stat, Properties), ShareError> {
+        let (file, stat) = self.open_content(path)?;
+        let properties = match stat.kind {
+            Kind::Link => Properties::default(),
+            Kind::File | Kind::Directory => self.properties_of(&file),
+        };
+        Ok((stat, properties))
+    }
+
+    /// Sets the time of the last modification; of a link that of the link.
+    pub fn set_entry_modified(&self, path: &SharePath, modified: SystemTime) -> Result<Stat, ShareError> {
+        if self.lstat(path)?.kind != Kind::Link {
+            return self.set_modified(path, modified);
+        }
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: since.as_secs() as i64, tv_nsec: i64::from(since.subsec_nanos()) },
+        };
+        let (parent, name) = beneath::open_parent(&self.root, path)?;
+        utimensat(&parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| ShareError::at("set the time of", path, errno))?;
+        self.lstat(path)
+    }
+
+    /// An entry as listings show it: what a read of it gives, and the link if it is one. None when it has just gone, and for pipes, sockets
+    /// and devices.
+    pub(crate) fn listed(&self, path: &SharePath) -> Option<(Stat, Option<Link>)> {
+        let stat = self.lstat(path).ok()?;
+        if stat.kind != Kind::Link {
+            return Some((stat, None));
+        }
+        let text = String::from_utf8_lossy(&self.read_link(path).ok()?).into_owned();
+        let content = self.stat_file(path).unwrap_or_else(|_| stat.clone());
+        Some((content, Some(Link { stat, text })))
+    }
+
+    fn read_link_at(&self, path: &SharePath) -> Result<(Vec<u8>, Stat), ShareError> {
+        let failed = |errno| ShareError::at("read the link", path, errno);
+        let entry = beneath::open_entry(&self.root, path).map_err(failed)?;
+        let stat = Stat::of_handle(&entry, path)?;
+        if stat.kind != Kind::Link {
+            return Err(ShareError::WrongKind(path.clone()));
+        }
+        // An empty path: the link that the handle is open on.
+        let text = readlinkat(entry.as_fd(), "", Vec::new()).map_err(failed)?;
+        Ok((text.into_bytes(), stat))
+    }
+}
+
+impl ShareError {
+    /// Whether a file that could not be opened for this reason may be a link that leads to no file of the share.
+    fn may_be_link(&self) -> bool {
+        matches!(self, Self::NotFound(_) | Self::LeavesShare(_) | Self::WrongKind(_))
+    }
+}
+
+fn in_memory(text: &[u8]) -> Result<File, Errno> {
+    let file = File::from(memfd_create("corro-link", MemfdFlags::CLOEXEC)?);
+    file.write_all_at(text, 0).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(file)
+}
