@@ -1,6 +1,8 @@
 //! What operators use, with a real server and real jobs: events that outlive a restart, node-hours, the audit log, numbers,
 //! health, structured logs, and the page of the terminal.
 
+#[path = "operators/foreign_text.rs"]
+mod foreign_text;
 mod harness;
 #[path = "operators/terminal.rs"]
 mod terminal;

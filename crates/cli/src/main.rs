@@ -14,6 +14,7 @@ mod prompt;
 mod session;
 mod ssh_keys;
 mod talk;
+mod terminal_filter;
 mod whole_file;
 
 use std::process::ExitCode;

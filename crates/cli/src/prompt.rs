@@ -5,6 +5,8 @@ use std::io::{self, BufRead, Write};
 
 use thiserror::Error;
 
+use crate::talk::escape_lines;
+
 const QUESTION: &str = "Are you sure you want to perform this operation?";
 
 #[derive(Debug, Error)]
@@ -26,7 +28,7 @@ pub fn confirm_loss(yes: bool, loss: Option<&str>) -> Result<(), NotConfirmed> {
         return Err(NotConfirmed::NoTerminal);
     }
     if let Some(loss) = loss {
-        writeln!(io::stderr(), "{loss}")?;
+        writeln!(io::stderr(), "{}", escape_lines(loss))?;
     }
     ask(&mut io::stdin().lock(), &mut io::stderr())
 }

@@ -3,7 +3,7 @@
 
 mod settings;
 
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::hosting::way_back::{self, Local};
 use crate::logging;
 use crate::output::{self, Format, Query, Shape, TableKind};
-use crate::talk::say;
+use crate::talk::{foreign_stdout, say};
 
 pub use settings::{Ini, az_config_dir, setting};
 
@@ -134,7 +134,7 @@ impl Session {
 
 impl Output {
     fn print(&self, value: &Value, table: Option<TableKind>) -> Result<(), Failure> {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(foreign_stdout());
         Ok(output::print(&mut out, self.format, self.query.as_ref(), value, table)?)
     }
 }

@@ -1,19 +1,33 @@
 //! What the program says beside its data. Entered by commands, instead of `println!` and `eprintln!`: those panic when
-//! the stream is closed or its disk is full, and the exit code would no longer be the command's own.
+//! the stream is closed or its disk is full, and the exit code would no longer be the command's own. Names and texts of other people come
+//! with what is said: no control code of theirs reaches a terminal.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use crate::args::program;
+use crate::output::escape_controls;
+use crate::terminal_filter::ForeignText;
 
 /// A line on standard error: notes, warnings, progress in words.
 pub fn say(text: impl Display) {
-    line(&mut io::stderr(), as_called(&text.to_string()));
+    line(&mut io::stderr(), escape_lines(&as_called(&text.to_string())));
 }
 
 /// A line on standard output, where somebody reads it rather than a program.
 pub fn tell(text: impl Display) {
-    line(&mut io::stdout(), as_called(&text.to_string()));
+    line(&mut foreign_stdout(), as_called(&text.to_string()));
+}
+
+/// Standard output for text of jobs and of other people, which is filtered when it is a terminal.
+pub fn foreign_stdout() -> ForeignText<io::Stdout> {
+    ForeignText::new(io::stdout())
+}
+
+/// Control codes are shown, line by line; tabs stay.
+pub fn escape_lines(text: &str) -> String {
+    let line = |line: &str| line.split('\t').map(escape_controls).collect::<Vec<_>>().join("\t");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The text with the commands in it as whoever called the program would write them: by the name they called it by.
@@ -52,6 +66,12 @@ mod tests {
         let text = "corro: see 'corro job why x', or 'corro up'";
         assert_eq!(called(text, "az"), "corro: see 'az job why x', or 'az up'");
         assert_eq!(called(text, "corro"), text);
+    }
+
+    #[test]
+    fn control_codes_in_messages_are_shown() {
+        let text = "a\tb \x1b]0;x\x07\n\u{9b}6n \r";
+        assert_eq!(escape_lines(text), "a\tb \\x1b]0;x\\x07\n\\x9b6n \\x0d");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use corro_model::events::{Event, EventKind};
 use crate::failure::Failure;
 use crate::output::escape_controls;
 use crate::session::{GlobalArgs, Session};
+use crate::talk::foreign_stdout;
 
 #[derive(Args, Debug)]
 #[command(
@@ -50,7 +51,7 @@ pub async fn run(args: EventsArgs) -> Result<(), Failure> {
             }
             false => text = serde_json::to_string(&event).map_err(|error| Failure::of(&error))? + "\n",
         }
-        let mut out = io::stdout().lock();
+        let mut out = foreign_stdout();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}
             // Whoever read this has seen enough.

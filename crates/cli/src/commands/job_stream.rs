@@ -1,5 +1,5 @@
 //! Follows one file of a job until the job has ended and its last byte has been printed. Bytes go to standard output
-//! exactly as they are. Position is an offset, so a server that restarts in the middle costs neither a byte lost nor a
+//! exactly as they are, unless that is a terminal: then only text and colours do (`terminal_filter`). Position is an offset, so a server that restarts in the middle costs neither a byte lost nor a
 //! byte repeated: the same offset is asked for again, for up to a minute.
 
 use std::io::{self, Write};
@@ -16,7 +16,8 @@ use super::job_wait::error_lines;
 use super::patience::Patience;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::talk::say;
+use crate::talk::{foreign_stdout, say};
+use crate::terminal_filter::ForeignText;
 
 const LINK_MINUTES: u32 = 60;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -28,15 +29,15 @@ pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) 
     tokio::spawn(async {
         if tokio::signal::ctrl_c().await.is_ok() {
             if rustix::termios::isatty(io::stdout()) {
-                // The prompt shall not stand behind a half line. Not through the standard output of the program, whose
+                // The prompt shall not stand behind a half line, nor in the colour of a log. Not through the standard output of the program, whose
                 // lock may be held by the one that is stuck.
-                let _ = rustix::io::write(rustix::stdio::stdout(), b"\n");
+                let _ = rustix::io::write(rustix::stdio::stdout(), b"\x1b[0m\n");
             }
             std::process::exit(0);
         }
     });
-    let mut follower =
-        Follower { session, directory, name, patience: Patience::default(), offset: 0, pause: FIRST_PAUSE };
+    let (patience, out) = (Patience::default(), foreign_stdout());
+    let mut follower = Follower { session, directory, name, patience, out, offset: 0, pause: FIRST_PAUSE };
     let Some(mut link) = follower.find().await? else { return Ok(()) };
     loop {
         // The state first, the bytes after it: all output is there before a job is reported ended, so what is read
@@ -45,6 +46,8 @@ pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) 
         let ended = job.properties.status.execution_state.is_terminal();
         let read = follower.read_to_end(&mut link).await?;
         if ended {
+            // Colours end with the file.
+            drop(follower);
             summarize(&job);
             return Ok(());
         }
@@ -69,6 +72,7 @@ struct Follower<'a> {
     directory: &'a OutputDirectory,
     name: &'a str,
     patience: Patience,
+    out: ForeignText<io::Stdout>,
     /// Bytes printed so far.
     offset: u64,
     pause: Duration,
@@ -163,8 +167,7 @@ impl Follower<'_> {
         };
         let before = self.offset;
         while let Some(bytes) = body.next().await.map_err(Stop::Client)? {
-            let mut out = io::stdout().lock();
-            out.write_all(&bytes).and_then(|()| out.flush()).map_err(Stop::Output)?;
+            self.out.write_all(&bytes).and_then(|()| self.out.flush()).map_err(Stop::Output)?;
             self.offset += bytes.len() as u64;
         }
         // An answer without a byte is the end too, whatever its status.

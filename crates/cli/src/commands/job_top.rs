@@ -14,9 +14,8 @@ use super::job_desk::JobNameArgs;
 use super::job_top_engines;
 use super::names::Names;
 use crate::failure::Failure;
-use crate::output::escape_controls;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::{say, tell};
+use crate::talk::{escape_lines, say, tell};
 
 #[derive(Args, Debug)]
 pub struct TopArgs {
@@ -162,11 +161,6 @@ pub fn span(millis: u64) -> String {
 
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-/// Names are other people's; only our own line ends stay.
-fn escape_lines(text: &str) -> String {
-    text.split('\n').map(escape_controls).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

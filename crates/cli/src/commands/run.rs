@@ -18,6 +18,7 @@ use corro_launch::place::{Host, take_slots};
 use corro_launch::process::Launcher;
 
 use crate::talk::say;
+use crate::terminal_filter::ForeignText;
 
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
@@ -86,7 +87,8 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
         grace: GRACE,
     };
     let stops = gang::stop_signals().context("cannot listen for Ctrl-C")?;
-    let outcome = gang::run(&Launcher::this_executable(), &spec, stops, io::stdout(), io::stderr()).await?;
+    let (out, err) = (ForeignText::new(io::stdout()), ForeignText::new(io::stderr()));
+    let outcome = gang::run(&Launcher::this_executable(), &spec, stops, out, err).await?;
     match &outcome {
         Outcome::Succeeded => {}
         Outcome::Failed(failure) => {

@@ -15,7 +15,7 @@ use corro_server::backup::{self, BackupError, Contents};
 use crate::failure::Failure;
 use crate::hosting::data_dir::DataDir;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::tell;
+use crate::talk::{foreign_stdout, tell};
 
 #[derive(Args, Debug)]
 pub struct AdminArgs {
@@ -177,7 +177,7 @@ async fn export(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
     const PAGE: usize = 1000;
     let (mut after, page) = (args.after, PAGE.to_string());
     let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(foreign_stdout());
     let failed = |error: std::io::Error| Failure::new(format!("cannot write the history: {error}"));
     loop {
         let number = after.to_string();

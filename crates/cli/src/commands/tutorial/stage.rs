@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::failure::Failure;
+use crate::talk::foreign_stdout;
 
 /// A server of its own and a place to type commands. Dropped, it leaves nothing behind.
 pub struct Stage {
@@ -199,7 +200,7 @@ pub fn quoted(path: &Path) -> String {
 
 /// A reader who went away has seen enough: the tutorial ends quietly, and cleans up.
 pub fn say(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
+    let mut out = foreign_stdout();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|_| Failure::silent(0))
 }
 

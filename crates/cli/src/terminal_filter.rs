@@ -1,0 +1,375 @@
+//! Text of other people on a terminal: a filter that passes text, colours and what progress bars need, and drops every other control
+//! sequence. Output of jobs goes through it when standard output is a terminal, so that a job cannot write to the clipboard (OSC 52), set the
+//! title, ask the terminal to answer as if somebody had typed, or redraw lines that are not its own.
+//!
+//! Passed: printable UTF-8; newline, carriage return, tab, backspace; SGR (`CSI … m`); erase in line (`CSI K`), cursor column (`CSI G`), and
+//! cursor up (`CSI A`), that one only as far as lines were passed before. Dropped: everything else that ECMA-48 knows, in its 7-bit form and
+//! as C1 characters of UTF-8; a byte that is no UTF-8 becomes U+FFFD. A newline ends every sequence, so an unfinished one takes no more
+//! than its line with it.
+//!
+//! Streaming: the result does not depend on where the text was cut into pieces.
+
+use std::io::{self, IsTerminal, Write};
+
+/// Longer control sequences are dropped: none that is passed is half as long.
+const MAX_SEQUENCE: usize = 64;
+const ESC: u8 = 0x1b;
+/// All attributes as they were.
+const RESET: &[u8] = b"\x1b[0m";
+
+#[derive(Debug, Default)]
+pub struct TerminalFilter {
+    state: State,
+    /// What was read of a character or of a control sequence that is not complete.
+    pending: Vec<u8>,
+    /// Lines that were passed and are above the cursor.
+    lines_above: u32,
+    /// Attributes were set and not reset.
+    is_coloured: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Text,
+    /// In a character of several bytes; so many are missing.
+    Character {
+        missing: u8,
+    },
+    Escape,
+    /// After `ESC` and an intermediate byte: designates a character set, for instance.
+    EscapeIntermediate,
+    Csi,
+    /// A control string (OSC, DCS, SOS, PM, APC), which is dropped up to its end.
+    String,
+}
+
+impl TerminalFilter {
+    /// Appends to `out` what may be shown of the next piece of the text.
+    pub fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        for &byte in piece {
+            self.take(byte, out);
+        }
+    }
+
+    /// What follows the last piece, so that the terminal is as it was.
+    pub fn finish(&mut self) -> &'static [u8] {
+        self.pending.clear();
+        self.state = State::Text;
+        if std::mem::take(&mut self.is_coloured) { RESET } else { b"" }
+    }
+
+    fn take(&mut self, byte: u8, out: &mut Vec<u8>) {
+        if byte == b'\n' {
+            self.abandon(out);
+            self.lines_above = self.lines_above.saturating_add(1);
+            return out.push(byte);
+        }
+        match self.state {
+            State::Text => self.take_text(byte, out),
+            State::Character { missing } => match byte {
+                0x80..=0xbf => self.take_continuation(byte, missing, out),
+                _ => {
+                    self.abandon(out);
+                    self.take_text(byte, out);
+                }
+            },
+            State::Escape => match byte {
+                b'[' => self.begin(State::Csi),
+                b']' | b'P' | b'X' | b'^' | b'_' => self.begin(State::String),
+                b' '..=b'/' => self.begin(State::EscapeIntermediate),
+                // The end of a control string, or a function of the terminal that a log has no use for.
+                b'0'..=b'~' => self.begin(State::Text),
+                _ => self.restart(byte, out),
+            },
+            State::EscapeIntermediate => match byte {
+                b' '..=b'/' => {}
+                b'0'..=b'~' => self.begin(State::Text),
+                _ => self.restart(byte, out),
+            },
+            State::Csi => match byte {
+                b' '..=b'?' => {
+                    // One more than is passed, so that it is known to be too long.
+                    if self.pending.len() <= MAX_SEQUENCE {
+                        self.pending.push(byte);
+                    }
+                }
+                b'@'..=b'~' => {
+                    let parameters = std::mem::take(&mut self.pending);
+                    self.begin(State::Text);
+                    self.finish_csi(&parameters, byte, out);
+                }
+                _ => self.restart(byte, out),
+            },
+            State::String => match byte {
+                ESC => self.begin(State::Escape),
+                0x07 | 0x18 | 0x1a => self.begin(State::Text),
+                // ST as a C1 character.
+                0x9c if self.pending == [0xc2] => self.begin(State::Text),
+                _ => {
+                    self.pending.clear();
+                    self.pending.extend((byte == 0xc2).then_some(byte));
+                }
+            },
+        }
+    }
+
+    fn take_text(&mut self, byte: u8, out: &mut Vec<u8>) {
+        let character = |filter: &mut Self, missing| {
+            filter.begin(State::Character { missing });
+            filter.pending.push(byte);
+        };
+        match byte {
+            b' '..=b'~' | b'\r' | b'\t' | 0x08 => out.push(byte),
+            ESC => self.begin(State::Escape),
+            0x00..0x20 | 0x7f => {}
+            0xc2..=0xdf => character(self, 1),
+            0xe0..=0xef => character(self, 2),
+            0xf0..=0xf4 => character(self, 3),
+            0x80..0xc2 | 0xf5.. => push_replacement(out),
+        }
+    }
+
+    fn take_continuation(&mut self, byte: u8, missing: u8, out: &mut Vec<u8>) {
+        self.pending.push(byte);
+        if missing > 1 {
+            self.state = State::Character { missing: missing - 1 };
+            return;
+        }
+        let pending = std::mem::take(&mut self.pending);
+        self.begin(State::Text);
+        match std::str::from_utf8(&pending) {
+            Ok("\u{9b}") => self.begin(State::Csi),
+            Ok("\u{90}" | "\u{98}" | "\u{9d}" | "\u{9e}" | "\u{9f}") => self.begin(State::String),
+            Ok(text) if text.chars().any(char::is_control) => {}
+            Ok(text) => out.extend_from_slice(text.as_bytes()),
+            Err(_) => push_replacement(out),
+        }
+    }
+
+    fn finish_csi(&mut self, parameters: &[u8], last: u8, out: &mut Vec<u8>) {
+        let is_plain = |also: &[u8]| parameters.iter().all(|byte| byte.is_ascii_digit() || also.contains(byte));
+        if parameters.len() > MAX_SEQUENCE {
+            return;
+        }
+        match last {
+            // Not with a private marker, which makes other functions of it.
+            b'm' if is_plain(b";:") => {
+                self.is_coloured = !matches!(parameters, b"" | b"0");
+            }
+            b'K' | b'G' if is_plain(b"") => {}
+            b'A' if is_plain(b"") => {
+                let wanted: u32 = std::str::from_utf8(parameters).ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+                let lines = wanted.max(1).min(self.lines_above);
+                self.lines_above -= lines;
+                if lines > 0 {
+                    out.extend_from_slice(format!("\x1b[{lines}A").as_bytes());
+                }
+                return;
+            }
+            _ => return,
+        }
+        out.extend_from_slice(b"\x1b[");
+        out.extend_from_slice(parameters);
+        out.push(last);
+    }
+
+    fn begin(&mut self, state: State) {
+        self.state = state;
+        self.pending.clear();
+    }
+
+    /// A control sequence is broken off by a byte that cannot be in it.
+    fn restart(&mut self, byte: u8, out: &mut Vec<u8>) {
+        self.begin(State::Text);
+        self.take_text(byte, out);
+    }
+
+    fn abandon(&mut self, out: &mut Vec<u8>) {
+        if matches!(self.state, State::Character { .. }) {
+            push_replacement(out);
+        }
+        self.begin(State::Text);
+    }
+}
+
+fn push_replacement(out: &mut Vec<u8>) {
+    out.extend_from_slice("\u{fffd}".as_bytes());
+}
+
+/// A stream for text of other people: filtered where it is a terminal, and unchanged elsewhere.
+#[derive(Debug)]
+pub struct ForeignText<W: Write> {
+    out: W,
+    filter: Option<TerminalFilter>,
+}
+
+impl<W: Write + IsTerminal> ForeignText<W> {
+    pub fn new(out: W) -> ForeignText<W> {
+        let filter = out.is_terminal().then(TerminalFilter::default);
+        ForeignText { out, filter }
+    }
+}
+
+impl<W: Write> Write for ForeignText<W> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let Some(filter) = &mut self.filter else { return self.out.write(piece) };
+        let mut shown = Vec::with_capacity(piece.len());
+        filter.pass(piece, &mut shown);
+        self.out.write_all(&shown)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl<W: Write> Drop for ForeignText<W> {
+    fn drop(&mut self) {
+        let end = self.filter.as_mut().map_or(&b""[..], TerminalFilter::finish);
+        if !end.is_empty() {
+            let _ = self.out.write_all(end).and_then(|()| self.out.flush());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(text: &[u8]) -> Vec<u8> {
+        let (mut filter, mut out) = (TerminalFilter::default(), Vec::new());
+        filter.pass(text, &mut out);
+        out
+    }
+
+    #[test]
+    fn what_is_passed_and_what_is_dropped() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(String::from_utf8(passed(text.as_bytes())).expect("UTF-8"), expected, "{text:?}");
+        };
+        for unchanged in [
+            "plain, ünïcode 日本 🦀\ttab\n",
+            "\r 10/10 [====]\x08\x08\x1b[K\r",
+            "\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mrgb\x1b[m \x1b[4:3mcurly\x1b[m",
+            "bar 1\nbar 2\x1b[1A\r\x1b[2Kbar 1 again\x1b[5G",
+        ] {
+            check(unchanged, unchanged);
+        }
+        for (text, expected) in [
+            // The clipboard, a title, a hyperlink, a notification; ended by BEL, ST, the C1 form of ST, or not at all.
+            ("a\x1b]52;c;ZXZpbA==\x07b", "ab"),
+            ("a\x1b]0;title\x1b\\b", "ab"),
+            ("a\u{9d}0;title\u{9c}b", "ab"),
+            ("a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\b", "alinkb"),
+            ("a\x1b]0;no end\nb", "a\nb"),
+            ("a\x1b]0;other end\x18b", "ab"),
+            // Queries, which the terminal answers as if they were typed; modes; clearing; other screens; reports of the mouse.
+            ("a\x1b[6n\x1b[c\x1b[>c\x1b[=c\x1b[0x\x1b[?1$p\x1b[>q\x1b[21tb", "ab"),
+            ("a\u{9b}6nb\u{9b}31mc", "ab\x1b[31mc"),
+            ("a\x1b[?1049h\x1b[?1000h\x1b[?25l\x1b[2J\x1b[H\x1b[10;10Hb\x1b[1;2rc", "abc"),
+            ("a\x1b[>4;2mb\x1b[?4mc\x1b[1 mb", "abcb"),
+            ("a\x1bP$q\"p\x1b\\b\x1b_G\x1b\\c\x1b^x\x1b\\d\x1bXx\x1b\\e", "abcde"),
+            ("a\x1bcb\x1b7\x1b8c\x1b(0d\x1b#8e\x1bMf\x1b%Gg", "abcdefg"),
+            ("a\u{85}b\u{84}c\u{8d}d\u{7f}e\0f\x07g\x0bh\x0ci\x0ej", "abcdefghij"),
+            // A sequence inside of a string, or of another sequence, begins anew.
+            ("a\x1b]0;\x1b[31mred", "a\x1b[31mred"),
+            ("a\x1b[12\x1b[31mred", "a\x1b[31mred"),
+            ("a\x1b[1\r2", "a\r2"),
+            // Not above what was passed.
+            ("\x1b[Aa\n\x1b[99Ab\x1b[Ac", "a\n\x1b[1Abc"),
+            ("a\n\n\x1b[Ab\x1b[0Ac\x1b[Ad", "a\n\n\x1b[1Ab\x1b[1Acd"),
+            (&format!("a\x1b[{}mb", "1;".repeat(40)), "ab"),
+        ] {
+            check(text, expected);
+        }
+        assert_eq!(passed(b"a\x9b6n\xffb\xc3(\xe2\x82"), "a\u{fffd}6n\u{fffd}b\u{fffd}(".as_bytes());
+        assert_eq!(
+            passed(b"\xe2\x82\n\xed\xa0\x80x"),
+            "\u{fffd}\n\u{fffd}x".as_bytes(),
+            "surrogates are no characters"
+        );
+    }
+
+    #[test]
+    fn colours_end_with_the_text() {
+        let (mut filter, mut out) = (TerminalFilter::default(), Vec::new());
+        filter.pass(b"\x1b[31mred", &mut out);
+        assert_eq!((filter.finish(), filter.finish()), (RESET, &b""[..]));
+        filter.pass(b"\x1b[31mred\x1b[0m", &mut out);
+        assert_eq!(filter.finish(), b"");
+    }
+
+    /// Nothing but text, four control characters and four control sequences, by a reading of the output that shares nothing with the filter.
+    fn is_harmless(output: &str) -> bool {
+        let mut rest = output;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            if c == '\x1b' {
+                let Some(csi) = rest.strip_prefix('[') else { return false };
+                let end = csi.find(|c: char| !(c.is_ascii_digit() || c == ';' || c == ':'));
+                let Some(end) = end.filter(|end| "mKGA".contains(&csi[*end..=*end])) else { return false };
+                rest = &csi[end + 1..];
+            } else if c.is_control() && !"\n\r\t\x08".contains(c) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((mixed ^ (mixed >> 31)) % bound as u64) as usize
+        }
+
+        fn one_of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
+            choices[self.below(choices.len())]
+        }
+
+        /// Text, controls, beginnings and ends of sequences, C1 characters and arbitrary bytes, in any order.
+        fn text(&mut self) -> Vec<u8> {
+            let mut text = Vec::new();
+            for _ in 0..self.below(30) {
+                match self.below(7) {
+                    0 => text.extend([(0x20 + self.below(0x60)) as u8]),
+                    1 => text.extend([self.below(0x20) as u8]),
+                    2 => text.extend(
+                        self.one_of(&["\x1b[", "\x1b]", "\x1bP", "\x1b_", "\x1b\\", "\x1b(", "\x1b", "\x07", "\n"])
+                            .bytes(),
+                    ),
+                    3 => text.extend(self.one_of(&["1", "31;1", "?25", ">", ":", "$", " ", "99", ";"]).bytes()),
+                    4 => text.extend(self.one_of(&["m", "K", "A", "G", "n", "c", "h", "J", "t", "H"]).bytes()),
+                    5 => text.extend([0xc2, (0x80 + self.below(0x20)) as u8]),
+                    _ => text.extend([self.below(256) as u8]),
+                }
+            }
+            text
+        }
+    }
+
+    #[test]
+    fn cuts_change_nothing_and_nothing_harmful_passes() {
+        for seed in 0..20_000 {
+            let mut random = Random(seed);
+            let text = random.text();
+            let whole = passed(&text);
+            let (mut filter, mut out, mut rest) = (TerminalFilter::default(), Vec::new(), &text[..]);
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(1 + random.below(rest.len()));
+                filter.pass(piece, &mut out);
+                rest = after;
+            }
+            assert_eq!(out, whole, "seed {seed}");
+            let whole = String::from_utf8(whole).expect("the filter writes UTF-8");
+            assert!(is_harmless(&whole), "seed {seed}: {whole:?} of {text:?}");
+            assert_eq!(passed(whole.as_bytes()), whole.as_bytes(), "seed {seed}: filtered twice it stays what it is");
+        }
+    }
+}
