@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use ssh_key::private::{KeypairData, RsaKeypair};
-use ssh_key::rand_core::OsRng;
-use ssh_key::{Algorithm, LineEnding, PrivateKey, PublicKey};
+use getrandom::SysRng;
+use russh::keys::ssh_key::private::{KeypairData, RsaKeypair};
+use russh::keys::ssh_key::rand_core::UnwrapErr;
+use russh::keys::ssh_key::{self, Algorithm, LineEnding, PrivateKey, PublicKey};
 use thiserror::Error;
 
 /// The size `az` makes.
@@ -83,7 +84,7 @@ fn checked(text: &str) -> Result<String, SshKeyError> {
 }
 
 fn generate(comment: &str) -> Result<PrivateKey, SshKeyError> {
-    let pair = RsaKeypair::random(&mut OsRng, RSA_BITS).map_err(SshKeyError::Generate)?;
+    let pair = RsaKeypair::random(&mut UnwrapErr(SysRng), RSA_BITS).map_err(SshKeyError::Generate)?;
     PrivateKey::new(KeypairData::from(pair), comment).map_err(SshKeyError::Generate)
 }
 
