@@ -1,5 +1,8 @@
 //! The arrows between crates, as the design has them, held against what cargo says. A new arrow is a design decision:
-//! whoever makes it changes the table here too. Also that every crate opens by saying what it is for.
+//! whoever makes it changes the table here too. Also that every crate opens by saying what it is for, and the rules for crates of others.
+
+#[path = "arrows/dependencies.rs"]
+mod dependencies;
 
 use std::path::Path;
 use std::process::Command;
