@@ -37,7 +37,7 @@ async function showShare(root, account, share, path, context) {
     label: 'Files', key: (entry) => entry.name, empty: 'Nothing here yet. Drop files to upload them.',
     columns: [
       { title: 'Name', width: 'minmax(0, 3fr)', sort: (entry) => entry.name, make: (entry) => h('div', { class: 'entry' }, icon(entry.isDirectory),
-        h('a', { class: 'name', title: entry.name, href: entry.isDirectory ? pageOfShare(account, share, join(entry.name)) : `${pageHere}?view=${encodeURIComponent(entry.name)}` }, entry.name), entry.linkText && h('span', { class: 'soft small' }, ` → ${entry.linkText}`)) },
+        h('a', { class: 'name', title: entry.name, href: entry.isDirectory ? pageOfShare(account, share, join(entry.name)) : `${pageHere}?view=${encodeURIComponent(entry.name)}` }, entry.name), entry.linkText && h('span', { class: 'soft small' }, `→ ${entry.linkText}`)) },
       { title: 'Size', width: '96px', number: true, sort: (entry) => (entry.isDirectory ? -1 : entry.size), fill: (cell, entry) => text(cell, entry.isDirectory ? '' : bytes(entry.size)) },
       { title: '', width: '170px', number: true, make: (entry) => [
         !entry.isDirectory && h('button', { type: 'button', class: 'quiet', onclick: () => download(entry) }, 'Download'),
