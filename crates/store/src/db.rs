@@ -10,6 +10,7 @@ use corro_model::Timestamp;
 use rusqlite::{Connection, OpenFlags, params};
 
 use crate::StoreError;
+use crate::clock::ClockJump;
 use crate::history::{History, HistoryBounds};
 use crate::loading;
 use crate::state::State;
@@ -85,11 +86,21 @@ impl Db {
         Ok((Self { connection, history }, state))
     }
 
-    pub fn write(&mut self, changes: &Changes, now: Timestamp) -> Result<(), StoreError> {
-        self.try_write(changes, now).map_err(|error| StoreError::Write(Arc::new(error)))
+    /// The last stamp in the history when it was opened.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.history.newest()
     }
 
-    fn try_write(&mut self, changes: &Changes, now: Timestamp) -> rusqlite::Result<()> {
+    /// Writes the rows, and in the history the jumps of the clock before what happened after them. Gives how many of the jumps are
+    /// in the history now.
+    pub fn write(&mut self, changes: &Changes, jumps: &[ClockJump], now: Timestamp) -> Result<usize, StoreError> {
+        // They belong between rows of the history: without a row there is nothing to tell apart.
+        let jumps = if changes.events.is_empty() { &[] } else { jumps };
+        let written = self.try_write(changes, jumps, now);
+        written.map(|()| jumps.len()).map_err(|error| StoreError::Write(Arc::new(error)))
+    }
+
+    fn try_write(&mut self, changes: &Changes, jumps: &[ClockJump], now: Timestamp) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
             let mut put = transaction.prepare_cached(PUT)?;
@@ -101,7 +112,7 @@ impl Db {
                 };
             }
         }
-        let history = self.history.write(&transaction, &changes.events, now)?;
+        let history = self.history.write(&transaction, jumps, &changes.events, now)?;
         transaction.commit()?;
         self.history = history;
         Ok(())
@@ -201,7 +212,7 @@ mod tests {
         let path = dir.path().join("corro.db");
         let (mut db, state) = Db::open(&path, HistoryBounds::USUAL).expect("opens");
         let (state, first) = changes(&state, 0..10);
-        db.write(&first, Timestamp::default()).expect("there is room");
+        db.write(&first, &[], Timestamp::default()).expect("there is room");
         // As much as there is, and a little more: SQLite answers as it does when the disk is full.
         let pages: i64 = db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("a number");
         let limit = |db: &Db, pages: i64| {
@@ -209,13 +220,13 @@ mod tests {
         };
         limit(&db, pages + 3);
         let (_, more) = changes(&state, 10..60);
-        let error = db.write(&more, Timestamp::default()).expect_err("no room");
+        let error = db.write(&more, &[], Timestamp::default()).expect_err("no room");
         let answer = corro_model::ApiError::from(error);
         assert_eq!(answer.status, 507, "{answer:?}");
         let there = |path: &Path| Db::open(path, HistoryBounds::USUAL).expect("opens").1.groups.len();
         assert_eq!(there(&path), 10, "nothing of it is there");
         limit(&db, 1_000_000);
-        db.write(&more, Timestamp::default()).expect("there is room again");
+        db.write(&more, &[], Timestamp::default()).expect("there is room again");
         assert_eq!(there(&path), 60);
     }
 }

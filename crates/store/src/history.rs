@@ -37,7 +37,7 @@ impl HistoryBounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shelf {
     Work,
-    /// Principals, their roles, and keys of accounts.
+    /// Principals, their roles, keys of accounts, and jumps of the clock.
     Access,
     /// Refusals, and what was shown to whom.
     Requests,
@@ -50,7 +50,7 @@ impl Shelf {
 
     pub fn of(what: &str) -> Shelf {
         match what.split_once('.') {
-            Some(("principal" | "key" | "hostToken", _)) => Shelf::Access,
+            Some(("principal" | "key" | "hostToken" | "clock", _)) => Shelf::Access,
             Some(("request", _)) => Shelf::Requests,
             Some(("share" | "container", _)) => Shelf::Files,
             _ => Shelf::Work,
@@ -101,6 +101,9 @@ impl Actor {
         }
     }
 }
+
+/// How a jump of the server's clock is written down: with this the age of older rows is known.
+pub(crate) const CLOCK_JUMPED: &str = "clock.jumped";
 
 /// Something that happened in a transaction; its time is that of the commit.
 #[derive(Clone, Debug, PartialEq)]

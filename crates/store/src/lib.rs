@@ -5,9 +5,10 @@
 //! nodes only through their state machines, and refuses what they refuse.
 //!
 //! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`db`] and [`loading`] (SQLite), [`history`] (what happened), [`backup`], [`seal`] (secrets at rest).
+//! groups), [`clock`] (stamps and ages), [`db`] and [`loading`] (SQLite), [`history`] (what happened), [`backup`], [`seal`] (secrets at rest).
 
 pub mod backup;
+pub mod clock;
 mod db;
 pub mod history;
 pub mod index;
@@ -28,6 +29,8 @@ use corro_model::history::{HistoryEntry, HistoryFilter};
 use rusqlite::Connection;
 use tokio::sync::{broadcast, oneshot, watch};
 
+use clock::Clock;
+pub use clock::{ClockJump, Timeline};
 use history::Actor;
 pub use history::{HistoryBounds, SERVER};
 pub use records::*;
@@ -99,6 +102,7 @@ struct Shared {
     touched: broadcast::Sender<Arc<Touched>>,
     figures: StoreFigures,
     reader: Mutex<Connection>,
+    clock: Clock,
 }
 
 impl Store {
@@ -113,7 +117,8 @@ impl Store {
         let reader = Mutex::new(db::open_reader(path)?);
         let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
         let touched = broadcast::channel(touched::KEPT).0;
-        let shared = Arc::new(Shared { snapshot, changed, touched, figures: StoreFigures::default(), reader });
+        let (figures, clock) = (StoreFigures::default(), Clock::start(db.newest()));
+        let shared = Arc::new(Shared { snapshot, changed, touched, figures, reader, clock });
         let writer = writer::start(db, shared.clone());
         Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
     }
@@ -142,6 +147,11 @@ impl Store {
     /// Wakes after every commit. Carries no data: look at a fresh snapshot.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
+    }
+
+    /// Stamps what is committed, and tells how old stamps are.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// What the writer has done so far.

@@ -5,11 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
-
-use corro_model::Timestamp;
 
 use crate::db::Db;
 use crate::history::Actor;
@@ -60,9 +58,13 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
             }
             answered.push(change);
         }
-        let now = Timestamp::from(SystemTime::now());
-        let written =
-            if changes.is_empty() { Ok(()) } else { timed(&shared.figures, made, || db.write(&changes, now)) };
+        let now = shared.clock.now();
+        let jumps = shared.clock.unrecorded();
+        let written = match changes.is_empty() {
+            true => Ok(()),
+            false => timed(&shared.figures, made, || db.write(&changes, &jumps, now))
+                .map(|recorded| shared.clock.recorded(recorded)),
+        };
         match &written {
             Ok(()) if !changes.is_empty() => {
                 let rows = changes.rows.into_keys().collect();
@@ -79,11 +81,11 @@ fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change
     }
 }
 
-fn timed(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+fn timed<T>(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     let began = Instant::now();
     let written = write();
     match &written {
-        Ok(()) => {
+        Ok(_) => {
             figures.changes.fetch_add(made, Ordering::Relaxed);
             figures.writes.note(began.elapsed());
         }

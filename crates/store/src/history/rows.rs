@@ -6,8 +6,10 @@ use std::time::Duration;
 use corro_model::Timestamp;
 use corro_model::history::{HistoryEntry, HistoryFilter};
 use rusqlite::{Connection, ToSql, Transaction, params};
+use serde_json::{Value, json};
 
-use super::{Event, HistoryBounds, Shelf};
+use super::{CLOCK_JUMPED, Event, HistoryBounds, SERVER, Shelf};
+use crate::clock::ClockJump;
 
 pub(crate) struct History {
     bounds: HistoryBounds,
@@ -16,6 +18,10 @@ pub(crate) struct History {
     counts: [u64; Shelf::ALL.len()],
     /// The next look at ages, in the time of the rows.
     look: Timestamp,
+    /// The time of the last row when it was loaded.
+    newest: Option<Timestamp>,
+    /// Jumps of the clock: the number of the row that tells of each, and by how many milliseconds. In order of rows.
+    jumps: Vec<(u64, i64)>,
 }
 
 /// So many rows go in one commit at most: forgetting must not make a caller wait.
@@ -24,34 +30,48 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 impl History {
     pub fn load(connection: &Connection, bounds: HistoryBounds) -> rusqlite::Result<Self> {
-        let mut loaded = Self { bounds, last: 0, counts: Default::default(), look: Timestamp::default() };
+        let (counts, look, jumps) = (Default::default(), Timestamp::default(), load_jumps(connection)?);
+        let mut loaded = Self { bounds, last: 0, counts, look, newest: None, jumps };
         for (shelf, count) in Shelf::ALL.into_iter().zip(&mut loaded.counts) {
-            let sql = format!("SELECT count(*), coalesce(max(seq), 0) FROM {}", shelf.table());
-            let (rows, last): (i64, i64) = connection.query_row(&sql, [], |row| row.try_into())?;
+            // SQLite gives the time of the row that has the largest number.
+            let sql = format!("SELECT count(*), coalesce(max(seq), 0), coalesce(time, 0) FROM {}", shelf.table());
+            let (rows, last, time): (i64, i64, i64) = connection.query_row(&sql, [], |row| row.try_into())?;
             *count = rows as u64;
-            loaded.last = loaded.last.max(last as u64);
+            if last as u64 > loaded.last {
+                (loaded.last, loaded.newest) = (last as u64, Some(Timestamp::from_millis(time)));
+            }
         }
         Ok(loaded)
     }
 
-    /// Adds the rows and forgets what is too much. What this leaves is true only once the transaction is committed.
-    pub fn write(&self, transaction: &Transaction<'_>, events: &[Event], now: Timestamp) -> rusqlite::Result<Self> {
-        let mut next = Self { ..*self };
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
+    /// Adds the rows, those of jumps of the clock first, and forgets what is too much. What this leaves is true only once the
+    /// transaction is committed.
+    pub fn write(
+        &self,
+        transaction: &Transaction<'_>,
+        jumps: &[ClockJump],
+        events: &[Event],
+        now: Timestamp,
+    ) -> rusqlite::Result<Self> {
+        let mut next = Self { jumps: self.jumps.clone(), ..*self };
         if events.is_empty() {
             return Ok(next);
         }
-        for event in events {
-            let shelf = Shelf::of(&event.what);
-            let sql = format!("INSERT INTO {} VALUES (?1, ?2, ?3, ?4, ?5, ?6)", shelf.table());
-            next.last += 1;
-            let detail = if event.detail.is_null() { String::new() } else { event.detail.to_string() };
-            let (number, time) = (next.last as i64, now.millis());
-            let row = params![number, time, &*event.actor, event.what, event.resource, detail];
-            transaction.prepare_cached(&sql)?.execute(row)?;
-            next.counts[shelf as usize] += 1;
+        for jump in jumps {
+            next.add(transaction, &event_of(jump), now)?;
+            next.jumps.push((next.last, jump.millis()));
         }
-        let looks = now >= self.look;
+        for event in events {
+            next.add(transaction, event, now)?;
+        }
+        // Also when the clock was set back: the next look would be far away.
+        let looks = now >= self.look || self.look > now.plus(LOOK_EVERY);
         let mut young = true;
+        let next_age = Ages { bound: self.bounds.age, jumps: &next.jumps };
         for (shelf, count) in Shelf::ALL.into_iter().zip(&mut next.counts) {
             let bound = if shelf == Shelf::Work { self.bounds.rows } else { self.bounds.apart };
             // A little more than allowed is let be, so that not every commit has something to forget.
@@ -62,7 +82,7 @@ impl History {
                 *count -= transaction.prepare_cached(&oldest)?.execute([many as i64])? as u64;
             }
             if looks {
-                let gone = self.forget_old(transaction, shelf, now)?;
+                let gone = next_age.forget_old(transaction, shelf, now)?;
                 *count -= gone;
                 young &= gone < FORGET;
             }
@@ -73,18 +93,62 @@ impl History {
         Ok(next)
     }
 
+    fn add(&mut self, transaction: &Transaction<'_>, event: &Event, now: Timestamp) -> rusqlite::Result<()> {
+        let shelf = Shelf::of(&event.what);
+        let sql = format!("INSERT INTO {} VALUES (?1, ?2, ?3, ?4, ?5, ?6)", shelf.table());
+        self.last += 1;
+        let detail = if event.detail.is_null() { String::new() } else { event.detail.to_string() };
+        let (number, time) = (self.last as i64, now.millis());
+        let row = params![number, time, &*event.actor, event.what, event.resource, detail];
+        transaction.prepare_cached(&sql)?.execute(row)?;
+        self.counts[shelf as usize] += 1;
+        Ok(())
+    }
+}
+
+fn event_of(jump: &ClockJump) -> Event {
+    let detail = json!({"from": jump.from, "to": jump.to});
+    Event { actor: SERVER.into(), what: CLOCK_JUMPED.to_owned(), resource: "clock".to_owned(), detail }
+}
+
+/// Jumps that earlier servers wrote down.
+fn load_jumps(connection: &Connection) -> rusqlite::Result<Vec<(u64, i64)>> {
+    let sql = format!("SELECT seq, detail FROM {} WHERE what = ?1 ORDER BY seq", Shelf::of(CLOCK_JUMPED).table());
+    let mut query = connection.prepare(&sql)?;
+    let rows = query.query_map([CLOCK_JUMPED], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
+    let jump = |(number, detail): (i64, String)| {
+        let detail: Value = serde_json::from_str(&detail).ok()?;
+        let time = |field: &str| detail[field].as_str().and_then(Timestamp::parse);
+        Some((number as u64, ClockJump { from: time("from")?, to: time("to")? }.millis()))
+    };
+    rows.filter_map(|row| row.map(jump).transpose()).collect()
+}
+
+/// Tells old rows from young ones. By how much the clock jumped after a row is no part of its age.
+struct Ages<'a> {
+    bound: Duration,
+    jumps: &'a [(u64, i64)],
+}
+
+impl Ages<'_> {
+    fn is_old(&self, number: i64, time: i64, now: Timestamp) -> bool {
+        let later = self.jumps.iter().rev().take_while(|(row, _)| *row as i64 > number);
+        let jumped: i64 = later.map(|(_, millis)| millis).sum();
+        now.millis().saturating_sub(time).saturating_sub(jumped) > self.bound.as_millis() as i64
+    }
+
     /// Clocks may go back: whatever is older than the first young row goes, and no more.
     fn forget_old(&self, transaction: &Transaction<'_>, shelf: Shelf, now: Timestamp) -> rusqlite::Result<u64> {
-        let bound = now.millis().saturating_sub(self.bounds.age.as_millis() as i64);
         let first = format!("SELECT seq, time FROM {} ORDER BY seq LIMIT ?1", shelf.table());
         let mut query = transaction.prepare_cached(&first)?;
         let mut rows = query.query([FORGET as i64])?;
         let mut end = None;
         while let Some(row) = rows.next()? {
-            if row.get::<_, i64>(1)? >= bound {
+            let (number, time) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?);
+            if !self.is_old(number, time, now) {
                 break;
             }
-            end = Some(row.get::<_, i64>(0)?);
+            end = Some(number);
         }
         let Some(end) = end else { return Ok(0) };
         let old = format!("DELETE FROM {} WHERE seq <= ?1", shelf.table());
@@ -153,16 +217,13 @@ pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite:
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
-    use super::super::SERVER;
     use super::*;
 
     fn write_as(connection: &mut Connection, history: &mut History, what: &str, n: usize, millis: i64) {
         let event = Event { actor: SERVER.into(), what: what.into(), resource: "g".into(), detail: Value::Null };
         let transaction = connection.transaction().expect("begins");
         let events = vec![event; n];
-        *history = history.write(&transaction, &events, Timestamp::from_millis(millis)).expect("writes");
+        *history = history.write(&transaction, &[], &events, Timestamp::from_millis(millis)).expect("writes");
         transaction.commit().expect("commits");
     }
 
@@ -203,6 +264,27 @@ mod tests {
         assert_eq!(write(&mut connection, &mut history, 1, 1_070_000), (1, 6, 6), "none is too old yet");
         assert_eq!(write(&mut connection, &mut history, 1, 1_150_000), (6, 7, 2));
         assert_eq!(write(&mut connection, &mut history, 1, 9_000_000), (8, 8, 1));
+    }
+
+    #[test]
+    fn rows_from_before_a_jump_of_the_clock_are_as_old_as_they_are() {
+        let bounds = HistoryBounds { rows: 1000, apart: 1000, age: Duration::from_secs(100) };
+        let (mut connection, mut history) = fresh(bounds);
+        write(&mut connection, &mut history, 3, 1_000_000);
+        // From the 50th second after those rows on, the clock is wrong by a day.
+        let day = 86_400_000;
+        let (from, to) = (Timestamp::from_millis(1_050_000), Timestamp::from_millis(1_050_000 + day));
+        let event = Event { actor: SERVER.into(), what: "job.x".into(), resource: "g".into(), detail: Value::Null };
+        let transaction = connection.transaction().expect("begins");
+        history = history.write(&transaction, &[ClockJump { from, to }], &[event], to).expect("writes");
+        transaction.commit().expect("commits");
+        assert_eq!(history.counts, [4, 1, 0, 0], "nothing went, and the jump is written down");
+        // Also for the next server, which has not seen the jump.
+        let loaded = History::load(&connection, bounds).expect("loads");
+        assert_eq!((&loaded.jumps, loaded.newest()), (&history.jumps, Some(to)));
+        let mut history = loaded;
+        assert_eq!(write(&mut connection, &mut history, 1, 1_090_000 + day), (1, 6, 5));
+        assert_eq!(write(&mut connection, &mut history, 1, 1_160_000 + day).0, 6, "old by the time that really passed");
     }
 
     #[test]
