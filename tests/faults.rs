@@ -5,6 +5,8 @@ mod harness;
 
 #[path = "faults/agents.rs"]
 mod agents;
+#[path = "faults/clocks.rs"]
+mod clocks;
 #[path = "faults/ranks.rs"]
 mod ranks;
 #[path = "faults/server.rs"]

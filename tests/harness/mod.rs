@@ -5,6 +5,7 @@
 pub mod browser;
 pub mod collective;
 pub mod dice;
+pub mod fake_clock;
 pub mod faulty;
 pub mod host;
 pub mod http;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{DesiredNode, DesiredTask, GangHost, Goal, TaskOrder};
 use corro_model::state::{NodeEvent, NodeState};
-use corro_model::{AttemptId, JobKey, NodeId, Secret, Timestamp};
+use corro_model::{AttemptId, JobKey, NodeId, Secret};
 use corro_server::gateway::{News, Sighting};
 use corro_server::reconcile::ReconcileConfig;
 use corro_server::reconcile::attention::{Left, changed_jobs, left_by};
@@ -15,7 +15,7 @@ use corro_server::reconcile::round::{self, Addresses, Focus, Scene, Step};
 use corro_server::reconcile::scaling::Rules;
 use corro_server::reconcile::tellings::Voice;
 use corro_server::{NewNode, Provider};
-use corro_store::{NodeRecord, State};
+use corro_store::{NodeRecord, State, Timeline};
 
 use super::server::{Link, Server};
 use super::world::{Event, Order, TROUBLE, World};
@@ -41,7 +41,7 @@ impl Provider for Census {
 
 /// What changes without news, as a pass over everything saw it.
 pub struct Look {
-    now: Timestamp,
+    clock: Timeline,
     uptime: Duration,
     census: Census,
 }
@@ -71,11 +71,11 @@ impl World {
             false => Focus::New { nodes: &news.nodes, jobs: &jobs, state: state_changed },
         };
         let uptime = Duration::from_millis(now - server.started);
-        let look = Look { now: time, uptime, census };
+        let look = Look { clock: Timeline::starting(time), uptime, census };
         let scene = Scene {
             state: &before,
             sightings: &server.sightings,
-            now: time,
+            clock: &look.clock,
             uptime,
             gone: &gone,
             emptied: &emptied,
@@ -113,7 +113,13 @@ impl World {
         let jobs = changed_jobs(&before, &self.disk);
         let changed = Focus::New { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
         let server = self.server.as_mut().expect("it did not crash");
-        goals.extend(round::goals_in(&self.disk, changed, &server.sightings, time, &mut server.addresses));
+        goals.extend(round::goals_in(
+            &self.disk,
+            changed,
+            &server.sightings,
+            &Timeline::starting(time),
+            &mut server.addresses,
+        ));
         let moved = state_changed || self.disk.revision != before.revision;
         self.tell(&news, goals, whole || moved);
         if whole || moved || !news.nodes.is_empty() {
@@ -178,6 +184,7 @@ impl Server {
                 connected: link.connected,
                 silent_for: silent_for(link),
                 observed: link.observed.clone(),
+                run_time: None,
             });
             match sighting {
                 Some(sighting) => _ = self.sightings.insert(node.clone(), sighting),
@@ -204,8 +211,8 @@ fn check_nothing_is_overlooked(scene: &Scene, steps: &[Step], last: Option<&Look
     if missing.is_empty() {
         return;
     }
-    let Some(Look { now, uptime, census }) = last else { return };
-    let still = everything(&Scene { now: *now, uptime: *uptime, provider: census, ..*scene });
+    let Some(Look { clock, uptime, census }) = last else { return };
+    let still = everything(&Scene { clock, uptime: *uptime, provider: census, ..*scene });
     // An agent that dies before it was ever heard makes no news.
     let unheard =
         |step: &Step| matches!(step, Step::Node(id, NodeEvent::Broken { .. }) if !scene.sightings.contains_key(id));

@@ -9,6 +9,7 @@ use corro_server::gateway::{News, Sighting, is_living, take_place};
 use corro_server::reconcile::attention::Attention;
 use corro_server::reconcile::round::{self, Addresses};
 use corro_server::reconcile::tellings::Tellings;
+use corro_store::Timeline;
 use corro_store::seal::digest;
 
 use super::body::Body;
@@ -95,9 +96,9 @@ impl World {
     }
 
     pub fn clear_away(&mut self) {
-        let time = self.time();
+        let clock = Timeline::starting(self.time());
         let Some(server) = &mut self.server else { return };
-        let leaving = round::leaving(&self.disk, &server.sightings, time).map(|(id, polite)| (id.clone(), polite));
+        let leaving = round::leaving(&self.disk, &server.sightings, &clock).map(|(id, polite)| (id.clone(), polite));
         let new: Vec<_> = leaving.filter(|(id, _)| server.clearing.insert(id.clone())).collect();
         for (node, polite) in new {
             let delay = self.dice.between(1, 100);

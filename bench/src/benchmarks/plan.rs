@@ -13,7 +13,7 @@ use corro_model::time::Span;
 use corro_model::{ClusterKey, GroupKey, JobKey, NodeId, Timestamp};
 use corro_sched::{Plan, Policy, Room, RunTimes, outlook, scale};
 use corro_server::reconcile::scaling;
-use corro_store::{ClusterRecord, JobRecord, NewJob, NodeRecord, State, Txn};
+use corro_store::{ClusterRecord, JobRecord, NewJob, NodeRecord, State, Timeline, Txn};
 use serde_json::json;
 
 use super::{Scale, Verdict};
@@ -156,7 +156,8 @@ impl Site {
     fn pass(&mut self) -> (f64, f64, Plan) {
         self.now = self.now.plus(Duration::from_millis(500));
         let began = Instant::now();
-        let view = scaling::view(&self.state, self.now, Room::ENDLESS);
+        let clock = Timeline::starting(self.now);
+        let view = scaling::view(&self.state, &clock, Room::ENDLESS);
         let viewed = Instant::now();
         let plan = corro_sched::plan(&view, &Policy::STANDARD);
         let (planner, whole) = (viewed.elapsed(), began.elapsed());
@@ -200,7 +201,8 @@ impl Site {
         for key in self.clusters.iter().take(20) {
             let Some((last, _)) = self.state.queued_jobs(key).last() else { continue };
             let began = Instant::now();
-            let view = scaling::cluster_view(&self.state, key, &self.state.clusters[key], self.now);
+            let clock = Timeline::starting(self.now);
+            let view = scaling::cluster_view(&self.state, key, &self.state.clusters[key], &clock);
             let scaling = scale::plan_scale(&view, self.now, &Policy::STANDARD);
             let wanted = HashSet::from([last]);
             let found: HashMap<_, _> =

@@ -20,8 +20,8 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use corro_client::TrustError;
 use corro_model::node::{
-    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, ObservedNode, PROTOCOL, PROTOCOL_HEADER,
-    TaskFigures, ToNode, bearer,
+    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, PROTOCOL, PROTOCOL_HEADER, TaskFigures,
+    ToNode, bearer,
 };
 use corro_model::{AttemptId, NodeId};
 
@@ -30,6 +30,7 @@ use crate::events::Event;
 use crate::figures;
 use crate::line::{self, Line};
 use crate::news::News;
+use crate::observation::Observation;
 use crate::recording::{self, Wish};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -60,7 +61,7 @@ impl Connection {
     pub fn start(
         config: &AgentConfig,
         credential: &NodeCredential,
-        observed: watch::Receiver<ObservedNode>,
+        observed: watch::Receiver<Observation>,
         events: mpsc::Sender<Event>,
         reached: watch::Sender<Instant>,
     ) -> Result<Connection, ConnectionError> {
@@ -104,7 +105,7 @@ struct Keeper {
     instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
-    observed: watch::Receiver<ObservedNode>,
+    observed: watch::Receiver<Observation>,
     events: mpsc::Sender<Event>,
     /// The last moment of which it is certain that the server heard of this node later, or was not there at all.
     reached: watch::Sender<Instant>,
@@ -226,7 +227,7 @@ impl Keeper {
                     }
                 }
                 Ok(()) = self.observed.changed() => {
-                    if news.is_urgent(&self.observed.borrow_and_update(), Instant::now()) {
+                    if news.is_urgent(&self.observed.borrow_and_update().node, Instant::now()) {
                         self.tell(&mut sink, &mut news).await
                     } else {
                         Ok(())
@@ -251,11 +252,9 @@ impl Keeper {
     }
 
     async fn tell(&self, sink: &mut SplitSink<Socket, Message>, news: &mut News) -> Result<(), NotSent> {
-        let message = FromNode::Observed(self.observed.borrow().clone());
-        let sent = send(sink, [text(&message)]).await;
-        if let FromNode::Observed(observed) = message {
-            news.told(observed);
-        }
+        let observed = self.observed.borrow().clone();
+        let sent = send(sink, [text(&observed.message(Instant::now()))]).await;
+        news.told(observed.node);
         sent
     }
 
@@ -300,14 +299,14 @@ impl Keeper {
     }
 
     fn running(&self) -> (NodeId, Option<AttemptId>) {
-        (self.node.clone(), self.observed.borrow().task.as_ref().map(|task| task.attempt.clone()))
+        (self.node.clone(), self.observed.borrow().node.task.as_ref().map(|task| task.attempt.clone()))
     }
 
     /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the
     /// last state with it.
     async fn say_goodbye(&mut self, mut sink: SplitSink<Socket, Message>, mut stream: SplitStream<Socket>) -> End {
-        let observed = self.observed.borrow().clone();
-        if send(&mut sink, [text(&FromNode::Observed(observed)), Message::Close(None)]).await.is_err() {
+        let last = self.observed.borrow().message(Instant::now());
+        if send(&mut sink, [text(&last), Message::Close(None)]).await.is_err() {
             return End::Lost;
         }
         let _ = timeout(FAREWELL, async { while let Some(Ok(_)) = stream.next().await {} }).await;

@@ -21,6 +21,7 @@ use crate::execution_log::ExecutionLog;
 use crate::lease::Lease;
 use crate::limits::Held;
 use crate::memory::{Begun, Memory};
+use crate::observation::Observation;
 use crate::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action, was_cut};
 use crate::setup::{Progress, Setup};
 use crate::task::{Context, Control, Task};
@@ -42,7 +43,9 @@ pub struct Driver {
     setup: Option<Setup>,
     /// The server's, and whether it was found here.
     landmark: Option<(Landmark, bool)>,
-    observed: watch::Sender<ObservedNode>,
+    /// When this agent took up the task it has.
+    task_began: Option<Instant>,
+    observed: watch::Sender<Observation>,
     lease: Lease,
     sender: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
@@ -53,7 +56,7 @@ impl Driver {
     pub fn new(
         context: Context,
         begun: Option<Begun>,
-        observed: watch::Sender<ObservedNode>,
+        observed: watch::Sender<Observation>,
         reached: watch::Receiver<Instant>,
         (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     ) -> Driver {
@@ -66,11 +69,11 @@ impl Driver {
         let local = Local { task: task.map(LocalTask::new), ..Local::default() };
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
-        let (desired, door, setup, landmark) = (None, None, None, None);
+        let (desired, door, setup, landmark, task_began) = (None, None, None, None, None);
         let lease = Lease::new(reached, context.config.guard.clone());
         #[rustfmt::skip]
         let driver = Driver {
-            context, desired, local, begun, control, work, door, setup, landmark, observed, lease, sender, events,
+            context, desired, local, begun, control, work, door, setup, landmark, task_began, observed, lease, sender, events,
         };
         driver.publish();
         driver
@@ -252,7 +255,8 @@ impl Driver {
             context.directories.remove().and(Memory::remove(root))
         })
         .await;
-        self.observed.send_replace(ObservedNode { retired: true, ..ObservedNode::default() });
+        let node = ObservedNode { retired: true, ..ObservedNode::default() };
+        self.observed.send_replace(Observation { node, task_began: None });
         AgentEnd::Retired
     }
 
@@ -322,6 +326,7 @@ impl Driver {
         }
         self.begun = Some(begun);
         self.take(order, TaskPhase::Preparing);
+        self.task_began = Some(Instant::now());
         let (control, receiver) = watch::channel(Control::default());
         self.control = control;
         let task = Task {
@@ -353,6 +358,7 @@ impl Driver {
     fn take(&mut self, order: &TaskOrder, phase: TaskPhase) {
         let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
         self.local.task = Some(LocalTask::new(observed));
+        self.task_began = None;
     }
 
     fn stop(&mut self, grace: Duration) {
@@ -429,7 +435,8 @@ impl Driver {
     fn publish(&self) {
         let wants_setup = self.desired.as_ref().is_some_and(|desired| desired.setup.is_some());
         let address = Some(self.context.address.to_string());
-        let now = ObservedNode { address, ..self.local.observed(wants_setup) };
+        let node = ObservedNode { address, ..self.local.observed(wants_setup) };
+        let now = Observation { node, task_began: self.task_began };
         self.observed.send_if_modified(|said| {
             let changed = *said != now;
             *said = now;

@@ -1,7 +1,7 @@
 //! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
-//! Reading order: [`config`]; `identity` (who this node is) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as `news`);
+//! Reading order: [`config`]; `identity` (who this node is) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as an `observation` and `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it), `lease` (for how long); `door` (the administrator's login); `setup` (before the first
 //! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
 //! `tensorflow`, `mpi` and `remote`; what a job
@@ -37,6 +37,7 @@ mod memory;
 mod mounts;
 mod mpi;
 mod news;
+mod observation;
 mod place;
 mod ports;
 mod prepare;
@@ -70,7 +71,7 @@ use tokio::time::Instant;
 
 use corro_launch::sweep::sweep;
 use corro_model::NodeId;
-use corro_model::node::{NodeCredential, ObservedNode};
+use corro_model::node::NodeCredential;
 
 pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
@@ -138,7 +139,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     };
     let (context, begun) = take_over(config, &credential, address).await?;
     let (groups, remotes) = (Arc::clone(&context.groups), Arc::clone(&context.remotes));
-    let (observed, observed_receiver) = watch::channel(ObservedNode::default());
+    let (observed, observed_receiver) = watch::channel(observation::Observation::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
     let (reached, last_reached) = watch::channel(Instant::now());

@@ -188,6 +188,7 @@ impl Local {
             address: None,
             login: self.door.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
+            task_run_ms: None,
             retired: false,
             ending: self.ending,
         }

@@ -47,7 +47,7 @@ impl FileServer {
         let listener =
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
-        let shares = Arc::new(open_shares(&config.data).await?);
+        let shares = Arc::new(open_shares(&config.data, std::time::SystemTime::now().into()).await?);
         let limits = Arc::new(Limits::new(config.rates));
         let files = FileService::new(shares, Arc::new(keys), limits, unix_now).telling(Arc::new(Log));
         let (stop, stopping) = watch::channel(false);

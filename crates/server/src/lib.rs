@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_model::node::Landmark;
-use corro_model::{ApiError, NodeId, Secret};
+use corro_model::{ApiError, NodeId, Secret, Timestamp};
 use corro_shares::Shares;
 use corro_store::Store;
 use tokio::net::TcpListener;
@@ -113,7 +113,7 @@ impl Server {
         instance::check_data(data)?;
         let store = open_store(data).await?;
         let (vault, identity) = instance::ensure_instance(&store, data).await?;
-        let shares = open_shares(data).await?;
+        let shares = open_shares(data, store.clock().timeline().origin()).await?;
         let exports_key = instance::keyed_digest(&identity.token_key, "nfs exports", b"");
         let exports = open_exports(data, exports_key).await?;
         let job_shared = Arc::new(open_job_shared(data).await?);
@@ -121,7 +121,7 @@ impl Server {
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
         let shared_temp = shared_temp.canonicalize().context("cannot find the directory that jobs share")?;
         ending::clear_shared_temp(&shared_temp, || store.snapshot());
-        let now = SystemTime::now().into();
+        let now = store.clock().now();
         let admin = instance::ensure_administrator(&store, config.known_admin, now).await?;
         let (traces, traces_leaving) = match config.traces {
             Some((settings, collector)) => {
@@ -288,9 +288,9 @@ async fn open_store(data: &Path) -> anyhow::Result<Store> {
     store.context("cannot open the server's database")
 }
 
-async fn open_shares(data: &Path) -> anyhow::Result<Shares> {
-    let dir = data.join("shares");
-    let shares = tokio::task::spawn_blocking(move || Shares::open(dir)).await?;
+async fn open_shares(data: &Path, now: Timestamp) -> anyhow::Result<Shares> {
+    let (dir, now) = (data.join("shares"), UNIX_EPOCH + Duration::from_millis(now.millis().max(0) as u64));
+    let shares = tokio::task::spawn_blocking(move || Shares::open_at(dir, now)).await?;
     let shares = shares.context("cannot open the directory of shares")?;
     for error in shares.unswept() {
         let error = error as &dyn std::error::Error;

@@ -66,8 +66,18 @@ impl Shares {
         Self::open_with(root, Keeping::Attributes)
     }
 
+    /// As [`Shares::open`], by a clock that is known to be no further ahead than `now`: blocks of blobs that were never
+    /// completed are removed by their age.
+    pub fn open_at(root: impl AsRef<Path>, now: SystemTime) -> Result<Self, ShareError> {
+        Self::open_keeping(root, Keeping::Attributes, now)
+    }
+
     /// As [`Shares::open`], with a choice where properties are kept.
     pub fn open_with(root: impl AsRef<Path>, keeping: Keeping) -> Result<Self, ShareError> {
+        Self::open_keeping(root, keeping, SystemTime::now())
+    }
+
+    fn open_keeping(root: impl AsRef<Path>, keeping: Keeping, now: SystemTime) -> Result<Self, ShareError> {
         let failed = |attempt| move |source| ShareError::ShareIo { attempt, name: String::new(), source };
         let root = root.as_ref();
         DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed("make"))?;
@@ -77,7 +87,7 @@ impl Shares {
         let (measured, turns) = Default::default();
         let common = Arc::new(Common { root: handle, keeping, has_sidecars, measured, turns });
         let mut shares = Shares { common, path, unswept: Vec::new() };
-        shares.unswept = shares.sweep()?;
+        shares.unswept = shares.sweep(now)?;
         Ok(shares)
     }
 
@@ -96,7 +106,7 @@ impl Shares {
         }
     }
 
-    fn sweep(&self) -> Result<Vec<ShareError>, ShareError> {
+    fn sweep(&self, now: SystemTime) -> Result<Vec<ShareError>, ShareError> {
         let failed = |errno| share_io("list", "", errno);
         let mut unswept = removal::sweep(&self.common.root).map_err(failed)?;
         for name in names_in(&self.common.root).map_err(failed)? {
@@ -113,7 +123,7 @@ impl Shares {
                     for share in names_in(&shelf).map_err(failed)? {
                         if let Ok(of_share) = open_child(&shelf, &share) {
                             unswept.extend(removal::sweep(&of_share).map_err(failed)?);
-                            sweep_blocks(&of_share, SystemTime::now()).map_err(failed)?;
+                            sweep_blocks(&of_share, now).map_err(failed)?;
                         }
                     }
                 }

@@ -35,6 +35,10 @@ pub struct ObservedNode {
     #[serde(default)]
     pub login: Option<LoginDoor>,
     pub task: Option<ObservedTask>,
+    /// How long ago this agent took up the task, by its monotonic clock, when this was sent. Not told by agents of earlier versions, nor
+    /// for a task that an earlier agent of the node took up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_run_ms: Option<u64>,
     /// The agent is about to exit, as asked.
     pub retired: bool,
     /// The agent was told to end: what it says stays true, but it takes nothing new.

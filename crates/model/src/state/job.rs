@@ -80,6 +80,7 @@ pub enum JobEvent {
     },
 }
 
+/// A job does not end before it started, also when the clock was set back meanwhile.
 pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
     use {JobEvent as E, JobState as S};
     match (state, event) {
@@ -87,9 +88,9 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
         (S::Queued, E::TerminateRequested { cause, at }) => Ok(terminated(cause, at, at)),
         (S::Queued, E::Failed { exit_code, errors, at }) => Ok(S::Failed { started: at, ended: at, exit_code, errors }),
 
-        (S::Running { started, .. }, E::Succeeded { at }) => Ok(S::Succeeded { started, ended: at }),
+        (S::Running { started, .. }, E::Succeeded { at }) => Ok(S::Succeeded { started, ended: at.max(started) }),
         (S::Running { started, .. }, E::Failed { exit_code, errors, at }) => {
-            Ok(S::Failed { started, ended: at, exit_code, errors })
+            Ok(S::Failed { started, ended: at.max(started), exit_code, errors })
         }
         (S::Running { .. }, E::Requeued) => Ok(S::Queued),
         (S::Running { nodes, started }, E::TerminateRequested { cause, .. }) => {
@@ -107,7 +108,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
 }
 
 fn terminated(cause: Termination, started: Timestamp, ended: Timestamp) -> JobState {
-    JobState::Failed { started, ended, exit_code: None, errors: vec![cause.error()] }
+    JobState::Failed { started, ended: ended.max(started), exit_code: None, errors: vec![cause.error()] }
 }
 
 impl JobState {

@@ -44,12 +44,11 @@ mod why;
 pub mod workspaces;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
-use corro_store::{Sealed, State, Store, Vault};
+use corro_store::{Sealed, State, Store, Timeline, Vault};
 
 /// What every rule works with; cheap to clone.
 #[derive(Clone)]
@@ -96,8 +95,14 @@ pub struct App {
 }
 
 impl App {
+    /// The wall clock, for stamps.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from(SystemTime::now())
+        self.store.clock().now()
+    }
+
+    /// Tells how old stamps are, also when the wall clock was set since they were made.
+    pub fn timeline(&self) -> Timeline {
+        self.store.clock().timeline()
     }
 
     /// A digest of a request, to tell a repeated PUT from a different one. Keyed, because requests hold secrets and a

@@ -107,7 +107,7 @@ impl App {
     pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
         let snapshot = self.snapshot();
         if let Some(Reached { at, resource_id }) = Reached::parse(id, |text| self.operation_seal(text))
-            && self.now().since(at) < KEPT
+            && self.timeline().age(at) < KEPT
         {
             return Ok(AsyncOperation {
                 id: url,

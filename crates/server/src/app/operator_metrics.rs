@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use corro_model::rights::{Right, Scope};
 use corro_model::vm_size;
@@ -15,7 +16,7 @@ use super::exposition::{Family, Kind};
 use super::numbers::Route;
 
 /// The reconciler looks twice a second; a server whose reconciler is silent for so long is not ready.
-const SILENCE_MS: i64 = 15_000;
+const SILENCE: Duration = Duration::from_secs(15);
 
 impl App {
     pub fn operator_metrics(&self) -> Result<Vec<Family>, ApiError> {
@@ -42,7 +43,7 @@ impl App {
         let last = self.numbers.last_pass();
         match last == Timestamp::default() {
             true => Some("starting"),
-            false => (self.now().millis() - last.millis() > SILENCE_MS).then_some("reconciler"),
+            false => (self.timeline().age(last) > SILENCE).then_some("reconciler"),
         }
     }
 

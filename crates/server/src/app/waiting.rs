@@ -12,7 +12,7 @@ use corro_model::{ClusterKey, JobKey, Timestamp};
 use corro_sched::outlook::outlooks;
 use corro_sched::scale::{Scaling, plan_scale};
 use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Target, Unblock, Wait, room};
-use corro_store::{ClusterRecord, JobRecord, State};
+use corro_store::{ClusterRecord, JobRecord, State, Timeline};
 
 use super::clusters::cluster_arguments;
 use super::hosts;
@@ -37,20 +37,20 @@ impl<'a> Waits<'a> {
         state: &State,
         caller: &Caller,
         rules: &Rules,
-        now: Timestamp,
+        clock: &Timeline,
         jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>,
     ) -> Self {
         let mut by_cluster: HashMap<&ClusterKey, HashSet<&'a JobKey>> = HashMap::new();
         let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
         queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
-        let history = History { state, known: RefCell::default() };
+        let (now, history) = (clock.now(), History { state, known: RefCell::default() });
         let mut waits = Self(HashMap::with_capacity(by_cluster.values().map(HashSet::len).sum()));
         for (key, wanted) in by_cluster {
             let Some(cluster) = state.clusters.get(key) else { continue };
-            let view = scaling::cluster_view(state, key, cluster, now);
+            let view = scaling::cluster_view(state, key, cluster, clock);
             let mut scaling = plan_scale(&view, now, &rules.policy);
             if scaling.allocate > 0 {
-                let granted = granted(state, key, rules, now);
+                let granted = granted(state, key, rules, clock);
                 scaling.short = scaling.allocate.saturating_sub(granted);
                 scaling.allocate -= scaling.short;
             }
@@ -70,8 +70,9 @@ impl<'a> Waits<'a> {
 }
 
 /// How many of the nodes that the cluster wishes for there is room for, beside all others.
-fn granted(state: &State, key: &ClusterKey, rules: &Rules, now: Timestamp) -> usize {
-    let all = scaling::view(state, now, Room { cores: rules.cores, machines_join: false });
+fn granted(state: &State, key: &ClusterKey, rules: &Rules, clock: &Timeline) -> usize {
+    let now = clock.now();
+    let all = scaling::view(state, clock, Room { cores: rules.cores, machines_join: false });
     let mut scalings: Vec<_> = all.clusters.iter().map(|cluster| plan_scale(cluster, now, &rules.policy)).collect();
     room::share_out(&all, &mut scalings, &rules.policy);
     let own = all.clusters.iter().zip(&scalings).find(|(cluster, _)| cluster.key == key);

@@ -109,6 +109,9 @@ impl Gateway {
                 return true;
             }
         };
+        let mut observed = observed;
+        // Another one in every message, and so no news.
+        link.run_time = observed.task_run_ms.take().map(|told| (Duration::from_millis(told), Instant::now()));
         if link.observed != observed {
             let door = observed.login.clone();
             link.observed = observed;
@@ -126,7 +129,7 @@ impl Gateway {
         let serial = old.map_or(0, |old| old.serial) + 1;
         let (orders, receiver) = watch::channel(Orders::None);
         let observed = ObservedNode::default();
-        let link = Link { epoch, serial, heard: Instant::now(), observed, orders, connected: true };
+        let link = Link { epoch, serial, heard: Instant::now(), observed, run_time: None, orders, connected: true };
         links.nodes.insert(node.clone(), link);
         links.news.nodes.insert(node.clone());
         links.news.attached.insert(node.clone());

@@ -71,7 +71,7 @@ impl Gateway {
         };
         let was_silent = !self.app.hosts.is_heard(&key);
         self.app.hosts.hear(&key, now);
-        if record.inventory != report.inventory || now.since(record.heard) > HEARD_WITHIN {
+        if record.inventory != report.inventory || self.app.timeline().age(record.heard) > HEARD_WITHIN {
             let (key, inventory) = (key.clone(), report.inventory.clone());
             let commit = self.app.store.commit(move |txn| {
                 txn.update::<HostRecord>(&key, |record| (record.inventory, record.heard) = (inventory, now));

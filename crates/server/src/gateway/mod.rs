@@ -50,6 +50,8 @@ struct Link {
     serial: u64,
     heard: Instant,
     observed: ObservedNode,
+    /// How long its task had run by its own clock, and when it said so.
+    run_time: Option<(Duration, Instant)>,
     orders: watch::Sender<Orders>,
     connected: bool,
 }
@@ -61,7 +63,12 @@ impl Link {
             connected: self.connected,
             silent_for: self.heard.elapsed(),
             observed: self.observed.clone(),
+            run_time: self.run_time(),
         }
+    }
+
+    fn run_time(&self) -> Option<Duration> {
+        self.run_time.map(|(told, at)| told + at.elapsed())
     }
 }
 
@@ -89,6 +96,9 @@ pub struct Sighting {
     pub connected: bool,
     pub silent_for: Duration,
     pub observed: ObservedNode,
+    /// How long the task it observes has run, by monotonic clocks alone: the node's until it last said so, this machine's since. `None`
+    /// for agents that do not say it.
+    pub run_time: Option<Duration>,
 }
 
 impl Sighting {
@@ -112,7 +122,8 @@ impl Gateway {
     }
 
     /// Brings what was seen up to date, and says where something is new since the last time. How long nodes have been
-    /// silent is looked up for those, and for all others only with `silence`: that is all that changes without news.
+    /// silent, and their tasks run, is looked up for those, and for all others only with `silence`: that is all that changes
+    /// without news.
     pub fn refresh(&self, sightings: &mut BTreeMap<NodeId, Sighting>, silence: bool) -> News {
         let mut links = self.lock();
         let news = std::mem::take(&mut links.news);
@@ -125,7 +136,7 @@ impl Gateway {
         if silence {
             for (node, sighting) in sightings {
                 if let Some(link) = links.nodes.get(node) {
-                    sighting.silent_for = link.heard.elapsed();
+                    (sighting.silent_for, sighting.run_time) = (link.heard.elapsed(), link.run_time());
                 }
             }
         }

@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(left_by(&steps, &state, &calm), left, "{steps:?}");
         }
         let observed = ObservedNode { problem: Some(error()), ..ObservedNode::default() };
-        let seen = Sighting { epoch: 1, connected: true, silent_for: Duration::ZERO, observed };
+        let seen = Sighting { epoch: 1, connected: true, silent_for: Duration::ZERO, observed, run_time: None };
         assert_eq!(left_by(&[end("a")], &state, &BTreeMap::from([(node_id(1), seen)])), Left::Everything);
     }
 

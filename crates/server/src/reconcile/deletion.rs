@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use corro_model::Timestamp;
-use corro_store::{AccountRecord, State};
+use corro_store::{AccountRecord, State, Timeline};
 
 use super::steps::Step;
 use crate::app::operations::KEPT;
 
 /// `emptied` names the accounts whose files are gone.
-pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<Step> {
+pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Vec<Step> {
     let mut steps = Vec::new();
     let ended = state.deleting_jobs().filter(|(_, job)| job.state().is_terminal());
     steps.extend(ended.map(|(key, _)| Step::RemoveJob(key.clone())));
@@ -48,7 +47,8 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, now: Timestamp) -> Vec<
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveGroup(key.clone())));
 
-    let old = state.ended_operations().take_while(|(ended, _)| now.since(*ended) > KEPT);
+    // All are looked at: stamps from before a jump of the clock are in another order than their ages.
+    let old = state.ended_operations().filter(|(ended, _)| clock.age(*ended) > KEPT);
     steps.extend(old.map(|(_, id)| Step::ForgetOperation(id.clone())));
     steps
 }

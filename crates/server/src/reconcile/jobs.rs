@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{GangAddress, Goal};
 use corro_model::state::{JobEvent, JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
-use corro_store::{JobRecord, LostAttempt, State};
+use corro_store::{JobRecord, LostAttempt, State, Timeline};
 
 use super::gang::{self, Ending, Gang, Member};
 use super::round::Addresses;
@@ -23,19 +24,19 @@ pub fn decide<'a>(
     jobs: impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)>,
     state: &State,
     sightings: &BTreeMap<NodeId, Sighting>,
-    now: Timestamp,
+    clock: &Timeline,
     addresses: &mut Addresses,
 ) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let (mut steps, mut goals) = (Vec::new(), Vec::new());
     for (key, job) in jobs {
         let attempt = job.attempt();
-        let gang = gather(state, sightings, now, job, &attempt, addresses.get(&attempt));
+        let gang = gather(state, sightings, clock, job, &attempt, addresses.get(&attempt));
         if let Some(address) = gang::address(&gang) {
             addresses.insert(attempt.clone(), address);
         }
         match gang::decide(&gang) {
             gang::Step::Continue(goal) => goals.push((attempt, goal)),
-            gang::Step::End(ending) => steps.push(end(key, job, ending, now)),
+            gang::Step::End(ending) => steps.push(end(key, job, ending, clock.now())),
         }
     }
     (steps, goals)
@@ -44,7 +45,7 @@ pub fn decide<'a>(
 fn gather<'a>(
     state: &State,
     sightings: &'a BTreeMap<NodeId, Sighting>,
-    now: Timestamp,
+    clock: &Timeline,
     job: &'a JobRecord,
     attempt: &AttemptId,
     known_address: Option<&GangAddress>,
@@ -64,16 +65,31 @@ fn gather<'a>(
         }
     };
     let limit = job.spec.constraints.max_wall_clock_time;
-    let started = job.state().started().unwrap_or(now);
+    let reports = job.state().nodes().iter().filter_map(|node| sightings.get(node));
+    let reports = reports.filter(|seen| seen.observed.task.as_ref().is_some_and(|task| task.attempt == *attempt));
+    let run_time = run_time(reports, job.state().started().unwrap_or(clock.now()), clock);
     Gang {
         members: job.state().nodes().iter().map(member).collect(),
         terminating: matches!(job.state(), JobState::Terminating { .. }),
         evicted: job.eviction().map(|evicted| evicted.grace_ms),
-        overdue: (now.since(started) > limit.0).then(|| limit.to_string()),
+        overdue: (run_time > limit.0).then(|| limit.to_string()),
         known_address: known_address.cloned(),
         n_ranks: job.spec.rank_count(),
         has_servers: job.spec.parameter_server_count() > 0,
     }
+}
+
+/// How long an attempt has run. The node that took it up first says so by its monotonic clock; agents of earlier versions do not, and
+/// then it is the age of the attempt's stamp. Before any node has reported the attempt to this process, the time before its
+/// start does not count: the wall clock may have been set meanwhile, and a report will say better.
+fn run_time<'a>(reports: impl Iterator<Item = &'a Sighting>, started: Timestamp, clock: &Timeline) -> Duration {
+    let (mut is_reported, mut longest) = (false, None);
+    for report in reports {
+        is_reported = true;
+        longest = longest.max(report.run_time);
+    }
+    let age = clock.age(started);
+    longest.unwrap_or(if is_reported { age } else { age.min(clock.uptime()) })
 }
 
 fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
@@ -126,3 +142,44 @@ fn lost_too_often(job: &JobRecord, before: &[&LostAttempt], last: &NodeId, now: 
 }
 
 const NODE_LOST: &str = "NodeLost";
+
+#[cfg(test)]
+mod tests {
+    use corro_model::node::ObservedNode;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    const START: Timestamp = Timestamp::from_millis(1_542_000_000_000);
+
+    fn sighting(run_time: Option<Duration>) -> Sighting {
+        let (silent_for, observed) = (Duration::ZERO, ObservedNode::default());
+        Sighting { epoch: 1, connected: true, silent_for, observed, run_time }
+    }
+
+    /// A server that started an hour after the job did, and whose clock is set forward by ten days in its second hour.
+    fn jumped() -> Timeline {
+        let mut clock = Timeline::starting(START.plus(HOUR));
+        clock.observe(START.plus(2 * HOUR), HOUR);
+        clock.observe(START.plus(2 * HOUR + 10 * DAY), HOUR).expect("a jump");
+        clock
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_is_no_run_time() {
+        let check = |reports: &[Option<Duration>], clock: &Timeline, expected: Duration| {
+            let reports: Vec<Sighting> = reports.iter().copied().map(sighting).collect();
+            assert_eq!(run_time(reports.iter(), START, clock), expected);
+        };
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        check(&[Some(minutes(119)), None, Some(minutes(120))], &jumped(), minutes(120));
+        check(&[None, None], &jumped(), 2 * HOUR);
+        check(&[], &jumped(), HOUR);
+        // The clock was set while no server ran.
+        let late = Timeline::starting(START.plus(5 * DAY));
+        check(&[Some(minutes(3))], &late, minutes(3));
+        check(&[], &late, Duration::ZERO);
+        check(&[None], &late, 5 * DAY);
+    }
+}

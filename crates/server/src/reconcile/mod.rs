@@ -29,7 +29,7 @@ use corro_model::node::Landmark;
 use corro_model::vm_size;
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_shares::Shares;
-use corro_store::{NodeRecord, State};
+use corro_store::{NodeRecord, State, Timeline};
 use tokio::sync::watch;
 
 use crate::app::App;
@@ -137,7 +137,8 @@ impl Reconciler {
     async fn pass(&mut self, whole: bool) -> Result<(), ApiError> {
         self.forgive_own_absence();
         let news = self.gateway.refresh(&mut self.sightings, whole);
-        let (before, now) = (self.app.snapshot(), self.app.now());
+        let (before, clock) = (self.app.snapshot(), self.app.timeline());
+        let now = clock.now();
         let mut traced = Traced::begin(&self.app.traces, whole);
         if let Some(traced) = &traced {
             traced.note_tasks(&news.nodes, &self.sightings, &before, now);
@@ -152,7 +153,7 @@ impl Reconciler {
         let scene = Scene {
             state: &before,
             sightings: &self.sightings,
-            now,
+            clock: &clock,
             uptime: self.gateway.uptime(),
             gone: &gone,
             emptied: &emptied,
@@ -183,14 +184,14 @@ impl Reconciler {
         let state = self.app.snapshot();
         let jobs = changed_jobs(&before, &state);
         let changed = Focus::New { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
-        goals.extend(round::goals_in(&state, changed, &self.sightings, now, &mut self.addresses));
+        goals.extend(round::goals_in(&state, changed, &self.sightings, &clock, &mut self.addresses));
         let moved = state_changed || state.revision != before.revision;
         self.tellings.note(&news, goals);
         let orders = Orders::new(&self.app, &self.config, &*self.provider, &state);
         let mut messenger = Messenger { orders, gateway: &self.gateway };
         self.tellings.tell(&mut messenger, &state, &self.sightings, whole || moved);
         if whole || moved || !news.nodes.is_empty() {
-            self.begin_chores(&state, now);
+            self.begin_chores(&state, &clock);
         }
         if whole || moved {
             self.start_agents(&state).await;
@@ -238,8 +239,8 @@ impl Reconciler {
 
     /// Whatever must go is removed in the background; its record goes afterwards, so that a crash in between leads back
     /// here.
-    fn begin_chores(&mut self, state: &State, now: Timestamp) {
-        for (node, polite) in nodes::leaving(state, &self.sightings, now) {
+    fn begin_chores(&mut self, state: &State, clock: &Timeline) {
+        for (node, polite) in nodes::leaving(state, &self.sightings, clock) {
             let (provider, id) = (self.provider.clone(), node.clone());
             self.leaving.begin(node.clone(), move || provider.ensure_gone(&id, polite));
         }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::TaskPhase;
 use corro_model::state::{JobState, NodeEvent, NodeState};
-use corro_model::{NodeId, Timestamp};
-use corro_store::{NodeRecord, State};
+use corro_store::{NodeRecord, State, Timeline};
 
 use super::ReconcileConfig;
 use super::round::Scene;
@@ -23,7 +23,7 @@ const RETIRE_DEADLINE: Duration = Duration::from_secs(15);
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
 pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>, scene: &Scene) -> Vec<Step> {
-    let Scene { state, sightings, now, uptime, gone, config, provider, .. } = *scene;
+    let Scene { state, sightings, clock, uptime, gone, config, provider, .. } = *scene;
     let mut steps = Vec::new();
     for (id, node) in nodes {
         let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
@@ -40,13 +40,13 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
                 let taken = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
                 if let Some(cause) = taken() {
                     // Its job is told before the node is found lost, so that this is no loss.
-                    steps.push(Step::Preempt(id.clone(), config.rules.preemption(cause, now)));
+                    steps.push(Step::Preempt(id.clone(), config.rules.preemption(cause, clock.now())));
                     continue;
                 }
                 // One that was never heard has had the chance to speak since it joined, or since this server started.
-                let chance = uptime.min(now.since(node.since()));
+                let chance = uptime.min(clock.age(node.since()));
                 let lost = loss(id, node, sighting, chance, config, provider);
-                if let Some(error) = lost.or_else(|| deafness(state, id, node, sighting, now)) {
+                if let Some(error) = lost.or_else(|| deafness(state, id, node, sighting, clock)) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
                 } else if let Some(sighting) = sighting {
                     // Before it can be given a job.
@@ -63,12 +63,12 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
 pub fn leaving<'a>(
     state: &'a State,
     sightings: &'a BTreeMap<NodeId, Sighting>,
-    now: Timestamp,
+    clock: &'a Timeline,
 ) -> impl Iterator<Item = (&'a NodeId, bool)> {
     state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Leaving).map(move |(id, node)| {
         let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
         let retired = sighting.is_none_or(|s| s.observed.retired || !s.connected);
-        (id, !retired && now.since(node.since()) < RETIRE_DEADLINE)
+        (id, !retired && clock.age(node.since()) < RETIRE_DEADLINE)
     })
 }
 
@@ -106,7 +106,7 @@ fn deafness(
     id: &NodeId,
     node: &NodeRecord,
     sighting: Option<&Sighting>,
-    now: Timestamp,
+    clock: &Timeline,
 ) -> Option<BatchAiError> {
     let NodeState::Running { job, attempt } = node.state() else { return None };
     let job = state.jobs.get(job)?;
@@ -121,7 +121,7 @@ fn deafness(
         _ => return None,
     };
     let message = || format!("Node {id} did not end {what} within {} s", deadline.as_secs());
-    (!ended && now.since(told) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))
+    (!ended && clock.age(told) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))
 }
 
 /// Why the node is lost, if it is.

@@ -12,7 +12,7 @@ use corro_model::node::{GangAddress, Goal};
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
 use corro_sched::Room;
-use corro_store::State;
+use corro_store::{State, Timeline};
 
 pub use super::nodes::leaving;
 pub use super::steps::{Step, apply};
@@ -27,7 +27,8 @@ pub type Addresses = HashMap<AttemptId, GangAddress>;
 pub struct Scene<'a> {
     pub state: &'a State,
     pub sightings: &'a BTreeMap<NodeId, Sighting>,
-    pub now: Timestamp,
+    /// The time, and the ages of stamps.
+    pub clock: &'a Timeline,
     /// How long a node that was never heard has had the chance to speak.
     pub uptime: Duration,
     /// Leaving nodes of which nothing is left.
@@ -62,15 +63,16 @@ pub fn decide(scene: &Scene, addresses: &mut Addresses) -> Vec<Step> {
 pub fn goals(
     state: &State,
     sightings: &BTreeMap<NodeId, Sighting>,
-    now: Timestamp,
+    clock: &Timeline,
     addresses: &mut Addresses,
 ) -> HashMap<AttemptId, Goal> {
-    goals_in(state, Focus::Everything, sightings, now, addresses).into_iter().collect()
+    goals_in(state, Focus::Everything, sightings, clock, addresses).into_iter().collect()
 }
 
 /// Like [`decide`]; also gives the goals of the jobs that were looked at and go on.
 pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
-    let Scene { state, sightings, now, gone, emptied, .. } = *scene;
+    let Scene { state, sightings, clock, gone, emptied, .. } = *scene;
+    let now = clock.now();
     let mut steps = match focus {
         Focus::Everything => nodes::decide(state.nodes.iter(), scene),
         Focus::New { nodes, .. } => {
@@ -78,7 +80,7 @@ pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec
             nodes::decide(known, scene)
         }
     };
-    let (endings, goals) = jobs_in(state, focus, sightings, now, addresses);
+    let (endings, goals) = jobs_in(state, focus, sightings, clock, addresses);
     // Nobody is given a job who is not there to take it, or who says that it can take none.
     let is_fit = |id: &NodeId| {
         let there = |sighting: &Sighting| sighting.is_there() && sighting.observed.problem.is_none();
@@ -98,13 +100,13 @@ pub fn decide_in(scene: &Scene, focus: Focus, addresses: &mut Addresses) -> (Vec
     let planned = |state: &State| {
         let rules = &scene.config.rules;
         let room = Room { cores: rules.cores, machines_join: !scene.provider.makes_nodes() };
-        let mut view = scaling::view(state, now, room);
+        let mut view = scaling::view(state, clock, room);
         scaling::withhold(&mut view, is_fit);
         scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
     };
     let placements = if endings.is_empty() { planned(state) } else { planned(&rehearse(state, &endings, now)) };
     steps.extend(endings);
-    steps.extend(deletion::decide(state, emptied, now));
+    steps.extend(deletion::decide(state, emptied, clock));
     steps.extend(placements);
     (steps, goals)
 }
@@ -114,21 +116,21 @@ pub fn goals_in(
     state: &State,
     focus: Focus,
     sightings: &BTreeMap<NodeId, Sighting>,
-    now: Timestamp,
+    clock: &Timeline,
     addresses: &mut Addresses,
 ) -> Vec<(AttemptId, Goal)> {
-    jobs_in(state, focus, sightings, now, addresses).1
+    jobs_in(state, focus, sightings, clock, addresses).1
 }
 
 fn jobs_in(
     state: &State,
     focus: Focus,
     sightings: &BTreeMap<NodeId, Sighting>,
-    now: Timestamp,
+    clock: &Timeline,
     addresses: &mut Addresses,
 ) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let Focus::New { nodes, jobs, .. } = focus else {
-        let decided = jobs::decide(state.active_jobs(), state, sightings, now, addresses);
+        let decided = jobs::decide(state.active_jobs(), state, sightings, clock, addresses);
         let running: BTreeSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
         addresses.retain(|attempt, _| running.contains(attempt));
         return decided;
@@ -140,7 +142,7 @@ fn jobs_in(
     let mut keys: BTreeSet<JobKey> = nodes.iter().filter_map(busy_with).collect();
     keys.extend(jobs.iter().cloned());
     let known = keys.iter().filter_map(|key| state.jobs.get_key_value(key));
-    jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, sightings, now, addresses)
+    jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, sightings, clock, addresses)
 }
 
 /// The state as the steps will make it. Nothing is said about it: it may still come otherwise.

@@ -12,7 +12,7 @@ use corro_sched::{
     ClusterView, Eviction, Jobs, NodeStanding, NodeView, Plan, Policy, Room, Running, RunningView, Snapshot, Target,
     Waiting, WaitingView,
 };
-use corro_store::{ClusterRecord, Evicted, JobRecord, NodeRecord, State};
+use corro_store::{ClusterRecord, Evicted, JobRecord, NodeRecord, State, Timeline};
 
 use super::steps::Step;
 
@@ -41,10 +41,11 @@ const RESIZE_GRACE_MS: u64 = 5_000;
 /// The code of attempts that ended because a node was taken back.
 pub const NODE_PREEMPTED: &str = "NodePreempted";
 
-/// Every cluster with its nodes and unfinished jobs.
-pub fn view(state: &State, now: Timestamp, room: Room) -> Snapshot<'_> {
-    let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, now));
-    Snapshot { now, clusters: clusters.collect(), room }
+/// Every cluster with its nodes and unfinished jobs. The planner subtracts stamps from now, so stamps from before a jump of the
+/// clock are rebased.
+pub fn view<'a>(state: &'a State, clock: &'a Timeline, room: Room) -> Snapshot<'a> {
+    let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, clock));
+    Snapshot { now: clock.now(), clusters: clusters.collect(), room }
 }
 
 /// Takes idle nodes out of the planner's hand. They count: each comes back or is given up soon.
@@ -62,14 +63,14 @@ pub fn cluster_view<'a>(
     state: &'a State,
     key: &'a ClusterKey,
     cluster: &ClusterRecord,
-    now: Timestamp,
+    clock: &'a Timeline,
 ) -> ClusterView<'a> {
     let workspace = state.workspaces.get(&key.workspace());
     let node = |(id, node): (&'a _, &'a NodeRecord)| NodeView {
         id,
         index: node.index,
         standing: standing(node),
-        since: node.since(),
+        since: clock.rebase(node.since()),
         host: node.host.as_deref(),
         preempted: node.preempted().is_some(),
     };
@@ -81,16 +82,19 @@ pub fn cluster_view<'a>(
         low_priority: cluster.spec.vm_priority == VmPriority::LowPriority,
         cores: vm_size::find(&cluster.spec.vm_size).map_or(0, |size| u64::from(size.cores)),
         nodes: state.nodes_of(key).map(node).collect(),
-        jobs: Box::new(JobsOf { state, cluster: key, now }),
+        jobs: Box::new(JobsOf { state, cluster: key, clock }),
     }
 }
 
-fn running_view<'a>(key: &'a JobKey, job: &JobRecord, now: Timestamp) -> RunningView<'a> {
-    let started = job.state().started().unwrap_or(now);
+fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> RunningView<'a> {
+    let now = clock.now();
+    let started = job.state().started().map_or(now, |started| clock.rebase(started));
     let limit = started.plus(job.spec.constraints.max_wall_clock_time.0);
     let ends_by = match (job.state(), job.eviction()) {
         (JobState::Terminating { .. }, _) => now,
-        (_, Some(evicted)) => limit.min(evicted.at.plus(Duration::from_millis(evicted.grace_ms))).max(now),
+        (_, Some(evicted)) => {
+            limit.min(clock.rebase(evicted.at).plus(Duration::from_millis(evicted.grace_ms))).max(now)
+        }
         _ => limit,
     };
     RunningView { key, started, ends_by }
@@ -99,7 +103,7 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, now: Timestamp) -> Running
 struct JobsOf<'a> {
     state: &'a State,
     cluster: &'a ClusterKey,
-    now: Timestamp,
+    clock: &'a Timeline,
 }
 
 impl Jobs for JobsOf<'_> {
@@ -107,14 +111,14 @@ impl Jobs for JobsOf<'_> {
         Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|job| WaitingView {
             key: job.key,
             sequence: job.sequence,
-            submitted: job.submitted,
+            submitted: self.clock.rebase(job.submitted),
             node_count: job.node_count.max(1) as usize,
             limit: job.limit,
         }))
     }
 
     fn running(&self) -> Running<'_> {
-        Box::new(self.state.active_jobs_of(self.cluster).map(|(key, job)| running_view(key, job, self.now)))
+        Box::new(self.state.active_jobs_of(self.cluster).map(|(key, job)| running_view(key, job, self.clock)))
     }
 }
 

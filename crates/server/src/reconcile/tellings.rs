@@ -184,8 +184,13 @@ mod tests {
     fn nodes_are_told_once_and_never_what_was_meant_for_an_earlier_attempt() {
         let mut state = state(manual(2), 2);
         submit(&mut state, "a", 2, "PT1H");
-        let seen =
-            Sighting { epoch: 1, connected: true, silent_for: Duration::ZERO, observed: ObservedNode::default() };
+        let seen = Sighting {
+            epoch: 1,
+            connected: true,
+            silent_for: Duration::ZERO,
+            observed: ObservedNode::default(),
+            run_time: None,
+        };
         let sightings: BTreeMap<_, _> = [1, 2].map(|index| (node_id(index), seen.clone())).into();
         let mut tellings = Tellings::default();
         let mut told = |state: &State, news: &[u32], goals: Vec<(AttemptId, Goal)>, all: bool| {

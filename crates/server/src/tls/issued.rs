@@ -17,6 +17,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Some clients refuse certificates that last longer than 398 days.
 const LIFE: Duration = Duration::from_secs(90 * DAY.as_secs());
 const RENEWED_AFTER: Duration = Duration::from_secs(60 * DAY.as_secs());
+/// Certificates are valid from a day before they were made; after a larger step back of the clock another one is made.
+const CLOCK_STEP: Duration = Duration::from_secs(3600);
 
 pub struct Issued {
     authority: Authority,
@@ -39,8 +41,11 @@ impl Issued {
 
     fn pair(&self, now: SystemTime) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().expect("no one panics while holding the certificate");
-        let age = now.duration_since(current.made).unwrap_or_default();
-        if age > RENEWED_AFTER {
+        // Where the clock was set back, the present one is not valid yet.
+        let is_due = now
+            .duration_since(current.made)
+            .map_or_else(|ahead| ahead.duration() > CLOCK_STEP, |age| age > RENEWED_AFTER);
+        if is_due {
             match issue(&self.authority, &self.params, now) {
                 Ok(pair) => *current = Current { pair, made: now },
                 Err(error) => {
@@ -116,6 +121,7 @@ mod tests {
         let second = leaf_at(now + RENEWED_AFTER + DAY);
         assert_ne!(second, first);
         assert_eq!(leaf_at(now + RENEWED_AFTER + 2 * DAY), second);
+        assert_ne!(leaf_at(now - 3 * DAY), second, "the clock was set back: the second is not valid yet");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use crate::testing::*;
 
 fn standing(state: &State, name: &str) -> Standing {
     let key = key(name);
-    let mut waits = Waits::of(state, &Caller::server(), &Rules::USUAL, NOW, [(&key, &*state.jobs[&key])]);
+    let mut waits =
+        Waits::of(state, &Caller::server(), &Rules::USUAL, &Timeline::starting(NOW), [(&key, &*state.jobs[&key])]);
     waits.take(&key).expect("the job waits")
 }
 
@@ -103,7 +104,7 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
     }
     start(&mut state, "r", &[1]);
     let jobs = state.jobs.iter().map(|(key, job)| (key, &**job));
-    let mut waits = Waits::of(&state, &Caller::server(), &Rules::USUAL, NOW, jobs);
+    let mut waits = Waits::of(&state, &Caller::server(), &Rules::USUAL, &Timeline::starting(NOW), jobs);
     let positions = ["r", "a", "b"].map(|name| waits.take(&key(name)).map(|wait| wait.standing.position));
     assert_eq!(positions, [None, Some(1), Some(2)]);
 }
@@ -116,7 +117,8 @@ fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
         submit(&mut state, "a", 2, "PT1H");
         change_state(&mut state);
         let key = key("a");
-        let mut waits = Waits::of(&state, &Caller::server(), rules, NOW, [(&key, &*state.jobs[&key])]);
+        let mut waits =
+            Waits::of(&state, &Caller::server(), rules, &Timeline::starting(NOW), [(&key, &*state.jobs[&key])]);
         let standing = waits.take(&key).expect("the job waits");
         (standing.why.unwrap_or_default(), standing.standing.unblocked_by.join("; "))
     };

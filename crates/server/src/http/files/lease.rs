@@ -77,7 +77,7 @@ impl Lease {
                 _ => Lease::Available,
             },
             ["breaking", id, until] => match number(until) {
-                Some(until) if until > now => Lease::Breaking { id: id.to_owned(), until },
+                Some(until) if is_ahead(until, MAX_BREAK, now) => Lease::Breaking { id: id.to_owned(), until },
                 Some(_) => Lease::Broken { id: id.to_owned() },
                 None => Lease::Available,
             },
@@ -88,7 +88,7 @@ impl Lease {
 
     fn leased(id: &str, seconds: i64, until: i64, now: i64) -> Self {
         let id = id.to_owned();
-        match until > now {
+        match is_ahead(until, seconds, now) {
             true => Lease::Leased { id, term: Term::Fixed { seconds, until } },
             false => Lease::Expired { id, seconds },
         }
@@ -230,6 +230,15 @@ impl Term {
             Term::Fixed { seconds, .. } => Term::starting(Some(seconds), now),
         }
     }
+}
+
+/// Azure lets nobody wait longer for a lease that is being broken.
+const MAX_BREAK: i64 = 60;
+
+/// Is the end of something that lasts `length` seconds still to come? One that is further away than that was written down before the
+/// clock was set back: nothing lasts longer than it was to.
+fn is_ahead(until: i64, length: i64, now: i64) -> bool {
+    until > now && until - now <= length
 }
 
 fn breaking(id: String, after: i64, now: i64) -> Lease {

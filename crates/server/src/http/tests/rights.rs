@@ -13,7 +13,7 @@ impl Bench {
     async fn sweep(&self) {
         loop {
             let now = self.app.now();
-            let steps = deletion::decide(&self.app.snapshot(), &Default::default(), now);
+            let steps = deletion::decide(&self.app.snapshot(), &Default::default(), &self.app.timeline());
             if steps.is_empty() {
                 return;
             }

@@ -24,7 +24,7 @@ impl Provider for Quiet {
 type Sightings = BTreeMap<NodeId, Sighting>;
 
 fn there(observed: ObservedNode) -> Sighting {
-    Sighting { epoch: 1, connected: true, silent_for: Duration::ZERO, observed }
+    Sighting { epoch: 1, connected: true, silent_for: Duration::ZERO, observed, run_time: None }
 }
 
 fn ready() -> ObservedNode {
@@ -41,7 +41,8 @@ fn decide_on(state: &State, sightings: &Sightings, focus: Focus) -> Vec<Step> {
     };
     let (gone, emptied) = (BTreeSet::new(), BTreeSet::new());
     let (uptime, provider) = (Duration::from_secs(1), &Quiet);
-    let scene = Scene { state, sightings, now: NOW, uptime, gone: &gone, emptied: &emptied, config: &config, provider };
+    let clock = &Timeline::starting(NOW);
+    let scene = Scene { state, sightings, clock, uptime, gone: &gone, emptied: &emptied, config: &config, provider };
     decide_in(&scene, focus, &mut Addresses::new()).0
 }
 

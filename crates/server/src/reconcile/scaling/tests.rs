@@ -8,8 +8,12 @@ use super::*;
 use crate::testing::*;
 
 fn steps(state: &State, now: Timestamp) -> Vec<Step> {
-    let snapshot = view(state, now, Room::ENDLESS);
-    decide(state, &corro_sched::plan(&snapshot, &Policy::STANDARD), &Rules::USUAL, now)
+    steps_by(state, &Timeline::starting(now))
+}
+
+fn steps_by(state: &State, clock: &Timeline) -> Vec<Step> {
+    let snapshot = view(state, clock, Room::ENDLESS);
+    decide(state, &corro_sched::plan(&snapshot, &Policy::STANDARD), &Rules::USUAL, clock.now())
 }
 
 fn allocated(state: &State) -> usize {
@@ -40,6 +44,20 @@ fn the_initial_node_count_is_for_the_creation_only() {
         txn.update::<ClusterRecord>(&cluster_key(), |c| c.provisioning.turn(ProvisioningState::Creating, NOW));
     });
     assert_eq!(allocated(&state), 3);
+}
+
+#[test]
+fn a_jump_of_the_clock_makes_no_node_leave_and_keeps_none() {
+    let state = state(auto(0, 4, 0), 2);
+    let gone = |clock: &Timeline| steps_by(&state, clock).iter().any(|step| matches!(step, Step::Node(..)));
+    for jumped in [at(3 * 86_400), Timestamp::from_millis(NOW.millis() - 3 * 86_400_000)] {
+        let mut clock = Timeline::starting(NOW);
+        clock.observe(at(10), Duration::from_secs(10));
+        clock.observe(jumped, Duration::from_secs(11)).expect("a jump");
+        assert!(!gone(&clock), "they are idle for eleven seconds");
+        clock.observe(jumped.plus(Duration::from_secs(60)), Duration::from_secs(71));
+        assert!(gone(&clock), "they are idle for more than a minute");
+    }
 }
 
 #[test]
@@ -94,7 +112,8 @@ fn what_was_told_to_stop_is_not_told_again_and_frees_its_node_soon() {
         txn.update::<JobRecord>(&key("a"), |job| job.evicted = evicted);
     });
     assert_eq!(evictions(&state), []);
-    let view = view(&state, at(5), Room::ENDLESS);
+    let clock = Timeline::starting(at(5));
+    let view = view(&state, &clock, Room::ENDLESS);
     let running = view.clusters[0].jobs.running().next();
     assert_eq!(running.map(|job| job.ends_by), Some(at(5)));
 }
