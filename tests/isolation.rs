@@ -121,6 +121,8 @@ fn the_operator_says_how_far_jobs_are_kept_apart() {
     {
         let site = Site::start_with(&["--no-containers", "--isolation", mode]);
         site.prepare(1);
+        // Also where there is more than one principal: what the operator chose holds.
+        site.corro("ad sp create-for-rbac -n bob --role Reader").ok();
         site.submit_custom("j", 1, "cat /proc/self/uid_map; ls $AZ_BATCHAI_JOB_TEMP");
         let ended = site.wait_for_end("j");
         if mode == "strict" && ended["executionInfo"]["errors"][0]["code"] == "IsolationFailed" {
@@ -190,7 +192,102 @@ fn counters_are_written_for_clusters_that_ask() {
     assert!(!table.contains("canary"), "{table}");
 }
 
-/// The first of the above again, by somebody who has no rights.
+/// What a job tries beyond reading what others left: each line prints a word when it succeeds. `{marked}` is a pattern that finds the
+/// command line of the job beside it and not this one's.
+const TRIALS: &str = r#"
+for p in /proc/[0-9]*; do
+  grep -aq '{marked}' $p/cmdline 2>/dev/null || continue
+  echo SEES-COMMAND-LINE
+  head -c 1 $p/maps >/dev/null && echo READS-MEMORY-MAP
+  head -c 1 $p/environ >/dev/null && echo READS-VARIABLES
+  ls $p/root/ >/dev/null && echo ENTERS-ROOT
+  kill -0 ${p#/proc/} && echo MAY-SIGNAL
+done
+cat {data}/shares/mystorageaccount/other/file && echo READS-OTHER-SHARE
+echo x >{data}/shares/mystorageaccount/other/planted && echo WRITES-OTHER-SHARE
+cat {data}/file-servers/planted && echo READS-FILE-SERVERS
+mount -t tmpfs tmpfs $TMPDIR && echo MOUNTS
+cat {outside} && echo READS-OUTSIDE
+cat /etc/shadow >/dev/null && echo READS-ROOTS-FILES
+echo -n >/dev/tcp/{address} && echo REACHES-LOOPBACK
+exit 0
+"#;
+
+/// The lines of `docs/ISOLATION.md` that are not in the first test, kept apart or not.
+#[test]
+fn what_is_kept_apart_and_what_is_not_is_as_the_page_says() {
+    let site = Site::start_with(&["--no-containers", "--isolation", "strict"]);
+    site.prepare(2);
+    site.corro("storage share create -n other --account-name mystorageaccount").ok();
+    fs::write(site.data().join("shares/mystorageaccount/other/file"), "canary").expect("a file");
+    fs::write(site.data().join("file-servers/planted"), "canary").expect("a file");
+    let (release, outside) = (site.path().join("release"), site.path().join("outside"));
+    fs::write(&outside, "of the same account\n").expect("a file");
+    let quiet = format!(": beside-them; echo ready; until test -e {}; do sleep 0.1; done", release.display());
+    site.submit_custom("quiet", 1, &quiet);
+    wait_for("the quiet job to run", || !site.job("quiet")["executionState"].eq("queued"));
+    if site.job("quiet")["executionInfo"]["errors"][0]["code"] == "IsolationFailed" {
+        eprintln!("PASSED OVER: this machine gives no name spaces, and strict refuses the job");
+        return;
+    }
+    wait_for("the quiet job to be ready", || site.log("quiet", "stdout.txt") == "ready\n");
+    let command = TRIALS
+        .replace("{marked}", "beside-the[m]")
+        .replace("{data}", &site.data().display().to_string())
+        .replace("{outside}", &outside.display().to_string())
+        .replace("{address}", &site.address().replace(':', "/"));
+    site.submit_custom("curious", 1, &command);
+    let ended = site.wait_for_end("curious");
+    assert_eq!(ended["executionState"], "succeeded", "{ended}");
+    let (stdout, stderr) = (site.log("curious", "stdout.txt"), site.log("curious", "stderr.txt"));
+    let kept_apart = [
+        "READS-MEMORY-MAP",
+        "READS-VARIABLES",
+        "ENTERS-ROOT",
+        "READS-OTHER-SHARE",
+        "WRITES-OTHER-SHARE",
+        "READS-FILE-SERVERS",
+        "MOUNTS",
+    ];
+    for trial in kept_apart {
+        assert!(!stdout.contains(trial), "{trial}: {stdout}\n{stderr}");
+    }
+    for trial in ["SEES-COMMAND-LINE", "MAY-SIGNAL", "READS-OUTSIDE", "REACHES-LOOPBACK"] {
+        assert!(stdout.contains(trial), "the page says that this is possible: {trial}: {stdout}\n{stderr}");
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(stdout.contains("READS-ROOTS-FILES"), is_root, "{stdout}\n{stderr}");
+    fs::write(&release, "").expect("a file");
+    assert_eq!(site.wait_for_end("quiet")["executionState"], "succeeded");
+}
+
+/// Without `--isolation` the number of principals decides, when a job starts.
+#[test]
+fn from_the_second_principal_on_jobs_are_isolated_strictly() {
+    let site = Site::start();
+    site.prepare(1);
+    let told = |name: &str| {
+        site.submit_custom(name, 1, "true");
+        let ended = site.wait_for_end(name);
+        let refused = ended["executionInfo"]["errors"][0]["code"] == "IsolationFailed";
+        (refused, site.log(name, "execution.log"))
+    };
+    let (refused, log) = told("alone");
+    let possible = !log.contains("NO name spaces");
+    assert!(!refused, "{log}");
+    assert!(!possible || log.contains("--isolation auto, as the server has one principal"), "{log}");
+    let strictly = "jobs that start from now on run with --isolation strict";
+    let second = site.corro("ad sp create-for-rbac -n bob --role Reader").ok();
+    assert!(second.stderr.contains(strictly), "{}", second.stderr);
+    let third = site.corro("ad sp create-for-rbac -n eve --role Reader").ok();
+    assert!(!third.stderr.contains(strictly), "said once: {}", third.stderr);
+    assert!(site.up_log().contains("there is more than one principal now"), "{}", site.up_log());
+    let (refused, log) = told("beside-others");
+    assert_eq!(refused, !possible, "{log}");
+    assert!(log.contains("--isolation strict, as the server has more than one principal"), "{log}");
+}
+
+/// The claims of `docs/ISOLATION.md` again, by somebody who has no rights.
 #[test]
 fn an_ordinary_user_has_the_same_walls() {
     let this = std::env::current_exe().expect("this executable has a path");
@@ -201,7 +298,15 @@ fn an_ordinary_user_has_the_same_walls() {
         return;
     }
     let user = ["--reuid=61234", "--regid=61234", "--clear-groups", "--"];
-    let again = ["--exact", "a_job_cannot_read_what_is_anothers_or_the_servers", "--nocapture"];
+    let again = [
+        "a_job_cannot_read_what_is_anothers_or_the_servers",
+        "what_is_kept_apart_and_what_is_not_is_as_the_page_says",
+        "from_the_second_principal_on_jobs_are_isolated_strictly",
+        "the_operator_says_how_far_jobs_are_kept_apart",
+        "a_killed_agent_leaves_nothing_outside_of_its_directory",
+        "--exact",
+        "--nocapture",
+    ];
     let mut command = Command::new("setpriv");
     command.args(user).arg(&this).args(again).env("HOME", "/");
     // Root's own may be closed to others.

@@ -301,6 +301,7 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         shared_temp: Some("/tmp".into()),
         container: None,
         containers_on_host: true,
+        strict_isolation: false,
         limits: None,
         counters: false,
         gpus: 0,

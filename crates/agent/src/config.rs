@@ -6,6 +6,7 @@ use std::time::Duration;
 use corro_client::Trust;
 use corro_launch::process::Launcher;
 use corro_model::Secret;
+use corro_model::node::TaskOrder;
 
 use crate::ports::PortRange;
 
@@ -41,15 +42,23 @@ pub struct AgentConfig {
 /// What jobs are kept from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Isolation {
-    pub mode: IsolationMode,
+    /// What the operator chose for this node. Without a choice the order of each job says whether it must be isolated.
+    pub mode: Option<IsolationMode>,
     /// Directories that no job may see, but for what is its own in them.
     pub hidden: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+impl Isolation {
+    /// How a job is isolated. The only place where the operator's choice and the server's order are put together.
+    pub fn mode_for(&self, order: &TaskOrder) -> IsolationMode {
+        let ordered = if order.strict_isolation { IsolationMode::Strict } else { IsolationMode::Auto };
+        self.mode.unwrap_or(ordered)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IsolationMode {
     /// As far as the machine allows; the execution log says how far.
-    #[default]
     Auto,
     Off,
     /// A job that cannot be isolated does not run.

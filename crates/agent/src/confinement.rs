@@ -26,7 +26,7 @@ pub struct Walls {
 
 /// Tries once, at the start of an agent, what every job needs; an error says why it cannot be had.
 pub fn try_out(isolation: &Isolation) -> Result<(), String> {
-    if isolation.mode == IsolationMode::Off {
+    if isolation.mode == Some(IsolationMode::Off) {
         return Ok(());
     }
     // Hiding an empty directory asks for the same rights as hiding a full one.
@@ -38,16 +38,18 @@ pub fn try_out(isolation: &Isolation) -> Result<(), String> {
 
 /// Builds the walls around a job. Blocks for less than a millisecond.
 pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, order: &TaskOrder) -> Walls {
-    let why_not = match (isolation.mode, possible) {
+    let mode = isolation.mode_for(order);
+    let why_not = match (mode, possible) {
         (IsolationMode::Off, _) => "the operator started this node with --isolation off".to_owned(),
         (_, Err(why)) => why.clone(),
         (_, Ok(())) => match enter(view, order) {
             Ok(namespaces) => {
                 let hidden: Vec<String> = view.hidden.iter().map(|path| path.display().to_string()).collect();
                 let told = format!(
-                    "user and mount name spaces of its own, in which {} {} hidden but for what is this job's",
+                    "user and mount name spaces of its own, in which {} {} hidden but for what is this job's ({})",
                     hidden.join(", "),
-                    if hidden.len() == 1 { "is" } else { "are" }
+                    if hidden.len() == 1 { "is" } else { "are" },
+                    reason(isolation, order)
                 );
                 return Walls { namespaces: Some(namespaces), told, refusal: None };
             }
@@ -55,8 +57,19 @@ pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, 
         },
     };
     let told = format!("NO name spaces of its own, so jobs of the same account can read its files: {why_not}");
-    let refusal = (isolation.mode == IsolationMode::Strict).then_some(why_not);
+    let refusal = (mode == IsolationMode::Strict).then(|| format!("{why_not} ({})", reason(isolation, order)));
     Walls { namespaces: None, told, refusal }
+}
+
+/// Why a job is isolated as it is, for people.
+fn reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
+    match (isolation.mode, order.strict_isolation) {
+        (Some(IsolationMode::Off), _) => "the operator chose --isolation off",
+        (Some(IsolationMode::Auto), _) => "the operator chose --isolation auto",
+        (Some(IsolationMode::Strict), _) => "the operator chose --isolation strict",
+        (None, true) => "--isolation strict, as the server has more than one principal",
+        (None, false) => "--isolation auto, as the server has one principal",
+    }
 }
 
 /// What this node's processes see of what is hidden from them: their own directories, and the directories behind volumes.
@@ -150,8 +163,8 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn isolation(mode: IsolationMode, hidden: &[&Path]) -> Isolation {
-        Isolation { mode, hidden: hidden.iter().map(|path| path.to_path_buf()).collect() }
+    fn isolation(mode: impl Into<Option<IsolationMode>>, hidden: &[&Path]) -> Isolation {
+        Isolation { mode: mode.into(), hidden: hidden.iter().map(|path| path.to_path_buf()).collect() }
     }
 
     #[test]
@@ -183,14 +196,20 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_told_and_refused_only_where_that_is_wanted() {
-        let (order, unable) = (testing::order(1), Err("the kernel says no".to_owned()));
-        let check = |mode, possible: &Result<(), String>, says: &str, refuses: bool| {
+        let (mut order, unable) = (testing::order(1), Err("the kernel says no".to_owned()));
+        let mut check = |(mode, ordered), possible: &Result<(), String>, says: &str, refuses: bool| {
+            order.strict_isolation = ordered;
             let walls = build(&isolation(mode, &[]), possible, &View::default(), &order);
             assert!(walls.told.contains(says) && walls.namespaces.is_none(), "{}", walls.told);
-            assert_eq!(walls.refusal.is_some(), refuses);
+            assert_eq!(walls.refusal.is_some(), refuses, "{mode:?} {ordered}");
         };
-        check(IsolationMode::Auto, &unable, "the kernel says no", false);
-        check(IsolationMode::Strict, &unable, "the kernel says no", true);
-        check(IsolationMode::Off, &Ok(()), "--isolation off", false);
+        check((Some(IsolationMode::Auto), false), &unable, "the kernel says no", false);
+        check((Some(IsolationMode::Strict), false), &unable, "the kernel says no", true);
+        check((Some(IsolationMode::Off), false), &Ok(()), "--isolation off", false);
+        // Without a choice of the operator it is the server's; with one it is not.
+        check((None, false), &unable, "the kernel says no", false);
+        check((None, true), &unable, "the kernel says no", true);
+        check((Some(IsolationMode::Auto), true), &unable, "the kernel says no", false);
+        check((Some(IsolationMode::Off), true), &Ok(()), "--isolation off", false);
     }
 }

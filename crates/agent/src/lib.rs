@@ -212,7 +212,7 @@ async fn take_over(
     });
     let mut config = config;
     let groups = match (config.isolation.mode, config.root.canonicalize()) {
-        (IsolationMode::Off, _) => limits::Groups::none("the operator started this node with --isolation off"),
+        (Some(IsolationMode::Off), _) => limits::Groups::none("the operator started this node with --isolation off"),
         (_, Err(error)) => limits::Groups::none(&error.to_string()),
         (_, Ok(root)) => limits::Groups::make(&root),
     };

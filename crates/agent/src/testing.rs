@@ -38,6 +38,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         shared_temp: Some("/nonexistent/shared".into()),
         container: None,
         containers_on_host: false,
+        strict_isolation: false,
         limits: None,
         counters: false,
         gpus: 0,

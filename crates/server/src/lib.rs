@@ -222,6 +222,11 @@ impl Server {
         self.app.hosts.welcome(front);
     }
 
+    /// Does anybody but the administrator use the server?
+    pub fn has_several_principals(&self) -> bool {
+        self.app.snapshot().has_several_principals()
+    }
+
     /// Every node the server knows of.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.app.snapshot().nodes.keys().cloned().collect()

@@ -105,6 +105,11 @@ impl State {
         self.index.active_of(cluster)
     }
 
+    /// Does anybody but the administrator use the server?
+    pub fn has_several_principals(&self) -> bool {
+        self.principals.len() > 1
+    }
+
     /// The jobs that keep nodes busy, cluster by cluster.
     pub fn active_jobs(&self) -> impl Iterator<Item = (&JobKey, &Arc<JobRecord>)> {
         self.index.active()

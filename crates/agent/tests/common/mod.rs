@@ -418,6 +418,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         shared_temp: Some(shared_temp.to_owned()),
         container: None,
         containers_on_host: false,
+        strict_isolation: false,
         limits: None,
         counters: false,
         gpus: 0,

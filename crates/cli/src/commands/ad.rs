@@ -104,6 +104,7 @@ pub async fn run(args: AdArgs) -> Result<(), Failure> {
             let request = PrincipalCreateParameters { display_name, role, scopes, skip_assignment, years };
             let made = client.call::<PrincipalsCreate>(&[], &[], &request).await?;
             say(format_args!("The password is shown this once only: keep it safe."));
+            say_isolation(client).await;
             print(&session, &made)
         }
         SpCommand::List => {
@@ -125,6 +126,17 @@ pub async fn run(args: AdArgs) -> Result<(), Failure> {
             client.call::<PrincipalsDelete>(&[("principal", &args.id)], &[], &NoBody {}).await?;
             Ok(())
         }
+    }
+}
+
+/// From the second principal on jobs are isolated strictly. Said once, when that one is made; whoever sees no more than a part of the
+/// principals is not the second.
+async fn say_isolation(client: &Client) {
+    let found: Result<Vec<Principal>, _> = client.list::<PrincipalsList, _>(&[], &[]).await;
+    if found.is_ok_and(|found| found.len() == 2) {
+        say(format_args!(
+            "The server has more than one principal now: jobs that start from now on run with --isolation strict, unless the operator chose otherwise."
+        ));
     }
 }
 

@@ -50,7 +50,7 @@ enum AgentCommand {
 
 /// What every agent of a host is told.
 pub struct NodeWords {
-    pub isolation: IsolationArg,
+    pub isolation: Option<IsolationArg>,
     pub hidden: Vec<PathBuf>,
     pub remote_shares: bool,
     pub ports: Option<PortRange>,
@@ -111,17 +111,17 @@ struct NodeArgs {
 }
 
 /// How far jobs on one machine are kept from each other.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct IsolationArgs {
     /// Whether a job sees other jobs, their secrets and the server's files: as little as this machine allows (auto), all that
     /// this account sees (off), or not running where that cannot be prevented (strict). Execution logs say what was done
-    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
-    pub isolation: IsolationArg,
+    /// [default: strict for jobs that start while the server has more than one principal, else auto]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub isolation: Option<IsolationArg>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IsolationArg {
-    #[default]
     Auto,
     Off,
     Strict,
@@ -151,13 +151,13 @@ pub async fn run(args: AgentArgs) -> Result<(), Failure> {
         (Some(AgentCommand::Join(args)), _) => join::run(args).await,
         (None, Some(node)) => {
             args.log.init();
-            Ok(run_node(node, args.isolation.isolation.mode()).await?)
+            Ok(run_node(node, args.isolation.isolation.map(IsolationArg::mode)).await?)
         }
         (None, None) => Err(Failure::missing(&["--server", "--data", "--join-token-file"], &[])),
     }
 }
 
-async fn run_node(args: NodeArgs, isolation: IsolationMode) -> Result<()> {
+async fn run_node(args: NodeArgs, isolation: Option<IsolationMode>) -> Result<()> {
     let config = AgentConfig {
         join_token: join_token(&args.join_token_file, &args.data)?,
         trust: trust(args.ca.as_deref(), args.ca_fingerprint.as_deref())?,
@@ -244,7 +244,7 @@ mod tests {
         let node = "agent --server http://a:1 --data d --join-token-file t --once --isolation off --log-format json";
         let node = read(node).expect("a node");
         assert!(node.command.is_none() && node.node.is_some_and(|node| node.once));
-        assert_eq!(node.isolation.isolation, IsolationArg::Off);
+        assert_eq!(node.isolation.isolation, Some(IsolationArg::Off));
         let host =
             read("agent join https://a:1 --token-file t --isolation strict --ports 20000-20100").expect("a host");
         assert!(host.command.is_some() && host.node.is_none());

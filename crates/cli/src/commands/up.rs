@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::commands::agent::IsolationArgs;
+use crate::commands::agent::{IsolationArg, IsolationArgs};
 use crate::failure::Failure;
 use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
@@ -31,6 +31,7 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
         asked = &mut stop => return asked,
     };
     greet(&hosted, began);
+    log_isolation(args.isolation.isolation, hosted.server.has_several_principals());
     stop.await?;
     let _ = writeln!(io::stderr(), "\nStopping the nodes …");
     let Hosted { server, .. } = hosted;
@@ -58,6 +59,20 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("these nodes could not be ended: {nodes}")));
     }
     Ok(())
+}
+
+/// The operator's choice holds whoever uses the server; one that is weaker than what they would have had is a warning.
+fn log_isolation(chosen: Option<IsolationArg>, several: bool) {
+    match chosen.map(IsolationArg::word) {
+        Some(mode @ ("off" | "auto")) if several => {
+            tracing::warn!(
+                mode,
+                "jobs are isolated as --isolation says, though the server has more than one principal"
+            );
+        }
+        Some(mode) => tracing::info!(mode, "jobs are isolated as --isolation says, however many principals there are"),
+        None => {}
+    }
 }
 
 /// Whoever reads this may have gone away; the server stays.

@@ -99,8 +99,8 @@ impl HostingArgs {
 
 /// Who makes nodes.
 pub enum Nodes {
-    /// Processes on this machine, whose jobs are kept apart as far as this says.
-    Local(IsolationArg),
+    /// Processes on this machine, whose jobs are kept apart as far as the operator chose, if they did.
+    Local(Option<IsolationArg>),
     /// Whoever joins with this token.
     Joining(Secret),
     /// Slurm, asked in this way.

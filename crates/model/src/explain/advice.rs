@@ -114,8 +114,8 @@ fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
                 .to_owned()
         }
         "IsolationFailed" => {
-            "The operator started the node's agent with --isolation strict, and its machine cannot isolate jobs: 'corro doctor' \
-             there says why."
+            "Jobs must be isolated here, as the operator chose --isolation strict or the server has more than one principal, and the \
+             node's machine cannot isolate them: 'corro doctor' there says why."
                 .to_owned()
         }
         "MpirunFailed" => {

@@ -69,6 +69,10 @@ pub struct TaskOrder {
     pub container: Option<ContainerSettings>,
     /// The operator allowed container jobs to run on the host.
     pub containers_on_host: bool,
+    /// It runs isolated from other jobs or not at all, unless the operator of the node chose otherwise: not everybody who uses the server
+    /// is one and the same.
+    #[serde(default)]
+    pub strict_isolation: bool,
     /// What the job may use of the node's machine.
     #[serde(default)]
     pub limits: Option<Limits>,

@@ -128,6 +128,12 @@ impl App {
             Ok(())
         });
         commit.await?;
+        if self.snapshot().principals.len() == 2 {
+            tracing::info!(
+                "there is more than one principal now: jobs that start from now on run with --isolation strict, unless the \
+                 operator of their node chose otherwise"
+            );
+        }
         Ok(self.credential(app_id, name, password))
     }
 

@@ -179,7 +179,7 @@ fn write_unit(args: &JoinArgs, kind: UnitKind, root: &Path) -> Result<(), Failur
     option("--gpus", args.gpus.map(|n| n.to_string().into()));
     option("--address", args.address.as_ref().map(Into::into));
     option("--ports", args.ports.map(|ports| ports.to_string().into()));
-    option("--isolation", Some(args.isolation.isolation.word().into()));
+    option("--isolation", args.isolation.isolation.map(|mode| mode.word().into()));
     args.labels.iter().for_each(|(key, value)| option("--label", Some(format!("{key}={value}").into())));
     args.hide.iter().for_each(|dir| option("--hide", Some(dir.into())));
     if args.remote_shares {

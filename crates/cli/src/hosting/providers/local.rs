@@ -39,7 +39,8 @@ pub struct LocalNodes {
 
 /// How jobs on this machine are kept apart, and what none of them may see.
 pub struct Apart {
-    pub isolation: IsolationArg,
+    /// The operator's choice; without one the server decides for each job.
+    pub isolation: Option<IsolationArg>,
     pub hidden: Vec<PathBuf>,
 }
 
@@ -79,7 +80,7 @@ impl LocalNodes {
             .arg("--join-token-file")
             .arg(&token_file)
             .arg("--once")
-            .args(["--isolation", self.apart.isolation.word()])
+            .args(self.apart.isolation.iter().flat_map(|mode| ["--isolation", mode.word()]))
             .args(self.apart.hidden.iter().flat_map(|dir| [OsStr::new("--hide"), dir.as_os_str()]))
             .args(self.log.words())
             .args(&self.words)
