@@ -122,6 +122,39 @@ fn the_doctor_looks_at_the_machine_in_plain_words() {
     for word in ["cores", "memory", "GPUs", "containers", "disk", "port", "kernel"] {
         assert!(out.contains(word), "{word} in {out}");
     }
+    // What can be enforced on jobs, each thing in a line that says what follows.
+    let isolation = ["user", "user ns", "mount ns", "pid ns", "ipc ns", "isolation", "memory limit", "cpu limit"];
+    for what in isolation.into_iter().chain(["openat2", "FUSE"]) {
+        let line = out.lines().find(|line| line.get(6..).is_some_and(|rest| rest.starts_with(&format!("{what} "))));
+        let line = line.unwrap_or_else(|| panic!("no line about {what} in {out}"));
+        assert!(["ok  ", "note"].iter().any(|mark| line.starts_with(mark)) && line.len() > 40, "{line}");
+    }
+    assert!(place.is_clean(), "it leaves nothing behind");
+}
+
+/// Where no name space can be made the doctor says so, and what becomes of jobs.
+#[test]
+fn the_doctor_tells_when_jobs_cannot_be_isolated() {
+    let place = Place::new();
+    let doctor = place.command("doctor");
+    let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
+    let mut without = Command::new("unshare");
+    without.args(["-Ur", "sh", "-c", script]).arg(doctor.get_program()).args(doctor.get_args());
+    for (name, value) in doctor.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        without.env(name, value);
+    }
+    let Ok(output) = without.output() else {
+        eprintln!("SKIPPED: no `unshare` on this machine");
+        return;
+    };
+    let out = String::from_utf8_lossy(&output.stdout);
+    if out.is_empty() {
+        eprintln!("SKIPPED: this machine gives no name spaces in which they could be forbidden");
+        return;
+    }
+    let line = out.lines().find(|line| line.starts_with("note  isolation ")).unwrap_or_else(|| panic!("{out}"));
+    assert!(line.contains("IsolationFailed") && line.contains("user.max_user_namespaces"), "{line}");
+    assert!(out.lines().any(|line| line.starts_with("note  user ns ")), "{out}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
 //! `tensorflow`, `mpi` and `remote`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
-//! `counters`, `failure`; the machine around nodes: `host`; what survives a crash: `memory`, `durable`.
+//! `counters`, `failure`; the machine around nodes: `host`, and what it can enforce: `enforcement`; what survives a crash: `memory`, `durable`.
 
 mod address;
 mod config;
@@ -20,6 +20,7 @@ mod directories;
 mod door;
 mod driver;
 mod durable;
+pub mod enforcement;
 mod engines;
 mod events;
 mod execution_log;

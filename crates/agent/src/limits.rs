@@ -195,6 +195,21 @@ pub fn remove_named(node: &str) -> io::Result<()> {
     CONTROLS.into_iter().try_for_each(|control| group::remove(&group_name(node), control))
 }
 
+/// Tries every control on this machine: makes a group, gives it a limit and removes it. The kernel's name of each control, and why it
+/// cannot be had.
+pub fn try_out() -> Vec<(&'static str, Result<(), String>)> {
+    let name = group_name(&format!("trial-{}", std::process::id()));
+    let tried = CONTROLS.map(|control| {
+        let limited = Group::make(&name, control).and_then(|group| group.set(Some(TRIAL_LIMIT)));
+        (control.name(), limited)
+    });
+    CONTROLS.into_iter().for_each(|control| drop(group::remove(&name, control)));
+    tried.into()
+}
+
+/// Of bytes, of processors: a number that every control takes.
+const TRIAL_LIMIT: u64 = 4096;
+
 fn group_name(node: &str) -> String {
     format!("corro-{node}")
 }

@@ -6,6 +6,7 @@
 //! outside, so files belong to whom they belong to; rights that go beyond files end at the name space.
 
 mod maker;
+pub mod trial;
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

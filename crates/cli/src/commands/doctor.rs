@@ -1,5 +1,7 @@
 //! `corro doctor`: looks at this machine and says in plain words what Corro will find: cores, memory, GPUs, container
-//! engine, disk, ports, the programs that jobs need. Changes nothing.
+//! engine, disk, ports, the programs that jobs need, and line by line what can be enforced on jobs (`isolation`). Leaves nothing behind.
+
+mod isolation;
 
 use std::fs;
 use std::net::TcpListener;
@@ -42,7 +44,8 @@ impl Mark {
 }
 
 pub async fn run(_args: DoctorArgs) -> Result<(), Failure> {
-    let findings = [cores(), memory(), gpus(), containers().await, disk(), port(), shell(), python(), kernel()];
+    let mut findings = vec![cores(), memory(), gpus(), containers().await, disk(), port(), shell(), python(), kernel()];
+    findings.extend(tokio::task::spawn_blocking(isolation::findings).await.map_err(|error| Failure::of(&error))?);
     for Finding { mark, what, text } in &findings {
         tell(format_args!("{:<4}  {what:<12}  {text}", mark.word()));
     }
