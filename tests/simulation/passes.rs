@@ -169,7 +169,8 @@ impl World {
     fn config(&self) -> ReconcileConfig {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
         let rules = Rules { preemption_grace: Duration::from_secs(2), ..Rules::USUAL };
-        ReconcileConfig { lease, containers_on_host: true, shared_temp: "/tmp".into(), landmark: None, rules }
+        let (shared_temp, strict_isolation, landmark) = ("/tmp".into(), None, None);
+        ReconcileConfig { lease, containers_on_host: true, strict_isolation, shared_temp, landmark, rules }
     }
 }
 

@@ -67,8 +67,8 @@ fn reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
         (Some(IsolationMode::Off), _) => "the operator chose --isolation off",
         (Some(IsolationMode::Auto), _) => "the operator chose --isolation auto",
         (Some(IsolationMode::Strict), _) => "the operator chose --isolation strict",
-        (None, true) => "--isolation strict, as the server has more than one principal",
-        (None, false) => "--isolation auto, as the server has one principal",
+        (None, true) => "--isolation strict, as the server has more than one principal or its operator chose it",
+        (None, false) => "--isolation auto, as the server has one principal or its operator chose it",
     }
 }
 

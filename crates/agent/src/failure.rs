@@ -88,7 +88,7 @@ pub fn container_left(node: &NodeId, what: &str) -> TaskFailure {
 pub fn isolation(node: &NodeId, why: &str) -> TaskFailure {
     let info = format!(
         "{why}. Let this machine's users make name spaces ('corro doctor' there says what is missing), run the job in a container, \
-         or start 'corro up' or 'corro agent' with --isolation auto to run jobs without"
+         or start 'corro up', 'corro server' or 'corro agent' with --isolation auto to run jobs without"
     );
     let error = BatchAiError::new("IsolationFailed", "The job cannot be isolated from others on the node");
     failed(error.with("Node", node.as_str()).with("Info", info))

@@ -68,6 +68,8 @@ pub struct ServerConfig {
     pub pass_life: Duration,
     /// Container jobs may run on the host.
     pub containers_on_host: bool,
+    /// Whether jobs must be isolated, where the operator chose; else they must be once there is more than one principal.
+    pub strict_isolation: Option<bool>,
     /// The credential a client on this machine has already, if any.
     pub known_admin: Option<AdminCredential>,
     /// How much may be made.
@@ -169,6 +171,7 @@ impl Server {
         let reconcile = ReconcileConfig {
             lease: config.lease,
             containers_on_host: config.containers_on_host,
+            strict_isolation: config.strict_isolation,
             shared_temp: shared_temp.clone(),
             landmark: Some(landmark),
             rules: config.rules,

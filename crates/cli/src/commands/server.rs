@@ -9,6 +9,7 @@ use std::path::Path;
 use clap::Args;
 use corro_model::Secret;
 
+use crate::commands::agent::IsolationArg;
 use crate::failure::Failure;
 use crate::hosting::providers::{ProviderArg, ProviderArgs, kubernetes};
 use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
@@ -26,6 +27,10 @@ pub async fn run(args: ServerArgs) -> Result<(), Failure> {
     args.hosting.log.init();
     hosting::check(&args.hosting)?;
     args.nodes.check()?;
+    if args.hosting.isolation.isolation == Some(IsolationArg::Off) {
+        let message = "--isolation off is chosen on the machine where jobs run: use it with 'corro agent' there";
+        return Err(Failure::usage(message).hint("--isolation auto lets jobs run that cannot be isolated"));
+    }
     let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
     let token_path = data.path().join("join-token");
     let nodes = match args.nodes.provider {

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use clap::Args;
 
-use crate::commands::agent::{IsolationArg, IsolationArgs};
 use crate::failure::Failure;
 use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 
@@ -13,9 +12,6 @@ use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
 pub struct UpArgs {
     #[command(flatten)]
     hosting: HostingArgs,
-
-    #[command(flatten)]
-    isolation: IsolationArgs,
 }
 
 pub async fn run(args: UpArgs) -> Result<(), Failure> {
@@ -27,11 +23,10 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
     let stop = hosting::stop_asked();
     tokio::pin!(stop);
     let hosted = tokio::select! {
-        hosted = hosting::start(&args.hosting, Nodes::Local(args.isolation.isolation), data) => hosted?,
+        hosted = hosting::start(&args.hosting, Nodes::Local, data) => hosted?,
         asked = &mut stop => return asked,
     };
     greet(&hosted, began);
-    log_isolation(args.isolation.isolation, hosted.server.has_several_principals());
     stop.await?;
     let _ = writeln!(io::stderr(), "\nStopping the nodes …");
     let Hosted { server, .. } = hosted;
@@ -59,20 +54,6 @@ pub async fn run(args: UpArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("these nodes could not be ended: {nodes}")));
     }
     Ok(())
-}
-
-/// The operator's choice holds whoever uses the server; one that is weaker than what they would have had is a warning.
-fn log_isolation(chosen: Option<IsolationArg>, several: bool) {
-    match chosen.map(IsolationArg::word) {
-        Some(mode @ ("off" | "auto")) if several => {
-            tracing::warn!(
-                mode,
-                "jobs are isolated as --isolation says, though the server has more than one principal"
-            );
-        }
-        Some(mode) => tracing::info!(mode, "jobs are isolated as --isolation says, however many principals there are"),
-        None => {}
-    }
 }
 
 /// Whoever reads this may have gone away; the server stays.

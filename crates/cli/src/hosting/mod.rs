@@ -20,7 +20,7 @@ use corro_server::tls::Tls;
 use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig, Site};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::agent::IsolationArg;
+use crate::commands::agent::{IsolationArg, IsolationArgs};
 use crate::failure::Failure;
 use crate::logging::LogArgs;
 use address::{AddressArgs, check_way_in, listen_address, local_url, open_tls, public_url};
@@ -87,6 +87,9 @@ pub struct HostingArgs {
     preemption_grace: f64,
 
     #[command(flatten)]
+    pub isolation: IsolationArgs,
+
+    #[command(flatten)]
     pub log: LogArgs,
 }
 
@@ -99,8 +102,8 @@ impl HostingArgs {
 
 /// Who makes nodes.
 pub enum Nodes {
-    /// Processes on this machine, whose jobs are kept apart as far as the operator chose, if they did.
-    Local(Option<IsolationArg>),
+    /// Processes on this machine.
+    Local,
     /// Whoever joins with this token.
     Joining(Secret),
     /// Slurm, asked in this way.
@@ -161,6 +164,20 @@ impl Hosted {
     /// How others reach the server.
     pub fn url(&self) -> &str {
         &self.public_url
+    }
+}
+
+/// The operator's choice holds whoever uses the server; one that is weaker than what they would have had is a warning.
+fn log_isolation(chosen: Option<IsolationArg>, several: bool) {
+    match chosen.map(IsolationArg::word) {
+        Some(mode @ ("off" | "auto")) if several => {
+            tracing::warn!(
+                mode,
+                "jobs are isolated as --isolation says, though the server has more than one principal"
+            );
+        }
+        Some(mode) => tracing::info!(mode, "jobs are isolated as --isolation says, however many principals there are"),
+        None => {}
     }
 }
 
@@ -228,7 +245,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let takes_hosts = matches!(nodes, Nodes::Joining(_));
     let open_join_token = match &nodes {
         Nodes::Joining(token) => Some(token.clone()),
-        Nodes::Local(_) | Nodes::Slurm(_) | Nodes::Kubernetes(_) => None,
+        Nodes::Local | Nodes::Slurm(_) | Nodes::Kubernetes(_) => None,
     };
     let config = ServerConfig {
         data: data.path().to_owned(),
@@ -238,6 +255,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         lease: Duration::from_secs_f64(args.lease),
         pass_life: Duration::from_secs(args.pass_life),
         containers_on_host: args.no_containers,
+        strict_isolation: args.isolation.isolation.map(|mode| mode == IsolationArg::Strict),
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,
         nfs: nfs_address(&args.nfs)?,
@@ -256,7 +274,8 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let url_file = data.url_file();
     let make_provider = |site: Site| -> Arc<dyn Provider> {
         match nodes {
-            Nodes::Local(isolation) => {
+            Nodes::Local => {
+                let isolation = args.isolation.isolation;
                 let url = local_url(site.address, tls.is_some());
                 let ca = tls.as_ref().map(|tls| ["--ca".into(), tls.trusted_file.clone().into_os_string()]);
                 let words = ca.into_iter().flatten().collect();
@@ -276,6 +295,8 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
             }
             Nodes::Kubernetes(prepared) => Arc::new(prepared.begin(kubernetes::Home {
                 instance: site.instance,
+                // A pod runs one node, so it keeps jobs apart by itself, and most clusters allow no name spaces in it.
+                isolation: args.isolation.isolation.unwrap_or(IsolationArg::Auto),
                 url: public_url(&args.address, site.address, tls.is_some()),
                 fingerprint: tls.as_ref().map(|tls| tls.fingerprint.clone()),
                 landmark: std::fs::read_to_string(data.path().join(kubernetes::LANDMARK)).unwrap_or_default(),
@@ -284,6 +305,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         }
     };
     let server = Server::start(config, make_provider).await.map_err(|error| start_failure(listen, &error))?;
+    log_isolation(args.isolation.isolation, server.has_several_principals());
     let profile = Profile {
         server: local_url(server.address, tls.is_some()),
         subscription: server.subscription.clone(),

@@ -158,7 +158,7 @@ fn order(
         shared_temp: Some(config.shared_temp.join(attempt.to_string())),
         container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
         containers_on_host: config.containers_on_host,
-        strict_isolation: state.has_several_principals(),
+        strict_isolation: config.strict_isolation.unwrap_or_else(|| state.has_several_principals()),
         limits: vm.map(limits),
         counters: cluster.is_some_and(asks_for_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),

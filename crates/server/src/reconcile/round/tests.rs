@@ -35,6 +35,7 @@ fn decide_on(state: &State, sightings: &Sightings, focus: Focus) -> Vec<Step> {
     let config = ReconcileConfig {
         lease: Duration::from_secs(10),
         containers_on_host: false,
+        strict_isolation: None,
         shared_temp: std::path::PathBuf::new(),
         landmark: None,
         rules: crate::reconcile::scaling::Rules::USUAL,

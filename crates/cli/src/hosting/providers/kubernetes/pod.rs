@@ -18,6 +18,7 @@ use corro_model::{NodeId, Secret as Hidden};
 use corro_server::NewNode;
 
 use super::args::Settings;
+use crate::commands::agent::IsolationArg;
 
 /// Where the node's own directory and its token are in the pod.
 const NODE_DIR: &str = "/var/lib/corro-node";
@@ -38,6 +39,8 @@ pub struct Home {
     /// Tells this server's pods from those of others in the namespace.
     pub instance: String,
     pub url: String,
+    /// Of jobs in the pod from each other.
+    pub isolation: IsolationArg,
     /// Of the authority that vouches for it, with TLS.
     pub fingerprint: Option<String>,
     pub data: PathBuf,
@@ -133,6 +136,7 @@ fn container(node: &NewNode, home: &Home, settings: &Settings) -> Container {
     let token_file = format!("{TOKEN_DIR}/{TOKEN}");
     let mut command =
         vec!["corro", "agent", "--server", &home.url, "--data", NODE_DIR, "--join-token-file", &token_file, "--once"];
+    command.extend(["--isolation", home.isolation.word()]);
     command.extend(home.fingerprint.iter().flat_map(|fingerprint| ["--ca-fingerprint", fingerprint]));
     Container {
         name: "agent".to_owned(),
@@ -225,6 +229,7 @@ mod tests {
 
     fn home(fingerprint: Option<&str>) -> Home {
         Home {
+            isolation: IsolationArg::Auto,
             instance: "11111111-2222-3333-4444-555555555555".to_owned(),
             url: "https://corro.corro.svc:8470".to_owned(),
             fingerprint: fingerprint.map(str::to_owned),
@@ -263,7 +268,7 @@ mod tests {
         assert_eq!(metadata["annotations"]["corro/cluster"], "nc6");
         let (spec, agent) = (&pod["spec"], &pod["spec"]["containers"][0]);
         let command = "corro agent --server https://corro.corro.svc:8470 --data /var/lib/corro-node \
-            --join-token-file /run/corro/join-token --once --ca-fingerprint AB:CD";
+            --join-token-file /run/corro/join-token --once --isolation auto --ca-fingerprint AB:CD";
         assert_eq!(agent["command"], json!(command.split_whitespace().collect::<Vec<_>>()));
         let size = json!({"cpu": "6", "memory": "56Gi", "nvidia.com/gpu": "1"});
         assert_eq!(agent["resources"], json!({"requests": size, "limits": size}));
