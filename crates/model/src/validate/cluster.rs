@@ -1,6 +1,7 @@
 //! Clusters and file servers: sizes, counts, accounts.
 
 use super::job::check_variables;
+use super::limits::{check_argument, check_path};
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, refuse, ssh_key};
 use crate::batchai::{
@@ -42,6 +43,8 @@ fn check_setup(field: &str, task: &SetupTask) -> Result<(), ApiError> {
             "the path for logs is empty: give one, such as $AZ_BATCHAI_MOUNT_ROOT/myshare",
         );
     }
+    check_argument(&format!("{field}.commandLine"), &task.command_line)?;
+    check_path(&format!("{field}.stdOutErrPathPrefix"), &task.std_out_err_path_prefix)?;
     check_variables(field, &task.environment_variables, &task.secrets)?;
     // A node that waits for a key vault would wait for ever.
     if let Some(secret) = task.secrets.iter().find(|secret| secret.value.is_none()) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::limits::{check_job_sizes, check_variable_sizes};
 use super::toolkit::check_toolkit;
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, is_variable_name, refuse};
@@ -18,6 +19,7 @@ pub fn check_job(spec: &JobSpec) -> Result<(), ApiError> {
         let message = format!("nodeCount is {}: a cluster has at most {MAX_NODES} nodes", spec.node_count);
         return Err(ApiError::invalid("properties.nodeCount", message));
     }
+    check_job_sizes(spec)?;
     check_toolkit(spec)?;
     check_container(spec)?;
     if spec.constraints.max_wall_clock_time.0.is_zero() {
@@ -138,6 +140,7 @@ pub(super) fn check_variables(
     plain: &[EnvironmentVariable],
     secrets: &[SecretVariable],
 ) -> Result<(), ApiError> {
+    check_variable_sizes(at, plain, secrets)?;
     let plain = plain.iter().map(|v| ("environmentVariables", v.name.as_str()));
     let secret = secrets.iter().map(|v| ("secrets", v.name.as_str()));
     for (field, name) in plain.chain(secret) {

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod job;
+mod limits;
 mod ssh_key;
 mod toolkit;
 mod volumes;
@@ -11,6 +12,7 @@ use crate::error::ApiError;
 
 pub use cluster::{check_cluster, check_file_server, check_scale};
 pub use job::{check_job, unsupported};
+pub use limits::{MAX_TAGS, check_tags};
 
 /// The most nodes of one cluster.
 pub const MAX_NODES: i32 = 10_000;

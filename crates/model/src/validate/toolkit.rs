@@ -1,5 +1,6 @@
 //! The settings of the nine kinds of work: exactly one is given, and it says what to run.
 
+use super::limits::check_argument;
 use super::{blank, refuse};
 use crate::batchai::{CaffeSettings, CntkSettings, JobSpec, TensorFlowSettings, ToolType};
 use crate::error::ApiError;
@@ -42,10 +43,11 @@ pub fn check_toolkit(spec: &JobSpec) -> Result<(), ApiError> {
         }
         ToolType::Caffe2 | ToolType::Chainer | ToolType::Custom | ToolType::CustomMpi | ToolType::Horovod => {}
     }
-    if let Some((name, text)) = what_to_run(spec, tool)
-        && blank(text)
-    {
-        return refuse(&format!("{field}.{name}"), "it is empty: say what to run");
+    if let Some((name, text)) = what_to_run(spec, tool) {
+        if blank(text) {
+            return refuse(&format!("{field}.{name}"), "it is empty: say what to run");
+        }
+        check_argument(&format!("{field}.{name}"), text.unwrap_or_default())?;
     }
     if let Some(interpreter) = interpreter(spec, tool)
         && blank(Some(interpreter))

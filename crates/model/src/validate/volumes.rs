@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::limits::check_volume_sizes;
 use super::{blank, refuse};
 use crate::batchai::{MountVolumes, StorageCredentials};
 use crate::error::ApiError;
@@ -10,6 +11,7 @@ use crate::mount::{inside_of, parse_mode};
 
 pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), ApiError> {
     let Some(volumes) = volumes else { return Ok(()) };
+    check_volume_sizes(field, volumes)?;
     let mut mounted: Vec<Vec<&str>> = Vec::new();
     for (i, share) in volumes.azure_file_shares.iter().enumerate() {
         let at = format!("{field}.azureFileShares[{i}]");

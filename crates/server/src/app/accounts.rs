@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use corro_model::arm::*;
 use corro_model::batchai::{Usage, UsageName};
 use corro_model::names::{NameOf, check_location, check_name, region};
+use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
 use corro_store::seal::random;
 use corro_store::{AccountRecord, OperationGoal, State};
@@ -34,6 +35,7 @@ impl App {
         let properties = body.properties.unwrap_or_default();
         check_https_only(properties.supports_https_traffic_only, &base_url)?;
         let location = check_location(&body.location)?;
+        body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let identity = body.identity.map(|identity| self.account_identity(identity));
         let (app, now) = (self.clone(), self.now());
         let keys = [(); 2].map(|()| self.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>())));
@@ -80,6 +82,7 @@ impl App {
         body: AccountUpdateParameters,
         base_url: String,
     ) -> Result<StorageAccount, ApiError> {
+        body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let sku = body.sku.map(|sku| one_of("sku.name", "a storage SKU", &SKUS, &sku.name)).transpose()?;
         let kind = body.kind.map(|kind| one_of("kind", "a kind of account", &KINDS, &kind)).transpose()?;
         let properties = body.properties.unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use corro_model::arm::{Group, GroupCreateParameters, GroupProperties, GroupUpdateParameters};
 use corro_model::names::{NameOf, check_location, check_name, region};
+use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, ids::arm};
 use corro_store::{AccountRecord, GroupRecord, OperationGoal, Txn};
 
@@ -12,6 +13,7 @@ impl App {
     pub async fn create_group(&self, name: String, body: GroupCreateParameters) -> Result<(Group, bool), ApiError> {
         check_name(NameOf::Group, &name)?;
         let location = check_location(&body.location)?;
+        body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let key = GroupKey::new(&name);
@@ -36,6 +38,7 @@ impl App {
     }
 
     pub async fn update_group(&self, name: String, body: GroupUpdateParameters) -> Result<Group, ApiError> {
+        body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let app = self.clone();
         let commit = self.store.commit(move |txn| {
             let (key, mut record) = living_group(txn, &name)?;

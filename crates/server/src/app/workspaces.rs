@@ -4,6 +4,7 @@ use corro_model::batchai::{
     ProvisioningState, WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters,
 };
 use corro_model::names::{NameOf, check_location, check_name};
+use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, Timestamp, WorkspaceKey, ids::arm};
 use corro_store::{ClusterRecord, FileServerRecord, OperationGoal, State, Txn, WorkspaceRecord};
 
@@ -19,6 +20,7 @@ impl App {
     ) -> Result<Workspace, ApiError> {
         check_name(NameOf::Workspace, &name)?;
         let location = check_location(&body.location)?;
+        check_tags(&body.tags)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (group_key, _) = living_group(txn, &group)?;
@@ -52,6 +54,7 @@ impl App {
         name: String,
         body: WorkspaceUpdateParameters,
     ) -> Result<Workspace, ApiError> {
+        body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let app = self.clone();
         let commit = self.store.commit(move |txn| {
             let (key, old) = living_workspace(txn.state(), &group, &name)?;

@@ -30,6 +30,24 @@ async fn locations_are_names_of_regions_everywhere() {
 }
 
 #[tokio::test]
+async fn tags_have_a_bound_everywhere() {
+    let bench = Bench::new().await;
+    bench.furnish("g", "w").await;
+    let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", bench.group("g"));
+    let tags = |count: usize| (0..count).map(|number| (number.to_string(), json!(""))).collect::<Value>();
+    let body = |count: usize| json!({"location": "eastus", "sku": {"name": "Standard_LRS"}, "tags": tags(count)});
+    for path in [bench.group("new"), bench.workspace("g", "new"), account] {
+        for count in [51, 60_000] {
+            let message = refuses(&bench, &path, body(count), json!("tags")).await;
+            assert!(message.contains(&format!("{count} tags are given: use at most 50")), "{message}");
+        }
+        assert!((200..300).contains(&bench.ask("PUT", &path, body(50)).await.status));
+        let change = json!({"tags": tags(51)});
+        assert_eq!(bench.ask("PATCH", &path, change).await.body["error"]["target"], "tags", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn lists_are_no_objects_and_no_text_holds_a_nul() {
     let bench = Bench::new().await;
     let own = bench.furnish("g", "w").await;
