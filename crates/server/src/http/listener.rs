@@ -1,32 +1,35 @@
 //! Accepting connections: HTTP/1.1, over TLS when the server has it, with limits on how many there are, how large headers
 //! may be and how long they may take. Ends when told to, giving requests in flight a moment.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use corro_model::ApiError;
+use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
+use super::answer::error_response;
 use super::files::OverTls;
+use super::head::check_head;
 use super::lanes::Lanes;
 use super::standing::{Behalf, Seat, Standing};
+use crate::connections::{Connection, ConnectionLimits, ConnectionTable};
 use crate::tls::Tls;
 
 /// However many files may be open: beyond this memory is short first.
@@ -49,17 +52,25 @@ pub trait Door: Clone + Send + Sync + 'static {
 }
 
 /// Serves until `stop` turns true.
-pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut stop: watch::Receiver<bool>) {
-    let limit = connection_limit();
-    tracing::info!(connections = limit, "so many connections are taken at once");
-    let (door, crowd) = (Arc::new(door), Crowd::new(limit));
-    let (slots, connections) = (Arc::new(Semaphore::new(limit)), TaskTracker::new());
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, stop: watch::Receiver<bool>) {
+    let total = connection_limit();
+    tracing::info!(connections = total, "so many connections are taken at once");
+    serve_within(limits_of(total), listener, tls, door, stop).await;
+}
+
+async fn serve_within(
+    limits: ConnectionLimits,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    door: impl Door,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (door, table, connections) = (Arc::new(door), ConnectionTable::new(limits), TaskTracker::new());
     let mut lanes = match Lanes::start() {
         Ok(lanes) => lanes,
         Err(error) => return tracing::error!(%error, "no thread can be started to serve connections"),
     };
     loop {
-        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stopped(&mut stop) => break,
@@ -73,9 +84,16 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut
                 continue;
             }
         };
-        let Some(place) = crowd.enter(peer.ip()) else {
-            tracing::debug!(%peer, "an address has too many connections");
-            continue;
+        let admitted = tokio::select! {
+            admitted = table.admit_when_possible(peer.ip()) => admitted,
+            () = stopped(&mut stop) => break,
+        };
+        let connection = match admitted {
+            Ok(connection) => Arc::new(connection),
+            Err(refusal) => {
+                tracing::debug!(%peer, ?refusal, "a connection is refused");
+                continue;
+            }
         };
         let _ = stream.set_nodelay(true);
         // It is to be watched by the thread that serves it.
@@ -84,15 +102,16 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, mut
         let serve = async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             let seated = door.standing().seat();
-            let (_held, seat) = ((slot, place), seated.seat.clone());
-            let stream = Cuttable { stream, seat: seat.clone() };
-            let Some(tls) = tls else { return converse(stream, peer, None, door, stop, seat).await };
+            let seat = seated.seat.clone();
+            let stream = Cuttable { stream, seat: seat.clone(), connection: connection.clone() };
+            let Some(tls) = tls else { return converse(stream, peer, None, door, stop, seat, connection).await };
             let secured = tokio::select! {
                 secured = tokio::time::timeout(HANDSHAKE_DEADLINE, secure(stream, &tls)) => secured,
+                () = connection.evicted() => return log_eviction(peer),
                 () = stopped(&mut stop) => return,
             };
             if let Ok(Some(stream)) = secured {
-                converse(stream, peer, Some(OverTls), door, stop, seat).await;
+                converse(stream, peer, Some(OverTls), door, stop, seat, connection).await;
             }
         };
         connections.spawn_on(serve, &lanes.next());
@@ -109,12 +128,14 @@ async fn converse<S, D: Door>(
     door: Arc<D>,
     mut stop: watch::Receiver<bool>,
     seat: Arc<Seat>,
+    connection: Arc<Connection>,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let behalf = Behalf(seat.clone());
+    let (behalf, own) = (Behalf(seat.clone()), connection.clone());
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let door = door.clone();
+        let (door, connection) = (door.clone(), own.clone());
+        let is_admitted = connection.begin_request();
         let mut request = request.map(Body::new);
         // Links that are limited to addresses, or to TLS, are checked against these.
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -123,36 +144,99 @@ async fn converse<S, D: Door>(
         if let Some(over_tls) = over_tls {
             request.extensions_mut().insert(over_tls);
         }
-        async move { Ok::<_, Infallible>(door.answer(request).await) }
+        async move {
+            if !is_admitted {
+                return Err(Evicted);
+            }
+            let in_progress = RequestGuard(connection);
+            let response = match check_head(request.version(), request.uri(), request.headers()) {
+                Ok(()) => door.answer(request).await,
+                Err(error) => refuse_head(&error),
+            };
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                in_progress.0.upgrade();
+                return Ok(response);
+            }
+            Ok(response.map(|body| Body::new(TrackedBody { body, _in_progress: in_progress })))
+        }
     });
-    let connection = http1::Builder::new()
+    let http = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE)
         .max_header_size(64 * 1024)
         .max_buf_size(1024 * 1024)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    tokio::pin!(connection);
+    tokio::pin!(http);
     tokio::select! {
-        ended = connection.as_mut() => log_end(ended),
+        ended = http.as_mut() => log_end(ended),
+        () = connection.evicted() => log_eviction(peer),
         // What is in flight is dropped with the connection.
         () = seat.cut() => tracing::info!(%peer, "a connection is cut: what its caller showed is no longer good"),
         () = stopped(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            let _ = tokio::time::timeout(SHUTDOWN_GRACE, connection).await;
+            http.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(SHUTDOWN_GRACE, http).await;
         }
     }
 }
 
-/// A socket that, once cut, forgets what its client has not been sent yet.
+/// Where the next request begins is as uncertain as what this one means, so the connection ends.
+fn refuse_head(error: &ApiError) -> Response {
+    let mut response = error_response(error);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The connection was closed in favour of another while its request arrived: the request is not performed.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection gives way to another")]
+struct Evicted;
+
+/// While it lives, its connection has a request in progress.
+struct RequestGuard(Arc<Connection>);
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.0.end_request();
+    }
+}
+
+/// The body of a response; its request is in progress until it is sent.
+struct TrackedBody {
+    body: Body,
+    _in_progress: RequestGuard,
+}
+
+impl HttpBody for TrackedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A socket that, once cut or evicted, forgets what its client has not been sent yet.
 struct Cuttable {
     stream: TcpStream,
     seat: Arc<Seat>,
+    connection: Arc<Connection>,
 }
 
 impl Drop for Cuttable {
     fn drop(&mut self) {
-        if self.seat.is_cut() {
+        if self.seat.is_cut() || self.connection.is_evicted() {
             let _ = self.stream.set_zero_linger();
         }
     }
@@ -220,47 +304,10 @@ fn plain_answer() -> String {
     format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// How many connections each address has.
-#[derive(Clone)]
-struct Crowd {
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    /// Of one address, this machine's own excepted: a whole site may be behind it, and no more than a quarter of all.
-    most: usize,
-}
-
-/// Given back when the connection ends.
-struct Place {
-    crowd: Crowd,
-    address: IpAddr,
-}
-
-impl Crowd {
-    fn new(limit: usize) -> Self {
-        Self { counts: Arc::default(), most: (limit / 4).max(1) }
-    }
-
-    fn enter(&self, address: IpAddr) -> Option<Place> {
-        let address = address.to_canonical();
-        let mut counts = self.counts.lock().expect("no one panics while holding the counts");
-        let count = counts.entry(address).or_default();
-        if *count >= self.most && !address.is_loopback() {
-            return None;
-        }
-        *count += 1;
-        Some(Place { crowd: self.clone(), address })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.crowd.counts.lock().expect("no one panics while holding the counts");
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
+/// A whole site may be behind one address, and no more than a quarter of all connections. Most connections of a server without
+/// TLS come from this machine: its agents, their mounts, clients that follow jobs. An eighth is left to others even so.
+fn limits_of(total: usize) -> ConnectionLimits {
+    ConnectionLimits { total, per_address: (total / 4).max(1), per_loopback_address: (total - total / 8).max(1) }
 }
 
 /// By the files that this process may have open, which are raised as far as the system lets us.
@@ -281,6 +328,10 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
+fn log_eviction(peer: SocketAddr) {
+    tracing::debug!(%peer, "a connection without a request in progress gives way to another");
+}
+
 fn log_end(ended: hyper::Result<()>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
@@ -289,6 +340,8 @@ fn log_end(ended: hyper::Result<()>) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::*;
 
     #[test]
@@ -298,21 +351,107 @@ mod tests {
         }
     }
 
+    /// Tells requests apart by their path; `/hold` is answered when the test says so.
+    #[derive(Clone)]
+    struct Echo(watch::Receiver<bool>);
+
+    impl Door for Echo {
+        async fn answer(&self, request: Request) -> Response {
+            if request.uri().path() == "/hold" {
+                stopped(&mut self.0.clone()).await;
+            }
+            Response::new(Body::from(request.uri().path().to_owned()))
+        }
+    }
+
+    async fn ask(stream: &mut TcpStream, path: &str) -> io::Result<()> {
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes()).await
+    }
+
+    /// Until the whole body, which is the path, has come; fails when the connection ends before.
+    async fn answered(stream: &mut TcpStream, path: &str) -> io::Result<()> {
+        let mut got = Vec::new();
+        while !got.ends_with(format!("\r\n\r\n{path}").as_bytes()) {
+            if stream.read_buf(&mut got).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn idle_connections_of_loopback_give_way_and_requests_are_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopping) = watch::channel(false);
+        let (release, released) = watch::channel(false);
+        let limits = ConnectionLimits { total: 100, per_address: 10, per_loopback_address: 40 };
+        let serving = tokio::spawn(serve_within(limits, listener, None, Echo(released), stopping));
+        let connect = async || TcpStream::connect(address).await.expect("a connection");
+        let (mut held, mut used) = (connect().await, connect().await);
+        ask(&mut held, "/hold").await.expect("sent");
+        ask(&mut used, "/used").await.expect("sent");
+        answered(&mut used, "/used").await.expect("answered");
+        let mut idle = Vec::new();
+        for number in 0..200 {
+            let mut stream = connect().await;
+            if number % 2 == 0 {
+                // The beginning of a request is not a request.
+                stream.write_all(b"GET / HTTP/1.1\r\nhost:").await.expect("sent");
+            }
+            idle.push(stream);
+        }
+        let mut late = connect().await;
+        ask(&mut late, "/late").await.expect("sent");
+        answered(&mut late, "/late").await.expect("the request is answered");
+        // 40 are open: the one with a request in progress, the one that was used, the late one and the last 37 of the idle ones.
+        for stream in &mut idle[..200 - 37] {
+            assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0) | Err(_)), "an idle one stays open");
+        }
+        for stream in &mut idle[200 - 37..] {
+            let open = stream.try_read(&mut [0; 1]);
+            assert!(open.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "a newer one is closed");
+        }
+        ask(&mut used, "/again").await.expect("sent");
+        answered(&mut used, "/again").await.expect("it was kept");
+        release.send_replace(true);
+        answered(&mut held, "/hold").await.expect("a request in progress is never given up");
+        stop.send_replace(true);
+        serving.await.expect("it ends");
+    }
+
+    #[tokio::test]
+    async fn ambiguous_heads_are_refused_and_end_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopping) = watch::channel(false);
+        let serving = tokio::spawn(serve_within(limits_of(100), listener, None, Echo(stopping.clone()), stopping));
+        for (head, names) in [
+            ("GET / HTTP/1.1\r\nhost: a\r\nhost: b", "host"),
+            ("GET / HTTP/1.1\r\nhost: a\r\nHost: a", "host"),
+            ("GET http://b/ HTTP/1.1\r\nhost: a", "host"),
+            ("GET / HTTP/1.1\r\naccept: x", "host"),
+            ("GET / HTTP/1.1\r\nhost: a\r\nauthorization: x\r\nauthorization: y", "authorization"),
+            ("GET / HTTP/1.1\r\nhost: a\r\nx-ms-date: x\r\nx-ms-date: y", "x-ms-date"),
+            ("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 3", ""),
+            ("PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity", ""),
+        ] {
+            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            stream.write_all(format!("{head}\r\n\r\n").as_bytes()).await.expect("sent");
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.expect("an answer, and the end");
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(names), "{head}: {answer}");
+        }
+        stop.send_replace(true);
+        serving.await.expect("it ends");
+    }
+
     #[test]
-    fn one_address_cannot_take_every_connection() {
-        const MAX_PER_ADDRESS: usize = 1_024;
-        let crowd = Crowd::new(4 * MAX_PER_ADDRESS);
-        let far: IpAddr = "192.0.2.7".parse().expect("an address");
-        let mut held: Vec<Place> = (0..MAX_PER_ADDRESS).map(|_| crowd.enter(far).expect("room")).collect();
-        assert!(crowd.enter(far).is_none());
-        assert!(crowd.enter("::ffff:192.0.2.7".parse().expect("an address")).is_none());
-        assert!(crowd.enter("192.0.2.8".parse().expect("an address")).is_some());
-        held.pop();
-        assert!(crowd.enter(far).is_some());
-        drop(held);
-        assert!(crowd.counts.lock().expect("free").is_empty());
-        let near: IpAddr = "127.0.0.1".parse().expect("an address");
-        let held: Vec<_> = (0..=MAX_PER_ADDRESS).map(|_| crowd.enter(near)).collect();
-        assert!(held.iter().all(Option::is_some));
+    fn loopback_has_a_limit_too() {
+        let limits = limits_of(15_000);
+        assert_eq!((limits.total, limits.per_address, limits.per_loopback_address), (15_000, 3_750, 13_125));
+        let small = limits_of(1);
+        assert_eq!((small.per_address, small.per_loopback_address), (1, 1));
     }
 }

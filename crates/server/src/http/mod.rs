@@ -7,6 +7,7 @@ mod arm;
 mod call;
 mod events;
 pub mod files;
+mod head;
 mod lanes;
 pub mod limits;
 mod listener;
