@@ -1,6 +1,8 @@
 //! Volumes of the other kinds on nodes: file servers, also over NFS, and file systems with a mount command of their own; and
 //! that nothing stays mounted, whoever is killed.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -102,6 +104,87 @@ fn a_file_server_is_a_directory_of_jobs_and_an_export_to_others() {
     let directory = directory(&site);
     site.corro(&format!("batchai file-server delete {IN_WORKSPACE} -n nfs -y")).ok();
     wait_for("its files to be gone", || !directory.exists());
+}
+
+/// How to mount it, as `file-server show` tells: port and path.
+fn export(site: &Site) -> (String, String) {
+    let shown = site.corro(&format!("batchai file-server show {IN_WORKSPACE} -n nfs")).ok();
+    let line = shown.stderr.lines().find(|line| line.contains("mount -t nfs")).expect("how to mount it").to_owned();
+    let word = |from: &str, to: char| {
+        let rest = line.split_once(from).unwrap_or_else(|| panic!("no {from} in {line}")).1;
+        rest.split(to).next().unwrap_or_default().to_owned()
+    };
+    (word("port=", ','), word("127.0.0.1:", ' '))
+}
+
+/// KiB of memory that the server had at most so far.
+fn peak_memory(site: &Site) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", site.up_pid())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn the_nfs_port_is_bounded_before_anybody_mounts() {
+    let site = Site::start();
+    site.prepare(1);
+    let reserved = std::fs::read_to_string(site.data().join("nfs-port")).expect("the port is reserved");
+    let reserved: u16 = reserved.trim().parse().expect("a port");
+    let refused = TcpStream::connect(("127.0.0.1", reserved)).expect_err("nothing to export, so nothing listens");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let shape = "--vm-size Standard_D1 --disk-count 1 --disk-size 10 --storage-sku Standard_LRS --user-name me --password x-y-z";
+    site.corro(&format!("batchai file-server create {IN_WORKSPACE} -n nfs {shape}")).ok();
+    let (port, path) = export(&site);
+    assert_eq!(port, reserved.to_string());
+
+    let before = peak_memory(&site);
+    let connect = || TcpStream::connect(("127.0.0.1", reserved)).expect("it listens");
+    let marks: [&[u8]; 4] = [&[0x7f, 0xff, 0xff, 0xff], &[0xff; 4], &[0x80, 0x20, 0, 1], &[0, 0x20, 0, 1]];
+    // A credential, a list of groups and a path that announce 4 GiB; 2 MiB of zeros; empty fragments without end.
+    let word = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let credential = word(&[0x8000_0020, 1, 0, 2, 100_003, 3, 0, 1, u32::MAX]);
+    let groups = word(&[0x8000_0040, 1, 0, 2, 100_003, 3, 0, 1, 24, 0, 0, 0, 0, u32::MAX, 0, 0, 0]);
+    let zeros = [&[0x80, 0x20, 0, 0][..], &vec![0; 2 << 20]].concat();
+    let empty = vec![0; 4_000];
+    for _ in 0..50 {
+        for said in marks.into_iter().chain([&credential[..], &groups, &zeros, &empty]) {
+            let mut stream = connect();
+            // The server may hang up before it has read everything.
+            let _ = stream.write_all(said);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            assert!(answer.len() < 100, "{} bytes for nothing", answer.len());
+        }
+    }
+    // More than it takes from one address: those that asked for nothing give way.
+    let mut idle: Vec<TcpStream> = (0..1_200).map(|_| connect()).collect();
+    let grown = peak_memory(&site) - before;
+    assert!(grown < 48 << 10, "the server took {grown} KiB");
+
+    if Command::new("nfs-cat").arg("--help").output().is_err() {
+        eprintln!("PASSED OVER: nfs-cat and nfs-cp (libnfs-utils) are not installed, so nobody asks over NFS");
+    } else {
+        let content: Vec<u8> = (0..24u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
+        site.write("large", &content);
+        let url = |path: &str| format!("nfs://127.0.0.1{path}?nfsport={port}&mountport={port}");
+        let ask = |args: &[&str]| Command::new(args[0]).args(&args[1..]).output().expect("it starts");
+        let local = site.path().join("large");
+        let copied = ask(&["nfs-cp", local.to_str().expect("plain"), &url(&format!("{path}/large"))]);
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        assert!(std::fs::read(directory(&site).join("large")).expect("copied") == content, "it was changed on the way");
+        let read = ask(&["nfs-cat", &url(&format!("{path}/large"))]);
+        assert!(read.status.success() && read.stdout == content, "it is read differently");
+        let listed = Ended::from(ask(&["nfs-ls", &url(&path)])).ok().stdout;
+        assert!(listed.lines().any(|line| line.ends_with(" large")), "{listed}");
+        let grown = peak_memory(&site) - before;
+        assert!(grown < 160 << 10, "the server took {grown} KiB");
+    }
+    let oldest = &mut idle[0];
+    assert!(matches!(oldest.read(&mut [0; 1]), Ok(0) | Err(_)), "the oldest gave way");
+
+    site.corro(&format!("batchai file-server delete {IN_WORKSPACE} -n nfs -y")).ok();
+    wait_for("the port to be closed", || TcpStream::connect(("127.0.0.1", reserved)).is_err());
 }
 
 fn directory(site: &Site) -> std::path::PathBuf {

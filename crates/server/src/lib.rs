@@ -6,6 +6,7 @@
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`].
 
 pub mod app;
+mod connections;
 mod dashboard;
 mod ending;
 mod file_server;
@@ -78,7 +79,7 @@ pub struct ServerConfig {
     pub rules: Rules,
     /// Where Python wheels lie that every node offers to `pip`; it need not be there.
     pub wheels: PathBuf,
-    /// Where file servers are exported over NFS; nowhere without.
+    /// Where file servers are exported over NFS, once there is one; nowhere without.
     pub nfs: Option<SocketAddr>,
     /// With this token any machine may become a node that a cluster waits for.
     pub open_join_token: Option<Secret>,
@@ -180,7 +181,7 @@ impl Server {
         let standing = api.standing();
         let judge = Arc::new(Keyring::new(app.clone()));
         let nfs = match config.nfs {
-            Some(listen) => Some(nfs::open(&app, listen, &data.join("nfs-port")).await?),
+            Some(listen) => Some(nfs::NfsPort::reserve(&app, listen, &data.join("nfs-port"))?),
             None => None,
         };
         let tasks = vec![
@@ -281,12 +282,9 @@ async fn tell_about_files(files: FileService, mut stopping: watch::Receiver<bool
     files.tell_due(true);
 }
 
-/// Until the server stops; whoever is still connected then is left to the end of the process.
-async fn serve_nfs(serving: Option<impl Future<Output = ()>>, mut stopping: watch::Receiver<bool>) {
-    let Some(serving) = serving else { return };
-    tokio::select! {
-        () = serving => {}
-        _ = stopping.wait_for(|stop| *stop) => {}
+async fn serve_nfs(port: Option<nfs::NfsPort>, stopping: watch::Receiver<bool>) {
+    if let Some(port) = port {
+        port.serve(stopping).await;
     }
 }
 

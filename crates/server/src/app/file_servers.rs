@@ -70,9 +70,17 @@ impl App {
     }
 
     /// The same, and how it is mounted over NFS, for a caller that may change it.
-    pub fn file_server_with_export(&self, group: &str, workspace: &str, name: &str) -> Result<FileServer, ApiError> {
+    pub async fn file_server_with_export(
+        &self,
+        group: &str,
+        workspace: &str,
+        name: &str,
+    ) -> Result<FileServer, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_file_server(&snapshot, group, workspace, name)?;
+        if !record.provisioning.is_deleting() {
+            self.exports.wait_until_listening().await;
+        }
         let mut found = self.file_server_answer(&snapshot, &key, &record);
         if let Some(settings) = &mut found.properties.mount_settings {
             settings.nfs = self.nfs_mount(&key, &record);

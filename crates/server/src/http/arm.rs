@@ -216,7 +216,7 @@ async fn get_file_server(app: App, call: Call<NoBody>) -> Result<FileServer> {
     let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
     // Not in the service's document, so only who asks for it gets it.
     Ok(Answer::Ok(match call.query("$expand") == Some("nfs") {
-        true => app.file_server_with_export(&group, &workspace, &name)?,
+        true => app.file_server_with_export(&group, &workspace, &name).await?,
         false => app.file_server(&group, &workspace, &name)?,
     }))
 }

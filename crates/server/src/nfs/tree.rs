@@ -10,9 +10,10 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use corro_store::Store;
 use hmac::{Hmac, KeyInit, Mac};
 use nfs3_server::nfs3_types::nfs3::nfsstat3;
 use nfs3_server::vfs::FileHandle;
@@ -20,6 +21,8 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sha2::Sha256;
 
+use super::Exports;
+#[cfg(test)]
 use crate::app::App;
 
 type Outcome<T> = Result<T, nfsstat3>;
@@ -72,7 +75,8 @@ impl FileHandle for Handle {
 }
 
 pub struct Trees {
-    pub app: App,
+    exports: Arc<Exports>,
+    store: Store,
     key: [u8; 32],
     known: Mutex<HashMap<Node, Place>>,
 }
@@ -92,8 +96,13 @@ const MAX_KNOWN: usize = 500_000;
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
 impl Trees {
+    #[cfg(test)]
     pub fn new(app: App, key: [u8; 32]) -> Self {
-        Trees { app, key, known: Mutex::default() }
+        Trees::of(app.exports.clone(), app.store.clone(), key)
+    }
+
+    pub fn of(exports: Arc<Exports>, store: Store, key: [u8; 32]) -> Self {
+        Trees { exports, store, key, known: Mutex::default() }
     }
 
     /// The directory that a path of a mount names: a file server's word, then names.
@@ -101,8 +110,8 @@ impl Trees {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         let word = names.next().filter(|first| Some(*first) == super::MOUNT_POINT.strip_prefix('/')).and(names.next());
         let word = word.ok_or(nfsstat3::NFS3ERR_NOENT)?;
-        let (key, record) = self.app.exports.find(&self.app.snapshot(), word).ok_or(nfsstat3::NFS3ERR_NOENT)?;
-        let directory = self.app.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;
+        let (key, record) = self.exports.find(&self.store.snapshot(), word).ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let directory = self.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;
         let metadata = File::open(&directory).and_then(|file| file.metadata()).map_err(of_io)?;
         let server = server_of(directory.as_os_str());
         let node = Node { server, inode: metadata.ino(), born: born(&metadata) };
@@ -235,7 +244,8 @@ impl Trees {
         Handle(bytes)
     }
 
-    fn check(&self, handle: &Handle) -> Outcome<Node> {
+    /// The node of a handle that this server made.
+    pub fn check(&self, handle: &Handle) -> Outcome<Node> {
         let (bytes, proof) = handle.0.split_at(LENGTH - PROOF);
         self.mac(bytes).verify_truncated_left(proof).map_err(|_| nfsstat3::NFS3ERR_BADHANDLE)?;
         let number = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));

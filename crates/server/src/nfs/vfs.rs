@@ -18,6 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
+use super::service::ExportedFileSystem;
 use super::tree::{Handle, Trees, check_name, of_errno, of_io};
 
 type Outcome<T> = Result<T, nfsstat3>;
@@ -26,12 +27,19 @@ type Outcome<T> = Result<T, nfsstat3>;
 const MAX_READ: u32 = 1 << 20;
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-pub struct Vfs(pub Arc<Trees>);
+/// The file servers of a server, as the protocol asks for them.
+pub struct Vfs(pub(super) Arc<Trees>);
 
 impl Vfs {
     async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Trees) -> Outcome<T> + Send + 'static) -> Outcome<T> {
         let trees = self.0.clone();
         spawn_blocking(move || work(&trees)).await.unwrap_or(Err(nfsstat3::NFS3ERR_SERVERFAULT))
+    }
+}
+
+impl ExportedFileSystem for Vfs {
+    fn is_own_handle(&self, handle: &Handle) -> bool {
+        self.0.check(handle).is_ok()
     }
 }
 

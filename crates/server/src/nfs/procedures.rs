@@ -1,0 +1,457 @@
+//! The procedures of NFS version 3 (RFC 1813): arguments in, a file system's answer out. Sizes that clients ask for are cut to
+//! what `record` and the file system allow; MKNOD and LINK do not exist here.
+
+use nfs3_server::nfs3_types::nfs3::*;
+use nfs3_server::nfs3_types::xdr_codec::{BoundedList, List, Opaque, Pack, Void};
+use nfs3_server::vfs::{NextResult, ReadDirPlusIterator};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::record::MAX_SMALL_RECORD;
+use super::rpc::{Call, Denial, encode_reply};
+use super::service::{ExportedFileSystem, Reply, Service};
+use super::xdr::{Decoder, Malformed};
+
+/// The most that one answer of READ, READDIR or READDIRPLUS holds.
+const MAX_DATA: u32 = 1 << 20;
+/// Of an answer to READDIR beside its entries: headers and the directory's attributes.
+const LIST_OVERHEAD: usize = 128;
+const TEBIBYTE: u64 = 1 << 40;
+
+type Done<T, E> = Result<Nfs3Result<T, E>, Denial>;
+
+/// The file of a handle in arguments, or an early return with its status.
+macro_rules! own_handle {
+    ($service:expr, $bytes:expr, $failed:expr) => {
+        match $service.handle($bytes) {
+            Ok(handle) => handle,
+            Err(status) => return Ok(Nfs3Result::Err((status, $failed))),
+        }
+    };
+}
+
+impl<F: ExportedFileSystem> Service<F> {
+    pub(super) async fn perform(&self, call: Call<'_>) -> Reply {
+        let (xid, args) = (call.xid, call.args);
+        let Ok(procedure) = NFS_PROGRAM::try_from(call.procedure) else {
+            return encode_reply(xid, &Err::<Void, _>(Denial::NoProcedure)).into();
+        };
+        let bytes = match procedure {
+            NFS_PROGRAM::NFSPROC3_NULL => encode_reply(xid, &args.end().map(|()| Void).map_err(Denial::from)),
+            NFS_PROGRAM::NFSPROC3_GETATTR => encode_reply(xid, &self.get_attributes(args).await),
+            NFS_PROGRAM::NFSPROC3_SETATTR => encode_reply(xid, &self.set_attributes(args).await),
+            NFS_PROGRAM::NFSPROC3_LOOKUP => encode_reply(xid, &self.look_up(args).await),
+            NFS_PROGRAM::NFSPROC3_ACCESS => encode_reply(xid, &self.access(args).await),
+            NFS_PROGRAM::NFSPROC3_READLINK => encode_reply(xid, &self.read_link(args).await),
+            NFS_PROGRAM::NFSPROC3_WRITE => encode_reply(xid, &self.write(args).await),
+            NFS_PROGRAM::NFSPROC3_CREATE => encode_reply(xid, &self.create(args).await),
+            NFS_PROGRAM::NFSPROC3_MKDIR => encode_reply(xid, &self.make_directory(args).await),
+            NFS_PROGRAM::NFSPROC3_SYMLINK => encode_reply(xid, &self.make_link(args).await),
+            NFS_PROGRAM::NFSPROC3_REMOVE | NFS_PROGRAM::NFSPROC3_RMDIR => encode_reply(xid, &self.remove(args).await),
+            NFS_PROGRAM::NFSPROC3_RENAME => encode_reply(xid, &self.rename(args).await),
+            NFS_PROGRAM::NFSPROC3_FSSTAT => encode_reply(xid, &self.file_system_usage(args).await),
+            NFS_PROGRAM::NFSPROC3_FSINFO => encode_reply(xid, &self.file_system_limits(args).await),
+            NFS_PROGRAM::NFSPROC3_PATHCONF => encode_reply(xid, &self.path_limits(args).await),
+            NFS_PROGRAM::NFSPROC3_COMMIT => encode_reply(xid, &self.commit(args).await),
+            NFS_PROGRAM::NFSPROC3_MKNOD | NFS_PROGRAM::NFSPROC3_LINK => {
+                encode_reply(xid, &Err::<Void, _>(Denial::NoProcedure))
+            }
+            NFS_PROGRAM::NFSPROC3_READ => {
+                let (read, permit) = self.read(args).await;
+                return Reply { permit, ..encode_reply(xid, &read).into() };
+            }
+            NFS_PROGRAM::NFSPROC3_READDIR => {
+                let permit = Some(self.take_memory().await);
+                return Reply { permit, ..encode_reply(xid, &self.list(args).await).into() };
+            }
+            NFS_PROGRAM::NFSPROC3_READDIRPLUS => {
+                let permit = Some(self.take_memory().await);
+                return Reply { permit, ..encode_reply(xid, &self.list_with_attributes(args).await).into() };
+            }
+        };
+        bytes.into()
+    }
+
+    async fn get_attributes(&self, mut args: Decoder<'_>) -> Done<GETATTR3resok, Void> {
+        let object = args.handle_bytes()?;
+        args.end()?;
+        let object = own_handle!(self, object, Void);
+        Ok(match self.fs.getattr(&object).await {
+            Ok(obj_attributes) => Nfs3Result::Ok(GETATTR3resok { obj_attributes }),
+            Err(status) => Nfs3Result::Err((status, Void)),
+        })
+    }
+
+    async fn set_attributes(&self, mut args: Decoder<'_>) -> Done<SETATTR3resok, SETATTR3resfail> {
+        let (object, wanted, guard) = (args.handle_bytes()?, args.fixed()?, args.fixed::<sattrguard3>()?);
+        args.end()?;
+        let object = own_handle!(self, object, SETATTR3resfail::default());
+        let before = self.before(&object).await;
+        if let (sattrguard3::Some(guard), pre_op_attr::Some(now)) = (guard, before)
+            && guard != now.ctime
+        {
+            let obj_wcc = wcc_data { before, after: post_op_attr::None };
+            return Ok(Nfs3Result::Err((nfsstat3::NFS3ERR_NOT_SYNC, SETATTR3resfail { obj_wcc })));
+        }
+        Ok(match self.fs.setattr(&object, wanted).await {
+            Ok(after) => {
+                Nfs3Result::Ok(SETATTR3resok { obj_wcc: wcc_data { before, after: post_op_attr::Some(after) } })
+            }
+            Err(status) => {
+                let obj_wcc = wcc_data { before, after: post_op_attr::None };
+                Nfs3Result::Err((status, SETATTR3resfail { obj_wcc }))
+            }
+        })
+    }
+
+    async fn look_up(&self, mut args: Decoder<'_>) -> Done<LOOKUP3resok, LOOKUP3resfail> {
+        let (directory, name) = (args.handle_bytes()?, args.name()?);
+        args.end()?;
+        let directory = own_handle!(self, directory, LOOKUP3resfail::default());
+        let dir_attributes = self.after(&directory).await;
+        Ok(match self.fs.lookup(&directory, &name).await {
+            Ok(found) => Nfs3Result::Ok(LOOKUP3resok {
+                object: self.encode_handle(&found),
+                obj_attributes: self.after(&found).await,
+                dir_attributes,
+            }),
+            Err(status) => Nfs3Result::Err((status, LOOKUP3resfail { dir_attributes })),
+        })
+    }
+
+    /// Everything is allowed: the path of the export was the permission.
+    async fn access(&self, mut args: Decoder<'_>) -> Done<ACCESS3resok, ACCESS3resfail> {
+        let (object, access) = (args.handle_bytes()?, args.u32()?);
+        args.end()?;
+        let object = own_handle!(self, object, ACCESS3resfail::default());
+        Ok(match self.fs.getattr(&object).await {
+            Ok(attributes) => Nfs3Result::Ok(ACCESS3resok { obj_attributes: post_op_attr::Some(attributes), access }),
+            Err(status) => Nfs3Result::Err((status, ACCESS3resfail::default())),
+        })
+    }
+
+    async fn read_link(&self, mut args: Decoder<'_>) -> Done<READLINK3resok<'static>, READLINK3resfail> {
+        let link = args.handle_bytes()?;
+        args.end()?;
+        let link = own_handle!(self, link, READLINK3resfail::default());
+        let symlink_attributes = self.after(&link).await;
+        Ok(match self.fs.readlink(&link).await {
+            Ok(target) => Nfs3Result::Ok(READLINK3resok { symlink_attributes, data: target.into_owned() }),
+            Err(status) => Nfs3Result::Err((status, READLINK3resfail { symlink_attributes })),
+        })
+    }
+
+    async fn read(&self, args: Decoder<'_>) -> (Done<READ3resok<'static>, READ3resfail>, Option<OwnedSemaphorePermit>) {
+        let decode = |mut args: Decoder<'_>| {
+            let decoded = (args.handle_bytes()?.to_vec(), args.u64()?, args.u32()?.min(MAX_DATA));
+            args.end().map(|()| decoded)
+        };
+        let (file, offset, count) = match decode(args) {
+            Ok(decoded) => decoded,
+            Err(malformed) => return (Err(malformed.into()), None),
+        };
+        let permit = match count as usize > MAX_SMALL_RECORD {
+            true => Some(self.take_memory().await),
+            false => None,
+        };
+        (self.read_from(&file, offset, count).await, permit)
+    }
+
+    async fn read_from(&self, file: &[u8], offset: u64, count: u32) -> Done<READ3resok<'static>, READ3resfail> {
+        let file = own_handle!(self, file, READ3resfail::default());
+        let file_attributes = self.after(&file).await;
+        Ok(match self.fs.read(&file, offset, count).await {
+            Ok((bytes, eof)) => Nfs3Result::Ok(READ3resok {
+                file_attributes,
+                count: u32::try_from(bytes.len()).expect("no more than was asked for"),
+                eof,
+                data: Opaque::owned(bytes),
+            }),
+            Err(status) => Nfs3Result::Err((status, READ3resfail { file_attributes })),
+        })
+    }
+
+    async fn write(&self, mut args: Decoder<'_>) -> Done<WRITE3resok, WRITE3resfail> {
+        let (file, offset, count) = (args.handle_bytes()?, args.u64()?, args.u32()?);
+        let (stable, data) = (args.fixed::<stable_how>()?, args.opaque(usize::MAX)?);
+        args.end()?;
+        if data.len() != count as usize {
+            return Ok(Nfs3Result::Err((nfsstat3::NFS3ERR_INVAL, WRITE3resfail::default())));
+        }
+        let file = own_handle!(self, file, WRITE3resfail::default());
+        let before = self.before(&file).await;
+        Ok(match self.fs.write(&file, offset, data, stable).await {
+            Ok((after, committed)) => Nfs3Result::Ok(WRITE3resok {
+                file_wcc: wcc_data { before, after: post_op_attr::Some(after) },
+                count,
+                committed,
+                verf: writeverf3(self.generation),
+            }),
+            Err(status) => {
+                let file_wcc = wcc_data { before, after: post_op_attr::None };
+                Nfs3Result::Err((status, WRITE3resfail { file_wcc }))
+            }
+        })
+    }
+
+    async fn create(&self, mut args: Decoder<'_>) -> Done<CREATE3resok, CREATE3resfail> {
+        let (directory, name, how) = (args.handle_bytes()?, args.name()?, args.fixed::<createhow3>()?);
+        args.end()?;
+        let directory = own_handle!(self, directory, CREATE3resfail::default());
+        let before = self.before(&directory).await;
+        let is_there = matches!(how, createhow3::GUARDED(_)) && self.fs.lookup(&directory, &name).await.is_ok();
+        let made = match how {
+            _ if is_there => Err(nfsstat3::NFS3ERR_EXIST),
+            createhow3::EXCLUSIVE(verifier) => {
+                self.fs.create_exclusive(&directory, &name, verifier).await.map(|made| (made, post_op_attr::None))
+            }
+            createhow3::UNCHECKED(wanted) | createhow3::GUARDED(wanted) => {
+                let made = self.fs.create(&directory, &name, wanted).await;
+                made.map(|(made, attributes)| (made, post_op_attr::Some(attributes)))
+            }
+        };
+        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        Ok(match made {
+            Ok((made, obj_attributes)) => {
+                let obj = post_op_fh3::Some(self.encode_handle(&made));
+                Nfs3Result::Ok(CREATE3resok { obj, obj_attributes, dir_wcc })
+            }
+            Err(status) => Nfs3Result::Err((status, CREATE3resfail { dir_wcc })),
+        })
+    }
+
+    async fn make_directory(&self, mut args: Decoder<'_>) -> Done<MKDIR3resok, MKDIR3resfail> {
+        let (directory, name, _wanted) = (args.handle_bytes()?, args.name()?, args.fixed::<sattr3>()?);
+        args.end()?;
+        let directory = own_handle!(self, directory, MKDIR3resfail::default());
+        let before = self.before(&directory).await;
+        let made = self.fs.mkdir(&directory, &name).await;
+        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        Ok(match made {
+            Ok((made, attributes)) => {
+                let obj = post_op_fh3::Some(self.encode_handle(&made));
+                Nfs3Result::Ok(MKDIR3resok { obj, obj_attributes: post_op_attr::Some(attributes), dir_wcc })
+            }
+            Err(status) => Nfs3Result::Err((status, MKDIR3resfail { dir_wcc })),
+        })
+    }
+
+    async fn make_link(&self, mut args: Decoder<'_>) -> Done<SYMLINK3resok, SYMLINK3resfail> {
+        let (directory, name, wanted) = (args.handle_bytes()?, args.name()?, args.fixed::<sattr3>()?);
+        let target = nfspath3(Opaque::borrowed(args.opaque(usize::MAX)?));
+        args.end()?;
+        let directory = own_handle!(self, directory, SYMLINK3resfail::default());
+        let before = self.before(&directory).await;
+        let made = self.fs.symlink(&directory, &name, &target, &wanted).await;
+        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        Ok(match made {
+            Ok((made, attributes)) => {
+                let obj = post_op_fh3::Some(self.encode_handle(&made));
+                Nfs3Result::Ok(SYMLINK3resok { obj, obj_attributes: post_op_attr::Some(attributes), dir_wcc })
+            }
+            Err(status) => Nfs3Result::Err((status, SYMLINK3resfail { dir_wcc })),
+        })
+    }
+
+    async fn remove(&self, mut args: Decoder<'_>) -> Done<REMOVE3resok, REMOVE3resfail> {
+        let (directory, name) = (args.handle_bytes()?, args.name()?);
+        args.end()?;
+        let directory = own_handle!(self, directory, REMOVE3resfail::default());
+        let before = self.before(&directory).await;
+        let removed = self.fs.remove(&directory, &name).await;
+        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        Ok(match removed {
+            Ok(()) => Nfs3Result::Ok(REMOVE3resok { dir_wcc }),
+            Err(status) => Nfs3Result::Err((status, REMOVE3resfail { dir_wcc })),
+        })
+    }
+
+    async fn rename(&self, mut args: Decoder<'_>) -> Done<RENAME3resok, RENAME3resfail> {
+        let (from, from_name) = (args.handle_bytes()?, args.name()?);
+        let (to, to_name) = (args.handle_bytes()?, args.name()?);
+        args.end()?;
+        let from = own_handle!(self, from, RENAME3resfail::default());
+        let to = own_handle!(self, to, RENAME3resfail::default());
+        let before = (self.before(&from).await, self.before(&to).await);
+        let renamed = self.fs.rename(&from, &from_name, &to, &to_name).await;
+        let fromdir_wcc = wcc_data { before: before.0, after: self.after(&from).await };
+        let todir_wcc = wcc_data { before: before.1, after: self.after(&to).await };
+        Ok(match renamed {
+            Ok(()) => Nfs3Result::Ok(RENAME3resok { fromdir_wcc, todir_wcc }),
+            Err(status) => Nfs3Result::Err((status, RENAME3resfail { fromdir_wcc, todir_wcc })),
+        })
+    }
+
+    /// Cookies stay valid whatever happens to the directory, so its verifier is always zero.
+    async fn list(&self, mut args: Decoder<'_>) -> Done<READDIR3resok<'static>, READDIR3resfail> {
+        let (directory, cookie) = (args.handle_bytes()?, args.u64()?);
+        let (_verifier, count) = (args.u64()?, args.u32()?.min(MAX_DATA) as usize);
+        args.end()?;
+        let directory = own_handle!(self, directory, READDIR3resfail::default());
+        let dir_attributes = self.after(&directory).await;
+        let mut entries = BoundedList::new(count.saturating_sub(LIST_OVERHEAD));
+        let filled = self.fill(&directory, cookie, |entry| {
+            entries.try_push(entry3 { fileid: entry.fileid, name: entry.name, cookie: entry.cookie }).is_ok()
+        });
+        let filled = filled.await;
+        let entries = entries.into_inner();
+        Ok(match check_progress(filled, &entries) {
+            Ok(eof) => Nfs3Result::Ok(READDIR3resok {
+                dir_attributes,
+                cookieverf: cookieverf3::default(),
+                reply: dirlist3 { entries, eof },
+            }),
+            Err(status) => Nfs3Result::Err((status, READDIR3resfail { dir_attributes })),
+        })
+    }
+
+    async fn list_with_attributes(
+        &self,
+        mut args: Decoder<'_>,
+    ) -> Done<READDIRPLUS3resok<'static>, READDIRPLUS3resfail> {
+        let (directory, cookie, _verifier) = (args.handle_bytes()?, args.u64()?, args.u64()?);
+        let (mut names_left, count) = (args.u32()?.min(MAX_DATA) as usize, args.u32()?.min(MAX_DATA) as usize);
+        args.end()?;
+        let directory = own_handle!(self, directory, READDIRPLUS3resfail::default());
+        let dir_attributes = self.after(&directory).await;
+        let mut entries = BoundedList::new(count.saturating_sub(LIST_OVERHEAD));
+        let filled = self.fill(&directory, cookie, |entry| {
+            let entry = entryplus3 {
+                fileid: entry.fileid,
+                name: entry.name,
+                cookie: entry.cookie,
+                name_attributes: entry.name_attributes.map_or(post_op_attr::None, post_op_attr::Some),
+                name_handle: entry
+                    .name_handle
+                    .map_or(post_op_fh3::None, |handle| post_op_fh3::Some(self.encode_handle(&handle))),
+            };
+            // `dircount` bounds what an entry has without attributes and handle.
+            let size = entry.fileid.packed_size() + entry.name.packed_size() + entry.cookie.packed_size() + 4;
+            let fits = size <= names_left && entries.try_push(entry).is_ok();
+            names_left = names_left.saturating_sub(size);
+            fits
+        });
+        let filled = filled.await;
+        let entries = entries.into_inner();
+        Ok(match check_progress(filled, &entries) {
+            Ok(eof) => Nfs3Result::Ok(READDIRPLUS3resok {
+                dir_attributes,
+                cookieverf: cookieverf3::default(),
+                reply: dirlistplus3 { entries, eof },
+            }),
+            Err(status) => Nfs3Result::Err((status, READDIRPLUS3resfail { dir_attributes })),
+        })
+    }
+
+    /// Hands entries to `push` until it refuses one. True when there are no more.
+    async fn fill(
+        &self,
+        directory: &F::Handle,
+        cookie: u64,
+        mut push: impl FnMut(nfs3_server::vfs::DirEntryPlus<F::Handle>) -> bool + Send,
+    ) -> Result<bool, nfsstat3> {
+        let mut entries = self.fs.readdirplus(directory, cookie).await?;
+        loop {
+            match entries.next().await {
+                NextResult::Ok(entry) => {
+                    if !push(entry) {
+                        return Ok(false);
+                    }
+                }
+                NextResult::Eof => return Ok(true),
+                NextResult::Err(status) => return Err(status),
+            }
+        }
+    }
+
+    async fn file_system_usage(&self, mut args: Decoder<'_>) -> Done<FSSTAT3resok, FSSTAT3resfail> {
+        let root = args.handle_bytes()?;
+        args.end()?;
+        let root = own_handle!(self, root, FSSTAT3resfail::default());
+        Ok(match self.fs.getattr(&root).await {
+            Ok(attributes) => Nfs3Result::Ok(FSSTAT3resok {
+                obj_attributes: post_op_attr::Some(attributes),
+                tbytes: TEBIBYTE,
+                fbytes: TEBIBYTE,
+                abytes: TEBIBYTE,
+                tfiles: 1 << 30,
+                ffiles: 1 << 30,
+                afiles: 1 << 30,
+                invarsec: u32::MAX,
+            }),
+            Err(status) => Nfs3Result::Err((status, FSSTAT3resfail::default())),
+        })
+    }
+
+    async fn file_system_limits(&self, mut args: Decoder<'_>) -> Done<FSINFO3resok, FSINFO3resfail> {
+        let root = args.handle_bytes()?;
+        args.end()?;
+        let root = own_handle!(self, root, FSINFO3resfail::default());
+        if let Err(status) = self.fs.getattr(&root).await {
+            return Ok(Nfs3Result::Err((status, FSINFO3resfail::default())));
+        }
+        Ok(match self.fs.fsinfo(&root).await {
+            Ok(limits) => Nfs3Result::Ok(limits),
+            Err(status) => Nfs3Result::Err((status, FSINFO3resfail::default())),
+        })
+    }
+
+    async fn path_limits(&self, mut args: Decoder<'_>) -> Done<PATHCONF3resok, PATHCONF3resfail> {
+        let object = args.handle_bytes()?;
+        args.end()?;
+        let object = own_handle!(self, object, PATHCONF3resfail::default());
+        Ok(match self.fs.getattr(&object).await {
+            Ok(attributes) => Nfs3Result::Ok(PATHCONF3resok {
+                obj_attributes: post_op_attr::Some(attributes),
+                linkmax: 0,
+                name_max: 255,
+                no_trunc: true,
+                chown_restricted: true,
+                case_insensitive: false,
+                case_preserving: true,
+            }),
+            Err(status) => Nfs3Result::Err((status, PATHCONF3resfail::default())),
+        })
+    }
+
+    async fn commit(&self, mut args: Decoder<'_>) -> Done<COMMIT3resok, COMMIT3resfail> {
+        let (file, offset, count) = (args.handle_bytes()?, args.u64()?, args.u32()?);
+        args.end()?;
+        let file = own_handle!(self, file, COMMIT3resfail { file_wcc: wcc_data::default() });
+        let before = self.before(&file).await;
+        let committed = self.fs.commit(&file, offset, count).await;
+        let file_wcc = wcc_data { before, after: self.after(&file).await };
+        Ok(match committed {
+            Ok(()) => Nfs3Result::Ok(COMMIT3resok { file_wcc, verf: writeverf3(self.generation) }),
+            Err(status) => Nfs3Result::Err((status, COMMIT3resfail { file_wcc })),
+        })
+    }
+
+    async fn before(&self, object: &F::Handle) -> pre_op_attr {
+        match self.fs.getattr(object).await {
+            Ok(now) => pre_op_attr::Some(wcc_attr { size: now.size, mtime: now.mtime, ctime: now.ctime }),
+            Err(_) => pre_op_attr::None,
+        }
+    }
+
+    async fn after(&self, object: &F::Handle) -> post_op_attr {
+        self.fs.getattr(object).await.map_or(post_op_attr::None, post_op_attr::Some)
+    }
+}
+
+/// An answer without entries that is not the end would be asked for again for ever.
+fn check_progress<T>(filled: Result<bool, nfsstat3>, entries: &List<T>) -> Result<bool, nfsstat3> {
+    match filled? {
+        false if entries.is_empty() => Err(nfsstat3::NFS3ERR_TOOSMALL),
+        is_end => Ok(is_end),
+    }
+}
+
+impl<'a> Decoder<'a> {
+    fn handle_bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        self.opaque(NFS3_FHSIZE)
+    }
+
+    fn name(&mut self) -> Result<filename3<'a>, Malformed> {
+        self.opaque(usize::MAX).map(|name| filename3(Opaque::borrowed(name)))
+    }
+}

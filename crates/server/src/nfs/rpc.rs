@@ -1,0 +1,111 @@
+//! ONC RPC messages (RFC 5531): calls are decoded from a record, replies are encoded with their record mark. Pure.
+
+use nfs3_server::nfs3_types::xdr_codec::Pack;
+
+use super::xdr::{Decoder, Malformed};
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+const RPC_VERSION: u32 = 2;
+/// Of credentials and verifiers, which are not looked at: everybody is the server's own user.
+const MAX_AUTH: usize = 400;
+
+/// The header of a call; `args` begins behind it.
+pub struct Call<'a> {
+    pub xid: u32,
+    pub program: u32,
+    pub version: u32,
+    pub procedure: u32,
+    pub args: Decoder<'a>,
+}
+
+/// A record that is no call of this version.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoCall {
+    /// Answered with the versions there are.
+    OtherVersion { xid: u32 },
+    /// Not answered.
+    Malformed,
+}
+
+impl From<Malformed> for NoCall {
+    fn from(_: Malformed) -> Self {
+        NoCall::Malformed
+    }
+}
+
+impl<'a> Call<'a> {
+    pub fn decode(record: &'a [u8]) -> Result<Self, NoCall> {
+        let mut decoder = Decoder::new(record);
+        let xid = decoder.u32()?;
+        if decoder.u32()? != CALL {
+            return Err(NoCall::Malformed);
+        }
+        if decoder.u32()? != RPC_VERSION {
+            return Err(NoCall::OtherVersion { xid });
+        }
+        let (program, version, procedure) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
+        for _credential_or_verifier in 0..2 {
+            decoder.u32()?;
+            decoder.opaque(MAX_AUTH)?;
+        }
+        Ok(Call { xid, program, version, procedure, args: decoder })
+    }
+}
+
+/// `accept_stat` of a call that is not performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    NoProgram,
+    NoVersion { only: u32 },
+    NoProcedure,
+    BadArguments,
+}
+
+impl From<Malformed> for Denial {
+    fn from(_: Malformed) -> Self {
+        Denial::BadArguments
+    }
+}
+
+/// A whole reply, with its record mark.
+pub fn encode_reply(xid: u32, result: &Result<impl Pack, Denial>) -> Vec<u8> {
+    let size = result.as_ref().map_or(8, |result| result.packed_size());
+    let mut reply = head(xid, 28 + size);
+    // Accepted, with an empty verifier.
+    push(&mut reply, &[0, 0, 0]);
+    match result {
+        Ok(result) => {
+            push(&mut reply, &[0]);
+            result.pack(&mut reply).expect("results fit into memory, and memory takes everything");
+        }
+        Err(Denial::NoProgram) => push(&mut reply, &[1]),
+        Err(Denial::NoVersion { only }) => push(&mut reply, &[2, *only, *only]),
+        Err(Denial::NoProcedure) => push(&mut reply, &[3]),
+        Err(Denial::BadArguments) => push(&mut reply, &[4]),
+    }
+    marked(reply)
+}
+
+/// To a call of another version of RPC.
+pub fn encode_version_mismatch(xid: u32) -> Vec<u8> {
+    let mut reply = head(xid, 24);
+    push(&mut reply, &[1, 0, RPC_VERSION, RPC_VERSION]);
+    marked(reply)
+}
+
+fn head(xid: u32, size: usize) -> Vec<u8> {
+    let mut reply = Vec::with_capacity(size);
+    push(&mut reply, &[0, xid, REPLY]);
+    reply
+}
+
+fn push(reply: &mut Vec<u8>, words: &[u32]) {
+    words.iter().for_each(|word| reply.extend_from_slice(&word.to_be_bytes()));
+}
+
+fn marked(mut reply: Vec<u8>) -> Vec<u8> {
+    let length = u32::try_from(reply.len() - 4).expect("replies have a few MiB at most");
+    reply[..4].copy_from_slice(&(length | 1 << 31).to_be_bytes());
+    reply
+}

@@ -1,0 +1,69 @@
+//! Decoding of XDR (RFC 4506) from untrusted bytes: lengths are checked against a bound and against what is there before
+//! anything is allocated. What has no variable length is decoded by the protocol's crate.
+
+use nfs3_server::nfs3_types::xdr_codec::Unpack;
+
+/// The arguments do not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Reads values from the front of a slice.
+#[derive(Clone, Copy)]
+pub struct Decoder<'a>(&'a [u8]);
+
+impl<'a> Decoder<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Decoder(bytes)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.bytes(4).map(|bytes| u32::from_be_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.bytes(8).map(|bytes| u64::from_be_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    /// Variable-length opaque data of at most `max` bytes, with its padding.
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        if length > max {
+            return Err(Malformed);
+        }
+        let bytes = self.bytes(length)?;
+        self.bytes(length.next_multiple_of(4) - length)?;
+        Ok(bytes)
+    }
+
+    /// A value whose encoding holds neither strings nor arrays of variable length: those of the crate allocate what they announce.
+    pub fn fixed<T: Unpack>(&mut self) -> Result<T, Malformed> {
+        T::unpack(&mut self.0).map(|(value, _)| value).map_err(|_| Malformed)
+    }
+
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_checked_before_they_are_believed() {
+        let text = [0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 0, 0, 9];
+        let mut decoder = Decoder::new(&text);
+        assert_eq!(decoder.opaque(3), Ok(&b"abc"[..]));
+        assert_eq!((decoder.u32(), decoder.end()), (Ok(9), Ok(())));
+        assert_eq!(Decoder::new(&text).opaque(2), Err(Malformed));
+        assert_eq!(Decoder::new(&text[..6]).opaque(9), Err(Malformed));
+        assert_eq!(Decoder::new(&text[..7]).opaque(9), Err(Malformed), "without its padding");
+        assert_eq!(Decoder::new(&[0xff; 4]).opaque(usize::MAX), Err(Malformed));
+    }
+}
