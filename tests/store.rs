@@ -2,13 +2,14 @@
 
 mod harness;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use harness::{GROUP, Site, wait_for};
+use harness::{Ended, GROUP, IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
 fn experiment(site: &Site) -> String {
@@ -93,6 +94,140 @@ fn a_backup_under_load_holds_every_job_acknowledged_before_it() {
     assert!(sound.stdout.contains("is sound"), "{sound:?}");
 }
 
+/// A start of a server that must be refused.
+fn refused_start(site: &Site) -> Ended {
+    let mut command = site.command("corro");
+    command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(site.data());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let deadline = std::time::Instant::now() + harness::DEADLINE;
+    while child.try_wait().expect("it can be asked").is_none() {
+        if std::time::Instant::now() > deadline {
+            child.kill().expect("it can be killed");
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+    }
+    Ended::from(child.wait_with_output().expect("it has ended"))
+}
+
+/// Every file in the data directory with its bytes; directories are left out.
+fn data_bytes(site: &Site) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(site.data()).expect("a list").map(|entry| entry.expect("an entry"));
+    let files = entries.filter(|entry| entry.path().is_file());
+    files.map(|e| (e.file_name().into_string().expect("text"), std::fs::read(e.path()).expect("bytes"))).collect()
+}
+
+/// The start, a check and a backup are refused with these words, and change nothing.
+#[track_caller]
+fn check_refused(site: &Site, says: &[&str]) {
+    let before = data_bytes(site);
+    refused_start(site).fails(1, says);
+    let data = site.data();
+    assert_eq!(site.corro(&format!("admin check --data {}", shown(&data))).code, 1);
+    assert_eq!(site.corro(&format!("admin backup --data {} --to refused.db", shown(&data))).code, 1);
+    let after = data_bytes(site);
+    assert!(before == after, "{:?} became {:?}", before.keys(), after.keys());
+    assert!(!site.path().join("refused.db").exists());
+}
+
+#[test]
+fn a_refused_start_leaves_the_database_and_its_log_as_they_are() {
+    let mut site = Site::start();
+    site.prepare(0);
+    let all = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
+    all.iter().for_each(|name| _ = submit(&site, name).is(202));
+    let (data, aside) = (site.data(), site.path().join("aside"));
+    let (database, wal) = (data.join("corro.db"), data.join("corro.db-wal"));
+    // After a crash the latest state is in the log; after an orderly end there is none.
+    for orderly in [false, true] {
+        match orderly {
+            true => assert_eq!(site.interrupt_server(), Some(0)),
+            false => site.kill_server(),
+        }
+        assert_eq!(wal.exists(), !orderly);
+        std::fs::rename(&database, &aside).expect("moved");
+        check_refused(&site, &["corro.db", "missing or empty", "put it back", "corro admin restore"]);
+        std::fs::write(&database, "").expect("emptied");
+        check_refused(&site, &["corro.db", "missing or empty", "put it back"]);
+        std::fs::rename(&aside, &database).expect("put back");
+        let sound = site.corro(&format!("admin check --data {}", shown(&data))).ok();
+        assert!(sound.stdout.contains("(2 jobs"), "{sound:?}");
+        site.up();
+        assert_eq!(jobs(&site), all);
+    }
+}
+
+#[test]
+fn a_log_that_does_not_belong_is_refused_and_the_right_one_is_used() {
+    let (mut site, mut other) = (Site::start(), Site::start());
+    for site in [&site, &other] {
+        site.prepare(0);
+    }
+    submit(&site, "mine").is(202);
+    site.kill_server();
+    other.kill_server();
+    let wal = site.data().join("corro.db-wal");
+    let right = std::fs::read(&wal).expect("a log");
+    std::fs::copy(other.data().join("corro.db-wal"), &wal).expect("copied");
+    check_refused(&site, &["corro.db-wal", "does not belong", "put the two files together", "corro admin restore"]);
+    let mut damaged = right.clone();
+    damaged[500] ^= 1;
+    for (bytes, says) in [(&b"garbage"[..], "not a write-ahead log"), (&damaged, "damaged before its end")] {
+        std::fs::write(&wal, bytes).expect("written");
+        check_refused(&site, &["corro.db-wal", says, "move", "away"]);
+    }
+    // The key of another installation is found before anything is changed, too.
+    std::fs::write(&wal, &right).expect("put back");
+    let key = std::fs::read(site.data().join("master.key")).expect("a key");
+    std::fs::copy(other.data().join("master.key"), site.data().join("master.key")).expect("copied");
+    check_refused(&site, &["master.key", "is not the one that belongs"]);
+    std::fs::write(site.data().join("master.key"), key).expect("put back");
+    site.up();
+    assert_eq!(jobs(&site), BTreeSet::from(["mine".to_owned()]));
+}
+
+#[test]
+fn the_database_of_a_stopped_server_is_whole_without_its_log() {
+    let mut site = Site::start();
+    site.prepare(0);
+    submit(&site, "last").is(202);
+    assert_eq!(site.interrupt_server(), Some(0));
+    let alone = site.path().join("alone");
+    std::fs::create_dir(&alone).expect("a directory");
+    for name in ["corro.db", "master.key"] {
+        std::fs::copy(site.data().join(name), alone.join(name)).expect("a copy");
+    }
+    let sound = site.corro(&format!("admin check --data {}", shown(&alone))).ok();
+    assert!(sound.stdout.contains("(1 jobs"), "{sound:?}");
+    let before = data_bytes(&site);
+    site.corro(&format!("admin backup --data {} --to copy.db", shown(&site.data()))).ok();
+    assert!(before == data_bytes(&site), "a backup changes nothing");
+}
+
+#[test]
+fn a_second_server_is_refused_though_the_lock_file_was_removed() {
+    let mut site = Site::start();
+    site.prepare(0);
+    submit(&site, "one").is(202);
+    std::fs::remove_file(site.data().join("lock")).expect("removed");
+    let refused = refused_start(&site).fails(1, &["already running", "--data DIR"]);
+    assert!(refused.stderr.contains(&site.url), "{refused:?}");
+    // The one that runs goes on, and is backed up while it does.
+    submit(&site, "two").is(202);
+    site.corro(&format!("admin backup --data {} --to copy.db", shown(&site.data()))).ok();
+    let sound = site.corro("admin check --backup copy.db").ok();
+    assert!(sound.stdout.contains("(2 jobs"), "{sound:?}");
+    let live = site.corro(&format!("admin check --data {}", shown(&site.data()))).ok();
+    assert!(live.stdout.contains("(2 jobs"), "{live:?}");
+    // The directory under another name is the same directory.
+    std::os::unix::fs::symlink(site.data(), site.path().join("same")).expect("a link");
+    let same = site.corro("up --listen 127.0.0.1:0 --data same");
+    same.fails(1, &["already running"]);
+    // No lock outlives its process.
+    site.kill_server();
+    site.up();
+    assert_eq!(jobs(&site), BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+}
+
 #[test]
 fn what_is_no_backup_is_not_restored() {
     let site = Site::start();
@@ -161,6 +296,73 @@ fn a_full_disk_is_answered_and_damages_nothing() {
     }
     let sound = site.corro(&format!("admin check --data {}", shown(&copy))).ok();
     assert!(sound.stdout.contains(&format!("({} jobs", acknowledged.len())), "{sound:?}");
+}
+
+/// Takes all space of the small disk, and whatever is freed later, as a job that writes without end does.
+fn keep_full(path: &Path, stop: &AtomicBool) {
+    let mut file = std::fs::File::create(path).expect("a file on the small disk");
+    let chunk = vec![7u8; 64 << 10];
+    let mut size = chunk.len();
+    while !stop.load(Ordering::Relaxed) {
+        match file.write(&chunk[..size]) {
+            Ok(written) if written > 0 => size = (size * 2).min(chunk.len()),
+            _ if size > 1 => size /= 2,
+            _ => std::thread::park_timeout(std::time::Duration::from_micros(200)),
+        }
+    }
+}
+
+#[test]
+fn jobs_end_and_resources_go_while_the_disk_is_full() {
+    let Some(site) = Site::start_on_small_disk(24) else {
+        eprintln!("not tested here: this user may not mount a small disk (unshare -rm)");
+        return;
+    };
+    site.prepare(1);
+    let endless = "while :; do cat /dev/zero >> $AZ_BATCHAI_JOB_TEMP_DIR/fill; sleep 0.01; done 2> /dev/null";
+    site.submit_custom("endless", 1, endless);
+    site.wait_for_state("endless", &["running"]);
+    submit(&site, "waiting").is(202);
+    let log_lines = |text: &str| site.up_log().lines().filter(|line| line.contains(text)).count();
+    let (stop, filler) = (AtomicBool::new(false), site.inner_data().join("filler"));
+    std::thread::scope(|scope| {
+        let thief = scope.spawn(|| keep_full(&filler, &stop));
+        let mut made = 0;
+        wait_for("submits to be refused", || {
+            let group = format!("{}/resourceGroups/g{made}", site.subscription());
+            made += 1;
+            let full = json!({"location": "eastus", "tags": {"t": "x".repeat(200)}});
+            let refused = site.arm("PUT", &group, full).status == 507;
+            refused && submit(&site, "refused").status == 507
+        });
+        submit(&site, "refused").refused(507, "InsufficientStorage");
+
+        // What ends, deletes and shrinks is accepted, and really happens.
+        let job = |name: &str| format!("{}/jobs/{name}", experiment(&site));
+        site.arm("POST", &format!("{}/terminate", job("endless")), json!({})).is(202);
+        let ended = site.wait_for_end("endless");
+        assert_eq!(ended["executionState"], "failed", "{ended:#}");
+        site.arm("DELETE", &job("waiting"), Value::Null).is(202);
+        wait_for("the job to be gone", || site.arm("GET", &job("waiting"), Value::Null).status == 404);
+        let cluster = format!("{}/clusters/nc6cluster", site.workspace());
+        let size = |count: i32| json!({"properties": {"scaleSettings": {"manual": {"targetNodeCount": count}}}});
+        site.arm("PATCH", &cluster, size(2)).refused(507, "InsufficientStorage");
+        site.arm("PATCH", &cluster, size(0)).is(200);
+        site.wait_for_nodes(0);
+        submit(&site, "refused").refused(507, "InsufficientStorage");
+        stop.store(true, Ordering::Relaxed);
+        thief.join().expect("it ends");
+    });
+    // The condition is told once, however often it was met.
+    assert_eq!(log_lines("a commit failed"), 1, "{}", site.up_log());
+    assert!(log_lines("pass failed") <= 1, "{}", site.up_log());
+    assert!(site.up_log().lines().count() < 2_000, "{}", site.up_log());
+
+    std::fs::remove_file(&filler).expect("it can be removed");
+    wait_for("submits to be accepted", || submit(&site, "refused").status == 202);
+    site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster --target 1")).ok();
+    assert_eq!(site.wait_for_end("refused")["executionState"], "succeeded");
+    assert_eq!(log_lines("commits succeed again refused"), 1, "{}", site.up_log());
 }
 
 #[test]

@@ -48,6 +48,8 @@ fn bad_tokens(site: &mut Site) -> Vec<String> {
         let secret = digest(profile["clientSecret"].as_str().expect("text"));
         // No tokens were revoked yet.
         let cred = digest(&format!("{secret} 0"))[..16].to_owned();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(store.close()).expect("the database closes");
         (vault.open_sealed("token key", &sealed).expect("they fit").expose().to_owned(), cred)
     };
     site.up_at(&site.address());

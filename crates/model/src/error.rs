@@ -28,6 +28,17 @@ impl ApiError {
         Self::new(400, "InvalidPropertyValue", message).about(target)
     }
 
+    /// The status of a request that a full disk refuses.
+    pub const INSUFFICIENT_STORAGE: u16 = 507;
+
+    pub fn insufficient_storage() -> Self {
+        Self::new(
+            Self::INSUFFICIENT_STORAGE,
+            "InsufficientStorage",
+            "The server's disk is full: nothing was changed. Free some space in the server's data directory and try again.",
+        )
+    }
+
     pub fn bad_body(message: impl Into<String>) -> Self {
         Self::new(400, "InvalidRequestBody", message)
     }

@@ -41,6 +41,7 @@ pub use app::passes::LIFETIME as PASS_LIFE;
 pub use app::usages::Quotas;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
+pub use corro_store::dir_lock;
 pub use file_server::{FileServer, FileServerConfig, new_account_key};
 pub use provider::{NewNode, Provider, Site};
 pub use reconcile::scaling::Rules;
@@ -113,7 +114,6 @@ impl Server {
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
         let data = &config.data;
-        instance::check_data(data)?;
         let store = open_store(data).await?;
         let (vault, identity) = instance::ensure_instance(&store, data).await?;
         let shares = open_shares(data, store.clock().timeline().origin()).await?;
@@ -203,6 +203,7 @@ impl Server {
     pub async fn stop(mut self) {
         self.halt().await;
         self.last_words().await;
+        self.close_store().await;
     }
 
     /// Stops serving and ends every node. Running jobs go back to the queue and start again with the next server.
@@ -212,12 +213,13 @@ impl Server {
         let provider = self.provider.clone();
         let left = tokio::task::spawn_blocking(move || ending::end_nodes(&*provider, nodes)).await?;
         let (now, before) = (self.app.now(), self.app.snapshot());
-        let requeued = self.app.store.commit(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await?;
+        let requeued = self.app.store.commit_relief(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await;
         let ran = before.active_jobs().map(|(key, _)| key.clone());
         self.app.traces.tell_jobs(ran, &before, &self.app.snapshot());
         self.last_words().await;
         ending::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
-        Ok(Stopped { requeued, left })
+        self.close_store().await;
+        Ok(Stopped { requeued: requeued?, left })
     }
 
     /// From now on machines may join as hosts: told how they reach this server.
@@ -234,6 +236,18 @@ impl Server {
     /// Every node the server knows of.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.app.snapshot().nodes.keys().cloned().collect()
+    }
+
+    /// After this the database file alone is the whole state.
+    async fn close_store(&self) {
+        match self.app.store.close().await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("another process reads the database: its latest state stays in corro.db-wal"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "the database could not be closed: its latest state stays in corro.db-wal");
+            }
+        }
     }
 
     async fn last_words(&mut self) {
@@ -289,9 +303,9 @@ async fn serve_nfs(port: Option<nfs::NfsPort>, stopping: watch::Receiver<bool>) 
 }
 
 async fn open_store(data: &Path) -> anyhow::Result<Store> {
-    let path = data.join(backup::DATABASE);
-    let store = tokio::task::spawn_blocking(move || Store::open(&path)).await?;
-    store.context("cannot open the server's database")
+    let data = data.to_owned();
+    let open = move || Store::open_checked(&data.join(backup::DATABASE), |state| instance::check_key(state, &data));
+    tokio::task::spawn_blocking(open).await?.context("cannot open the server's database")
 }
 
 async fn open_shares(data: &Path, now: Timestamp) -> anyhow::Result<Shares> {

@@ -14,8 +14,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::StoreError;
 use crate::db;
+use crate::dir_lock::SharedDirLock;
 use crate::history::Shelf;
 use crate::seal::{SealError, Vault};
+use crate::sqlite_file::Refusal;
 use crate::state::State;
 
 /// The database in a data directory.
@@ -39,6 +41,8 @@ pub enum BackupError {
     File { path: PathBuf, source: std::io::Error },
     #[error("the database {path} cannot be used")]
     Database { path: PathBuf, source: rusqlite::Error },
+    #[error(transparent)]
+    Refused(Refusal),
     #[error("the records in {path} cannot be used")]
     Records { path: PathBuf, source: StoreError },
     #[error("the master key that opens the secrets in {database} is missing: there is no {key}")]
@@ -73,9 +77,9 @@ pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, Backu
     if to.exists() {
         return Err(BackupError::Exists(to.to_owned()));
     }
-    let draft = Draft::create(to)?;
     let failed = |source| BackupError::Database { path: data.join(DATABASE), source };
     let connection = open(&source)?;
+    let draft = Draft::create(to)?;
     // One read transaction: what is committed meanwhile is not in the copy, and nobody waits.
     let name = draft.path.to_str().ok_or_else(|| BackupError::File {
         path: to.to_owned(),
@@ -169,7 +173,7 @@ pub fn look(path: &Path) -> Result<Contents, BackupError> {
     Ok(Contents {
         made: made.map(Timestamp::from_millis),
         schema,
-        records: count("SELECT count(*) FROM records")? as usize,
+        records: count("SELECT count(*) FROM records WHERE kind <> 'reserve'")? as usize,
         jobs: state.jobs.len(),
         unfinished_jobs: state.jobs.values().filter(|job| !job.state().is_terminal()).count(),
         history,
@@ -223,10 +227,42 @@ fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError
     Ok(())
 }
 
-/// For reading; a database in use may need its shared memory made, so it is not opened read-only.
-fn open(path: &Path) -> Result<Connection, BackupError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(path, flags).map_err(|source| BackupError::Database { path: path.to_owned(), source })
+/// A database opened for reading.
+struct Reading {
+    connection: Connection,
+    /// No server starts while it is read. `None` when one runs, and of files that are in no data directory.
+    _lock: Option<SharedDirLock>,
+}
+
+impl std::ops::Deref for Reading {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// For reading. Where no server runs, the files are looked at first and left as they are; a server that runs has done so, and
+/// goes on.
+fn open(path: &Path) -> Result<Reading, BackupError> {
+    let failed = |source| BackupError::Database { path: path.to_owned(), source };
+    let io_failed = |source| BackupError::File { path: path.to_owned(), source };
+    let is_data = path.file_name().is_some_and(|name| name == DATABASE);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let lock = if is_data { SharedDirLock::acquire(dir).map_err(io_failed)? } else { None };
+    if is_data && lock.is_none() {
+        // It needs the memory that it shares with the server, so it is not opened read-only.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        return Ok(Reading { connection, _lock: None });
+    }
+    db::inspect(path).map_err(|error| match error {
+        StoreError::Refused(Refusal::NotADatabase(path)) if !is_data => BackupError::NotABackup(path),
+        StoreError::Refused(refusal) => BackupError::Refused(refusal),
+        source => BackupError::Records { path: path.to_owned(), source },
+    })?;
+    let connection = db::open_unchanging(path).map_err(failed)?;
+    Ok(Reading { connection, _lock: lock })
 }
 
 /// Out of the way, but not gone: under a name that was free, with whatever SQLite keeps beside a database.
@@ -235,7 +271,7 @@ fn set_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> R
     let taken = |number: &u32| names.clone().any(|name| aside(name, *number).exists());
     let number = (1..).find(|number| !taken(number)).unwrap_or_default();
     for name in names.clone() {
-        for beside in ["", "-wal", "-shm"] {
+        for beside in ["", "-wal", "-shm", "-journal"] {
             let path = data.join(format!("{name}{beside}"));
             let mut to = aside(name, number).into_os_string();
             to.push(beside);

@@ -1,18 +1,24 @@
-//! SQLite: opening, forward migration, reading every row at start, writing a group of rows in one transaction.
+//! SQLite: opening, forward migration, reading every row at start, writing a group of rows in one transaction, closing.
 //! Rows are `(kind, key, body)`; what the bodies mean is `records`' business, what the history holds is `history`'s.
+//!
+//! Every commit gives the database a new commit number (SQLite's `application_id`), so that its first page is in every
+//! transaction of the write-ahead log and says to which state of which database the log belongs; see `sqlite_file`.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use corro_model::Timestamp;
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use crate::StoreError;
 use crate::clock::ClockJump;
 use crate::history::{History, HistoryBounds};
 use crate::loading;
+use crate::space::{Allocation, GROWTH_PAGES, PageLimit, RESERVE_BYTES, RESERVE_KIND, Space};
+use crate::sqlite_file::{self, Start, next_commit_number};
 use crate::state::State;
 use crate::txn::Changes;
 
@@ -58,32 +64,73 @@ const CHECKPOINT: u32 = 8_000;
 /// In place, so that a record keeps its page.
 const PUT: &str = "INSERT INTO records VALUES (?1, ?2, ?3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body";
 
+/// The most that is allocated for one group of changes at a time: 512 MB.
+const MAX_GROWTH_PAGES: u64 = 131_072;
+
 /// The schema that brought the history.
 pub(crate) const WITH_HISTORY: i64 = 2;
 /// The migration that gave it several shelves.
 pub(crate) const SHELVES: usize = 3;
 
+/// Changes that are committed together.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub changes: &'a Changes,
+    /// Jumps of the clock that the history does not have yet.
+    pub jumps: &'a [ClockJump],
+    pub now: Timestamp,
+}
+
 pub(crate) struct Db {
     connection: Connection,
     history: History,
+    numbers: CommitNumbers,
+    has_reserve: bool,
+    /// Shared with the reader's connection: the last one to go closes it, see [`Allocation`].
+    allocation: Arc<Mutex<Allocation>>,
 }
 
 impl Db {
-    pub fn open(path: &Path, bounds: HistoryBounds) -> Result<(Self, State), StoreError> {
+    /// Opens the database, or makes it where there is none and nothing speaks of one. `check` sees what it holds before
+    /// anything is changed; when it refuses, every file is as it was.
+    pub fn open<E: From<StoreError>>(
+        path: &Path,
+        bounds: HistoryBounds,
+        check: impl FnOnce(&State) -> Result<(), E>,
+    ) -> Result<(Self, State), E> {
         let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
+        let found = inspect(path)?;
+        let state = match found {
+            Start::New => State::default(),
+            Start::Existing { .. } => read_state(path)?,
+        };
+        check(&state)?;
         make_private(path)?;
+        let allocation = Allocation::new(path).map_err(|source| file_failed(path, source))?;
         let mut connection = Connection::open(path).map_err(failed)?;
-        // Before anything else: a database of a newer version is left exactly as it is.
-        schema(&connection)?;
+        if found == Start::New {
+            // Before there is a log, so that no other database's log fits this one.
+            set_commit_number(&connection, new_commit_number()).map_err(failed)?;
+        }
         // FULL: a commit is on the disk before it is acknowledged.
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000;")
-            .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT))
+            // Until numbers are drawn, see [`CommitNumbers`].
+            .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", 0))
             .map_err(failed)?;
         migrate(&mut connection).map_err(failed)?;
-        let state = load(&connection)?;
         let history = History::load(&connection, bounds).map_err(failed)?;
-        Ok((Self { connection, history }, state))
+        let number = connection.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0)).map_err(failed)?;
+        let reserve = "SELECT count(*) FROM records WHERE kind = ?1";
+        let reserve: i64 = connection.query_row(reserve, [RESERVE_KIND], |row| row.get(0)).map_err(failed)?;
+        let db = Self {
+            connection,
+            history,
+            numbers: CommitNumbers { last: number as u32, draw: Draw::AfterNext },
+            has_reserve: reserve > 0,
+            allocation: Arc::new(Mutex::new(allocation)),
+        };
+        Ok((db, state))
     }
 
     /// The last stamp in the history when it was opened.
@@ -91,17 +138,127 @@ impl Db {
         self.history.newest()
     }
 
-    /// Writes the rows, and in the history the jumps of the clock before what happened after them. Gives how many of the jumps are
-    /// in the history now.
-    pub fn write(&mut self, changes: &Changes, jumps: &[ClockJump], now: Timestamp) -> Result<usize, StoreError> {
+    pub fn allocation(&self) -> Arc<Mutex<Allocation>> {
+        self.allocation.clone()
+    }
+
+    /// Writes a group of changes, whole or not at all. With [`Space::Reserve`] they may use what is set apart.
+    /// Gives how many of the clock's jumps are in the history now.
+    pub fn write(&mut self, batch: Batch, space: Space) -> Result<usize, StoreError> {
         // They belong between rows of the history: without a row there is nothing to tell apart.
-        let jumps = if changes.events.is_empty() { &[] } else { jumps };
-        let written = self.try_write(changes, jumps, now);
+        let jumps = if batch.changes.events.is_empty() { &[] } else { batch.jumps };
+        let batch = Batch { jumps, ..batch };
+        let written = match space {
+            Space::Ample => self.write_beside_reserve(batch),
+            Space::Reserve => self.write_with_reserve(batch),
+        };
         written.map(|()| jumps.len()).map_err(|error| StoreError::Write(Arc::new(error)))
     }
 
-    fn try_write(&mut self, changes: &Changes, jumps: &[ClockJump], now: Timestamp) -> rusqlite::Result<()> {
+    fn write_beside_reserve(&mut self, batch: Batch) -> rusqlite::Result<()> {
+        if !self.lock_allocation().ensure_wal().map_err(io_error)? {
+            return Err(full());
+        }
+        let mut more = GROWTH_PAGES;
+        loop {
+            let limit = self.limit_pages(more)?;
+            match self.try_write(batch, false) {
+                // It needs more pages than were allocated at a time, and there may be more.
+                Err(error) if is_full(&error) && more < MAX_GROWTH_PAGES && matches!(limit, PageLimit::Whole(_)) => {
+                    more *= 8;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn write_with_reserve(&mut self, batch: Batch) -> rusqlite::Result<()> {
+        self.limit_pages(0)?;
+        match self.try_write(batch, false) {
+            Err(error) if is_full(&error) => {
+                // The log is begun anew when all of it is in the database, which has the blocks for that.
+                // Where that fails, the pages of the reserve may be enough.
+                let _ = self.checkpoint("RESTART");
+                let released = self.try_write(batch, self.has_reserve);
+                self.has_reserve &= released.is_err();
+                released
+            }
+            written => written,
+        }
+    }
+
+    pub fn has_reserve(&self) -> bool {
+        self.has_reserve
+    }
+
+    /// Has the disk more than a little space?
+    pub fn has_space(&self) -> bool {
+        self.lock_allocation().has_space()
+    }
+
+    /// Makes the reserve when there is none and the disk has space. `false` when it is to be tried again.
+    pub fn ensure_reserve(&mut self) -> bool {
+        let made = self.has_reserve || (self.has_space() && self.make_reserve().is_ok());
+        self.has_reserve = made;
+        made
+    }
+
+    fn make_reserve(&mut self) -> rusqlite::Result<()> {
+        let pages = (RESERVE_BYTES / 4096) as u64 + GROWTH_PAGES;
+        self.limit_pages(pages)?;
+        let (number, transaction) = (self.numbers.next(), self.connection.transaction()?);
+        transaction.execute(PUT, params![RESERVE_KIND, "", " ".repeat(RESERVE_BYTES)])?;
+        set_commit_number(&transaction, number)?;
+        transaction.commit()?;
+        self.took_number(number);
+        Ok(())
+    }
+
+    /// Lets the database grow by `more` pages at most, and never beyond blocks that are its own.
+    fn limit_pages(&self, more: u64) -> rusqlite::Result<PageLimit> {
+        let pages: i64 = self.connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+        let limit = self.lock_allocation().ensure_pages(pages as u64, more).map_err(io_error)?;
+        if let PageLimit::Whole(limit) | PageLimit::Full(limit) = limit {
+            self.connection.pragma_update(None, "max_page_count", limit as i64)?;
+        }
+        Ok(limit)
+    }
+
+    fn lock_allocation(&self) -> std::sync::MutexGuard<'_, Allocation> {
+        self.allocation.lock().expect("no one panics while holding the allocation")
+    }
+
+    /// Copies the log into the database and closes it, so that the database file alone is the whole state. `false` when
+    /// somebody reads it at this moment: then the log stays beside it.
+    pub fn close(mut self) -> Result<bool, StoreError> {
+        let whole = self.checkpoint("TRUNCATE").map_err(|error| StoreError::Write(Arc::new(error)))?;
+        self.connection.close().map_err(|(_, error)| StoreError::Write(Arc::new(error)))?;
+        Ok(whole)
+    }
+
+    fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
+        // What is committed next may begin the log anew.
+        if self.numbers.draw == Draw::Next {
+            self.numbers.draw = Draw::Done;
+            self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT)?;
+        }
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        self.connection.query_row(&sql, [], |row| Ok(row.get::<_, i64>(0)? == 0))
+    }
+
+    fn took_number(&mut self, number: u32) {
+        if self.numbers.take(number) {
+            // Cannot fail where a commit has just succeeded; the log would only grow.
+            let _ = self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT);
+        }
+    }
+
+    fn try_write(&mut self, batch: Batch, releasing: bool) -> rusqlite::Result<()> {
+        let (Batch { changes, jumps, now }, number) = (batch, self.numbers.next());
         let transaction = self.connection.transaction()?;
+        if releasing {
+            transaction.execute("DELETE FROM records WHERE kind = ?1", [RESERVE_KIND])?;
+        }
         {
             let mut put = transaction.prepare_cached(PUT)?;
             let mut delete = transaction.prepare_cached("DELETE FROM records WHERE kind = ?1 AND key = ?2")?;
@@ -113,10 +270,113 @@ impl Db {
             }
         }
         let history = self.history.write(&transaction, jumps, &changes.events, now)?;
+        set_commit_number(&transaction, number)?;
         transaction.commit()?;
         self.history = history;
+        self.took_number(number);
         Ok(())
     }
+}
+
+/// Draws the commit numbers of one opened database. The first continues the number that the database has, whose log it may
+/// begin. The second is drawn at random, so that the numbers of two copies of a database soon differ; it never begins a log,
+/// as the log is not copied into the database before it is there.
+struct CommitNumbers {
+    last: u32,
+    draw: Draw,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Draw {
+    AfterNext,
+    Next,
+    Done,
+}
+
+impl CommitNumbers {
+    fn next(&self) -> u32 {
+        match self.draw {
+            Draw::Next => new_commit_number(),
+            Draw::AfterNext | Draw::Done => next_commit_number(self.last),
+        }
+    }
+
+    /// A commit took `number`. `true` when from now on the log may be begun anew.
+    fn take(&mut self, number: u32) -> bool {
+        self.last = number;
+        let was = self.draw;
+        self.draw = if was == Draw::AfterNext { Draw::Next } else { Draw::Done };
+        was == Draw::Next
+    }
+}
+
+fn new_commit_number() -> u32 {
+    u32::from_be_bytes(crate::seal::random()).max(1)
+}
+
+fn set_commit_number(connection: &Connection, number: u32) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "application_id", number as i32)
+}
+
+/// Looks at the files, and refuses what must not be opened.
+pub(crate) fn inspect(path: &Path) -> Result<Start, StoreError> {
+    let found = sqlite_file::inspect(path).map_err(|source| file_failed(path, source))??;
+    let known = MIGRATIONS.len() as i64;
+    match found {
+        Start::Existing { schema } if i64::from(schema) > known => {
+            Err(StoreError::Newer { found: i64::from(schema), known })
+        }
+        found => Ok(found),
+    }
+}
+
+/// What an inspected database holds. Every file is left as it was.
+fn read_state(path: &Path) -> Result<State, StoreError> {
+    let connection = open_unchanging(path).map_err(|source| in_use_or_failed(path, source))?;
+    match schema(&connection)? {
+        0 => Ok(State::default()),
+        _ => load(&connection),
+    }
+}
+
+/// A connection for reading that leaves every file as it was. No other may be open: nothing is shared with one.
+pub(crate) fn open_unchanging(path: &Path) -> rusqlite::Result<Connection> {
+    let had_log = sqlite_file::beside(path, "-wal").exists();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // SQLite removes a log that it has made itself, and copies one that was there.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, had_log)?;
+    // Set before the first access: then the index of the log is in memory, not in a file.
+    connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+    connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+fn in_use_or_failed(path: &Path, source: rusqlite::Error) -> StoreError {
+    let path = path.display().to_string();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse { path },
+        _ => StoreError::Open { path, source: Arc::new(source) },
+    }
+}
+
+fn file_failed(path: &Path, source: std::io::Error) -> StoreError {
+    StoreError::File { path: path.display().to_string(), source: Arc::new(source) }
+}
+
+/// Also where the index of the log cannot grow.
+pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
+    let rusqlite::Error::SqliteFailure(failure, _) = error else { return false };
+    failure.code == ErrorCode::DiskFull || failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
+}
+
+fn full() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL), None)
+}
+
+fn io_error(error: std::io::Error) -> rusqlite::Error {
+    let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+    rusqlite::Error::SqliteFailure(failure, Some(error.to_string()))
 }
 
 /// A second connection, for reading while the writer writes.
@@ -130,7 +390,7 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 fn make_private(path: &Path) -> Result<(), StoreError> {
     let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).to_owned();
     let made = options.open(path).and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
-    made.map_err(|source| StoreError::File { path: path.display().to_string(), source: Arc::new(source) })
+    made.map_err(|source| file_failed(path, source))
 }
 
 /// The schema a database has, which must be one that is known here.
@@ -174,6 +434,10 @@ mod tests {
     use crate::{GroupRecord, Txn};
     use corro_model::GroupKey;
 
+    fn open(path: &Path) -> (Db, State) {
+        Db::open(path, HistoryBounds::USUAL, |_| Ok::<_, StoreError>(())).expect("opens")
+    }
+
     fn changes(state: &State, names: std::ops::Range<usize>) -> (State, Changes) {
         let mut txn = Txn::on(state, "test".into());
         for i in names {
@@ -196,7 +460,7 @@ mod tests {
             old.execute("INSERT INTO history VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row).expect("a row");
         }
         drop(old);
-        let (db, _) = Db::open(&path, HistoryBounds::USUAL).expect("opens");
+        let (db, _) = open(&path);
         let counts = crate::history::Shelf::ALL.map(|shelf| {
             let sql = format!("SELECT count(*) FROM {}", shelf.table());
             db.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("a number")
@@ -206,27 +470,57 @@ mod tests {
         assert_eq!(all.iter().map(|entry| entry.number).collect::<Vec<_>>(), [4, 3, 2, 1]);
     }
 
+    fn batch(changes: &Changes) -> Batch<'_> {
+        Batch { changes, jumps: &[], now: Timestamp::default() }
+    }
+
+    /// Pages of a database that may not grow, as on a full disk.
+    fn forbid_growth(db: &mut Db) {
+        let pages: i64 = db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("a number");
+        db.connection.pragma_update(None, "max_page_count", pages).expect("a limit");
+    }
+
     #[test]
-    fn a_full_disk_refuses_a_group_of_changes_whole_and_takes_it_when_there_is_room() {
+    fn a_full_database_takes_no_growth_but_what_ends_something_from_its_reserve() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let path = dir.path().join("corro.db");
-        let (mut db, state) = Db::open(&path, HistoryBounds::USUAL).expect("opens");
+        let (mut db, state) = open(&path);
         let (state, first) = changes(&state, 0..10);
-        db.write(&first, &[], Timestamp::default()).expect("there is room");
-        // As much as there is, and a little more: SQLite answers as it does when the disk is full.
-        let pages: i64 = db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("a number");
-        let limit = |db: &Db, pages: i64| {
-            db.connection.pragma_update(None, "max_page_count", pages).expect("a limit");
-        };
-        limit(&db, pages + 3);
+        db.write(batch(&first), Space::Ample).expect("there is space");
+        assert!(db.ensure_reserve());
         let (_, more) = changes(&state, 10..60);
-        let error = db.write(&more, &[], Timestamp::default()).expect_err("no room");
-        let answer = corro_model::ApiError::from(error);
+        forbid_growth(&mut db);
+        let error = db.try_write(batch(&more), false).expect_err("no space");
+        let answer = corro_model::ApiError::from(StoreError::Write(Arc::new(error)));
         assert_eq!(answer.status, 507, "{answer:?}");
-        let there = |path: &Path| Db::open(path, HistoryBounds::USUAL).expect("opens").1.groups.len();
-        assert_eq!(there(&path), 10, "nothing of it is there");
-        limit(&db, 1_000_000);
-        db.write(&more, &[], Timestamp::default()).expect("there is room again");
-        assert_eq!(there(&path), 60);
+        let groups = |db: &Db| load(&db.connection).expect("loads").groups.len();
+        assert_eq!(groups(&db), 10, "nothing of it is there");
+        db.try_write(batch(&more), true).expect("the reserve has the pages");
+        assert_eq!(groups(&db), 60);
+        db.has_reserve = false;
+        assert!(db.ensure_reserve(), "there is space to make it again");
+        let rows = "SELECT count(*) FROM records WHERE kind = 'reserve'";
+        assert_eq!(db.connection.query_row(rows, [], |row| row.get::<_, i64>(0)), Ok(1));
+        assert!(db.close().expect("closes"));
+        assert_eq!(open(&path).1.groups.len(), 60);
+    }
+
+    #[test]
+    fn a_large_group_of_changes_gets_the_pages_it_needs() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let (mut db, state) = open(&dir.path().join("corro.db"));
+        let (_, large) = changes(&state, 0..12_000);
+        db.write(batch(&large), Space::Ample).expect("there is space");
+        assert_eq!(load(&db.connection).expect("loads").groups.len(), 12_000);
+    }
+
+    #[test]
+    fn commit_numbers_go_on_and_are_drawn_anew_once() {
+        let mut numbers = CommitNumbers { last: 7, draw: Draw::AfterNext };
+        assert_eq!(numbers.next(), 8);
+        assert!(!numbers.take(8), "the log may not be begun anew yet");
+        let drawn = numbers.next();
+        assert!(numbers.take(drawn));
+        assert_eq!(numbers.next(), next_commit_number(drawn));
     }
 }

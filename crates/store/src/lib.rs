@@ -5,20 +5,25 @@
 //! nodes only through their state machines, and refuses what they refuse.
 //!
 //! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`clock`] (stamps and ages), [`db`] and [`loading`] (SQLite), [`history`] (what happened), [`backup`], [`seal`] (secrets at rest).
+//! groups), [`clock`] (stamps and ages), [`sqlite_file`] and [`wal`] (what is looked at before SQLite opens it), [`db`] and [`loading`] (SQLite), [`space`] (a full
+//! disk), [`history`] (what happened), [`backup`], [`dir_lock`], [`seal`] (secrets at rest).
 
 pub mod backup;
 pub mod clock;
 mod db;
+pub mod dir_lock;
 pub mod history;
 pub mod index;
 mod loading;
 pub mod records;
 pub mod seal;
+mod space;
+mod sqlite_file;
 pub mod state;
 pub mod timings;
 pub mod touched;
 pub mod txn;
+mod wal;
 mod writer;
 
 use std::path::Path;
@@ -35,16 +40,23 @@ use history::Actor;
 pub use history::{HistoryBounds, SERVER};
 pub use records::*;
 pub use seal::{Sealed, Vault};
+pub use space::Space;
+pub use sqlite_file::Refusal;
 pub use state::State;
 pub use timings::{StoreFigures, Timings};
 pub use touched::Touched;
 pub use txn::Txn;
+pub use wal::WalDamage;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot open the database at {path}")]
     Open { path: String, source: Arc<rusqlite::Error> },
-    #[error("cannot create the database at {path}")]
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("another process has the database {path} open: stop it, or wait until it ends")]
+    InUse { path: String },
+    #[error("cannot read or create the database at {path}")]
     File { path: String, source: Arc<std::io::Error> },
     #[error(
         "the database was written by a newer version of corro (schema {found}; this one knows {known}) and is left as it is: use that version, or restore a backup"
@@ -63,18 +75,14 @@ pub enum StoreError {
 impl StoreError {
     fn is_full(&self) -> bool {
         let Self::Write(error) = self else { return false };
-        matches!(&**error, rusqlite::Error::SqliteFailure(f, _) if f.code == rusqlite::ErrorCode::DiskFull)
+        db::is_full(error)
     }
 }
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         if error.is_full() {
-            return ApiError::new(
-                507,
-                "InsufficientStorage",
-                "The server's disk is full: nothing was changed. Free some space in the server's data directory and try again.",
-            );
+            return ApiError::insufficient_storage();
         }
         if matches!(error, StoreError::History(_)) {
             return ApiError::new(500, "InternalError", "The server could not read its history. See the server's log.");
@@ -101,7 +109,10 @@ struct Shared {
     changed: watch::Sender<u64>,
     touched: broadcast::Sender<Arc<Touched>>,
     figures: StoreFigures,
-    reader: Mutex<Connection>,
+    /// `None` once the store was closed.
+    reader: Mutex<Option<Connection>>,
+    /// After the reader, see [`space::Allocation`].
+    _allocation: Arc<Mutex<space::Allocation>>,
     clock: Clock,
 }
 
@@ -113,14 +124,38 @@ impl Store {
 
     /// As `open`, with a history as long as `bounds` allow.
     pub fn open_bounded(path: &Path, bounds: HistoryBounds) -> Result<Self, StoreError> {
-        let (db, state) = db::Db::open(path, bounds)?;
-        let reader = Mutex::new(db::open_reader(path)?);
+        Self::open_with(path, bounds, |_| Ok(()))
+    }
+
+    /// As `open`, but `check` sees what is there before anything is changed: when it refuses, every file is as it was.
+    pub fn open_checked<E: From<StoreError>>(
+        path: &Path,
+        check: impl FnOnce(&State) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::open_with(path, HistoryBounds::USUAL, check)
+    }
+
+    fn open_with<E: From<StoreError>>(
+        path: &Path,
+        bounds: HistoryBounds,
+        check: impl FnOnce(&State) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let (db, state) = db::Db::open(path, bounds, check)?;
+        let reader = Mutex::new(Some(db::open_reader(path)?));
         let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
         let touched = broadcast::channel(touched::KEPT).0;
-        let (figures, clock) = (StoreFigures::default(), Clock::start(db.newest()));
-        let shared = Arc::new(Shared { snapshot, changed, touched, figures, reader, clock });
+        let (figures, clock, _allocation) = (StoreFigures::default(), Clock::start(db.newest()), db.allocation());
+        let shared = Arc::new(Shared { snapshot, changed, touched, figures, reader, _allocation, clock });
         let writer = writer::start(db, shared.clone());
         Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
+    }
+
+    /// Makes everything durable, copies the write-ahead log into the database file and closes it, for all handles of this store.
+    /// `false` when another process reads the database: then the latest state is in the log beside it.
+    pub async fn close(&self) -> Result<bool, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.writer.close(reply);
+        answer.await.unwrap_or(Err(StoreError::Stopped))
     }
 
     /// The same store; what is committed through it is noted in the history as done by `actor`.
@@ -136,7 +171,8 @@ impl Store {
     /// What happened, newest first. Blocking; does not disturb the writer.
     pub fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryEntry>, StoreError> {
         let reader = self.shared.reader.lock().expect("no one panics while holding the reader");
-        history::read(&reader, filter).map_err(|error| StoreError::History(Arc::new(error)))
+        let reader = reader.as_ref().ok_or(StoreError::Stopped)?;
+        history::read(reader, filter).map_err(|error| StoreError::History(Arc::new(error)))
     }
 
     /// The state as of the last commit. Cheap; never blocks on a writer.
@@ -173,6 +209,22 @@ impl Store {
     {
         let (reply, answer) = oneshot::channel();
         self.writer.send(self.actor.clone(), change, reply);
+        answer.await.unwrap_or_else(|_| Err(StoreError::Stopped.into()))
+    }
+
+    /// As `commit`, for a change that ends, removes or shrinks something: it is also accepted when the disk is full, from
+    /// space that is set apart for it. It may run twice on the same state, the second time with [`Space::Reserve`]
+    /// ([`Txn::space`]), and must then leave out whatever adds something.
+    pub async fn commit_relief<T, E>(
+        &self,
+        change: impl FnMut(&mut Txn) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send_relief(self.actor.clone(), change, reply);
         answer.await.unwrap_or_else(|_| Err(StoreError::Stopped.into()))
     }
 }
@@ -213,7 +265,8 @@ mod tests {
         });
         put.await.expect("commits");
         assert_eq!(store.snapshot().groups.len(), 1);
-        drop(store);
+        store.close().await.expect("closes");
+        assert!(matches!(store.commit(|_| Ok::<_, StoreError>(())).await, Err(StoreError::Stopped)));
         let again = Store::open(&path).expect("opens again");
         assert_eq!(again.snapshot().groups.get(&GroupKey::new("g1")).map(|g| g.name.clone()).as_deref(), Some("G1"));
     }

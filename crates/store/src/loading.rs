@@ -42,7 +42,8 @@ pub(crate) fn load(connection: &Connection, state: &mut State) -> Result<(), Sto
         drop((waiting, done));
         let mut batch = Vec::with_capacity(BATCH);
         let failed = |error| open_failed(connection, error);
-        let mut query = connection.prepare("SELECT kind, key, body FROM records").map_err(failed)?;
+        let mut query =
+            connection.prepare("SELECT kind, key, body FROM records WHERE kind <> 'reserve'").map_err(failed)?;
         let mut found = query.query([]).map_err(failed)?;
         while let Some(row) = found.next().map_err(failed)? {
             let (kind, key, body) = row.try_into().map_err(failed)?;

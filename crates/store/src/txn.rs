@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::history::{self, Actor, Event, SERVER};
 use crate::records::{JobRecord, Loss, LostAttempt, NodeRecord, Record};
+use crate::space::Space;
 use crate::state::State;
 
 /// Rows to write (`Some`) or delete (`None`), by kind and key.
@@ -38,11 +39,21 @@ pub struct Txn {
     state: State,
     changes: Changes,
     actor: Actor,
+    space: Space,
 }
 
 impl Txn {
     pub(crate) fn on(state: &State, actor: Actor) -> Self {
-        Self { state: state.clone(), changes: Changes::default(), actor }
+        Self::within(Space::Ample, state, actor)
+    }
+
+    pub(crate) fn within(space: Space, state: &State, actor: Actor) -> Self {
+        Self { state: state.clone(), changes: Changes::default(), actor, space }
+    }
+
+    /// Whether this transaction may add something.
+    pub fn space(&self) -> Space {
+        self.space
     }
 
     /// The state as changed so far.

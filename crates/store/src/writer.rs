@@ -5,12 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::db::Db;
+use crate::db::{Batch, Db};
 use crate::history::Actor;
+use crate::space::Space;
 use crate::state::State;
 use crate::txn::{Changes, Txn};
 use crate::{Shared, StoreError, StoreFigures, Touched};
@@ -18,8 +19,16 @@ use crate::{Shared, StoreError, StoreFigures, Touched};
 /// As many changes as share one disk write.
 const GROUP: usize = 512;
 
+/// Between two attempts to make the reserve when there is none; see `space`.
+const RESERVE_RETRY: Duration = Duration::from_millis(500);
+
 #[derive(Clone)]
-pub(crate) struct Inbox(mpsc::Sender<Box<dyn Change>>);
+pub(crate) struct Inbox(mpsc::Sender<Message>);
+
+enum Message {
+    Change(Box<dyn Change>),
+    Close(oneshot::Sender<Result<bool, StoreError>>),
+}
 
 impl Inbox {
     pub fn send<T, E, F>(&self, actor: Actor, change: F, reply: oneshot::Sender<Result<T, E>>)
@@ -28,8 +37,29 @@ impl Inbox {
         E: From<StoreError> + Send + 'static,
         F: FnOnce(&mut Txn) -> Result<T, E> + Send + 'static,
     {
+        let mut once = Some(change);
+        let change = move |txn: &mut Txn| once.take().map(|change| change(txn));
+        self.put(Pending { actor, change, is_relief: false, result: None, reply });
+    }
+
+    /// The change may be applied more than once.
+    pub fn send_relief<T, E, F>(&self, actor: Actor, mut change: F, reply: oneshot::Sender<Result<T, E>>)
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+        F: FnMut(&mut Txn) -> Result<T, E> + Send + 'static,
+    {
+        let change = move |txn: &mut Txn| Some(change(txn));
+        self.put(Pending { actor, change, is_relief: true, result: None, reply });
+    }
+
+    fn put(&self, change: impl Change + 'static) {
         // A closed inbox drops the reply, which the caller sees as `Stopped`.
-        let _ = self.0.send(Box::new(Pending { actor, change: Some(change), result: None, reply: Some(reply) }));
+        let _ = self.0.send(Message::Change(Box::new(change)));
+    }
+
+    pub fn close(&self, reply: oneshot::Sender<Result<bool, StoreError>>) {
+        let _ = self.0.send(Message::Close(reply));
     }
 }
 
@@ -37,48 +67,128 @@ pub(crate) fn start(db: Db, shared: Arc<Shared>) -> Inbox {
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
         .name("store-writer".to_owned())
-        .spawn(move || write_loop(db, &shared, &receiver))
+        .spawn(move || Writer { db, failure: None, shared }.run(&receiver))
         .expect("a thread can be started at start-up");
     Inbox(sender)
 }
 
-fn write_loop(mut db: Db, shared: &Shared, inbox: &mpsc::Receiver<Box<dyn Change>>) {
-    while let Ok(first) = inbox.recv() {
-        let waiting = std::iter::once(first).chain(inbox.try_iter()).take(GROUP);
+struct Writer {
+    db: Db,
+    /// The error of the last commit, and how many failed since one succeeded. Logged when it comes and when it goes.
+    failure: Option<(String, u64)>,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(mut self, inbox: &mpsc::Receiver<Message>) {
+        let mut has_reserve = false;
+        loop {
+            let first = match has_reserve {
+                true => inbox.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                false => inbox.recv_timeout(RESERVE_RETRY),
+            };
+            let first = match first {
+                Ok(first) => first,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    has_reserve = self.db.ensure_reserve();
+                    continue;
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            };
+            let (mut group, mut close) = (Vec::new(), None);
+            for message in std::iter::once(first).chain(inbox.try_iter()) {
+                match message {
+                    Message::Change(change) => group.push(change),
+                    Message::Close(reply) => close = Some(reply),
+                }
+                if group.len() == GROUP || close.is_some() {
+                    break;
+                }
+            }
+            self.commit_group(group);
+            has_reserve = self.db.has_reserve();
+            if let Some(reply) = close {
+                // The reader's connection would keep the log.
+                drop(self.shared.reader.lock().expect("no one panics while holding the reader").take());
+                // The caller may have gone away.
+                let _ = reply.send(self.db.close());
+                return;
+            }
+        }
+    }
+
+    /// Commits what all these ask for. When the disk is full, what ends or removes something is committed alone.
+    fn commit_group(&mut self, mut group: Vec<Box<dyn Change>>) {
+        let written = self.try_commit(&mut group, Space::Ample);
+        if written.as_ref().is_err_and(StoreError::is_full) && group.iter().any(|change| change.is_relief()) {
+            let (mut relief, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(|change| change.is_relief());
+            rest.into_iter().for_each(|change| change.answer(&written));
+            let written = self.try_commit(&mut relief, Space::Reserve);
+            relief.into_iter().for_each(|change| change.answer(&written));
+            return;
+        }
+        group.into_iter().for_each(|change| change.answer(&written));
+    }
+
+    fn try_commit(&mut self, group: &mut [Box<dyn Change>], space: Space) -> Result<(), StoreError> {
+        let shared = &self.shared;
         let base = shared.snapshot.read().expect("no one panics while holding the snapshot").clone();
         let mut working: State = (*base).clone();
         let mut changes = Changes::default();
-        let mut answered = Vec::new();
         let mut made = 0;
-        for mut change in waiting {
-            if let Some((state, more)) = change.apply(&working) {
+        for change in group {
+            if let Some((state, more)) = change.apply(&working, space) {
                 made += u64::from(!more.is_empty());
                 working = state;
                 changes.extend(more);
             }
-            answered.push(change);
         }
-        let now = shared.clock.now();
-        let jumps = shared.clock.unrecorded();
-        let written = match changes.is_empty() {
-            true => Ok(()),
-            false => timed(&shared.figures, made, || db.write(&changes, &jumps, now))
-                .map(|recorded| shared.clock.recorded(recorded)),
-        };
-        match &written {
-            Ok(()) if !changes.is_empty() => {
-                let rows = changes.rows.into_keys().collect();
-                shared.publish(Touched { before: base, after: Arc::new(working), rows, time: now });
-            }
-            Ok(()) => {}
-            Err(error) => {
-                tracing::error!(error = error as &dyn std::error::Error, "a commit failed; nothing was changed")
-            }
+        if changes.is_empty() {
+            return Ok(());
         }
-        for change in answered {
-            change.answer(&written);
+        let (now, jumps) = (shared.clock.now(), shared.clock.unrecorded());
+        let batch = Batch { changes: &changes, jumps: &jumps, now };
+        let written = timed(&shared.figures, made, || self.db.write(batch, space));
+        let written = written.map(|recorded| shared.clock.recorded(recorded));
+        if written.is_ok() {
+            let rows = changes.rows.into_keys().collect();
+            shared.publish(Touched { before: base, after: Arc::new(working), rows, time: now });
+        }
+        // That ends and deletions succeed while the disk is full does not end that condition.
+        match space == Space::Ample || written.is_err() {
+            true => self.note_failure(written.as_ref().err()),
+            false => shared.figures.is_failing.store(true, Ordering::Relaxed),
+        }
+        written
+    }
+
+    fn note_failure(&mut self, error: Option<&StoreError>) {
+        match (error, &mut self.failure) {
+            (None, None) => {}
+            // What needs no new page succeeds on a full disk, too.
+            (None, Some(_)) if !self.db.has_space() => {}
+            (None, Some((_, count))) => {
+                tracing::info!(refused = *count, "commits succeed again");
+                self.failure = None;
+            }
+            (Some(error), Some((text, count))) if *text == words(error) => *count += 1,
+            (Some(error), _) => {
+                let shown = error as &dyn std::error::Error;
+                tracing::error!(
+                    error = shown,
+                    "a commit failed; nothing was changed. Told once until commits succeed again"
+                );
+                let count = self.failure.take().map_or(0, |(_, count)| count) + 1;
+                self.failure = Some((words(error), count));
+            }
         }
     }
+}
+
+/// The error with its causes.
+fn words(error: &StoreError) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn timed<T>(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
@@ -99,41 +209,49 @@ fn timed<T>(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<T,
 
 /// A change of any result type, waiting for its group.
 trait Change: Send {
+    /// May it be applied again, and use the reserve of a full disk?
+    fn is_relief(&self) -> bool;
     /// The state after the change and the rows it touched; `None` when it refused.
-    fn apply(&mut self, state: &State) -> Option<(State, Changes)>;
+    fn apply(&mut self, state: &State, space: Space) -> Option<(State, Changes)>;
     fn answer(self: Box<Self>, written: &Result<(), StoreError>);
 }
 
 struct Pending<T, E, F> {
     actor: Actor,
-    change: Option<F>,
+    /// `None` from a change that can be applied once, and was.
+    change: F,
+    is_relief: bool,
     result: Option<Result<T, E>>,
-    reply: Option<oneshot::Sender<Result<T, E>>>,
+    reply: oneshot::Sender<Result<T, E>>,
 }
 
 impl<T, E, F> Change for Pending<T, E, F>
 where
     T: Send,
     E: From<StoreError> + Send,
-    F: FnOnce(&mut Txn) -> Result<T, E> + Send,
+    F: FnMut(&mut Txn) -> Option<Result<T, E>> + Send,
 {
-    fn apply(&mut self, state: &State) -> Option<(State, Changes)> {
-        let change = self.change.take()?;
-        let mut txn = Txn::on(state, self.actor.clone());
+    fn is_relief(&self) -> bool {
+        self.is_relief
+    }
+
+    fn apply(&mut self, state: &State, space: Space) -> Option<(State, Changes)> {
+        let mut txn = Txn::within(space, state, self.actor.clone());
+        self.result = None;
         // A change that panics is a bug of whoever sent it, who gets no answer; the others' changes go on.
-        let result = catch_unwind(AssertUnwindSafe(|| change(&mut txn))).ok()?;
+        let result = catch_unwind(AssertUnwindSafe(|| (self.change)(&mut txn))).ok()??;
         let accepted = result.is_ok();
         self.result = Some(result);
         accepted.then(|| txn.finish())
     }
 
-    fn answer(mut self: Box<Self>, written: &Result<(), StoreError>) {
-        let (Some(result), Some(reply)) = (self.result.take(), self.reply.take()) else { return };
+    fn answer(self: Box<Self>, written: &Result<(), StoreError>) {
+        let Some(result) = self.result else { return };
         let answer = match (result, written) {
             (Ok(_), Err(error)) => Err(E::from(error.clone())),
             (result, _) => result,
         };
         // The caller may have gone away; the change stands.
-        let _ = reply.send(answer);
+        let _ = self.reply.send(answer);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corro_model::{GroupKey, Timestamp};
 use corro_store::backup::{self, BackupError};
+use corro_store::dir_lock::DirLock;
 use corro_store::{GroupRecord, InstanceRecord, Store, StoreError, Vault};
 
 const NOW: Timestamp = Timestamp::from_millis(1_500_000_000_000);
@@ -23,9 +24,29 @@ async fn put_groups(store: &Store, names: Vec<String>) {
     commit.await.expect("commits");
 }
 
-fn data(dir: &Path) -> Store {
+/// A data directory in use, as a server has it.
+struct Data {
+    store: Store,
+    _lock: DirLock,
+}
+
+impl std::ops::Deref for Data {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+fn data(dir: &Path) -> Data {
+    let lock = DirLock::exclusive(dir).expect("free");
+    let store = Store::open(&dir.join(backup::DATABASE)).expect("opens");
     Vault::open(&dir.join(backup::MASTER_KEY)).expect("a key");
-    Store::open(&dir.join(backup::DATABASE)).expect("opens")
+    Data { store, _lock: lock }
+}
+
+async fn close(data: Data) {
+    assert!(data.close().await.expect("closes"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +60,7 @@ async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledge
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     // Two at a time: a copy that holds one without the other was not taken between commits.
     let writer = tokio::spawn({
-        let (store, stop, acknowledged) = (store.clone(), stop.clone(), acknowledged.clone());
+        let (store, stop, acknowledged) = (store.store.clone(), stop.clone(), acknowledged.clone());
         async move {
             for i in 0.. {
                 if stop.load(Ordering::Relaxed) {
@@ -95,7 +116,7 @@ async fn what_is_there_is_neither_overwritten_nor_lost() {
     assert!(matches!(backup::back_up(&data_dir, &to, NOW), Err(BackupError::Exists(_))));
     assert_eq!(std::fs::read(&to).expect("bytes"), bytes);
     put_groups(&store, vec!["second".to_owned()]).await;
-    drop(store);
+    close(store).await;
 
     backup::restore(&to, &data_dir).expect("restored");
     let groups_of = |name: &str| backup::look(&data_dir.join(name)).expect("sound").history;
@@ -133,7 +154,7 @@ async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
 }
 
 /// A data directory whose instance has sealed something with its key.
-async fn sealed_data(dir: &Path) -> Store {
+async fn sealed_data(dir: &Path) -> Data {
     let store = data(dir);
     let vault = Vault::read(&dir.join(backup::MASTER_KEY)).expect("reads").expect("a key");
     let instance = InstanceRecord {
@@ -152,7 +173,7 @@ async fn sealed_data(dir: &Path) -> Store {
 #[tokio::test]
 async fn a_key_that_is_missing_or_wrong_is_found_before_it_is_needed() {
     let dir = tempfile::tempdir().expect("a temp dir");
-    drop(sealed_data(dir.path()).await);
+    close(sealed_data(dir.path()).await).await;
     let (database, key) = (dir.path().join(backup::DATABASE), dir.path().join(backup::MASTER_KEY));
     let right = std::fs::read(&key).expect("a key");
     backup::look(&database).expect("sound");

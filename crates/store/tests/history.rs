@@ -160,9 +160,11 @@ async fn a_refused_change_is_no_history_and_numbers_go_on_after_reopening() {
     });
     refused.await.expect_err("refused");
     assert_eq!(store.history(&HistoryFilter::newest(9)).expect("reads"), []);
+    let mut store = store;
     for name in ["a", "b"] {
-        let again = Store::open(&dir.path().join("corro.db")).expect("opens");
-        commit(&again, |txn| {
+        store.close().await.expect("closes");
+        store = Store::open(&dir.path().join("corro.db")).expect("opens");
+        commit(&store, |txn| {
             submit(txn, name);
             Ok(())
         })
@@ -201,7 +203,7 @@ async fn a_job_remembers_the_nodes_of_its_last_attempt() {
     place(&second).await;
     commit(&store, |txn| txn.end_attempt(&job("j"), JobEvent::Succeeded { at: NOW }, NOW)).await;
     assert_eq!(last(&store), std::slice::from_ref(&second));
-    drop(store);
+    store.close().await.expect("closes");
     let again = Store::open(&dir.path().join("corro.db")).expect("opens again");
     assert_eq!(last(&again), [second]);
 }

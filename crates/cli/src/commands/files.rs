@@ -83,7 +83,7 @@ pub async fn run(args: FilesArgs) -> Result<(), Failure> {
 
 /// Accounts of a whole server are in its database, and their keys too.
 fn refuse_whole_server(data: &Path) -> Result<(), Failure> {
-    match data.join(backup::DATABASE).exists() {
+    match [backup::DATABASE, backup::MASTER_KEY].iter().any(|name| data.join(name).exists()) {
         true => Err(Failure::new(format!("{} is the data directory of a whole server", data.display())).hint(
             "start that with 'corro up', which serves its files too, or choose another directory with --data DIR",
         )),

@@ -222,6 +222,7 @@ fn failure(error: BackupError) -> Failure {
         BackupError::NoKey { .. } | BackupError::WrongKey { .. } => {
             "put the master.key that belongs to the database beside it, or restore the newest backup that 'corro admin check' finds sound"
         }
+        BackupError::Refused(_) => "nothing was changed: check again when the files are in their places",
         BackupError::Records { .. } => return Failure::of(&error),
     };
     Failure::of(&error).hint(hint)

@@ -1,18 +1,17 @@
 //! The data directory and the lock on it: one server at a time. The lock is the kernel's, so it goes with the process;
-//! the file says who holds it, for the message a second start shows.
+//! the file `lock` says who holds it, for the message a second start shows.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use corro_server::dir_lock::{DirLock, LockError};
 
 use crate::failure::Failure;
 
 pub struct DataDir {
     path: PathBuf,
-    lock: File,
+    lock: DirLock,
 }
 
 impl DataDir {
@@ -24,12 +23,14 @@ impl DataDir {
         };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
-        let mut lock = options.open(path.join("lock")).map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(already_running(&path, &mut lock)),
-            Err(errno) => Err(failed(errno.into())),
+        match DirLock::exclusive(&path) {
+            Ok(lock) => Ok(Self { path, lock }),
+            Err(LockError::Held { holder }) => Err(already_running(&path, holder)),
+            Err(LockError::Io(error)) => Err(failed(error)),
+            Err(LockError::Readers) => {
+                Err(Failure::new(format!("'corro admin backup' or 'corro admin check' still reads {}", path.display()))
+                    .hint("wait until it ends, then start again"))
+            }
         }
     }
 
@@ -48,21 +49,16 @@ impl DataDir {
         let draft = self.path.join("url.draft");
         std::fs::write(&draft, url)?;
         std::fs::rename(&draft, self.url_file())?;
-        let mut file = &self.lock;
         // Only for a message: a failure changes nothing.
-        let _ = file.set_len(0).and_then(|()| file.rewind());
-        let _ = writeln!(file, "process {}, {url}", std::process::id());
+        let _ = self.lock.write_holder(&format!("process {}, {url}", std::process::id()));
         Ok(())
     }
 }
 
-fn already_running(path: &Path, lock: &mut File) -> Failure {
-    let mut holder = String::new();
-    let _ = lock.read_to_string(&mut holder);
-    let holder = match holder.trim() {
-        "" => "another process".to_owned(),
-        holder => holder.to_owned(),
-    };
+fn already_running(path: &Path, holder: Option<String>) -> Failure {
+    // The file with the name of the holder may have been removed; the address lies in another.
+    let url = || std::fs::read_to_string(path.join("url")).ok().map(|url| format!("last known at {url}"));
+    let holder = holder.or_else(url).unwrap_or_else(|| "another process".to_owned());
     Failure::new(format!("Corro is already running on {} ({holder})", path.display()))
         .hint("use that one, stop it with Ctrl-C, or give this one a directory of its own with --data DIR")
 }
@@ -77,6 +73,10 @@ mod tests {
         let first = DataDir::hold(dir.path()).expect("free");
         first.announce("http://127.0.0.1:1").expect("it can be written");
         let failure = DataDir::hold(dir.path()).err().expect("taken");
+        assert!(failure.message.contains("already running"), "{}", failure.message);
+        assert!(failure.message.contains("http://127.0.0.1:1"), "{}", failure.message);
+        std::fs::remove_file(dir.path().join("lock")).expect("removed");
+        let failure = DataDir::hold(dir.path()).err().expect("still taken");
         assert!(failure.message.contains("already running"), "{}", failure.message);
         assert!(failure.message.contains("http://127.0.0.1:1"), "{}", failure.message);
         drop(first);

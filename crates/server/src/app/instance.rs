@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use corro_model::{ApiError, Secret, Timestamp};
 use corro_store::backup::{DATABASE, MASTER_KEY};
 use corro_store::seal::{SealError, digest, random};
-use corro_store::{InstanceRecord, PrincipalRecord, Store, Vault};
+use corro_store::{InstanceRecord, PrincipalRecord, State, Store, StoreError, Vault};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -46,17 +46,28 @@ pub enum InstanceError {
     Key { key: PathBuf, source: SealError },
     #[error("cannot record what this installation is")]
     Commit(#[from] ApiError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
-/// Refuses a data directory that has a key and no database, before a new one is made there.
-pub fn check_data(data: &Path) -> Result<(), InstanceError> {
+/// Refuses a database whose secrets the key beside it does not open, before anything is changed.
+pub fn check_key(state: &State, data: &Path) -> Result<(), InstanceError> {
     let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
-    let is_there = |path: &Path| path.metadata().is_ok_and(|meta| meta.len() > 0);
-    // What was not moved to its place yet lies in the log beside it.
-    let has_database = is_there(&database) || is_there(&data.join(format!("{DATABASE}-wal")));
-    match key.exists() && !has_database {
-        true => Err(InstanceError::DatabaseLost { database, key }),
-        false => Ok(()),
+    let unusable = |source| InstanceError::Key { key: key.clone(), source };
+    match (state.this(), Vault::read(&key).map_err(unusable)?) {
+        (None, None) => Ok(()),
+        (None, Some(_)) => Err(InstanceError::DatabaseLost { database, key }),
+        (Some(record), Some(vault)) => match record.open_token_key(&vault) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(InstanceError::WrongKey { database, key, source }),
+        },
+        (Some(record), None) => {
+            let draft = Vault::read_draft(&key).ok().flatten();
+            match draft.is_some_and(|vault| record.open_token_key(&vault).is_ok()) {
+                true => Ok(()),
+                false => Err(InstanceError::KeyMissing { database, key }),
+            }
+        }
     }
 }
 
@@ -175,9 +186,10 @@ mod tests {
     use super::*;
 
     async fn start(data: &Path) -> Result<Instance, InstanceError> {
-        check_data(data)?;
-        let store = Store::open(&data.join(DATABASE)).expect("a store");
-        ensure_instance(&store, data).await.map(|(_, instance)| instance)
+        let store = Store::open_checked(&data.join(DATABASE), |state| check_key(state, data))?;
+        let instance = ensure_instance(&store, data).await.map(|(_, instance)| instance);
+        store.close().await.expect("closes");
+        instance
     }
 
     #[tokio::test]
@@ -207,7 +219,10 @@ mod tests {
         // Without its database nothing is made in its place either.
         let whole = fs::read(&database).expect("a database");
         fs::write(&database, "").expect("emptied");
-        assert!(matches!(start(dir.path()).await, Err(InstanceError::DatabaseLost { .. })));
+        let is_lost = |error: &InstanceError| {
+            matches!(error, InstanceError::Store(StoreError::Refused(corro_store::Refusal::DatabaseLost { .. })))
+        };
+        assert!(start(dir.path()).await.is_err_and(|error| is_lost(&error)));
         fs::remove_file(&database).expect("removed");
         let error = start(dir.path()).await.err().expect("refused").to_string();
         assert!(error.contains("corro.db") && error.contains("restore") && !database.exists(), "{error}");
@@ -216,7 +231,7 @@ mod tests {
 
         // A first start that was cut short before anything was recorded.
         let other = tempfile::tempdir().expect("a temp dir");
-        drop(Store::open(&other.path().join(DATABASE)).expect("a store"));
+        Store::open(&other.path().join(DATABASE)).expect("a store").close().await.expect("closes");
         fs::write(other.path().join(MASTER_KEY).with_extension("draft"), [1; 32]).expect("a draft");
         start(other.path()).await.expect("it begins again");
     }

@@ -1,0 +1,239 @@
+//! The files of a database, looked at before SQLite opens them: what is there, and whether a server may begin with it. SQLite
+//! makes a database where none is, and drops a write-ahead log that it does not understand; both destroy what an operator can
+//! still put back.
+//!
+//! [`inspect`] reads, [`decide`] decides and is pure. Neither changes a byte.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::backup::MASTER_KEY;
+use crate::wal::{self, Wal, WalDamage};
+
+/// Why a database is not opened. Everything is left as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error(
+        "{beside} is there, but the database {database} that belongs to it is missing or empty: put it back, or restore a backup with 'corro admin restore' (to begin anew, move {beside} away)"
+    )]
+    DatabaseLost { database: PathBuf, beside: PathBuf },
+    #[error(
+        "{0} is not a database of SQLite: put the right file there, or restore a backup with 'corro admin restore'"
+    )]
+    NotADatabase(PathBuf),
+    #[error(
+        "cannot use the write-ahead log {wal}: {damage}. It holds the latest state: put the right file there, or restore a backup with 'corro admin restore' (to go on with the older state that {database} holds alone, move {wal} away)"
+    )]
+    WalDamaged { database: PathBuf, wal: PathBuf, damage: WalDamage },
+    #[error(
+        "the write-ahead log {wal} does not belong to the database {database}: put the two files together that were written together, or restore a backup with 'corro admin restore' (to go on with the state that {database} holds alone, move {wal} away)"
+    )]
+    WalForeign { database: PathBuf, wal: PathBuf },
+}
+
+/// What opening a database will find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Nothing, or what is left of a creation that was cut short.
+    New,
+    Existing {
+        schema: u32,
+    },
+}
+
+/// Fields of a database's first page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageOne {
+    /// SQLite's `user_version`.
+    pub schema: u32,
+    /// SQLite's `application_id`, which every commit of this version changes, see `db`: a log that holds the commits after the
+    /// database's own belongs to it. 0 in databases of older versions.
+    pub commit_number: u32,
+}
+
+impl PageOne {
+    pub fn parse(page: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_be_bytes(page.get(at..at + 4)?.try_into().ok()?));
+        Some(Self { schema: word(60)?, commit_number: word(68)? })
+    }
+}
+
+/// The commit number after `number`.
+pub(crate) fn next_commit_number(number: u32) -> u32 {
+    // 0 says that there is none.
+    number.wrapping_add(1).max(1)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseFile {
+    /// Not there, or of 0 bytes.
+    Absent,
+    Unreadable,
+    Present {
+        page_size: u32,
+        page_one: PageOne,
+    },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Findings {
+    database: DatabaseFile,
+    /// Bytes of the log.
+    wal_len: u64,
+    wal: Wal,
+    /// SQLite was changing the database without a log, which is so only when it is made.
+    has_journal: bool,
+    has_key: bool,
+}
+
+/// Looks at the files at and beside `database`.
+pub(crate) fn inspect(database: &Path) -> io::Result<Result<Start, Refusal>> {
+    let there = |path: &Path| match path.metadata() {
+        Ok(meta) => Ok(meta.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    };
+    let wal = beside(database, "-wal");
+    let wal_len = there(&wal)?;
+    let (file, found) = match there(database)? {
+        0 => (None, DatabaseFile::Absent),
+        _ => {
+            let file = File::open(database)?;
+            let found = read_header(&file)?;
+            (Some(file), found)
+        }
+    };
+    let log = match (file, File::open(&wal)) {
+        (Some(database), Ok(wal)) => wal::read(&wal, &database)?,
+        (_, Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => Wal::Empty,
+    };
+    let has_journal = there(&beside(database, "-journal"))? > 0;
+    let has_key = database.with_file_name(MASTER_KEY).exists();
+    Ok(decide(database, &Findings { database: found, wal_len, wal: log, has_journal, has_key }))
+}
+
+/// May a server, or whoever reads, begin with these files?
+pub(crate) fn decide(database: &Path, found: &Findings) -> Result<Start, Refusal> {
+    let (path, wal) = (database.to_owned(), beside(database, "-wal"));
+    let (page_size, page_one) = match found.database {
+        DatabaseFile::Absent if found.has_key => {
+            return Err(Refusal::DatabaseLost { database: path, beside: database.with_file_name(MASTER_KEY) });
+        }
+        DatabaseFile::Absent if found.wal_len > 0 => {
+            return Err(Refusal::DatabaseLost { database: path, beside: wal });
+        }
+        DatabaseFile::Absent => return Ok(Start::New),
+        // The first page was being written; the journal undoes it.
+        DatabaseFile::Unreadable if found.has_journal && !found.has_key && found.wal_len == 0 => return Ok(Start::New),
+        DatabaseFile::Unreadable => return Err(Refusal::NotADatabase(path)),
+        DatabaseFile::Present { page_size, page_one } => (page_size, page_one),
+    };
+    match &found.wal {
+        Wal::Empty => Ok(Start::Existing { schema: page_one.schema }),
+        Wal::Damaged(damage) => Err(Refusal::WalDamaged { database: path, wal, damage: *damage }),
+        Wal::Commits(commits) => {
+            let number = page_one.commit_number;
+            // A log without the first page is one of an older version, and cannot be told from another's.
+            let follows = commits.first.is_none_or(|first| first.commit_number == next_commit_number(number));
+            let belongs = commits.page_size == page_size && (follows || commits.numbers.contains(&number));
+            match belongs {
+                true => Ok(Start::Existing { schema: commits.last.unwrap_or(page_one).schema }),
+                false => Err(Refusal::WalForeign { database: path, wal }),
+            }
+        }
+    }
+}
+
+fn read_header(file: &File) -> io::Result<DatabaseFile> {
+    let mut head = [0; 100];
+    match file.read_exact_at(&mut head, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(DatabaseFile::Unreadable),
+        read => read?,
+    }
+    let page_size = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 65_536,
+        size => u32::from(size),
+    };
+    Ok(match (head.starts_with(b"SQLite format 3\0"), PageOne::parse(&head)) {
+        (true, Some(page_one)) => DatabaseFile::Present { page_size, page_one },
+        _ => DatabaseFile::Unreadable,
+    })
+}
+
+/// A file that SQLite keeps beside a database.
+pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wal::Commits;
+
+    fn page_one(commit_number: u32) -> PageOne {
+        PageOne { schema: 4, commit_number }
+    }
+
+    fn present(commit_number: u32) -> DatabaseFile {
+        DatabaseFile::Present { page_size: 4096, page_one: page_one(commit_number) }
+    }
+
+    fn commits(numbers: &[u32]) -> Wal {
+        let at = |idx: Option<&u32>| idx.map(|number| page_one(*number));
+        let numbers_set = numbers.iter().copied().collect();
+        Wal::Commits(Commits {
+            page_size: 4096,
+            first: at(numbers.first()),
+            last: at(numbers.last()),
+            numbers: numbers_set,
+        })
+    }
+
+    #[test]
+    fn a_database_is_made_only_where_nothing_speaks_of_another() {
+        let check = |database, wal_len, [has_journal, has_key]: [bool; 2]| {
+            let found = Findings { database, wal_len, wal: Wal::Empty, has_journal, has_key };
+            match decide(Path::new("d/corro.db"), &found) {
+                Ok(Start::New) => "new".to_owned(),
+                Ok(Start::Existing { .. }) => "existing".to_owned(),
+                Err(Refusal::DatabaseLost { beside, .. }) => beside.display().to_string(),
+                Err(refusal) => format!("{refusal:?}"),
+            }
+        };
+        use DatabaseFile::{Absent, Unreadable};
+        assert_eq!(check(Absent, 0, [false, false]), "new");
+        assert_eq!(check(Absent, 0, [true, false]), "new");
+        assert_eq!(check(Absent, 0, [false, true]), "d/master.key");
+        assert_eq!(check(Absent, 99, [false, true]), "d/master.key");
+        assert_eq!(check(Absent, 1, [false, false]), "d/corro.db-wal");
+        assert_eq!(check(Unreadable, 0, [true, false]), "new");
+        assert_eq!(check(Unreadable, 0, [true, true]), "NotADatabase(\"d/corro.db\")");
+        assert_eq!(check(Unreadable, 0, [false, false]), "NotADatabase(\"d/corro.db\")");
+        assert_eq!(check(present(0), 0, [false, true]), "existing");
+    }
+
+    #[test]
+    fn a_log_belongs_to_the_database_whose_commits_it_continues() {
+        let belongs = |database: u32, wal: Wal| {
+            let found = Findings { database: present(database), wal_len: 1, wal, has_journal: false, has_key: true };
+            decide(Path::new("corro.db"), &found).is_ok()
+        };
+        // Begun on this state; copied into the database in part or whole; of an older version.
+        assert!(belongs(7, commits(&[8, 900, 901])));
+        assert!(belongs(900, commits(&[8, 900, 901])) && belongs(901, commits(&[8, 900, 901])));
+        assert!(belongs(0, commits(&[0, 0])) && belongs(0, commits(&[1, 900])) && belongs(5, commits(&[])));
+        assert!(belongs(u32::MAX, commits(&[1, 77])));
+        // Of another database, or older or newer than this one.
+        assert!(!belongs(6, commits(&[8, 900, 901])));
+        assert!(!belongs(902, commits(&[8, 900, 901])));
+        assert!(!belongs(0, commits(&[8])));
+        let other_pages = Wal::Commits(Commits { page_size: 8192, ..Commits::default() });
+        assert!(!belongs(5, other_pages));
+        assert!(!belongs(5, Wal::Damaged(WalDamage::NotALog)));
+    }
+}
