@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,9 +52,11 @@ pub enum IdentityError {
     Answer { source: serde_json::Error },
 }
 
-/// Held as long as the agent lives; the kernel lets go of it however the agent ends.
+/// Held as long as the agent lives; the kernel lets go of it however the agent ends. It is on the directory itself, which cannot
+/// be removed while it is in use, and on a file in it, which names the agent and is what older versions look at.
 #[derive(Debug)]
 pub struct RootLock {
+    _directory: File,
     _file: File,
 }
 
@@ -62,27 +64,76 @@ pub struct RootLock {
 pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
     let failed = |source| IdentityError::Root { root: root.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
+    let taken = || IdentityError::Taken { root: root.to_owned() };
+    let directory = File::open(root).map_err(failed)?;
+    if !try_exclusive(&directory).map_err(failed)? {
+        return Err(taken());
+    }
     let path = root.join(LOCK);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {
-            file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed)?;
-            Ok(RootLock { _file: file })
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    if !try_exclusive(&file).map_err(failed)? {
+        return Err(taken());
+    }
+    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed)?;
+    Ok(RootLock { _directory: directory, _file: file })
+}
+
+/// `false` when another process has the exclusive lock. [`holder`] has a shared one for a moment, which is waited for.
+fn try_exclusive(file: &File) -> io::Result<bool> {
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if is_exclusively_locked(file) => return Ok(false),
+            Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+            Err(errno) => return Err(errno.into()),
         }
-        Err(Errno::WOULDBLOCK) => Err(IdentityError::Taken { root: root.to_owned() }),
-        Err(errno) => Err(failed(errno.into())),
     }
 }
 
-/// The process that runs the node in `root` now. Its lock says that it lives, and names it.
+/// Takes and releases a shared lock.
+fn is_exclusively_locked(file: &File) -> bool {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Err(errno) => errno == Errno::WOULDBLOCK,
+        Ok(()) => {
+            // It is released with the file in any case.
+            let _ = flock(file, FlockOperation::Unlock);
+            false
+        }
+    }
+}
+
+/// The process that runs the node in `root` now; 0 when there is one that cannot be named. Its lock says that it lives, and the
+/// file in it or the kernel names it.
 pub fn holder(root: &Path) -> Option<u32> {
-    let mut file = File::open(root.join(LOCK)).ok()?;
-    let held = matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
+    let directory = File::open(root).ok()?;
+    let file = File::open(root.join(LOCK)).ok();
+    let has_directory = is_exclusively_locked(&directory);
+    if !has_directory && !file.as_ref().is_some_and(is_exclusively_locked) {
+        return None;
+    }
     let mut text = String::new();
-    file.read_to_string(&mut text).ok()?;
-    // Between taking the lock and naming itself an agent is there, but nobody to signal yet.
-    held.then(|| text.trim().parse().unwrap_or(0))
+    let named = file.and_then(|mut file| file.read_to_string(&mut text).ok()).and_then(|_| text.trim().parse().ok());
+    // Between taking the lock and naming itself an agent is there, but its file does not name it yet.
+    named.or_else(|| locking_process(&directory)).or(Some(0))
+}
+
+/// The process that the kernel lists as the holder of the lock on `file`.
+fn locking_process(file: &File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // "1: FLOCK  ADVISORY  WRITE 4515 fe:00:5416292 0 EOF"; those that wait have an arrow in the second place.
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mine = lines.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str()))?;
+    mine.get(4)?.parse().ok().filter(|pid| *pid > 0)
 }
 
 /// The stored credential, or a new one for the join token: waits until the server is there and a cluster wants a node.
@@ -205,7 +256,12 @@ mod tests {
         let root = directory.path().join("new/node");
         let held = lock(&root).expect("nobody holds it");
         assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })));
+        assert_eq!(holder(&root), Some(std::process::id()));
+        std::fs::remove_file(root.join(LOCK)).expect("removed");
+        assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })), "the directory itself is locked");
+        assert_eq!(holder(&root), Some(std::process::id()), "the kernel names it");
         drop(held);
+        assert_eq!(holder(&root), None);
         lock(&root).expect("it was let go");
     }
 }
