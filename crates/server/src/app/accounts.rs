@@ -203,14 +203,14 @@ impl App {
     /// The operation's id, or `None` when there is nothing to delete. Its shares go with it.
     pub async fn delete_account(&self, group: String, name: String) -> Result<Option<String>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let subscription = &app.subscription;
             if find_account(txn.state(), &group, &name).is_err() {
                 return Ok(None);
             }
             txn.update::<AccountRecord>(&name, |account| account.deleting = true);
             let id = format!("{subscription}${group}${name}");
-            Ok(Some(operations::begin(&app, txn, OperationGoal::AccountGone(name), id, now)))
+            Ok(Some(operations::begin(&app, txn, OperationGoal::AccountGone(name.clone()), id, now)))
         });
         commit.await
     }

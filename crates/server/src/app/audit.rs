@@ -81,7 +81,10 @@ impl Audit {
                 txn.note(what, &resource, detail);
                 Ok::<_, ApiError>(())
             });
-            if let Err(error) = noted.await {
+            // The store tells of a full disk once.
+            if let Err(error) = noted.await
+                && error.status != ApiError::INSUFFICIENT_STORAGE
+            {
                 tracing::error!(%error, "a line of the audit log cannot be written");
             }
         });

@@ -7,7 +7,7 @@ use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
 use corro_model::{ApiError, ClusterKey, Secret};
 use corro_store::seal::random;
-use corro_store::{ClusterRecord, OperationGoal, State};
+use corro_store::{ClusterRecord, OperationGoal, Space, State};
 
 use super::conflict::{Put, differs, is_same};
 use super::workspaces::{find_workspace, group_name, living_workspace};
@@ -90,14 +90,17 @@ impl App {
             check_scale(scale)?;
         }
         let app = self.clone();
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let (key, mut record) = find_cluster(txn.state(), &group, &workspace, &name)?;
             refuse_deleting(&record.provisioning, "cluster", &name)?;
-            if let Some(scale) = scale {
+            if let Some(scale) = &scale {
+                if txn.space() == Space::Reserve && most_nodes(scale) > most_nodes(&record.spec.scale_settings) {
+                    return Err(ApiError::insufficient_storage());
+                }
                 let wanted = ClusterSpec { scale_settings: scale.clone(), ..record.spec.clone() };
                 let (_, workspace) = find_workspace(txn.state(), &group, &workspace)?;
                 app.quotas.check_cores(txn.state(), &workspace.location, &key, &wanted)?;
-                record.spec.scale_settings = scale;
+                record.spec.scale_settings = scale.clone();
                 txn.put(key.clone(), record.clone());
             }
             Ok(app.cluster_answer(txn.state(), &key, &record))
@@ -125,7 +128,7 @@ impl App {
         name: String,
     ) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let subscription = &app.subscription;
             let Ok((key, _)) = find_cluster(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
@@ -211,4 +214,10 @@ pub fn cluster_arguments(state: &State, key: &ClusterKey, name: &str) -> String 
     let last = || workspace.to_string().rsplit('/').next().unwrap_or_default().to_owned();
     let workspace = state.workspaces.get(&workspace).map_or_else(last, |workspace| workspace.name.clone());
     format!("-g {group} -w {workspace} -n {name}")
+}
+
+/// The most nodes that a cluster may come to have.
+fn most_nodes(scale: &ScaleSettings) -> i32 {
+    let manual = scale.manual.as_ref().map(|manual| manual.target_node_count);
+    manual.max(scale.auto_scale.as_ref().map(|auto| auto.maximum_node_count)).unwrap_or(0)
 }

@@ -53,7 +53,7 @@ impl App {
         name: String,
     ) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let subscription = &app.subscription;
             let Ok((workspace_key, workspace_record)) = find_workspace(txn.state(), &group, &workspace) else {
                 return Ok(None);

@@ -24,7 +24,10 @@ impl Ledger for FileLines {
                 txn.note(line.what, &resource, line.detail);
                 Ok::<_, ApiError>(())
             });
-            if let Err(error) = noted.await {
+            // The store tells of a full disk once.
+            if let Err(error) = noted.await
+                && error.status != ApiError::INSUFFICIENT_STORAGE
+            {
                 tracing::error!(%error, "a line about a share cannot be written");
             }
         });

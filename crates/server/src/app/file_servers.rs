@@ -103,7 +103,7 @@ impl App {
         name: String,
     ) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let subscription = &app.subscription;
             let Ok((key, _)) = find_file_server(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;

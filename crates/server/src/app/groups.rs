@@ -70,7 +70,7 @@ impl App {
     /// Marks the group and everything in it as leaving; the deletion loop does the rest. Returns the operation's id.
     pub async fn delete_group(&self, name: String) -> Result<String, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let subscription = &app.subscription;
             let key = GroupKey::new(&name);
             if txn.get::<GroupRecord>(&key).is_none() {

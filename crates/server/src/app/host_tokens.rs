@@ -55,7 +55,7 @@ impl App {
 
     /// `false` when there is none.
     pub async fn revoke_host_token(&self, id: String) -> Result<bool, ApiError> {
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let known = txn.get::<HostTokenRecord>(&id).is_some();
             txn.remove::<HostTokenRecord>(&id);
             Ok::<_, ApiError>(known)

@@ -107,7 +107,7 @@ impl App {
     /// One that carries nodes is not removed by accident. `false` when there is none.
     pub async fn remove_host(&self, name: String, now: bool) -> Result<bool, ApiError> {
         let app = self.clone();
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let Ok((key, record)) = find(txn.state(), &name) else { return Ok(false) };
             let carried = nodes_on(txn.state(), &key).count();
             if carried > 0 && !now && !record.removing {

@@ -118,7 +118,7 @@ impl App {
     /// The operation's id and location, or `None` when the job had ended already and nothing changes.
     pub async fn terminate_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let (key, record) = find_job(txn.state(), &path)?;
             if record.state().is_terminal() {
                 return Ok(None);
@@ -134,7 +134,7 @@ impl App {
     /// The operation's id and location, or `None` when there is nothing to delete. Files on shares stay.
     pub async fn delete_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let Ok((key, _)) = find_job(txn.state(), &path) else { return Ok(None) };
             mark_deleting(txn, &key, now);
             let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;

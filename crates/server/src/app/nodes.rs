@@ -31,7 +31,7 @@ impl App {
     ) -> Result<NodeSummary, ApiError> {
         let preemption = self.asked_preemption(&body)?;
         let app = self.clone();
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let (key, record) = find_cluster(txn.state(), &group, &workspace, &cluster)?;
             let missing = || {
                 let message = format!("The cluster {cluster} has no node {node}: see 'corro node list'");

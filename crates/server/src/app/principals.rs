@@ -176,7 +176,7 @@ impl App {
     /// Ends everything that is logged in or open in its name, links that it was given included. Its password stays.
     pub async fn revoke_tokens(&self, which: String) -> Result<(), ApiError> {
         let caller = self.caller.clone();
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let (app_id, _) = find(txn.state(), &caller, &which)?;
             txn.update::<PrincipalRecord>(&app_id, |record| record.revocations += 1);
             txn.note("principal.revoked", &app_id, json!({}));
@@ -188,7 +188,7 @@ impl App {
     /// `false` when there is none.
     pub async fn delete_principal(&self, which: String) -> Result<bool, ApiError> {
         let caller = self.caller.clone();
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let Ok((app_id, record)) = find(txn.state(), &caller, &which) else { return Ok(false) };
             refuse_administrator(&record)?;
             txn.remove::<PrincipalRecord>(&app_id);

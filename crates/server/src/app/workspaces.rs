@@ -91,7 +91,7 @@ impl App {
     /// The operation's id and location, or `None` when there is nothing to delete.
     pub async fn delete_workspace(&self, group: String, name: String) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
-        let commit = self.store.commit(move |txn| {
+        let commit = self.store.commit_relief(move |txn| {
             let subscription = &app.subscription;
             let key = GroupKey::new(&group).workspace(&name);
             let Some(record) = txn.get::<WorkspaceRecord>(&key) else { return Ok(None) };

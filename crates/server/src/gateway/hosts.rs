@@ -77,7 +77,12 @@ impl Gateway {
                 txn.update::<HostRecord>(&key, |record| (record.inventory, record.heard) = (inventory, now));
                 Ok::<_, ApiError>(())
             });
-            commit.await?;
+            // A full disk is no reason to leave the host without orders; its record is written with a later report.
+            if let Err(error) = commit.await
+                && error.status != ApiError::INSUFFICIENT_STORAGE
+            {
+                return Err(error);
+            }
         }
         if was_silent {
             self.news.notify_one();

@@ -133,7 +133,8 @@ fn stamp(body: &[u8]) -> Option<(String, SystemTime)> {
 
 pub fn error_response(error: &ApiError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if status.is_server_error() {
+    // The store tells of a full disk once, however many ask.
+    if status.is_server_error() && error.status != ApiError::INSUFFICIENT_STORAGE {
         tracing::error!(code = error.code, message = error.message, "a request failed");
     }
     let mut response = json_response(status, &error.envelope());

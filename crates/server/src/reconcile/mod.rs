@@ -6,6 +6,7 @@
 //! [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`deletion`] (who decides), [`orders`] and [`tellings`] (what nodes are told, and when), [`chores`] and [`starts`] (slow work and its repetition).
 
 pub mod attention;
+mod backoff;
 mod chores;
 pub(crate) mod deletion;
 pub mod gang;
@@ -29,13 +30,14 @@ use corro_model::node::Landmark;
 use corro_model::vm_size;
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_shares::Shares;
-use corro_store::{NodeRecord, State, Timeline};
+use corro_store::{NodeRecord, Space, State, Timeline};
 use tokio::sync::watch;
 
 use crate::app::App;
 use crate::gateway::{Gateway, Sighting};
 use crate::provider::{NewNode, Provider};
 use attention::{Attention, changed_jobs, left_by};
+use backoff::Backoff;
 use chores::Chores;
 use orders::Orders;
 use round::{Addresses, Focus, Scene};
@@ -46,6 +48,10 @@ use traced::Traced;
 
 /// Even without news the world is looked at this often: leases and limits run out silently.
 const TICK: Duration = Duration::from_millis(500);
+
+/// Shorter than half of the shortest lease, so that no node seems to have been unheard for long.
+const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(1);
+const MAX_GROWTH_PAUSE: Duration = Duration::from_secs(5);
 
 /// Between two looks for what earlier runs of this server left.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -85,11 +91,15 @@ pub struct Reconciler {
     last_pass: Instant,
     last_whole: Option<Instant>,
     attention: Attention,
+    /// After passes whose commit failed.
+    failing: Backoff,
+    /// After commits from which what adds something was left out, as the disk is full.
+    growing: Backoff,
 }
 
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
-        let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::new(gateway.news.clone()));
+        let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::backing_off(gateway.news.clone()));
         let sweeping = Chores::new(gateway.news.clone());
         let attention = Attention::new(app.snapshot());
         Self {
@@ -108,6 +118,8 @@ impl Reconciler {
             last_pass: Instant::now(),
             last_whole: None,
             attention,
+            failing: Backoff::up_to(MAX_FAILURE_PAUSE),
+            growing: Backoff::up_to(MAX_GROWTH_PAUSE),
         }
     }
 
@@ -118,12 +130,29 @@ impl Reconciler {
             changes.mark_unchanged();
             let stopping = *stop.borrow();
             let whole = stopping || self.until_whole().is_zero();
-            if let Err(error) = self.pass(whole).await {
-                tracing::error!(%error, "a reconcile pass failed; it is repeated");
-                self.attention.start_over();
+            match self.pass(whole).await {
+                Ok(()) => {
+                    if let Some(failures) = self.failing.succeed() {
+                        tracing::info!(failures, "reconcile passes succeed again");
+                    }
+                }
+                Err(error) => {
+                    if self.failing.fail(Instant::now()) {
+                        tracing::error!(%error, "a reconcile pass failed; it is repeated, and told once");
+                    }
+                    self.attention.start_over();
+                }
             }
             if stopping {
                 return;
+            }
+            let pause = self.failing.remaining(Instant::now());
+            if !pause.is_zero() {
+                tokio::select! {
+                    _ = async { let _ = stop.wait_for(|stop| *stop).await; } => {}
+                    () = tokio::time::sleep(pause) => {}
+                }
+                continue;
             }
             let tick = self.until_whole();
             tokio::select! {
@@ -174,6 +203,9 @@ impl Reconciler {
                 steps.extend(hosts::decide(&before, heard, &self.config.rules, now));
             }
         }
+        if !self.growing.remaining(Instant::now()).is_zero() {
+            steps.retain(|step| !step.adds());
+        }
         if let Some(traced) = &mut traced {
             traced.decided(&steps);
         }
@@ -219,16 +251,29 @@ impl Reconciler {
     }
 
     /// Were the steps applied to the very state, of this revision, that they were decided from?
-    async fn commit(&self, steps: Vec<Step>, revision: u64, now: Timestamp) -> Result<bool, ApiError> {
+    async fn commit(&mut self, steps: Vec<Step>, revision: u64, now: Timestamp) -> Result<bool, ApiError> {
         if steps.is_empty() {
             return Ok(true);
         }
-        let commit = self.app.store.commit(move |txn| {
+        let adds = steps.iter().any(Step::adds);
+        let commit = self.app.store.commit_relief(move |txn| {
             let fresh = txn.state().revision == revision;
-            steps::apply(txn, steps, now);
-            Ok::<_, ApiError>(fresh)
+            let full = txn.space() == Space::Reserve;
+            let fitting = steps.iter().filter(|step| !(full && step.adds())).cloned().collect();
+            steps::apply(txn, fitting, now);
+            Ok::<_, ApiError>((fresh, full))
         });
-        commit.await
+        let (fresh, full) = commit.await?;
+        if adds && full && self.growing.fail(Instant::now()) {
+            tracing::warn!("the disk is full: jobs end and nodes leave, but none are started until there is space");
+        }
+        if adds
+            && !full
+            && let Some(failures) = self.growing.succeed()
+        {
+            tracing::info!(failures, "there is space on the disk: jobs and nodes are started again");
+        }
+        Ok(fresh && !full)
     }
 
     /// A server that was stopped or starved for long has heard nobody: that is not the nodes' silence.
@@ -306,7 +351,7 @@ fn remove_account(shares: &Shares, name: &str) -> bool {
         }
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::error!(name, error, "an account's files cannot be removed; it is tried again");
+            tracing::error!(name, error, "an account's files cannot be removed; it is tried again, ever less often");
             false
         }
     }

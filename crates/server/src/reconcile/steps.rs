@@ -73,6 +73,13 @@ impl Step {
     }
 }
 
+impl Step {
+    /// Does it begin something, so that it waits while the disk is full?
+    pub fn adds(&self) -> bool {
+        matches!(self, Step::Place(..) | Step::Allocate(..))
+    }
+}
+
 pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
     for step in steps {
         // Made only for somebody who reads it: steps can be large.

@@ -1,0 +1,54 @@
+//! Growing pauses between attempts that fail: doubled each time, up to a limit, and forgotten with the first success. The time
+//! is an argument, so it is pure.
+
+use std::time::{Duration, Instant};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+pub struct Backoff {
+    longest: Duration,
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Backoff {
+    pub fn up_to(longest: Duration) -> Self {
+        Self { longest, failures: 0, until: None }
+    }
+
+    /// An attempt failed. `true` for the first one after a success, which is worth a line in the log.
+    pub fn fail(&mut self, now: Instant) -> bool {
+        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(self.failures)).min(self.longest);
+        self.failures = self.failures.saturating_add(1);
+        self.until = Some(now + pause);
+        self.failures == 1
+    }
+
+    /// An attempt succeeded. The number of those before it that failed, if any did.
+    pub fn succeed(&mut self) -> Option<u32> {
+        self.until = None;
+        let failures = std::mem::take(&mut self.failures);
+        (failures > 0).then_some(failures)
+    }
+
+    /// Until the next attempt may be made.
+    pub fn remaining(&self, now: Instant) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit_and_are_told_once() {
+        let (now, mut backoff) = (Instant::now(), Backoff::up_to(Duration::from_millis(500)));
+        assert!(backoff.remaining(now).is_zero());
+        let fail = |backoff: &mut Backoff| (backoff.fail(now), backoff.remaining(now).as_millis());
+        let seen: Vec<_> = (0..4).map(|_| fail(&mut backoff)).collect();
+        assert_eq!(seen, [(true, 100), (false, 200), (false, 400), (false, 500)]);
+        assert_eq!((backoff.succeed(), backoff.succeed()), (Some(4), None));
+        assert!(backoff.remaining(now).is_zero() && backoff.fail(now));
+    }
+}
