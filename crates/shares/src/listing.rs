@@ -23,7 +23,7 @@ pub enum Flat {
         name: String,
         /// Of what a read of it gives.
         stat: Stat,
-        link: Option<Link>,
+        link: Option<Box<Link>>,
         properties: Properties,
     },
     /// The common beginning of at least one name, up to the delimiter.
@@ -70,7 +70,7 @@ impl Share {
                         Kind::Link => Properties::default(),
                         _ => self.describe(&child).map(|(_, properties)| properties).unwrap_or_default(),
                     };
-                    Some(Flat::File { name: full.clone(), stat, link, properties })
+                    Some(Flat::File { name: full.clone(), stat, link: link.map(Box::new), properties })
                 }),
             };
             if !go_on {

@@ -349,3 +349,18 @@ class Files(OnShare):
         self.refused(404, "ResourceNotFound", file.delete_file)
         self.refused(404, "ResourceNotFound", self.read, "a")
         self.refused(404, "ParentNotFound", self.put, "no/a", b"abc")
+
+
+class SymbolicLinks(OnShare):
+    def test_a_tree_with_links_is_downloaded_and_deleted_without_what_they_lead_to(self):
+        share = self.share.share_name
+        place.plant_links(share)
+        entries = list(self.share.list_directories_and_files("old"))
+        self.assertEqual(sorted(entry.name for entry in entries), sorted(place.LINKS))
+        for entry in entries:
+            content = place.LINKS[entry.name][1]
+            found = (entry.is_directory, entry.size, self.read(f"old/{entry.name}"))
+            self.assertEqual(found, (False, len(content), content))
+            self.share.get_file_client(f"old/{entry.name}").delete_file()
+        self.share.get_directory_client("old").delete_directory()
+        self.assertEqual(place.best(share), b"weights")

@@ -311,6 +311,20 @@ class Files(OnShare):
         self.refused(404, "ParentNotFound", self.put, "a", b"abc", "no")
 
 
+class SymbolicLinks(OnShare):
+    def test_a_tree_with_links_is_downloaded_and_deleted_without_what_they_lead_to(self):
+        place.plant_links(self.share)
+        entries = list(self.service.list_directories_and_files(self.share, "old"))
+        self.assertEqual(sorted(entry.name for entry in entries), sorted(place.LINKS))
+        for entry in entries:
+            self.assertIsInstance(entry, File)
+            content = place.LINKS[entry.name][1]
+            self.assertEqual((self.read(entry.name, "old"), entry.properties.content_length), (content, len(content)))
+            self.service.delete_file(self.share, "old", entry.name)
+        self.service.delete_directory(self.share, "old")
+        self.assertEqual(place.best(self.share), b"weights")
+
+
 @unittest.skipUnless(IS_2X, "came with 2.x")
 class Smb(OnShare):
     SDDL = "O:S-1-5-21-2127521184-1604012920-1887927527-21560751G:S-1-5-21-2127521184-1604012920-1887927527-513D:(A;;FA;;;SY)"

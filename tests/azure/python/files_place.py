@@ -54,6 +54,31 @@ def on_disk(share, *path):
     return os.path.join(DISK, share, *path)
 
 
+# Links by name: what is in them, and what a read gives.
+LINKS = {
+    "latest": ("../checkpoints", b"../checkpoints"),
+    "model.h5": ("../checkpoints/best.h5", b"weights"),
+    "loop": (".", b"."),
+    "dangling": ("nowhere", b"nowhere"),
+    "outside": ("/etc", b"/etc"),
+}
+
+
+def plant_links(share):
+    """As a job does: `checkpoints/best.h5`, and links in `old`."""
+    for directory in ("checkpoints", "old"):
+        os.mkdir(on_disk(share, directory))
+    with open(on_disk(share, "checkpoints", "best.h5"), "wb") as best:
+        best.write(b"weights")
+    for name, (text, _) in LINKS.items():
+        os.symlink(text, on_disk(share, "old", name))
+
+
+def best(share):
+    with open(on_disk(share, "checkpoints", "best.h5"), "rb") as file:
+        return file.read()
+
+
 # Names that clients and servers get wrong. Each is one component.
 ODD_NAMES = [
     "two words.txt",

@@ -3,11 +3,13 @@
 
 use axum::response::Response;
 use http::HeaderValue;
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
 use super::{Context, refusal::Refusal, reply, reply::name};
 
 const TEXT: &str = "x-ms-link-text";
+/// Only what a header cannot say: most texts can be read by clients that decode nothing.
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 pub(super) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
     let text = context.call.header(TEXT).ok_or(Refusal::missing_header(TEXT))?;
@@ -27,7 +29,7 @@ pub(super) async fn read(context: Context<'_>) -> Result<Response, Refusal> {
         .await?;
     let mut response = reply::empty(200);
     reply::set_stat(response.headers_mut(), &stat);
-    let text = percent_encode(&text, NON_ALPHANUMERIC).to_string();
+    let text = percent_encode(&text, ENCODED).to_string();
     response
         .headers_mut()
         .insert(name!("x-ms-link-text"), HeaderValue::try_from(text).expect("percent-encoded is ASCII"));

@@ -106,7 +106,7 @@ fn document(asked: &xml::Asked, (container, delimiter): (&str, &str), page: &Fla
             // To others such a name would be another one.
             Flat::File { name, .. } | Flat::Prefix(name) if !asked.encodes && !xml::can_be_said(name) => {}
             Flat::File { name, stat, link, properties } => {
-                blob_xml(&mut text, name, (stat, link.as_ref()), properties, with_metadata);
+                blob_xml(&mut text, name, (stat, link.as_deref()), properties, with_metadata);
             }
             Flat::Prefix(name) => {
                 text.push_str("<BlobPrefix>");

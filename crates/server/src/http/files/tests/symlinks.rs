@@ -105,7 +105,10 @@ async fn links_are_made_and_read_as_later_versions_of_the_service_do() {
     assert_eq!(make("x").await.outcome(), (409, "ResourceAlreadyExists"));
     assert_eq!(bench.get("/share/new", &[]).await.text(), "weights");
     let read = bench.get("/share/new?restype=symboliclink", &[]).await;
-    assert_eq!((read.status, text(&read, "x-ms-link-text")), (200, "checkpoints%2Fbest%2Eh5".into()));
+    assert_eq!((read.status, text(&read, "x-ms-link-text")), (200, "checkpoints/best.h5".into()));
+    symlink("a b%ü\n", bench.host().join("odd")).expect("linked");
+    let odd = bench.get("/share/odd?restype=symboliclink", &[]).await;
+    assert_eq!((odd.status, text(&odd, "x-ms-link-text")), (200, "a%20b%25%C3%BC%0A".into()));
     assert_eq!(bench.get("/share/checkpoints?restype=symboliclink", &[]).await.status, 409);
     assert_eq!(
         bench.send("PUT", "/share/none/new?restype=symboliclink", &[("x-ms-link-text", "x")], "").await.status,
