@@ -17,12 +17,15 @@ const PURPOSE: &str = "administrator's login";
 pub enum KeepError {
     #[error("cannot open the data directory's master key")]
     Key(#[from] SealError),
+    #[error("the data directory's master key is not there any more: put it back")]
+    KeyMissing,
     #[error("cannot write the administrator's login to the data directory")]
     Write(#[from] io::Error),
 }
 
 pub fn keep(data: &Path, login: &Secret) -> Result<(), KeepError> {
-    let vault = Vault::open(&data.join(backup::MASTER_KEY))?;
+    // The server has made it; another one would not open what the database holds.
+    let vault = Vault::read(&data.join(backup::MASTER_KEY))?.ok_or(KeepError::KeyMissing)?;
     let sealed = serde_json::to_vec(&vault.seal(PURPOSE, login.expose())).map_err(io::Error::from)?;
     // Whole or not at all: somebody may look at any moment.
     let (path, draft) = (data.join(FILE), data.join("administrator.draft"));
@@ -34,9 +37,7 @@ pub fn keep(data: &Path, login: &Secret) -> Result<(), KeepError> {
 /// What was kept, if it is there and can be opened.
 pub fn kept(data: &Path) -> Option<Secret> {
     let sealed: Sealed = serde_json::from_slice(&fs::read(data.join(FILE)).ok()?).ok()?;
-    let key = data.join(backup::MASTER_KEY);
-    // Opening would make a key that is not there.
-    let vault = Vault::open(&key.exists().then_some(key)?).ok()?;
+    let vault = Vault::read(&data.join(backup::MASTER_KEY)).ok()??;
     vault.open_sealed(PURPOSE, &sealed).ok()
 }
 
@@ -48,6 +49,8 @@ mod tests {
     fn what_is_kept_is_sealed_and_comes_back_with_its_key_only() {
         let dir = tempfile::tempdir().expect("a temp dir");
         assert_eq!(kept(dir.path()), None);
+        assert!(matches!(keep(dir.path(), &Secret::new("hush")), Err(KeepError::KeyMissing)));
+        Vault::open(&dir.path().join(backup::MASTER_KEY)).expect("a key");
         for login in ["hush one", "hush two"] {
             keep(dir.path(), &Secret::new(login)).expect("written");
             assert_eq!(kept(dir.path()), Some(Secret::new(login)));

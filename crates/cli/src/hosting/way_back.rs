@@ -101,6 +101,7 @@ mod tests {
             client_secret: Secret::new("hush"),
             certificate_authority: None,
         };
+        corro_store::Vault::open(&data.join("master.key")).expect("a key");
         keep(&kept, &data).expect("saved");
         assert_eq!(local_server(dir.path()), Some(Local { url, can_return: true }));
         assert!(log_in_again(&data, dir.path()).expect("readable").is_some());
