@@ -323,6 +323,7 @@ fn jobs_end_and_resources_go_while_the_disk_is_full() {
     site.submit_custom("endless", 1, endless);
     site.wait_for_state("endless", &["running"]);
     submit(&site, "waiting").is(202);
+    site.corro("ad sp create-for-rbac -n reader --role Reader").ok();
     let log_lines = |text: &str| site.up_log().lines().filter(|line| line.contains(text)).count();
     let (stop, filler) = (AtomicBool::new(false), site.inner_data().join("filler"));
     std::thread::scope(|scope| {
@@ -349,6 +350,7 @@ fn jobs_end_and_resources_go_while_the_disk_is_full() {
         site.arm("PATCH", &cluster, size(2)).refused(507, "InsufficientStorage");
         site.arm("PATCH", &cluster, size(0)).is(200);
         site.wait_for_nodes(0);
+        site.corro("ad sp delete --id reader").ok();
         submit(&site, "refused").refused(507, "InsufficientStorage");
         stop.store(true, Ordering::Relaxed);
         thief.join().expect("it ends");

@@ -173,7 +173,7 @@ impl Db {
     }
 
     fn write_with_reserve(&mut self, batch: Batch) -> rusqlite::Result<()> {
-        self.limit_pages(0)?;
+        self.limit_pages(GROWTH_PAGES)?;
         match self.try_write(batch, false) {
             Err(error) if is_full(&error) => {
                 // The log is begun anew when all of it is in the database, which has the blocks for that.

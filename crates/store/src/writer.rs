@@ -81,18 +81,19 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, inbox: &mpsc::Receiver<Message>) {
-        let mut has_reserve = false;
+        let mut retry = Instant::now() + RESERVE_RETRY;
         loop {
-            let first = match has_reserve {
+            if !self.db.has_reserve() && retry <= Instant::now() {
+                self.db.ensure_reserve();
+                retry = Instant::now() + RESERVE_RETRY;
+            }
+            let first = match self.db.has_reserve() {
                 true => inbox.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
-                false => inbox.recv_timeout(RESERVE_RETRY),
+                false => inbox.recv_timeout(retry.saturating_duration_since(Instant::now())),
             };
             let first = match first {
                 Ok(first) => first,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    has_reserve = self.db.ensure_reserve();
-                    continue;
-                }
+                Err(mpsc::RecvTimeoutError::Timeout) => continue,
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };
             let (mut group, mut close) = (Vec::new(), None);
@@ -106,7 +107,6 @@ impl Writer {
                 }
             }
             self.commit_group(group);
-            has_reserve = self.db.has_reserve();
             if let Some(reply) = close {
                 // The reader's connection would keep the log.
                 drop(self.shared.reader.lock().expect("no one panics while holding the reader").take());
