@@ -287,6 +287,38 @@ fn from_the_second_principal_on_jobs_are_isolated_strictly() {
     assert!(log.contains("--isolation strict, as the server has more than one principal"), "{log}");
 }
 
+/// On a machine that lets nobody make name spaces.
+#[test]
+fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice_only() {
+    for (choice, refused) in [(None, true), (Some("auto"), false), (Some("strict"), true)] {
+        let words = choice.map(|mode| ["--isolation", mode]);
+        let words: Vec<&str> = ["--no-containers"].into_iter().chain(words.into_iter().flatten()).collect();
+        let Some(site) = Site::start_without_namespaces(&words) else {
+            eprintln!("SKIPPED: no name spaces can be forbidden here");
+            return;
+        };
+        site.prepare(1);
+        if choice.is_none() {
+            site.submit_custom("alone", 1, "true");
+            let ended = site.wait_for_end("alone");
+            assert_eq!(ended["executionState"], "succeeded", "{ended}");
+            assert!(site.log("alone", "execution.log").contains("NO name spaces of its own"));
+        }
+        site.corro("ad sp create-for-rbac -n bob --role Reader").ok();
+        site.submit_custom("beside", 1, "true");
+        let ended = site.wait_for_end("beside");
+        let error = &ended["executionInfo"]["errors"][0];
+        assert_eq!(error["code"] == "IsolationFailed", refused, "{choice:?}: {ended}");
+        let because =
+            if choice.is_none() { "more than one principal" } else { "the operator chose --isolation strict" };
+        let text = error.to_string();
+        assert!(!refused || text.contains(because) && text.contains("with --isolation auto"), "{text}");
+        if choice == Some("auto") {
+            wait_for("the server's log", || site.up_log().contains("jobs are isolated as --isolation says"));
+        }
+    }
+}
+
 /// The claims of `docs/ISOLATION.md` again, by somebody who has no rights.
 #[test]
 fn an_ordinary_user_has_the_same_walls() {

@@ -42,7 +42,12 @@ pub struct Site {
     up_args: Vec<String>,
     /// The data directory is on a disk of so many megabytes, which only the server sees.
     small_disk: Option<usize>,
+    /// The server and its nodes can make no name spaces.
+    no_namespaces: bool,
 }
+
+/// Runs a command in a user name space in which no other one can be made.
+const NO_NAMESPACES: &str = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$@\"";
 
 /// `NAME=value` among the words of `corro up` is for its environment, as in a shell.
 fn variable(word: &str) -> Option<(&str, &str)> {
@@ -102,7 +107,7 @@ impl Site {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("a home directory");
         let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None };
+        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false };
         site.up();
         site
     }
@@ -115,8 +120,29 @@ impl Site {
             return None;
         }
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
-        let mut site = Self { dir, url: String::new(), up: None, up_args: vec![], small_disk: Some(megabytes) };
+        let mut site = Self {
+            dir,
+            url: String::new(),
+            up: None,
+            up_args: vec![],
+            small_disk: Some(megabytes),
+            no_namespaces: false,
+        };
         std::fs::create_dir(site.home()).and_then(|()| std::fs::create_dir(site.data())).expect("directories");
+        site.up();
+        Some(site)
+    }
+
+    /// A server on a machine that lets nobody make name spaces; `None` where this user may not forbid them.
+    pub fn start_without_namespaces(up_args: &[&str]) -> Option<Self> {
+        let possible = Command::new("unshare").args(["-r", "sh", "-c", NO_NAMESPACES, "sh", "true"]).output();
+        if !possible.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("home")).expect("a home directory");
+        let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
+        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: true };
         site.up();
         Some(site)
     }
@@ -137,10 +163,12 @@ impl Site {
         assert!(self.up.is_none(), "the server runs already");
         let log = File::options().append(true).create(true).open(self.dir.path().join("up.log")).expect("a log file");
         let mut command = self.command("corro");
-        if let Some(megabytes) = self.small_disk {
-            let script = format!("mount -t tmpfs -o size={megabytes}m,mode=700 tmpfs \"$1\" && shift && exec \"$@\"");
+        let small_disk = self.small_disk.map(|megabytes| {
+            format!("mount -t tmpfs -o size={megabytes}m,mode=700 tmpfs '{}' && exec \"$@\"", self.data().display())
+        });
+        if let Some(script) = small_disk.or(self.no_namespaces.then(|| NO_NAMESPACES.to_owned())) {
             let mut wrapped = Command::new("unshare");
-            wrapped.args(["-rm", "sh", "-c", &script, "sh"]).arg(self.data()).arg(command.get_program());
+            wrapped.args(["-rm", "sh", "-c", &script, "sh"]).arg(command.get_program());
             for (name, value) in command.get_envs() {
                 match value {
                     Some(value) => wrapped.env(name, value),

@@ -43,6 +43,8 @@ pub struct Timeline {
     uptime: Duration,
     /// What the wall clock showed at the start; the earliest answer where a later jump gives another.
     origin: Timestamp,
+    /// Stamps may be of another time than the present span's.
+    has_jumped: bool,
     /// Spans in which both clocks ran alike, oldest first; the last is the present one. Never empty.
     spans: Vec<EvenSpan>,
 }
@@ -59,7 +61,7 @@ impl Timeline {
     /// A process that starts now. Stamps of earlier ones are believed.
     pub fn starting(now: Timestamp) -> Self {
         let spans = vec![EvenSpan { first: now, last: now, seen: Duration::ZERO }];
-        Self { uptime: Duration::ZERO, origin: now, spans }
+        Self { uptime: Duration::ZERO, origin: now, has_jumped: false, spans }
     }
 
     /// A process that starts now and has found `newest` as the last stamp of an earlier one. Gives the jump when there must
@@ -69,7 +71,7 @@ impl Timeline {
         let Some(newest) = newest else { return (timeline, None) };
         let is_jump = now.since(newest) > MAX_GAP || newest.since(now) > JUMP;
         let origin = if is_jump { newest.min(now) } else { now };
-        (Self { origin, ..timeline }, is_jump.then_some(ClockJump { from: newest, to: now }))
+        (Self { origin, has_jumped: is_jump, ..timeline }, is_jump.then_some(ClockJump { from: newest, to: now }))
     }
 
     /// Takes a reading of both clocks; gives the jump since the last one, if there was any.
@@ -84,6 +86,7 @@ impl Timeline {
         }
         let began = Timestamp::from_millis(wall.millis().saturating_sub(uptime.as_millis() as i64));
         self.origin = self.origin.min(began);
+        self.has_jumped = true;
         if self.spans.len() == MAX_SPANS {
             self.spans.remove(0);
         }
@@ -120,10 +123,10 @@ impl Timeline {
         }
     }
 
-    /// The stamp as it would be, had the wall clock always been as it is now: `now` less its age.
+    /// The stamp as it would be, had the wall clock always been as it is now: `now` less its age. Itself where there was no jump.
     pub fn rebase(&self, stamp: Timestamp) -> Timestamp {
         let present = self.present();
-        if self.present_begin() <= stamp && stamp <= present.last {
+        if !self.has_jumped || present.first <= stamp && stamp <= present.last {
             return stamp;
         }
         Timestamp::from_millis(present.last.millis().saturating_sub(self.age(stamp).as_millis() as i64))
@@ -131,8 +134,7 @@ impl Timeline {
 
     /// The present span begins with the first stamp ever made, when there was no jump since.
     fn present_begin(&self) -> Timestamp {
-        let has_jumped = self.spans.len() > 1 || self.origin < self.spans[0].first;
-        if has_jumped { self.present().first } else { Timestamp::from_millis(i64::MIN) }
+        if self.has_jumped { self.present().first } else { Timestamp::from_millis(i64::MIN) }
     }
 
     fn present(&self) -> &EvenSpan {
