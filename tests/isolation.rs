@@ -335,6 +335,7 @@ fn an_ordinary_user_has_the_same_walls() {
         "what_is_kept_apart_and_what_is_not_is_as_the_page_says",
         "from_the_second_principal_on_jobs_are_isolated_strictly",
         "the_operator_says_how_far_jobs_are_kept_apart",
+        "jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice_only",
         "a_killed_agent_leaves_nothing_outside_of_its_directory",
         "--exact",
         "--nocapture",
