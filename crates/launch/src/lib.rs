@@ -7,6 +7,7 @@
 
 pub mod compat;
 pub mod confinement;
+pub mod connection_set;
 pub mod console;
 pub mod environment;
 pub mod exit;

@@ -25,6 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
+use corro_launch::connection_set::{ConnectionSet, Proof};
 use corro_launch::sweep::sweep;
 use corro_model::node::{FIRST_LOGIN_PORT, Login, LoginDoor};
 
@@ -34,7 +35,7 @@ use visitor::{Known, Visitor};
 
 /// How many ports are tried.
 const N_PORTS: u16 = 1000;
-/// Connections at one time, known or not.
+/// Connections at one time; beyond it the oldest that has not logged in gives way.
 const MAX_VISITS: usize = 32;
 /// Commands, shells and forwarded connections of one visit at one time.
 const MAX_CHANNELS: usize = 64;
@@ -163,19 +164,20 @@ async fn first_free(address: &str) -> io::Result<TcpListener> {
 
 /// Lets visitors in until it is aborted; all of them leave with it.
 async fn keep(listener: TcpListener, config: Arc<Config>, house: Arc<House>) {
-    let mut visits = JoinSet::new();
+    let mut visits = ConnectionSet::new(MAX_VISITS);
     loop {
+        let has_space = visits.has_space();
         tokio::select! {
-            accepted = listener.accept(), if visits.len() < MAX_VISITS => match accepted {
+            accepted = listener.accept(), if has_space => match accepted {
                 Ok((stream, _)) => {
-                    visits.spawn(visit(stream, Arc::clone(&config), Arc::clone(&house)));
+                    visits.spawn(|proof| visit(stream, Arc::clone(&config), Arc::clone(&house), proof));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the login door cannot take a connection");
                     sleep(Duration::from_secs(1)).await;
                 }
             },
-            Some(_) = visits.join_next(), if !visits.is_empty() => {}
+            () = visits.ended() => {}
         }
     }
 }
@@ -190,7 +192,7 @@ impl Drop for Line {
     }
 }
 
-async fn visit(stream: TcpStream, config: Arc<Config>, house: Arc<House>) {
+async fn visit(stream: TcpStream, config: Arc<Config>, house: Arc<House>, proof: Proof) {
     let split = stream.into_std().and_then(|stream| Ok((stream.try_clone()?, TcpStream::from_std(stream)?)));
     let Ok((line, stream)) = split else { return };
     let _line = Line(line);
@@ -205,7 +207,11 @@ async fn visit(stream: TcpStream, config: Arc<Config>, house: Arc<House>) {
         tokio::select! {
             _ = &mut running => break,
             () = &mut deadline, if *known.borrow_and_update() == Known::No => return,
-            Ok(()) = known.changed() => {}
+            Ok(()) = known.changed() => {
+                if *known.borrow() != Known::No {
+                    proof.give();
+                }
+            }
             Some(channel) = asked.recv() => {
                 work.spawn(channel.serve(handle.clone()));
             }

@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use corro_launch::connection_set::ConnectionSet;
 use corro_launch::environment::SECRET_VARIABLE;
 use corro_model::node::{GangAddress, TaskOrder};
 
@@ -79,27 +80,23 @@ impl Remote {
 
 async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receiver<Option<Duration>>) {
     let mut over = stopped.clone();
-    let room = Arc::new(Semaphore::new(MOST_SESSIONS));
-    let mut sessions = JoinSet::new();
+    let mut sessions = ConnectionSet::new(MOST_SESSIONS);
     let mut number = 0u64;
     loop {
+        let has_space = sessions.has_space();
         tokio::select! {
             // An error is the other side's, or passes: the next one may come through.
-            Ok((stream, _)) = listener.accept() => {
-                let Ok(seat) = Arc::clone(&room).try_acquire_owned() else { continue };
+            Ok((stream, _)) = listener.accept(), if has_space => {
                 number += 1;
                 let (house, stopped) = (Arc::clone(&house), stopped.clone());
-                sessions.spawn(async move {
-                    session::serve(stream, &house, number, stopped).await;
-                    drop(seat);
-                });
+                sessions.spawn(|proof| async move { session::serve(stream, &house, number, stopped, proof).await });
             }
-            Some(_) = sessions.join_next(), if !sessions.is_empty() => {}
+            () = sessions.ended() => {}
             _ = over.wait_for(Option::is_some) => break,
         }
     }
     drop(listener);
-    while sessions.join_next().await.is_some() {}
+    sessions.finish().await;
 }
 
 /// A container has a search path of its own, which only its shell knows: its start-up file puts the helper first.

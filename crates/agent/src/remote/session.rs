@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use corro_launch::confinement::Confinement;
+use corro_launch::connection_set::Proof;
 use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
 
 use super::wire::{self, Frame, MOST_FRAME, NONCE, Request};
@@ -31,6 +32,7 @@ pub async fn serve(
     house: &Arc<House>,
     number: u64,
     mut stopped: watch::Receiver<Option<Duration>>,
+    proof: Proof,
 ) {
     let mut nonce = [0; NONCE];
     if getrandom::fill(&mut nonce).is_err() {
@@ -47,6 +49,7 @@ pub async fn serve(
         tracing::warn!(node = %house.context.node, "a command was asked for without the job's secret, and refused");
         return;
     };
+    proof.give();
     let (from, to) = stream.into_split();
     let to = Mutex::new(to);
     let code = match start(house, &request, number).await {

@@ -30,7 +30,7 @@ struct State<T> {
     known: Vec<T>,
 }
 
-/// Further visitors are turned away, and may come again.
+/// Beyond it the oldest that has not proved itself is hung up on, so that strangers keep no rank out.
 const MOST_INSIDE: usize = 512;
 /// Who listens beside us may have taken what woke us.
 const NAP: Duration = Duration::from_millis(100);
@@ -50,8 +50,12 @@ impl<T: Send + 'static> Reception<T> {
     ) -> io::Result<()> {
         let ticket = {
             let mut state = self.inner.lock();
-            if state.inside.len() >= MOST_INSIDE {
-                return Ok(());
+            if state.inside.len() >= MOST_INSIDE
+                && let Some(oldest) = state.inside.keys().min().copied()
+                && let Some(stranger) = state.inside.remove(&oldest)
+            {
+                // Its thread reads the end of the stream, and ends.
+                let _ = rustix::net::shutdown(&stranger, Shutdown::Both);
             }
             state.next += 1;
             let ticket = state.next;
@@ -62,8 +66,10 @@ impl<T: Send + 'static> Reception<T> {
         let work = move || {
             let known = welcome(stream);
             let mut state = inner.lock();
-            state.inside.remove(&ticket);
-            state.known.extend(known);
+            // One that was hung up on meanwhile has a dead stream, whatever it proved.
+            if state.inside.remove(&ticket).is_some() {
+                state.known.extend(known);
+            }
             let _ = rustix::io::write(&inner.bell, &1u64.to_ne_bytes());
         };
         std::thread::Builder::new().name("corro-welcome".into()).spawn(work).map(drop)
@@ -99,5 +105,40 @@ impl<T> Drop for Reception<T> {
         for stranger in self.inner.lock().inside.values() {
             let _ = rustix::net::shutdown(stranger, Shutdown::Both);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn strangers_that_say_nothing_keep_no_rank_out() {
+        let reception = Reception::<u8>::open().expect("a reception");
+        let admit = || {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let welcome = |mut stream: UnixStream| {
+                let mut said = [0];
+                stream.read_exact(&mut said).ok().map(|()| said[0])
+            };
+            reception.admit(ours, welcome).expect("a thread");
+            theirs
+        };
+        let mut strangers: Vec<UnixStream> = (0..MOST_INSIDE).map(|_| admit()).collect();
+        let mut rank = admit();
+        rank.write_all(&[7]).expect("heard");
+        assert_eq!(strangers[0].read(&mut [0]).expect("an end"), 0, "the oldest is hung up on");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let known = loop {
+            match reception.known() {
+                known if known.is_empty() => reception.wait(&listener, deadline).expect("a wait"),
+                known => break known,
+            }
+        };
+        assert_eq!(known, [7]);
     }
 }

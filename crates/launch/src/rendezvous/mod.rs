@@ -16,15 +16,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::connection_set::{ConnectionSet, Proof};
 use crate::place::{Host, RankPlace};
 use http::{Connection, NoRequest, Request};
 use store::Store;
 
-/// Further clients wait to be accepted; a rank uses a handful.
+/// Beyond it the oldest client without a request gives way, and further ones wait to be accepted; a rank uses a handful.
 const MOST_CONNECTIONS: usize = 4096;
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Waiters are spread over this many bells, so that a new key wakes few who did not wait for it.
@@ -114,12 +115,14 @@ impl Shared {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     // Owned by this task: aborting it ends every connection.
-    let mut connections = JoinSet::new();
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut connections = ConnectionSet::new(MOST_CONNECTIONS);
     loop {
-        let place = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
-        while connections.try_join_next().is_some() {}
-        let stream = match listener.accept().await {
+        let has_space = connections.has_space();
+        let accepted = tokio::select! {
+            accepted = listener.accept(), if has_space => accepted,
+            () = connections.ended() => continue,
+        };
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, most likely; some come back as clients leave.
@@ -131,21 +134,21 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         // Small replies must not wait for an acknowledgement; if this fails they are merely slower.
         let _ = stream.set_nodelay(true);
         let shared = Arc::clone(&shared);
-        connections.spawn(async move {
+        connections.spawn(|proof| async move {
             // An error means that the client is gone.
-            let _ = serve(Connection::new(stream), &shared).await;
-            drop(place);
+            let _ = serve(Connection::new(stream), &shared, &proof).await;
         });
     }
 }
 
-async fn serve(mut connection: Connection, shared: &Shared) -> io::Result<()> {
+async fn serve(mut connection: Connection, shared: &Shared, proof: &Proof) -> io::Result<()> {
     loop {
         let request = match connection.request().await {
             Ok(request) => request,
             Err(NoRequest::Ended) => return Ok(()),
             Err(NoRequest::Refuse(status)) => return connection.reply(status, b"", false).await,
         };
+        proof.give();
         let keep_alive = request.keep_alive;
         let (status, body) = answer(shared, request).await;
         connection.reply(status, body.as_deref().unwrap_or_default(), keep_alive).await?;
