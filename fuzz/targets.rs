@@ -1,5 +1,14 @@
 //! What is fuzzed: each function takes bytes that anybody may send and asserts what must hold whatever they are. Called by
-//! the coverage-guided targets beside this file and, with the corpus and mutations of it, by an ordinary test.
+//! the coverage-guided driver beside this file and, with the corpus and mutations of it, by an ordinary test.
+
+#[path = "targets/handshake.rs"]
+mod handshake;
+#[path = "targets/metrics.rs"]
+mod metrics;
+#[path = "targets/nfs.rs"]
+mod nfs;
+#[path = "targets/sas.rs"]
+mod sas;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,8 +32,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("path", path),
     ("job_json", job_json),
     ("headers", headers),
-    ("documents", documents),
+    ("xml", xml),
     ("node_message", node_message),
+    ("sas", sas::sas),
+    ("nfs", nfs::nfs),
+    ("handshake", handshake::handshake),
+    ("metrics", metrics::metrics),
 ];
 
 /// Paths on shares and of requests: what is accepted cannot climb, and reads back as itself.
@@ -121,8 +134,9 @@ pub fn headers(data: &[u8]) {
     });
 }
 
-/// Bodies that the file service reads: access policies, settings, permissions. What is taken can be told again.
-pub fn documents(data: &[u8]) {
+/// XML bodies that the file and blob services read: access policies, settings, lists of blocks, and permissions. What is taken
+/// can be told again.
+pub fn xml(data: &[u8]) {
     let length = data.len().to_string();
     BENCH.with_borrow_mut(|bench| {
         let bench = bench.get_or_insert_with(Bench::new);
@@ -130,6 +144,9 @@ pub fn documents(data: &[u8]) {
             "/acc/share?restype=share&comp=acl",
             "/acc/?restype=service&comp=properties",
             "/acc/share?restype=share&comp=filepermission",
+            "/acc.blob/con?restype=container&comp=acl",
+            "/acc.blob/?restype=service&comp=properties",
+            "/acc.blob/con/blob?comp=blocklist",
         ] {
             let put = bench.ask_signed("PUT", target, &[("content-length", length.as_str())], data);
             assert!(put.is_some_and(|status| status < 500), "{target} answers {put:?}");
@@ -172,7 +189,10 @@ impl Bench {
         let limits = Arc::new(Limits::new(Rates { per_principal: u32::MAX, per_address: u32::MAX }));
         let service = FileService::new(shares, Arc::new(OneAccount), limits, || 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        Bench { service, runtime, _dir: dir }
+        let bench = Bench { service, runtime, _dir: dir };
+        let made = bench.ask_signed("PUT", "/acc.blob/con?restype=container", &[("content-length", "0")], &[]);
+        assert_eq!(made, Some(201), "a container");
+        bench
     }
 
     /// The status; `None` when it cannot even be a request.
@@ -183,7 +203,9 @@ impl Bench {
         }
         let request: Request = request.body(Body::from(body.to_vec())).ok()?;
         request.uri().path().starts_with('/').then_some(())?;
-        Some(self.runtime.block_on(self.service.handle("acc", AddressStyle::Path, request)).status().as_u16())
+        let is_blob = request.uri().path().starts_with("/acc.blob");
+        let style = if is_blob { AddressStyle::BlobPath } else { AddressStyle::Path };
+        Some(self.runtime.block_on(self.service.handle("acc", style, request)).status().as_u16())
     }
 
     /// The same with the account's key.

@@ -169,5 +169,25 @@ impl fmt::Display for Ranks {
     }
 }
 
+/// Decodes bytes as every message that a meeting reads, and asserts what must hold whatever they are. For fuzzing.
+#[doc(hidden)]
+pub fn check_untrusted(bytes: &[u8]) {
+    let secret = crate::trust::Secret::new("secret");
+    let signed = envelope::Envelope { secret: Some(&secret), round: 1, size: 2 };
+    assert!(signed.open(1, bytes).is_err(), "a blob that nobody signed is accepted");
+    let plain = envelope::Envelope { secret: None, round: 1, size: 2 };
+    if let Ok(blob) = plain.open(1, bytes) {
+        assert_eq!(plain.seal(1, blob), bytes);
+    }
+    for n_blobs in [0, 1, 3, 1_000_000] {
+        if let Some(blobs) = envelope::unpack(bytes, n_blobs) {
+            assert_eq!(envelope::pack(&blobs), bytes);
+        }
+    }
+    if let Ok(reply) = http::read_reply(&mut &*bytes) {
+        assert!(reply.body.len() <= bytes.len());
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,247 @@
+//! A coverage-guided fuzzer in one file: LLVM's edge counters (`-Cpasses=sancov-module`, inline 8-bit counters) say which
+//! inputs reach something new; those are kept and mutated further. Also counts memory: an input that makes the target hold more
+//! than [`MAX_MEMORY`] at once is a finding, as is a panic and a run of more than [`MAX_TIME`]. Needs nothing but the usual compiler.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::mutate::{Random, mutate, read_corpus};
+
+/// Beyond what was held before the input.
+const MAX_MEMORY: usize = 128 << 20;
+const MAX_TIME: Duration = Duration::from_secs(20);
+
+pub struct Plan {
+    pub name: String,
+    pub target: fn(&[u8]),
+    pub time: Duration,
+    pub max_len: usize,
+    pub seed: u64,
+    /// Inputs of the repository.
+    pub corpus: PathBuf,
+    /// Where inputs that reach something new are kept, and beside it what breaks the target.
+    pub found: PathBuf,
+}
+
+/// Returns false after a finding.
+pub fn run(plan: &Plan) -> bool {
+    std::fs::create_dir_all(&plan.found).expect("a directory for what is found");
+    let mut fuzzer = Fuzzer::new(plan);
+    let watched = std::sync::Arc::new(AtomicU64::new(0));
+    watch_time(plan.name.clone(), watched.clone());
+    let begin = Instant::now();
+    let seeds: Vec<Vec<u8>> = [read_corpus(&plan.corpus), read_corpus(&plan.found)].concat();
+    assert!(!seeds.is_empty(), "{} has no corpus", plan.name);
+    for seed in seeds {
+        watched.store(begin.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
+        if !fuzzer.try_input(seed, true) {
+            return false;
+        }
+    }
+    let mut random = Random(plan.seed);
+    let mut told = Instant::now();
+    while begin.elapsed() < plan.time {
+        let input = mutate(&fuzzer.kept, &mut random, plan.max_len);
+        watched.store(begin.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
+        if !fuzzer.try_input(input, false) {
+            return false;
+        }
+        if told.elapsed() > Duration::from_secs(60) {
+            told = Instant::now();
+            fuzzer.tell(begin.elapsed());
+        }
+    }
+    watched.store(u64::MAX, Ordering::Relaxed);
+    fuzzer.tell(begin.elapsed());
+    let _ = std::fs::remove_file(fuzzer.current_path());
+    true
+}
+
+struct Fuzzer<'a> {
+    plan: &'a Plan,
+    ranges: Vec<(usize, usize)>,
+    /// For each edge, which orders of magnitude of its count were seen.
+    seen: Vec<u8>,
+    kept: Vec<Vec<u8>>,
+    n_runs: u64,
+    n_edges: usize,
+    peak: usize,
+    current: std::fs::File,
+}
+
+impl<'a> Fuzzer<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let ranges = RANGES.lock().expect("nothing panics here").clone();
+        let n_counters = ranges.iter().map(|(start, stop)| stop - start).sum();
+        if n_counters == 0 {
+            eprintln!("{}: built without coverage, so mutations are blind", plan.name);
+        }
+        let current = std::fs::File::create(plan.found.with_extension("current")).expect("a file");
+        Fuzzer { plan, ranges, seen: vec![0; n_counters], kept: Vec::new(), n_runs: 0, n_edges: 0, peak: 0, current }
+    }
+
+    fn current_path(&self) -> PathBuf {
+        self.plan.found.with_extension("current")
+    }
+
+    /// False when the input is a finding.
+    fn try_input(&mut self, input: Vec<u8>, is_seed: bool) -> bool {
+        // Should the process be killed, this is what it was given.
+        let _ = self.current.set_len(input.len() as u64);
+        let _ = self.current.write_all_at(&input, 0);
+        self.counters().for_each(|counters| counters.fill(0));
+        let before = HELD.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        let ended = catch_unwind(AssertUnwindSafe(|| (self.plan.target)(&input)));
+        let peak = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+        self.n_runs += 1;
+        self.peak = self.peak.max(peak);
+        if ended.is_err() || peak > MAX_MEMORY {
+            let why = if ended.is_err() { "panic" } else { "memory" };
+            let path = self.plan.found.with_extension(format!("{why}-{:016x}", hash(&input)));
+            std::fs::write(&path, &input).expect("the finding can be kept");
+            eprintln!(
+                "{}: {why} after {} runs ({peak} bytes held) on {}:\n{}",
+                self.plan.name,
+                self.n_runs,
+                path.display(),
+                input.escape_ascii()
+            );
+            return false;
+        }
+        if self.reaches_new() || (is_seed && self.kept.is_empty()) {
+            if !is_seed {
+                let path = self.plan.found.join(format!("{:016x}", hash(&input)));
+                let _ = std::fs::write(path, &input);
+            }
+            self.kept.push(input);
+        }
+        true
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &'static mut [u8]> + use<> {
+        // SAFETY: the ranges are those of the linker's section of counters, which lives as long as the program. Other threads of
+        // the target may count at the same time; a lost count is a lost hint.
+        self.ranges
+            .clone()
+            .into_iter()
+            .map(|(start, stop)| unsafe { std::slice::from_raw_parts_mut(start as *mut u8, stop - start) })
+    }
+
+    fn reaches_new(&mut self) -> bool {
+        let (mut is_new, mut base) = (false, 0);
+        for counters in self.counters() {
+            for (at, chunk) in counters.chunks(32).enumerate() {
+                if chunk.iter().all(|count| *count == 0) {
+                    continue;
+                }
+                for (offset, count) in chunk.iter().enumerate().filter(|(_, count)| **count != 0) {
+                    let magnitude = 1u8 << count.ilog2();
+                    let seen = &mut self.seen[base + at * 32 + offset];
+                    self.n_edges += usize::from(*seen == 0);
+                    is_new |= *seen & magnitude == 0;
+                    *seen |= magnitude;
+                }
+            }
+            base += counters.len();
+        }
+        is_new
+    }
+
+    fn tell(&self, elapsed: Duration) {
+        let (name, seconds) = (&self.plan.name, elapsed.as_secs());
+        let Fuzzer { n_runs, n_edges, kept, peak, .. } = self;
+        let kib = peak >> 10;
+        println!(
+            "{name}: {n_runs} runs in {seconds} s, {n_edges} edges, {} inputs kept, at most {kib} KiB held",
+            kept.len()
+        );
+        let _ = std::io::stdout().flush();
+    }
+}
+
+/// Ends the process when one input takes too long; the file of the current input has it.
+fn watch_time(name: String, started: std::sync::Arc<AtomicU64>) {
+    std::thread::spawn(move || {
+        let mut last = (0, Instant::now());
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            match started.load(Ordering::Relaxed) {
+                u64::MAX => return,
+                now if now != last.0 => last = (now, Instant::now()),
+                0 => {}
+                _ if last.1.elapsed() > MAX_TIME => {
+                    eprintln!("{name}: one input takes more than {MAX_TIME:?}; see the .current file");
+                    std::process::exit(1);
+                }
+                _ => {}
+            }
+        }
+    });
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+static RANGES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// Called by every instrumented module before `main`.
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) {
+    let range = (start as usize, stop as usize);
+    if let Ok(mut ranges) = RANGES.lock()
+        && range.0 < range.1
+        && !ranges.contains(&range)
+    {
+        ranges.push(range);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_pcs_init(_start: *const usize, _stop: *const usize) {}
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, counting.
+pub struct Counting;
+
+fn add(bytes: usize) {
+    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(held, Ordering::Relaxed);
+}
+
+// SAFETY: everything is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size);
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}

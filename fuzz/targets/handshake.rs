@@ -1,0 +1,87 @@
+//! What ranks of a job send each other before and after they have proved that they belong together: hellos and proofs, blobs of a
+//! meeting, replies of a rendezvous server, frames between members and the coordinator; and the variables of launchers.
+
+use std::io::{self, Read, Write};
+
+use corro_collectives::Launch;
+use corro_collectives::bootstrap::meet;
+use corro_collectives::coordinator::{
+    ToCoordinator, ToMember, decode_to_coordinator, decode_to_member, encode_to_coordinator, encode_to_member,
+};
+use corro_collectives::transport::introduction::Introduction;
+use corro_collectives::trust::{Role, Secret, prove};
+
+/// The first byte says what the rest is.
+pub fn handshake(data: &[u8]) {
+    let Some((kind, data)) = data.split_first() else { return };
+    match kind % 5 {
+        0 => hello(data),
+        1 => {
+            if let Some(introduction) = Introduction::decode(data) {
+                let written = introduction.encode();
+                assert_eq!(Introduction::decode(&written), Some(introduction), "it reads back differently");
+            }
+        }
+        2 => meet::check_untrusted(data),
+        3 => frames(data),
+        _ => variables(data),
+    }
+}
+
+/// A peer that has said all it will ever say.
+struct Recorded<'a>(&'a [u8]);
+
+impl Read for Recorded<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Write for Recorded<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn hello(data: &[u8]) {
+    let secret = Secret::new("secret");
+    for role in [Role::Dialer, Role::Listener] {
+        assert!(prove(Recorded(data), Some(&secret), b"", role).is_err(), "who does not know the secret got in");
+        let _ = prove(Recorded(data), None, b"", role);
+    }
+}
+
+fn frames(data: &[u8]) {
+    let mut up: Vec<ToCoordinator> = Vec::new();
+    if decode_to_coordinator(data, |message| up.push(message)).is_ok() {
+        let mut written = Vec::new();
+        up.iter().for_each(|message| encode_to_coordinator(message, &mut written));
+        let mut again = Vec::new();
+        decode_to_coordinator(&written, |message| again.push(message)).expect("what was written can be read");
+        // Numbers that are not equal to themselves are the same when they look the same.
+        assert_eq!(format!("{again:?}"), format!("{up:?}"));
+    }
+    let mut down: Vec<ToMember> = Vec::new();
+    if decode_to_member(data, |message| down.push(message)).is_ok() {
+        let mut written = Vec::new();
+        down.iter().for_each(|message| encode_to_member(message, &mut written));
+        let mut again = Vec::new();
+        decode_to_member(&written, |message| again.push(message)).expect("what was written can be read");
+        assert_eq!(format!("{again:?}"), format!("{down:?}"));
+    }
+}
+
+/// Lines of `NAME=value`.
+fn variables(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let pairs: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('=')).collect();
+    let read = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    match Launch::from_variables(read) {
+        Ok(launch) => assert!(launch.place.rank < launch.place.size, "{launch:?}"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
