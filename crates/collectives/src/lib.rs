@@ -75,7 +75,7 @@
 //! makes them shorter for the way. [`bootstrap`] finds the other ranks,
 //! [`trust`] lets them prove that they belong to the job, [`cores`] counts the processors they have. [`world`] connects them as [`options`] say;
 //! [`communicator`] is the direct door, which picks an [`algorithm`] over what [`transport`] offers; [`error`] is what can go wrong
-//! there. [`coordinator`] is Horovod's agreement on what is performed when, [`engine`] the negotiated door built on both,
+//! there, `fork` keeps their sockets out of forked children. [`coordinator`] is Horovod's agreement on what is performed when, [`engine`] the negotiated door built on both,
 //! [`optimizer`] stands before it. [`settings`] has every variable that turns the engine's behaviour, [`observe`] shows what it does.
 
 pub mod algorithm;
@@ -87,6 +87,7 @@ pub mod cores;
 pub mod dtype;
 pub mod engine;
 pub mod error;
+mod fork;
 pub mod observe;
 pub mod op;
 pub mod optimizer;

@@ -115,6 +115,7 @@ mod tests {
             machine: machine.into(),
             hostname: format!("host{rank}"),
             pid: 1,
+            pid_namespace: 0,
             door: [0; 16],
             cores: Cores { allowed: vec![0], quota: None },
             forced,

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bootstrap::meet::{exchange, leave};
+use crate::bootstrap::meet::{join, leave};
 use crate::bootstrap::place::{Launch, Meeting, Place};
 use crate::communicator::Communicator;
 use crate::cores::Cores;
 use crate::error::Peer;
 use crate::options::{Options, Transport, fit};
 use crate::transport::connect::{ConnectError, Credentials};
+use crate::transport::connect_watch::ConnectWatch;
 use crate::transport::introduction::Introduction;
 use crate::transport::local::{self, Door};
 use crate::transport::monitor::Monitor;
@@ -93,12 +94,13 @@ impl World {
             },
             hostname: launch.place.hostname.clone(),
             pid: std::process::id(),
+            pid_namespace: pid_namespace(),
             door: door.name,
             cores: Cores::own(),
             forced: options.forced,
             addresses: listening.addresses.clone(),
         };
-        let met = exchange(launch, round, &mine.encode(), deadline)?;
+        let (met, session) = join(launch, round, &mine.encode(), deadline)?;
         let read =
             |(rank, bytes): (usize, &Vec<u8>)| Introduction::decode(bytes).ok_or(ConnectError::Introduction { rank });
         let introductions: Vec<Introduction> = met.iter().enumerate().map(read).collect::<Result<_, _>>()?;
@@ -108,11 +110,13 @@ impl World {
         let peers = introductions.iter().enumerate();
         let peers = peers.map(|(rank, peer)| Peer { rank, host: peer.hostname.as_str().into() }).collect();
         let roster = Arc::new(Roster::new(peers));
+        let watch = ConnectWatch::start(session, rank, &introductions, roster.clone()).map_err(ConnectError::Thread)?;
         let credentials = Credentials { secret: launch.secret.clone(), world: introductions[0].token };
         let locals: Vec<usize> = (0..place.size).filter(|other| lowest[*other] == lowest[rank]).collect();
         let (segment, mut ties) = if locals.len() > 1 {
             let lowest_door = introductions[locals[0]].door;
-            let gathered = local::gather(door, &lowest_door, &locals, rank, &credentials, deadline)?;
+            let gathered = local::gather(door, &lowest_door, &locals, rank, &credentials, &roster, deadline)
+                .map_err(|error| watch.explain(error, deadline))?;
             let ties = gathered.watched.into_iter().map(|(rank, stream)| (rank, Wire::Unix(stream))).collect();
             (Some(gathered.segment), ties)
         } else {
@@ -125,7 +129,8 @@ impl World {
             _ => Vec::new(),
         };
         let far_peers: Vec<_> = far.iter().map(|other| (*other, introductions[*other].addresses.as_slice())).collect();
-        let wires = tcp::mesh(&listening, rank, &far_peers, CONTROL, 1, &credentials, deadline)?;
+        let wires = tcp::mesh(&listening, rank, &far_peers, CONTROL, 1, &credentials, &roster, deadline)
+            .map_err(|error| watch.explain(error, deadline))?;
         ties.extend(far.iter().zip(wires).map(|(rank, mut wires)| (*rank, Wire::Tcp(wires.remove(0)))));
         let monitor = Monitor::start(rank, ties, roster.clone(), options.report_after).map_err(ConnectError::Thread)?;
         let n_cores = Cores::together(locals.iter().map(|local| &introductions[*local].cores));
@@ -155,7 +160,10 @@ impl World {
             }),
         };
         // All are connected when all have said so over the connections; then nobody needs the meeting place any more.
-        world.communicator()?.barrier()?;
+        let connected = world.communicator().and_then(|mut all| Ok(all.barrier()?));
+        // While the world is there: what the others are told with its end would be less than the reason.
+        connected.map_err(|error| watch.explain(error, deadline))?;
+        watch.finish();
         leave(launch, round, deadline)?;
         Ok(world)
     }
@@ -201,6 +209,10 @@ impl World {
         }
         Communicator::connect(self.shared.clone(), ranks.to_vec(), area).map(Some)
     }
+}
+
+fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| std::os::unix::fs::MetadataExt::ino(&namespace))
 }
 
 fn lowest_of_machines(introductions: &[Introduction]) -> Vec<usize> {

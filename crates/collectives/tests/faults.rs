@@ -88,6 +88,71 @@ fn a_killed_rank_is_named_over_tcp() {
     kill_in_turn(TCP);
 }
 
+/// A child of a rank, which outlives it and is ended with the test.
+struct Child(i32);
+
+impl Child {
+    fn is_alive(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, state)| !state.trim_start().starts_with(['Z', 'X']))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(self.0).expect("a process has a number");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// As PyTorch's `DataLoader` makes its workers: the child has all that the rank had open, and lives on when the rank is killed.
+fn kill_beside_a_child(transport: (&str, &str), how: &str) {
+    for door in DOORS {
+        for victim in [0, 1, 2] {
+            let case = format!("{transport:?}, {door:?}, rank {victim} killed beside a child made by {how}");
+            let mut gang = Gang::connected(3, &[transport, door]);
+            gang.all_do("reduce first 1000");
+            gang.ranks[victim].tell(&format!("fork {how}"));
+            let child = Child(gang.ranks[victim].says("forked").parse().expect("a number"));
+            gang.others(victim).for_each(|(_, rank)| rank.tell("reduce pending 300000"));
+            gang.ranks[victim].kill();
+            let named = format!("rank {victim} on host {} has died", hostname());
+            for (rank, other) in gang.others(victim) {
+                let failed = other.says("failed");
+                assert!(failed.contains(&named), "{case}: rank {rank} was told: {failed}");
+            }
+            assert!(child.is_alive(), "{case}: the child was to be alive while the others were told");
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_does_not_hide_the_death_of_its_rank() {
+    kill_beside_a_child(STAGED, "libc");
+    kill_beside_a_child(TCP, "libc");
+}
+
+#[test]
+fn a_child_that_shares_every_descriptor_does_not_hide_the_death_of_its_rank() {
+    kill_beside_a_child(STAGED, "kernel");
+}
+
+#[test]
+fn a_forked_child_that_ends_takes_nothing_from_its_rank() {
+    for transport in [STAGED, TCP] {
+        for door in DOORS {
+            let mut gang = Gang::connected(2, &[transport, door]);
+            gang.tell_all("fork libc");
+            let children: Vec<Child> =
+                gang.ranks.iter_mut().map(|rank| Child(rank.says("forked").parse().expect("a number"))).collect();
+            gang.all_do("all beside");
+            drop(children);
+            gang.all_do("all after");
+            gang.leave();
+        }
+    }
+}
+
 /// What was agreed on but not begun when a rank died has an end, too.
 #[test]
 fn a_death_ends_all_of_many_operations_at_once() {
@@ -121,7 +186,7 @@ fn kill_on_the_way(variables: &[(&str, &str)], victim: usize, n_files: usize) {
             rank.tell("reduce late 10");
             rank.says("failed late");
         } else {
-            assert!(told.starts_with("fused") && told.contains("rank"), "nobody is named: {told}");
+            assert!(told.starts_with("fused") && told.contains(&format!("rank {victim}")), "{told}");
         }
     }
 }
@@ -136,6 +201,64 @@ fn a_rank_killed_before_all_are_connected_is_missed() {
             }
         }
     });
+}
+
+/// Two processes that claim one rank: the one that is not refused has joined.
+fn joined(rank: usize, size: usize, job: &str, more: &[(&str, &str)]) -> Rank {
+    let start = || Rank::start(own_command(), &[torchrun(rank, size, job), variables(more)].concat());
+    let mut both = [start(), start()];
+    until("one of them is refused", || both.iter().any(|rank| rank.has_said("refused")));
+    let refused = both.iter().position(|rank| rank.has_said("refused")).expect("one of them is");
+    let told = both[refused].says("refused");
+    assert!(told.contains(&format!("another process is already here as rank {rank} of the world of {size}")), "{told}");
+    let [one, other] = both;
+    if refused == 0 { other } else { one }
+}
+
+/// Long before the time that ranks wait for each other is over: that is twenty times as long as this test waits for anything.
+#[test]
+fn a_rank_that_dies_before_all_have_joined_is_named_to_all_who_have() {
+    let patient = [("HOROVOD_GLOO_TIMEOUT_SECONDS", "600")];
+    let job = new_job();
+    let start = |rank| Rank::start(own_command(), &[torchrun(rank, 4, &job), variables(&patient)].concat());
+    let mut waiting = vec![start(0)];
+    waiting.push(joined(1, 4, &job, &patient));
+    let mut victim = joined(2, 4, &job, &patient);
+    victim.kill();
+    for rank in &mut waiting {
+        let told = rank.says("refused");
+        assert!(told.contains("rank 2 ended, or gave up, before rank 3 had joined"), "{told}");
+    }
+}
+
+/// In a session of its own and with a parent of its own, as a world that was started in another terminal.
+fn elsewhere() -> Vec<std::ffi::OsString> {
+    let words = ["setsid", "sh", "-c", "\"$@\"; true", "sh"].map(std::ffi::OsString::from);
+    words.into_iter().chain(own_command()).collect()
+}
+
+#[test]
+fn worlds_that_use_one_port_without_a_secret_do_not_mix() {
+    for door in DOORS {
+        let job = new_job();
+        let start =
+            |command, rank, size| Rank::start(command, &[torchrun(rank, size, &job), variables(&[door])].concat());
+        let mut first = Gang { ranks: vec![start(own_command(), 0, 2)] };
+        // Of the other world, from another terminal; with ranks that do not exist in this one; and from the same terminal.
+        for (command, rank, size, expected) in [
+            (elsewhere(), 1, 2, "another world of 2 ranks meets at"),
+            (elsewhere(), 0, 2, "a world of 2 ranks already meets at"),
+            (own_command(), 0, 2, "choose another MASTER_PORT"),
+            (own_command(), 2, 3, "this process is rank 2 of a world of 3 ranks"),
+        ] {
+            let told = start(command, rank, size).says("refused");
+            assert!(told.contains(expected) && told.contains("MASTER_PORT"), "{told}");
+        }
+        first.ranks.push(start(own_command(), 1, 2));
+        first.all_say("ready");
+        first.all_do("reduce first 1000");
+        first.leave();
+    }
 }
 
 /// Those of them that have a name others can find.

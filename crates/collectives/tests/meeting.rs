@@ -85,18 +85,16 @@ fn processes_meet_and_a_killed_one_leaves_nothing_behind() {
 fn who_waits_at_a_rank_0_that_is_killed_is_told_at_once() {
     let rank_0 = Process::rank_0(3, "killed");
     let guest = launch(1, 3, "killed", "s3");
-    let waiting = thread::spawn({
-        let guest = guest.clone();
-        move || loop {
-            match exchange(&guest, 0, b"one", soon()) {
-                // The one below came first; it leaves again.
-                Err(MeetError::CalledOff { .. }) => thread::yield_now(),
-                outcome => return outcome,
-            }
-        }
-    });
-    turned_away(&guest, "another process is already here as rank 1");
+    // One of the two is refused; then the other waits at rank 0.
+    let (told, outcomes) = std::sync::mpsc::channel();
+    for _ in 0..2 {
+        let (guest, told) = (guest.clone(), told.clone());
+        thread::spawn(move || told.send(exchange(&guest, 0, b"one", soon())));
+    }
+    let error = outcomes.recv().unwrap().unwrap_err();
+    let refused = matches!(&error, MeetError::Refused { reason } if reason.contains("already here as rank 1"));
+    assert!(refused, "{error:?}");
     drop(rank_0);
-    let error = waiting.join().unwrap().unwrap_err();
+    let error = outcomes.recv().unwrap().unwrap_err();
     assert!(matches!(error, MeetError::HostLost(_)), "{error:?}");
 }

@@ -30,7 +30,10 @@ pub fn torchrun(variables: &Variables) -> Found {
     let mut place = Place::of(rank, size);
     set_local(&mut place, variables.pair("LOCAL_RANK", "LOCAL_WORLD_SIZE")?);
     let identity = ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"];
-    hosted("torchrun", variables, place, identity_of(variables, "torchrun", &identity), Host::Perhaps(Vec::new()), None)
+    // `torchrun` without a rendezvous id says "none".
+    let names_run = variables.text("TORCHELASTIC_RUN_ID").is_some_and(|id| id.trim() != "none");
+    let identity = Identity { text: identity_of(variables, "torchrun", &identity), kin: None, names_run };
+    hosted("torchrun", variables, place, identity, Host::Perhaps(Vec::new()))
 }
 
 pub fn open_mpi(variables: &Variables) -> Found {
@@ -42,8 +45,9 @@ pub fn open_mpi(variables: &Variables) -> Found {
         uri.into_iter().find_map(|name| variables.text(name)).map(|uri| addresses(&uri)).unwrap_or_default();
     // Only what is the same on every host: PMIX_SERVER_URI, for one, is the host's own daemon.
     let identity = ["OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "PMIX_NAMESPACE"];
-    let identity = identity_of(variables, "open mpi", &identity);
-    hosted("mpirun", variables, place, identity, Host::Perhaps(addresses), None)
+    let names_run = identity.iter().any(|name| variables.is_set(name));
+    let identity = Identity { text: identity_of(variables, "open mpi", &identity), kin: None, names_run };
+    hosted("mpirun", variables, place, identity, Host::Perhaps(addresses))
 }
 
 /// MPICH's and Intel's `mpirun`. They name no job, but leave a socket to their proxy process behind.
@@ -61,8 +65,9 @@ pub fn bare_pmi(variables: &Variables) -> Found {
     let mut place = Place::of(rank, size);
     set_local(&mut place, variables.pair("MPI_LOCALRANKID", "MPI_LOCALNRANKS")?);
     let kin = variables.number("PMI_FD")?.and_then(|descriptor| i32::try_from(descriptor).ok());
-    let identity = identity_of(variables, "pmi", &["PMI_JOBID", "MASTER_ADDR", "MASTER_PORT"]);
-    hosted("mpirun", variables, place, identity, Host::Perhaps(Vec::new()), kin)
+    let text = identity_of(variables, "pmi", &["PMI_JOBID", "MASTER_ADDR", "MASTER_PORT"]);
+    let identity = Identity { text, kin, names_run: kin.is_some() || variables.is_set("PMI_JOBID") };
+    hosted("mpirun", variables, place, identity, Host::Perhaps(Vec::new()))
 }
 
 /// A step of `srun`. A batch script or an interactive shell has most of the same variables, but is no rank.
@@ -91,7 +96,8 @@ pub fn slurm(variables: &Variables) -> Found {
         (place.cross_rank, place.cross_size) = (with_this_rank(&counts[..node_idx]), with_this_rank(&counts));
         place.cross_known = true;
     }
-    let identity = identity_of(variables, "slurm", &["SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID"]);
+    let text = identity_of(variables, "slurm", &["SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID"]);
+    let identity = Identity { text, kin: None, names_run: variables.is_set("SLURM_JOB_ID") };
     let host = match hosts.as_slice() {
         [_] => Host::Here,
         // By a list of the user's own: rank 0 is on its first host, but we are told them sorted.
@@ -101,7 +107,7 @@ pub fn slurm(variables: &Variables) -> Found {
         [first, ..] => Host::At(first.clone()),
         [] => Host::Perhaps(Vec::new()),
     };
-    hosted("srun", variables, place, identity, host, None)
+    hosted("srun", variables, place, identity, host)
 }
 
 /// Step numbers from here on stand for the batch script, an interactive shell and the like.
@@ -117,14 +123,7 @@ fn tasks_per_node(variables: &Variables, n_nodes: usize) -> Result<Option<Vec<us
 }
 
 /// A meeting at rank 0. The user's MASTER_ADDR outranks what the launcher lets us guess.
-fn hosted(
-    launcher: &'static str,
-    variables: &Variables,
-    place: Place,
-    identity: String,
-    guess: Host,
-    kin: Option<i32>,
-) -> Found {
+fn hosted(launcher: &'static str, variables: &Variables, place: Place, identity: Identity, guess: Host) -> Found {
     let on_one_host = place.size == 1 || (place.local_known && place.local_size == place.size);
     let host = match (variables.text("MASTER_ADDR"), guess) {
         _ if on_one_host => Host::Here,
@@ -134,7 +133,15 @@ fn hosted(
         }
         (None, guess) => guess,
     };
-    Ok(Some((place, Meeting::Hosted(Hosted { identity, host, kin }))))
+    let Identity { text, kin, names_run } = identity;
+    Ok(Some((place, Meeting::Hosted(Hosted { identity: text, host, kin, names_run }))))
+}
+
+/// What tells one run from others, as far as its launcher says.
+struct Identity {
+    text: String,
+    kin: Option<i32>,
+    names_run: bool,
 }
 
 fn identity_of(variables: &Variables, launcher: &str, names: &[&str]) -> String {

@@ -68,6 +68,8 @@ pub struct Hosted {
     /// An inherited socket whose other end is the launcher's process on this host, which then is part of the identity:
     /// for launchers that give a job no name. Of use on one host only.
     pub kin: Option<i32>,
+    /// Whether the launcher gave the run a name of its own, so that `identity` is not shared by another run with the same settings.
+    pub names_run: bool,
 }
 
 /// Where rank 0 is.

@@ -81,7 +81,8 @@ impl Communicator {
         };
         let peers: Vec<_> = far.iter().map(addresses).collect();
         let n_streams = world.options.n_streams.max(1);
-        let streams = tcp::mesh(&world.listening, rank, &peers, area, n_streams, &world.credentials, deadline)?;
+        let (credentials, roster) = (&world.credentials, &world.roster);
+        let streams = tcp::mesh(&world.listening, rank, &peers, area, n_streams, credentials, roster, deadline)?;
         let mut links: Vec<Link> = ranks.iter().map(|_| Link::None).collect();
         for (place, member) in locals.iter().enumerate().filter(|(_, member)| **member != me) {
             links[*member] = Link::Ring(place);

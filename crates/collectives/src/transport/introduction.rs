@@ -14,6 +14,8 @@ pub struct Introduction {
     /// As people know the host.
     pub hostname: String,
     pub pid: u32,
+    /// Inode of the PID namespace in which `pid` counts; 0 when it is not known.
+    pub pid_namespace: u64,
     /// The name of the socket for ranks of the same machine.
     pub door: [u8; 16],
     /// What it may use of its host's processors.
@@ -23,7 +25,7 @@ pub struct Introduction {
     pub addresses: Vec<SocketAddr>,
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 impl Introduction {
     pub fn encode(&self) -> Vec<u8> {
@@ -31,6 +33,7 @@ impl Introduction {
         bytes.extend_from_slice(&self.token);
         bytes.extend_from_slice(&self.door);
         bytes.extend_from_slice(&self.pid.to_le_bytes());
+        bytes.extend_from_slice(&self.pid_namespace.to_le_bytes());
         for text in [&self.machine, &self.hostname] {
             bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
@@ -65,6 +68,7 @@ impl Introduction {
         let token = take::<16>(&mut rest)?;
         let door = take::<16>(&mut rest)?;
         let pid = u32::from_le_bytes(take(&mut rest)?);
+        let pid_namespace = u64::from_le_bytes(take(&mut rest)?);
         let mut text = || {
             let length = u32::from_le_bytes(take(&mut rest)?) as usize;
             let (text, after) = rest.split_at_checked(length)?;
@@ -92,7 +96,7 @@ impl Introduction {
             let ip = IpAddr::from(take::<16>(&mut rest)?).to_canonical();
             addresses.push(SocketAddr::new(ip, u16::from_le_bytes(take(&mut rest)?)));
         }
-        Some(Introduction { token, machine, hostname, pid, door, cores, forced, addresses })
+        Some(Introduction { token, machine, hostname, pid, pid_namespace, door, cores, forced, addresses })
     }
 }
 
@@ -115,6 +119,7 @@ mod tests {
             machine: "b 4".into(),
             hostname: "nodeé".into(),
             pid: 77,
+            pid_namespace: 4_026_531_836,
             door: [2; 16],
             cores: Cores { allowed: vec![0, 3, 700], quota: Some(2) },
             forced,

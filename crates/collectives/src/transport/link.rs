@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
+use crate::fork::ForkClosed;
 use crate::transport::board::{Board, sleep, wake};
 use crate::transport::roster::Roster;
 use crate::transport::segment::{Area, Bell, RING_BYTES};
@@ -22,7 +23,7 @@ pub enum Link {
     None,
     /// A member of the board.
     Ring(usize),
-    Tcp(Vec<TcpStream>),
+    Tcp(Vec<ForkClosed<TcpStream>>),
 }
 
 /// All links of a communicator, by member.

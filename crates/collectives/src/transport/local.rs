@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage};
 use rustix::net::{RecvFlags, SendFlags, recvmsg, sendmsg};
 
+use crate::fork::ForkClosed;
 use crate::transport::connect::{ConnectError, Credentials, time_left};
+use crate::transport::peer;
 use crate::transport::reception::Reception;
+use crate::transport::roster::Roster;
 use crate::transport::segment::Segment;
 use crate::trust::Role;
 
 /// A socket by which the others of the host may come. Its name is random and vanishes with it.
 pub struct Door {
-    listener: UnixListener,
+    listener: ForkClosed<UnixListener>,
     pub name: [u8; 16],
 }
 
@@ -26,7 +29,7 @@ impl Door {
     pub fn open() -> io::Result<Door> {
         let mut name = [0; 16];
         getrandom::fill(&mut name).map_err(io::Error::other)?;
-        let listener = UnixListener::bind_addr(&address(&name)?)?;
+        let listener = ForkClosed::new(UnixListener::bind_addr(&address(&name)?)?);
         listener.set_nonblocking(true)?;
         Ok(Door { listener, name })
     }
@@ -40,7 +43,7 @@ fn address(name: &[u8; 16]) -> io::Result<SocketAddr> {
 /// The shared memory, and a socket to each rank whose end we are to notice: all for the lowest, the lowest for all.
 pub struct Gathered {
     pub segment: Segment,
-    pub watched: Vec<(usize, UnixStream)>,
+    pub watched: Vec<(usize, ForkClosed<UnixStream>)>,
 }
 
 /// `ranks`: those of this host, ascending; `door`: our own, `lowest`: that of the first of them.
@@ -50,10 +53,11 @@ pub fn gather(
     ranks: &[usize],
     rank: usize,
     credentials: &Credentials,
+    roster: &Roster,
     deadline: Instant,
 ) -> Result<Gathered, ConnectError> {
     if rank == ranks[0] {
-        receive_all(&door, ranks, credentials, deadline)
+        receive_all(&door, ranks, credentials, roster, deadline)
     } else {
         join(lowest, ranks, rank, credentials, deadline)
     }
@@ -63,12 +67,14 @@ fn receive_all(
     door: &Door,
     ranks: &[usize],
     credentials: &Credentials,
+    roster: &Roster,
     deadline: Instant,
 ) -> Result<Gathered, ConnectError> {
     let segment = Segment::create(ranks.len()).map_err(ConnectError::Memory)?;
     let reception = Reception::open().map_err(ConnectError::Memory)?;
-    let mut watched: Vec<(usize, UnixStream)> = Vec::new();
+    let mut watched: Vec<(usize, ForkClosed<UnixStream>)> = Vec::new();
     loop {
+        roster.check_deaths()?;
         for (rank, stream) in reception.known() {
             if ranks[1..].contains(&rank) && watched.iter().all(|(seen, _)| *seen != rank) {
                 watched.push((rank, stream));
@@ -83,15 +89,15 @@ fn receive_all(
                 let (lowest, credentials) = (ranks[0], credentials.clone());
                 let patience = deadline.min(Instant::now() + LONGEST_PROOF);
                 // A stranger is turned away; whoever belongs to us is still to come.
-                let welcome = move |stream: UnixStream| {
+                let welcome = move |stream: ForkClosed<UnixStream>| {
                     let rank = receive(&stream, &file, lowest, &credentials, patience).ok()?;
                     Some((rank, stream))
                 };
-                reception.admit(stream, welcome).map_err(ConnectError::Thread)?;
+                reception.admit(ForkClosed::new(stream), welcome).map_err(ConnectError::Thread)?;
                 continue;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                reception.wait(&door.listener, deadline).map_err(ConnectError::Memory)?;
+                reception.wait(&*door.listener, deadline).map_err(ConnectError::Memory)?;
                 continue;
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
@@ -139,11 +145,12 @@ fn join(
 ) -> Result<Gathered, ConnectError> {
     let first = ranks[0];
     let missing = |cause: io::Error| ConnectError::Missing { ranks: vec![first], cause };
-    let mut stream = address(lowest).and_then(|address| UnixStream::connect_addr(&address)).map_err(missing)?;
+    let stream = address(lowest).and_then(|address| UnixStream::connect_addr(&address)).map_err(missing)?;
+    let stream = ForkClosed::new(stream);
     stream.set_read_timeout(Some(time_left(deadline))).map_err(missing)?;
     same_user(&stream, credentials)?;
-    credentials.prove(&stream, "local", first, Role::Dialer)?;
-    stream.write_all(&(rank as u32).to_le_bytes()).map_err(missing)?;
+    credentials.prove(&*stream, "local", first, Role::Dialer)?;
+    (&*stream).write_all(&(rank as u32).to_le_bytes()).map_err(missing)?;
     let file = receive_file(&stream).map_err(missing)?;
     stream.set_read_timeout(None).map_err(missing)?;
     Ok(Gathered { segment: Segment::received(file, ranks.len()), watched: vec![(first, stream)] })
@@ -166,6 +173,7 @@ fn same_user(stream: &UnixStream, credentials: &Credentials) -> Result<(), Conne
     if credentials.secret.is_some() {
         return Ok(());
     }
-    let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|error| ConnectError::Memory(error.into()))?;
-    if peer.uid == rustix::process::getuid() { Ok(()) } else { Err(ConnectError::OtherUser) }
+    let own = rustix::process::getuid().as_raw();
+    let same = peer::credentials(stream).is_some_and(|peer| peer.uid == own);
+    if same { Ok(()) } else { Err(ConnectError::OtherUser) }
 }

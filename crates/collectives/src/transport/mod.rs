@@ -2,11 +2,13 @@
 
 pub mod board;
 pub mod connect;
+pub mod connect_watch;
 pub mod introduction;
 pub mod link;
 pub mod local;
 pub mod monitor;
 pub mod patience;
+pub mod peer;
 pub mod post;
 pub mod read;
 pub mod reception;

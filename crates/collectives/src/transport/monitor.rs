@@ -1,5 +1,5 @@
 //! The thread that notices how other ranks fare. It listens on ties, over which hardly anything is said: when one ends without a
-//! goodbye, its rank has died. The ranks of a host are tied to their lowest, and all ranks to rank 0; who is tied to several
+//! goodbye, or the process at the other end of one of this host does (its pidfd says so), its rank has died. The ranks of a host are tied to their lowest, and all ranks to rank 0; who is tied to several
 //! passes on what it learns. It also says aloud whom this process has been waiting for, and asks rank 0 now and then whether it
 //! still runs while the engine waits for its word.
 
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::fork::ForkClosed;
 use crate::transport::roster::{Roster, Waiting};
 use crate::transport::tie::{BYE, DIED, Ended, LEFT, LOST, MESSAGE, PING, PONG, Tie, Wire};
 
@@ -36,7 +37,7 @@ struct Shared {
     /// Rank 0 has answered the last question.
     answered: AtomicBool,
     ending: AtomicBool,
-    wake: OwnedFd,
+    wake: ForkClosed<OwnedFd>,
 }
 
 /// How often the thread looks around though nothing has happened.
@@ -61,7 +62,7 @@ impl Monitor {
             report_after,
             answered: AtomicBool::new(false),
             ending: AtomicBool::new(false),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wake: ForkClosed::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         });
         let thread = {
             let shared = shared.clone();
@@ -122,23 +123,39 @@ impl Shared {
         let mut reported: Option<Instant> = None;
         while !self.ending.load(Ordering::Acquire) {
             let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
-            fds.extend(open.iter().map(|tie| PollFd::from_borrowed_fd(self.ties[*tie].fd(), PollFlags::IN)));
+            for tie in open.iter().map(|index| &self.ties[*index]) {
+                let descriptors = std::iter::once(tie.fd()).chain(tie.pidfd());
+                fds.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            }
             let _ = poll(&mut fds, Some(&TICK));
             let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
             let mut ready = ready.into_iter();
             open.retain(|index| {
                 let tie = &self.ties[*index];
-                let outcome = match ready.next() {
-                    Some(true) => tie.hear(&mut heard[*index], |kind, body| self.on_frame(*index, kind, body)),
-                    _ if tie.is_cut_off() => Err(Ended::Lost),
-                    _ => Ok(()),
-                };
+                let is_readable = ready.next() == Some(true);
+                let has_ended = tie.pidfd().is_some() && ready.next() == Some(true);
+                let outcome = self.attend(*index, &mut heard[*index], is_readable, has_ended);
                 outcome.map_err(|ended| self.on_ended(*index, &ended)).is_ok()
             });
             self.ask(&mut asked);
             self.report(asked, &mut reported);
         }
+    }
+
+    /// Reads from a tie. The peer's process may have ended (`has_ended`) while another process holds the socket open.
+    fn attend(&self, index: usize, heard: &mut Vec<u8>, is_readable: bool, has_ended: bool) -> Result<(), Ended> {
+        let tie = &self.ties[index];
+        let mut hear = || tie.hear(heard, |kind, body| self.on_frame(index, kind, body));
+        if has_ended {
+            // What it said before its end comes first: it may have said goodbye.
+            while hear()? {}
+            return Err(Ended::Died);
+        }
+        if is_readable {
+            return hear().map(drop);
+        }
+        if tie.is_cut_off() { Err(Ended::Lost) } else { Ok(()) }
     }
 
     fn on_frame(&self, index: usize, kind: u8, body: &[u8]) {

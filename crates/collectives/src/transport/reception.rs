@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::Shutdown;
 
+use crate::fork::ForkClosed;
 use crate::transport::connect::time_left;
 
 /// `T`: what a visitor has turned out to be.
@@ -20,13 +21,13 @@ pub struct Reception<T> {
 struct Inner<T> {
     state: Mutex<State<T>>,
     /// Rung when somebody has proved itself.
-    bell: OwnedFd,
+    bell: ForkClosed<OwnedFd>,
 }
 
 struct State<T> {
     next: u64,
     /// A second handle of each, to end its waiting.
-    inside: HashMap<u64, OwnedFd>,
+    inside: HashMap<u64, ForkClosed<OwnedFd>>,
     known: Vec<T>,
 }
 
@@ -37,7 +38,7 @@ const NAP: Duration = Duration::from_millis(100);
 
 impl<T: Send + 'static> Reception<T> {
     pub fn open() -> io::Result<Reception<T>> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = ForkClosed::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let state = State { next: 0, inside: HashMap::new(), known: Vec::new() };
         Ok(Reception { inner: Arc::new(Inner { state: Mutex::new(state), bell }) })
     }
@@ -59,7 +60,7 @@ impl<T: Send + 'static> Reception<T> {
             }
             state.next += 1;
             let ticket = state.next;
-            state.inside.insert(ticket, stream.as_fd().try_clone_to_owned()?);
+            state.inside.insert(ticket, ForkClosed::new(stream.as_fd().try_clone_to_owned()?));
             ticket
         };
         let inner = self.inner.clone();

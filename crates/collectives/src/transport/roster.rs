@@ -67,6 +67,11 @@ impl Roster {
         }
     }
 
+    /// An error when a rank is known to have died or to be out of reach.
+    pub fn check_deaths(&self) -> Result<(), Error> {
+        self.death().map_or(Ok(()), Err)
+    }
+
     pub fn death(&self) -> Option<Error> {
         let rank = (self.died.load(Ordering::Acquire) as usize).checked_sub(1)?;
         let peer = self.peers[rank].clone();

@@ -11,9 +11,14 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
+use crate::fork::ForkClosed;
 use crate::transport::connect::{ConnectError, Credentials, time_left};
 use crate::transport::reception::Reception;
+use crate::transport::roster::Roster;
 use crate::trust::Role;
+
+/// A connection of this process, which its forked children do not share.
+pub type Socket = ForkClosed<TcpStream>;
 
 /// What a connection is for, as its dialler says after the proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,10 +35,10 @@ pub const CONTROL: u64 = u64::MAX;
 
 /// Where this rank is reached, and who has come already for something that has not begun here yet.
 pub struct Listening {
-    listener: TcpListener,
+    listener: ForkClosed<TcpListener>,
     pub addresses: Vec<SocketAddr>,
-    early: Mutex<HashMap<Visit, TcpStream>>,
-    reception: Reception<(Visit, TcpStream)>,
+    early: Mutex<HashMap<Visit, Socket>>,
+    reception: Reception<(Visit, Socket)>,
 }
 
 impl Listening {
@@ -49,6 +54,7 @@ impl Listening {
                 found.ok_or(none)?.map_err(ConnectError::Network)?
             }
         };
+        let listener = ForkClosed::new(listener);
         listener.set_nonblocking(true).map_err(ConnectError::Network)?;
         let port = listener.local_addr().map_err(ConnectError::Network)?.port();
         let addresses = hosts.iter().map(|host| SocketAddr::new(*host, port)).collect();
@@ -56,15 +62,17 @@ impl Listening {
         Ok(Listening { listener, addresses, early: Mutex::new(HashMap::new()), reception })
     }
 
-    /// Until all of `visits` have come.
+    /// Until all of `visits` have come, or a rank of the world is known to have died.
     pub fn receive(
         &self,
         visits: &[Visit],
         rank: usize,
         credentials: &Credentials,
+        roster: &Roster,
         deadline: Instant,
-    ) -> Result<Vec<TcpStream>, ConnectError> {
+    ) -> Result<Vec<Socket>, ConnectError> {
         loop {
+            roster.check_deaths()?;
             {
                 let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
                 early.extend(self.reception.known());
@@ -73,7 +81,10 @@ impl Listening {
                 }
             }
             match self.listener.accept() {
-                Ok((stream, _)) => self.admit(stream, rank, credentials, deadline).map_err(ConnectError::Network)?,
+                Ok((stream, _)) => {
+                    let stream = ForkClosed::new(stream);
+                    self.admit(stream, rank, credentials, deadline).map_err(ConnectError::Network)?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
                     self.reception.wait(&self.listener, deadline).map_err(ConnectError::Network)?;
                 }
@@ -85,7 +96,7 @@ impl Listening {
         }
     }
 
-    fn admit(&self, stream: TcpStream, rank: usize, credentials: &Credentials, deadline: Instant) -> io::Result<()> {
+    fn admit(&self, stream: Socket, rank: usize, credentials: &Credentials, deadline: Instant) -> io::Result<()> {
         let credentials = credentials.clone();
         let patience = deadline.min(Instant::now() + LONGEST_PROOF);
         self.reception.admit(stream, move |stream| {
@@ -129,10 +140,12 @@ pub fn dial(
     listener: usize,
     visit: Visit,
     credentials: &Credentials,
+    roster: &Roster,
     deadline: Instant,
-) -> Result<TcpStream, ConnectError> {
+) -> Result<Socket, ConnectError> {
     let mut pause = Duration::from_millis(5);
     loop {
+        roster.check_deaths()?;
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it has no address");
         for address in addresses {
             match dial_one(address, listener, visit, credentials, deadline) {
@@ -155,13 +168,13 @@ fn dial_one(
     visit: Visit,
     credentials: &Credentials,
     deadline: Instant,
-) -> Result<TcpStream, ConnectError> {
+) -> Result<Socket, ConnectError> {
     let patience = time_left(deadline).min(Duration::from_secs(2));
-    let mut stream = TcpStream::connect_timeout(address, patience).map_err(ConnectError::Network)?;
+    let stream = ForkClosed::new(TcpStream::connect_timeout(address, patience).map_err(ConnectError::Network)?);
     prepare(&stream, deadline).map_err(ConnectError::Network)?;
-    credentials.prove(&stream, "tcp", listener, Role::Dialer)?;
+    credentials.prove(&*stream, "tcp", listener, Role::Dialer)?;
     let said = [&visit.area.to_le_bytes()[..], &visit.rank.to_le_bytes(), &visit.stream.to_le_bytes()].concat();
-    stream.write_all(&said).map_err(ConnectError::Network)?;
+    (&*stream).write_all(&said).map_err(ConnectError::Network)?;
     stream.set_read_timeout(None).map_err(ConnectError::Network)?;
     stream.set_write_timeout(None).map_err(ConnectError::Network)?;
     Ok(stream)
@@ -199,6 +212,7 @@ pub fn is_cut_off(stream: &TcpStream) -> bool {
 const UNANSWERED: u8 = 5;
 
 /// Connections to each of `peers` (rank and addresses), `n_streams` each: the higher rank dials.
+#[expect(clippy::too_many_arguments, reason = "each is one fact about the connections")]
 pub fn mesh(
     listening: &Listening,
     rank: usize,
@@ -206,8 +220,9 @@ pub fn mesh(
     area: u64,
     n_streams: usize,
     credentials: &Credentials,
+    roster: &Roster,
     deadline: Instant,
-) -> Result<Vec<Vec<TcpStream>>, ConnectError> {
+) -> Result<Vec<Vec<Socket>>, ConnectError> {
     let streams = || 0..n_streams as u32;
     let callers = peers.iter().filter(|(peer, _)| *peer > rank);
     let visits: Vec<Visit> =
@@ -215,13 +230,13 @@ pub fn mesh(
     std::thread::scope(|scope| {
         let received = std::thread::Builder::new()
             .name("corro-accept".into())
-            .spawn_scoped(scope, || listening.receive(&visits, rank, credentials, deadline))
+            .spawn_scoped(scope, || listening.receive(&visits, rank, credentials, roster, deadline))
             .map_err(ConnectError::Thread)?;
         let mut dialled = Vec::new();
         for (peer, addresses) in peers.iter().filter(|(peer, _)| *peer < rank) {
             for stream in streams() {
                 let visit = Visit { area, rank: rank as u32, stream };
-                dialled.push(dial(addresses, *peer, visit, credentials, deadline)?);
+                dialled.push(dial(addresses, *peer, visit, credentials, roster, deadline)?);
             }
         }
         let received = received.join().expect("the accepting thread does not panic")?;
@@ -317,21 +332,25 @@ mod tests {
         let here = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let doors: Vec<Listening> = (0..3).map(|_| Listening::open(&here, None).expect("a port")).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
+        let peers = (0..3).map(|rank| crate::error::Peer { rank, host: "h".into() });
+        let roster = Roster::new(peers.collect());
         // It knows no secret, and another is only silent.
         let mut stranger = TcpStream::connect(doors[0].addresses[0]).expect("the door is open");
         stranger.write_all(&[0xff; 200]).expect("sent");
         std::thread::scope(|scope| {
             for rank in [2, 0, 1] {
-                let (doors, credentials) = (&doors, &credentials);
+                let (doors, credentials, roster) = (&doors, &credentials, &roster);
                 scope.spawn(move || {
                     let others = (0..3).filter(|peer| *peer != rank);
                     let peers: Vec<(usize, &[SocketAddr])> =
                         others.map(|peer| (peer, doors[peer].addresses.as_slice())).collect();
                     // Two areas after each other: whoever is ahead meets whoever is behind.
                     for area in 1..3u64 {
-                        let links = mesh(&doors[rank], rank, &peers, area, 2, credentials, deadline).expect("all come");
+                        let links =
+                            mesh(&doors[rank], rank, &peers, area, 2, credentials, roster, deadline).expect("all come");
                         for ((peer, _), streams) in peers.iter().zip(links) {
-                            for (index, mut stream) in streams.into_iter().enumerate() {
+                            for (index, stream) in streams.into_iter().enumerate() {
+                                let mut stream = &*stream;
                                 stream.write_all(&[rank as u8, index as u8, area as u8]).expect("sent");
                                 let mut seen = [0; 3];
                                 stream.read_exact(&mut seen).expect("received");

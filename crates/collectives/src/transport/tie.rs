@@ -1,22 +1,27 @@
 //! A socket between two ranks over which hardly anything is said: its end is the news. The monitor enters here; nobody else reads.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 
-use crate::transport::tcp;
+use rustix::net::{RecvFlags, recv};
+
+use crate::fork::ForkClosed;
+use crate::transport::{peer, tcp};
 
 pub enum Wire {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+    Unix(ForkClosed<UnixStream>),
+    Tcp(ForkClosed<TcpStream>),
 }
 
 /// One socket and the rank at its other end.
 pub struct Tie {
     pub rank: usize,
     wire: Wire,
+    /// Of the peer's process, where this kernel shows it.
+    pidfd: Option<ForkClosed<OwnedFd>>,
     writing: Mutex<()>,
 }
 
@@ -45,7 +50,11 @@ pub enum Ended {
 
 impl Tie {
     pub fn new(rank: usize, wire: Wire) -> Tie {
-        Tie { rank, wire, writing: Mutex::new(()) }
+        let pid = match &wire {
+            Wire::Unix(stream) => peer::credentials(stream).and_then(|peer| peer.pid),
+            Wire::Tcp(_) => None,
+        };
+        Tie { rank, wire, pidfd: pid.and_then(|pid| peer::open_pidfd(pid).ok()), writing: Mutex::new(()) }
     }
 
     pub fn send(&self, kind: u8, body: &[u8]) -> io::Result<()> {
@@ -55,16 +64,18 @@ impl Tie {
         frame.extend_from_slice(body);
         let _whole = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.wire {
-            Wire::Unix(stream) => (&mut &*stream).write_all(&frame),
-            Wire::Tcp(stream) => (&mut &*stream).write_all(&frame),
+            Wire::Unix(stream) => (&**stream).write_all(&frame),
+            Wire::Tcp(stream) => (&**stream).write_all(&frame),
         }
     }
 
-    /// Reads what is there and hands over whole frames; `heard` keeps the beginning of the next.
-    pub fn hear(&self, heard: &mut Vec<u8>, mut on_frame: impl FnMut(u8, &[u8])) -> Result<(), Ended> {
+    /// Reads what is there and hands over whole frames; `heard` keeps the beginning of the next. Never waits. False when nothing was
+    /// there.
+    pub fn hear(&self, heard: &mut Vec<u8>, mut on_frame: impl FnMut(u8, &[u8])) -> Result<bool, Ended> {
         let mut buffer = [0; 64 * 1024];
         match self.read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // A process that ends with something unread resets its connections.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Ended::Died),
             Err(_) => return Err(Ended::Lost),
@@ -83,7 +94,7 @@ impl Tie {
             used += 5 + length;
         }
         heard.drain(..used);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether what was said gets no answer from the other kernel.
@@ -106,10 +117,13 @@ impl Tie {
         }
     }
 
+    /// Readable when the peer's process has ended.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &self.wire {
-            Wire::Unix(stream) => (&mut &*stream).read(buffer),
-            Wire::Tcp(stream) => (&mut &*stream).read(buffer),
-        }
+        let (n_bytes, _) = recv(self.fd(), buffer, RecvFlags::DONTWAIT)?;
+        Ok(n_bytes)
     }
 }

@@ -38,6 +38,10 @@ fn a_rank() {
             "again" => again(|| door.reduce(name, n)),
             "swarm" => again(|| door.swarm(name, n)),
             "all" => door.all(name),
+            "fork" => {
+                say(&format!("forked {}", fork(name)));
+                continue;
+            }
             "leave" => break,
             unknown => panic!("what is `{unknown}`?"),
         };
@@ -57,6 +61,30 @@ fn again(mut work: impl FnMut() -> Outcome) -> Outcome {
     loop {
         work()?;
     }
+}
+
+/// Makes a child that keeps everything it has and never ends: by `fork`, or by a system call that runs no handlers of the C library.
+fn fork(how: &str) -> i32 {
+    let no_fd: libc::c_long = 0;
+    // SAFETY: the child calls nothing but `pause`, which is async-signal-safe.
+    let child = unsafe {
+        match how {
+            "libc" => libc::fork(),
+            "kernel" => {
+                let flags = libc::c_long::from(libc::SIGCHLD);
+                libc::syscall(libc::SYS_clone, flags, no_fd, no_fd, no_fd, no_fd) as i32
+            }
+            unknown => panic!("what is `{unknown}`?"),
+        }
+    };
+    assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        loop {
+            // SAFETY: as above.
+            unsafe { libc::pause() };
+        }
+    }
+    child
 }
 
 fn say(what: &str) {

@@ -13,7 +13,7 @@ pub fn launch(rank: usize, size: usize, identity: &str) -> Launch {
     let place = Place { rank, size, hostname: format!("host{rank}"), ..Place::alone() };
     let meeting = match size {
         1 => Meeting::Alone,
-        _ => Meeting::Hosted(Hosted { identity: identity.to_owned(), host: Host::Here, kin: None }),
+        _ => Meeting::Hosted(Hosted { identity: identity.to_owned(), host: Host::Here, kin: None, names_run: true }),
     };
     let place = Place { local_known: false, cross_known: false, ..place };
     Launch { place, meeting, secret: None, interface: None, ports: None, timeout: Duration::from_secs(60) }

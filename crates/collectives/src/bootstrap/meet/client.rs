@@ -101,7 +101,7 @@ impl Client {
                             Ok(stream) => {
                                 // Small requests must not wait for an acknowledgement; if this fails they are merely slower.
                                 let _ = stream.set_nodelay(true);
-                                return Ok(Stream::Tcp(stream));
+                                return Ok(stream.into());
                             }
                             Err(error) => failure = error,
                         }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::envelope::unpack;
 use super::http::LONGEST_BODY;
+use super::origin::{ORIGIN_BYTES, Origin};
+use super::session::Member;
 use super::spot::Spot;
 use super::stream::Stream;
 use super::{Attempt, MeetError};
@@ -24,6 +26,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// What rank 0 answers with: all blobs, or why not.
 pub const ALL: u8 = 1;
 pub const CALLED_OFF: u8 = 0;
+/// To one process alone: the meeting goes on without it.
+pub const REFUSED: u8 = 2;
 
 pub fn attend(
     spot: &Spot,
@@ -31,13 +35,16 @@ pub fn attend(
     secret: Option<&Secret>,
     sealed: &[u8],
     deadline: Instant,
-) -> Result<Vec<Vec<u8>>, MeetError> {
+) -> Result<(Vec<Vec<u8>>, Vec<Member>), MeetError> {
     let started = Instant::now();
     let mut pause = Duration::from_millis(1);
     let mut earlier = None;
     loop {
         let last = match find(spot, secret, deadline) {
-            Ok(stream) => return hand_over(&stream, spot.size, rank, sealed, deadline + GRACE),
+            Ok(stream) => {
+                let all = hand_over(&stream, spot.size, rank, sealed, deadline + GRACE)?;
+                return Ok((all, vec![Member::new(0, stream)]));
+            }
             Err(attempt) => attempt.or_more_telling(earlier.take()),
         };
         if Instant::now() + pause > deadline {
@@ -53,7 +60,7 @@ pub fn attend(
 /// A proven connection to rank 0.
 fn find(spot: &Spot, secret: Option<&Secret>, deadline: Instant) -> Result<Stream, Attempt> {
     // Asked whatever the host is called: Slurm's name for it need not be one that this host can resolve.
-    let connected = spot.unix().and_then(|address| UnixStream::connect_addr(&address)).map(Stream::Unix);
+    let connected = spot.unix().and_then(|address| UnixStream::connect_addr(&address)).map(Stream::from);
     let mut last = match introduce(connected, "the job's socket on this host".to_owned(), spot, secret, deadline) {
         Ok(stream) => return Ok(stream),
         Err(attempt) => attempt,
@@ -69,7 +76,7 @@ fn find(spot: &Spot, secret: Option<&Secret>, deadline: Instant) -> Result<Strea
             let connected = TcpStream::connect_timeout(&address, limit).map(|stream| {
                 // Short messages must not wait for an acknowledgement; if this fails they are merely slower.
                 let _ = stream.set_nodelay(true);
-                Stream::Tcp(stream)
+                Stream::from(stream)
             });
             match introduce(connected, address.to_string(), spot, secret, deadline) {
                 Ok(stream) => return Ok(stream),
@@ -101,6 +108,18 @@ fn introduce(
     }
 }
 
+/// Asks whoever listens at the job's socket of this host why a second rank 0 cannot listen there. `None` when it does not answer as a
+/// rank 0 of this build does: it may be about to end.
+pub fn ask_other_host(spot: &Spot, secret: Option<&Secret>, deadline: Instant) -> Option<MeetError> {
+    let connected = spot.unix().and_then(|address| UnixStream::connect_addr(&address)).map(Stream::from);
+    let stream = introduce(connected, "the job's socket on this host".to_owned(), spot, secret, deadline).ok()?;
+    let until = Instant::now() + remaining(deadline, LONGEST_PROOF);
+    hand_over(&stream, spot.size, 0, &[], until).err().filter(|error| matches!(error, MeetError::Refused { .. }))
+}
+
+/// Rank, size, length of the blob, and where the process was started from.
+pub const HEAD_BYTES: usize = 12 + ORIGIN_BYTES;
+
 /// Gives the blob and takes all of them.
 pub(super) fn hand_over(
     stream: &Stream,
@@ -110,10 +129,11 @@ pub(super) fn hand_over(
     deadline: Instant,
 ) -> Result<Vec<Vec<u8>>, MeetError> {
     let mut stream = stream.until(deadline);
-    let mut message = Vec::with_capacity(12 + sealed.len());
+    let mut message = Vec::with_capacity(HEAD_BYTES + sealed.len());
     for number in [rank, size, sealed.len()] {
         message.extend_from_slice(&u32::try_from(number).expect("jobs and blobs are small").to_le_bytes());
     }
+    message.extend_from_slice(&Origin::own().encode());
     message.extend_from_slice(sealed);
     stream.write_all(&message).map_err(MeetError::HostLost)?;
     let mut head = [0; 5];
@@ -128,6 +148,7 @@ pub(super) fn hand_over(
     match kind {
         ALL => unpack(&body, size).ok_or(MeetError::NotOurs { rank: 0 }),
         CALLED_OFF => Err(MeetError::CalledOff { reason: String::from_utf8_lossy(&body).into_owned() }),
+        REFUSED => Err(MeetError::Refused { reason: String::from_utf8_lossy(&body).into_owned() }),
         _ => Err(MeetError::NotOurs { rank: 0 }),
     }
 }

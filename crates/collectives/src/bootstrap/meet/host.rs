@@ -12,11 +12,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::envelope::pack;
-use super::guest::{ALL, CALLED_OFF};
+use super::guest::{self, ALL, CALLED_OFF, HEAD_BYTES, REFUSED};
+use super::origin::Origin;
+use super::session::Member;
 use super::spot::{Spot, is_local};
 use super::stream::Stream;
 use super::{LONGEST_BLOB, MeetError, Ranks, is_telling};
 use crate::bootstrap::place::Host;
+use crate::fork::ForkClosed;
 use crate::trust::{Role, Secret, TrustError, prove};
 
 const LONGEST_PROOF: Duration = Duration::from_secs(5);
@@ -25,22 +28,28 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Beside the ranks themselves; further visitors are turned away at the door.
 const MOST_STRANGERS: usize = 64;
 
-/// Everyone's blob by rank, which every guest has then been sent too.
+/// Everyone's blob by rank, which every guest has then been sent too, and the connections to the guests.
 pub fn receive_all(
     spot: &Spot,
     secret: Option<&Secret>,
     own: Vec<u8>,
     deadline: Instant,
-) -> Result<Vec<Vec<u8>>, MeetError> {
+) -> Result<(Vec<Vec<u8>>, Vec<Member>), MeetError> {
     let started = Instant::now();
-    let doors = open(spot, deadline)?;
+    let doors = open(spot, secret, deadline)?;
     let (bell, ringer) = UnixStream::pair().map_err(MeetError::Wait)?;
     for end in [&bell, &ringer] {
         end.set_nonblocking(true).map_err(MeetError::Wait)?;
     }
     let (sender, arrivals) = channel();
-    let mut party =
-        Party { spot, guests: (0..spot.size).map(|_| None).collect(), visitors: Vec::new(), stranger: None };
+    let mut party = Party {
+        spot,
+        origin: Origin::own(),
+        checks_origins: spot.is_ambiguous && secret.is_none(),
+        guests: (0..spot.size).map(|_| None).collect(),
+        visitors: Vec::new(),
+        stranger: None,
+    };
     let entrance = Entrance { spot, secret, deadline, sender, ringer };
     let outcome = thread::scope(|scope| {
         let outcome = party.gather(scope, &entrance, &doors, &bell, &arrivals, started);
@@ -51,34 +60,33 @@ pub fn receive_all(
     });
     // Before the last words: a guest that has left may come to the next round, and must not find these doors open.
     drop(doors);
-    let words = match outcome {
-        Ok(()) => {
-            let mut all = vec![own];
-            all.extend(
-                party
-                    .guests
-                    .iter_mut()
-                    .skip(1)
-                    .map(|guest| std::mem::take(&mut guest.as_mut().expect("all came").blob)),
-            );
-            Ok(all)
+    let until = deadline.max(Instant::now() + GRACE);
+    if let Err(error) = outcome {
+        let reason = error.to_string();
+        for guest in party.guests.iter().flatten() {
+            let _ = say(&guest.stream, CALLED_OFF, reason.as_bytes(), until);
         }
-        Err(error) => Err(error),
-    };
-    let (kind, body) = match &words {
-        Ok(all) => (ALL, pack(all)),
-        Err(error) => (CALLED_OFF, error.to_string().into_bytes()),
-    };
-    for guest in party.guests.iter().flatten() {
-        // Who is gone by now is missed by its first operation.
-        let _ = say(&guest.stream, kind, &body, deadline.max(Instant::now() + GRACE));
+        return Err(error);
     }
-    words
+    let mut all = vec![own];
+    let mut members = Vec::new();
+    for guest in party.guests.into_iter().skip(1) {
+        let guest = guest.expect("all came");
+        all.push(guest.blob);
+        members.push(Member::new(guest.rank, guest.stream));
+    }
+    let body = pack(&all);
+    for member in &members {
+        // The end of one that is gone by now is noticed while the ranks connect.
+        let _ = say(&member.stream, ALL, &body, until);
+    }
+    Ok((all, members))
 }
 
 struct Guest {
     rank: usize,
     size: usize,
+    origin: Origin,
     blob: Vec<u8>,
     stream: Stream,
 }
@@ -94,6 +102,10 @@ struct Entrance<'a> {
 
 struct Party<'a> {
     spot: &'a Spot,
+    /// Of this process, which is rank 0.
+    origin: Origin,
+    /// Neither a secret nor the identity keeps another world's ranks away.
+    checks_origins: bool,
     guests: Vec<Option<Guest>>,
     /// Those in a thread of theirs, to be thrown out at the end.
     visitors: Vec<(u64, Stream)>,
@@ -116,12 +128,17 @@ impl Party<'_> {
             if left.is_zero() {
                 return Err(self.missing(started));
             }
-            let descriptors = doors.iter().map(AsFd::as_fd).chain([bell.as_fd()]);
+            let guests = self.guests.iter().flatten().map(|guest| guest.stream.as_fd());
+            let descriptors = doors.iter().map(AsFd::as_fd).chain([bell.as_fd()]).chain(guests);
             let mut waits: Vec<PollFd> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             let limit = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
             match poll(&mut waits, Some(&limit)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(MeetError::Wait(error.into())),
+            }
+            // A guest says nothing while it waits, so its stream is readable only at its end.
+            if let Some(gone) = self.guests.iter().flatten().find(|guest| guest.stream.is_hung_up()) {
+                return Err(MeetError::Left { rank: gone.rank, missing: Ranks(self.absent()) });
             }
             for door in doors {
                 while let Some(stream) = door.answer() {
@@ -133,7 +150,7 @@ impl Party<'_> {
             while let Ok((visit, outcome)) = arrivals.try_recv() {
                 self.visitors.retain(|(known, _)| *known != visit);
                 match outcome {
-                    Ok(guest) => self.seat(guest)?,
+                    Ok(guest) => self.seat(guest),
                     Err(error) if is_telling(&error) => self.stranger = Some(error),
                     Err(error) => self.stranger = self.stranger.take().or(Some(error)),
                 }
@@ -162,38 +179,71 @@ impl Party<'_> {
         });
     }
 
-    fn seat(&mut self, guest: Guest) -> Result<(), MeetError> {
-        let size = self.spot.size;
-        if guest.size != size {
-            let error = MeetError::SizesDiffer { rank: guest.rank, theirs: guest.size, ours: size };
-            self.dismiss(&guest, &error.to_string());
-            return Err(error);
+    /// Another world must not harm this one: a process that does not belong is refused, and the meeting goes on.
+    fn seat(&mut self, guest: Guest) {
+        if let Some(reason) = self.refusal(&guest) {
+            return self.refuse(&guest, &reason);
         }
-        if guest.rank == 0 || guest.rank >= size {
-            let error = MeetError::NoSuchRank { rank: guest.rank, size };
-            self.dismiss(&guest, &error.to_string());
-            return Err(error);
+        let rank = guest.rank;
+        let seated = self.guests[rank].replace(guest);
+        if let Some(seated) = seated {
+            // A child of rank 0's own launcher is believed rather than somebody else's.
+            self.refuse(&seated, &self.duplicate(rank));
         }
-        let seat = &mut self.guests[guest.rank];
-        // One that died and was started again may take its old seat.
-        if seat.as_ref().is_some_and(|seated| !seated.stream.is_hung_up()) {
-            let reason = format!("another process is already here as rank {}", guest.rank);
-            self.dismiss(&guest, &reason);
-        } else {
-            *seat = Some(guest);
-        }
-        Ok(())
     }
 
-    fn dismiss(&self, guest: &Guest, reason: &str) {
+    /// Why a process cannot take part; names this world and the other.
+    fn refusal(&self, guest: &Guest) -> Option<String> {
+        let (size, places, pid) = (self.spot.size, self.spot.places(), self.origin.pid);
+        if guest.size != size {
+            return Some(format!(
+                "another world of {size} ranks meets at {places}, and this process is rank {} of a world of {} ranks: choose \
+                 another MASTER_PORT for one of them, or correct the number of ranks",
+                guest.rank, guest.size
+            ));
+        }
+        if guest.rank == 0 {
+            return Some(format!(
+                "a world of {size} ranks already meets at {places}, and its rank 0 is process {pid}; this process is rank 0 of \
+                 another: choose another MASTER_PORT, or end the other one first"
+            ));
+        }
+        if guest.rank >= size {
+            return Some(format!("rank {} is out of range in a world of {size}", guest.rank));
+        }
+        if self.checks_origins && !self.origin.may_share_world(&guest.origin) {
+            return Some(format!(
+                "another world of {size} ranks meets at {places}; its rank 0 (process {pid}) and this process have neither the \
+                 parent process nor the session in common: choose another MASTER_PORT, or, if they are one world, give all its \
+                 ranks the same CORRO_JOB_SECRET"
+            ));
+        }
+        let seated = self.guests[guest.rank].as_ref()?;
+        let is_closer =
+            self.checks_origins && self.origin.is_sibling(&guest.origin) && !self.origin.is_sibling(&seated.origin);
+        (!is_closer).then(|| self.duplicate(guest.rank))
+    }
+
+    fn duplicate(&self, rank: usize) -> String {
+        let (size, places, pid) = (self.spot.size, self.spot.places(), self.origin.pid);
+        format!(
+            "another process is already here as rank {rank} of the world of {size} ranks that meets at {places} (its rank 0 is \
+             process {pid}): if two worlds use one MASTER_PORT, choose another for one of them or give each a CORRO_JOB_SECRET"
+        )
+    }
+
+    fn refuse(&self, guest: &Guest, reason: &str) {
         // It is leaving anyway.
-        let _ = say(&guest.stream, CALLED_OFF, reason.as_bytes(), Instant::now() + GRACE);
+        let _ = say(&guest.stream, REFUSED, reason.as_bytes(), Instant::now() + GRACE);
+    }
+
+    fn absent(&self) -> Vec<usize> {
+        let absent = self.guests.iter().enumerate().skip(1).filter(|(_, guest)| guest.is_none());
+        absent.map(|(rank, _)| rank).collect()
     }
 
     fn missing(&mut self, started: Instant) -> MeetError {
-        let absent = self.guests.iter().enumerate().skip(1).filter(|(_, guest)| guest.is_none());
-        let ranks = Ranks(absent.map(|(rank, _)| rank).collect());
-        MeetError::Missing { ranks, waited: started.elapsed(), stranger: self.stranger.take() }
+        MeetError::Missing { ranks: Ranks(self.absent()), waited: started.elapsed(), stranger: self.stranger.take() }
     }
 }
 
@@ -205,7 +255,7 @@ impl Entrance<'_> {
         }
         let mut timed = stream.until(until);
         prove(&mut timed, self.secret, &self.spot.context, Role::Listener)?;
-        let mut head = [0; 12];
+        let mut head = [0; HEAD_BYTES];
         timed.read_exact(&mut head).map_err(TrustError::Io)?;
         let number = |nth: usize| u32::from_le_bytes(head[4 * nth..][..4].try_into().expect("four bytes")) as usize;
         let [rank, size, length] = [0, 1, 2].map(number);
@@ -215,7 +265,8 @@ impl Entrance<'_> {
         }
         let mut blob = vec![0; length];
         timed.read_exact(&mut blob).map_err(TrustError::Io)?;
-        Ok(Guest { rank, size, blob, stream })
+        let origin = Origin::decode(head[12..].try_into().expect("the rest of the head"));
+        Ok(Guest { rank, size, origin, blob, stream })
     }
 }
 
@@ -228,8 +279,8 @@ fn say(stream: &Stream, kind: u8, body: &[u8], deadline: Instant) -> io::Result<
 }
 
 enum Door {
-    Tcp(TcpListener),
-    Unix(UnixListener),
+    Tcp(ForkClosed<TcpListener>),
+    Unix(ForkClosed<UnixListener>),
 }
 
 impl Door {
@@ -240,9 +291,9 @@ impl Door {
                 let stream = listener.accept().ok()?.0;
                 // Answers must not wait for an acknowledgement; if this fails they are merely slower.
                 let _ = stream.set_nodelay(true);
-                Stream::Tcp(stream)
+                stream.into()
             }
-            Door::Unix(listener) => Stream::Unix(listener.accept().ok()?.0),
+            Door::Unix(listener) => listener.accept().ok()?.0.into(),
         })
     }
 }
@@ -257,7 +308,7 @@ impl AsFd for Door {
 }
 
 /// Listens wherever guests may come. A socket that is taken may be that of a predecessor which is about to end.
-fn open(spot: &Spot, deadline: Instant) -> Result<Vec<Door>, MeetError> {
+fn open(spot: &Spot, secret: Option<&Secret>, deadline: Instant) -> Result<Vec<Door>, MeetError> {
     if let Host::Perhaps(_) = spot.host
         && !spot.addresses().is_ok_and(|addresses| addresses.into_iter().any(is_local))
     {
@@ -268,16 +319,22 @@ fn open(spot: &Spot, deadline: Instant) -> Result<Vec<Door>, MeetError> {
             Ok(doors) => return Ok(doors),
             Err(failure) => failure,
         };
-        let pause = Duration::from_millis(20);
-        if failure.kind() != io::ErrorKind::AddrInUse || Instant::now() + pause > deadline {
+        if failure.kind() != io::ErrorKind::AddrInUse {
             return Err(MeetError::Listen { places: spot.places(), source: failure });
+        }
+        if let Some(refused) = guest::ask_other_host(spot, secret, deadline) {
+            return Err(refused);
+        }
+        let pause = Duration::from_millis(20);
+        if Instant::now() + pause > deadline {
+            return Err(MeetError::AddressTaken { places: spot.places(), source: failure });
         }
         thread::sleep(pause);
     }
 }
 
 fn try_open(spot: &Spot) -> io::Result<Vec<Door>> {
-    let unix = UnixListener::bind_addr(&spot.unix()?)?;
+    let unix = ForkClosed::new(UnixListener::bind_addr(&spot.unix()?)?);
     unix.set_nonblocking(true)?;
     let mut doors = vec![Door::Unix(unix)];
     let interfaces: &[&str] = match &spot.host {
@@ -292,7 +349,7 @@ fn try_open(spot: &Spot) -> io::Result<Vec<Door>> {
         let mut bound = interfaces.iter().map(|interface| TcpListener::bind((*interface, port)));
         if let Some(listener) = bound.find_map(Result::ok) {
             listener.set_nonblocking(true)?;
-            doors.push(Door::Tcp(listener));
+            doors.push(Door::Tcp(ForkClosed::new(listener)));
         }
     }
     if doors.len() == 1 { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(doors) }

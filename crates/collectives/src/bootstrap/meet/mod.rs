@@ -8,6 +8,8 @@ mod guest;
 mod host;
 mod http;
 mod key_value;
+mod origin;
+pub(crate) mod session;
 mod spot;
 pub(crate) mod stream;
 
@@ -20,29 +22,45 @@ use thiserror::Error;
 use super::place::{Launch, Meeting};
 use crate::trust::TrustError;
 use envelope::Envelope;
+use session::Session;
 
 /// Hands `mine` to every rank and returns every rank's blob, by rank. `round` counts the meetings of this job: all ranks
 /// pass the same, and never the same twice.
 pub fn exchange(launch: &Launch, round: u64, mine: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>, MeetError> {
+    join(launch, round, mine, deadline).map(|(blobs, _)| blobs)
+}
+
+/// As [`exchange`]; the meeting goes on until the session is dropped.
+pub(crate) fn join(
+    launch: &Launch,
+    round: u64,
+    mine: &[u8],
+    deadline: Instant,
+) -> Result<(Vec<Vec<u8>>, Session), MeetError> {
     if mine.len() > LONGEST_BLOB {
         return Err(MeetError::TooLong { n_bytes: mine.len() });
     }
     let place = &launch.place;
     let envelope = Envelope { secret: launch.secret.as_ref(), round, size: place.size };
     let sealed = envelope.seal(place.rank, mine);
-    let all = match &launch.meeting {
-        Meeting::Alone => return Ok(vec![mine.to_vec()]),
-        Meeting::KeyValue { addr, port } => key_value::exchange(addr, *port, place, round, &sealed, deadline)?,
+    let (all, session) = match &launch.meeting {
+        Meeting::Alone => return Ok((vec![mine.to_vec()], Session::Alone)),
+        Meeting::KeyValue { addr, port } => {
+            let (all, notices) = key_value::exchange(addr, *port, place, round, &sealed, deadline)?;
+            (all, Session::KeyValue(notices))
+        }
         Meeting::Hosted(hosted) => {
             let spot = spot::Spot::of(hosted, round, place.size);
-            if place.rank == 0 {
+            let (all, members) = if place.rank == 0 {
                 host::receive_all(&spot, launch.secret.as_ref(), sealed, deadline)?
             } else {
                 guest::attend(&spot, place.rank, launch.secret.as_ref(), &sealed, deadline)?
-            }
+            };
+            (all, Session::Hosted(members))
         }
     };
-    all.iter().enumerate().map(|(rank, sealed)| envelope.open(rank, sealed).map(<[u8]>::to_vec)).collect()
+    let opened = all.iter().enumerate().map(|(rank, sealed)| envelope.open(rank, sealed).map(<[u8]>::to_vec));
+    Ok((opened.collect::<Result<_, _>>()?, session))
 }
 
 /// Clears away what the round left behind. To be called once all ranks are known to have left [`exchange`], for example
@@ -78,12 +96,16 @@ pub enum MeetError {
     },
     #[error("rank 0 called the meeting off: {reason}")]
     CalledOff { reason: String },
+    /// The reason names another world, or what is wrong with this process's place.
+    #[error("rank 0 refused this process: {reason}")]
+    Refused { reason: String },
+    #[error("rank {rank} ended, or gave up, before {missing} had joined")]
+    Left { rank: usize, missing: Ranks },
+    /// By the word of the launcher, or of another rank.
+    #[error("the ranks cannot meet: {reason}")]
+    PeerFailed { reason: String },
     #[error("rank 0 hung up during the meeting: it died, most likely")]
     HostLost(#[source] io::Error),
-    #[error("rank {rank} believes that the job has {theirs} ranks, rank 0 that it has {ours}")]
-    SizesDiffer { rank: usize, theirs: usize, ours: usize },
-    #[error("rank {rank} is out of range, and came to a meeting of {size}")]
-    NoSuchRank { rank: usize, size: usize },
     #[error("rank {rank} came to the meeting without the job's secret: hand CORRO_JOB_SECRET to every rank")]
     Unsigned { rank: usize },
     #[error("rank {rank} signs with a secret, but this process has none: hand CORRO_JOB_SECRET to every rank")]
@@ -100,6 +122,14 @@ pub enum MeetError {
     },
     #[error("cannot listen for the other ranks at {places}")]
     Listen {
+        places: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the sockets for the other ranks at {places} are taken, by another world or another program: choose another MASTER_PORT"
+    )]
+    AddressTaken {
         places: String,
         #[source]
         source: io::Error,

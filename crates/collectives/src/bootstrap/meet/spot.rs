@@ -10,12 +10,15 @@ use sha2::{Digest, Sha256};
 
 use super::Attempt;
 use crate::bootstrap::place::{Host, Hosted};
+use crate::transport::peer;
 
 pub struct Spot {
     /// What the connections of this meeting are for; see [`crate::trust::prove`].
     pub context: Vec<u8>,
     pub host: Host,
     pub size: usize,
+    /// Whether another run may have the same identity.
+    pub is_ambiguous: bool,
     /// Best first; rank 0 listens on all that are free.
     pub ports: [u16; 4],
     name: String,
@@ -29,14 +32,16 @@ impl Spot {
         {
             job.push_str(&format!("\nlauncher={pid}"));
         }
-        let context = format!("corro meeting of {size}, round {round}\n{job}").into_bytes();
+        // Not the size: worlds of different sizes that were told one place are to find out.
+        let context = format!("corro meeting 2, round {round}\n{job}").into_bytes();
         let uid = rustix::process::geteuid().as_raw();
         let digest = Sha256::digest([&context[..], &uid.to_le_bytes()].concat());
         let name = digest.iter().take(16).fold("corro-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
         // The same in every round: reusing what a firewall lets through is a virtue.
         let digest = Sha256::digest(&job);
         let port = |nth: usize| FIRST_PORT + u16::from_le_bytes([digest[2 * nth], digest[2 * nth + 1]]) % N_PORTS;
-        Spot { context, host: hosted.host.clone(), size, ports: std::array::from_fn(port), name }
+        let (host, is_ambiguous) = (hosted.host.clone(), !hosted.names_run);
+        Spot { context, host, size, is_ambiguous, ports: std::array::from_fn(port), name }
     }
 
     pub fn unix(&self) -> io::Result<UnixAddr> {
@@ -84,14 +89,7 @@ pub fn is_local(address: IpAddr) -> bool {
 /// The process that made the other end of an inherited socket pair: the launcher's on this host. `None` when the descriptor
 /// is something else.
 fn launcher_of(descriptor: i32) -> Option<i32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut n_bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: a raw call because the descriptor comes from a variable and may not be open, which a borrowed descriptor
-    // promises. The kernel checks it, and writes at most `n_bytes` to `peer`, which is as long.
-    let status = unsafe {
-        libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut n_bytes)
-    };
-    (status == 0 && peer.pid > 0).then_some(peer.pid)
+    peer::raw_credentials(descriptor)?.pid
 }
 
 #[cfg(test)]
@@ -102,7 +100,7 @@ mod tests {
     use super::*;
 
     fn hosted(identity: &str) -> Hosted {
-        Hosted { identity: identity.to_owned(), host: Host::Here, kin: None }
+        Hosted { identity: identity.to_owned(), host: Host::Here, kin: None, names_run: true }
     }
 
     #[test]

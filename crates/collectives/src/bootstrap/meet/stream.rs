@@ -7,10 +7,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::fork::ForkClosed;
+use crate::transport::peer;
+
 #[derive(Debug)]
 pub enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Tcp(ForkClosed<TcpStream>),
+    Unix(ForkClosed<UnixStream>),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream::Tcp(ForkClosed::new(stream))
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Stream {
+        Stream::Unix(ForkClosed::new(stream))
+    }
 }
 
 impl Stream {
@@ -20,8 +35,8 @@ impl Stream {
 
     pub fn try_clone(&self) -> io::Result<Stream> {
         Ok(match self {
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+            Stream::Tcp(stream) => stream.try_clone()?.into(),
+            Stream::Unix(stream) => stream.try_clone()?.into(),
         })
     }
 
@@ -46,8 +61,8 @@ impl Stream {
     /// Whether the other end is a process of the same user, as far as the kernel can tell; root may be anyone.
     pub fn is_same_user(&self) -> bool {
         let Stream::Unix(stream) = self else { return true };
-        let peer = rustix::net::sockopt::socket_peercred(stream);
-        peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root())
+        let own = rustix::process::geteuid().as_raw();
+        peer::credentials(stream).is_some_and(|peer| peer.uid == own || peer.uid == 0)
     }
 
     fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
@@ -95,8 +110,8 @@ impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.arm()?;
         let read = match self.stream {
-            Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
+            Stream::Tcp(stream) => (&**stream).read(buffer),
+            Stream::Unix(stream) => (&**stream).read(buffer),
         };
         read.map_err(timed_out)
     }
@@ -106,8 +121,8 @@ impl Write for Timed<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.arm()?;
         let written = match self.stream {
-            Stream::Tcp(stream) => (&*stream).write(buffer),
-            Stream::Unix(stream) => (&*stream).write(buffer),
+            Stream::Tcp(stream) => (&**stream).write(buffer),
+            Stream::Unix(stream) => (&**stream).write(buffer),
         };
         written.map_err(timed_out)
     }

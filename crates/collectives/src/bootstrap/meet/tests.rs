@@ -40,7 +40,7 @@ fn blob(round: u64, rank: usize) -> Vec<u8> {
 fn hosted(host: Host) -> Meeting {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (pid, nth) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    Meeting::Hosted(Hosted { identity: format!("test {pid} {nth}"), host, kin: None })
+    Meeting::Hosted(Hosted { identity: format!("test {pid} {nth}"), host, kin: None, names_run: true })
 }
 
 type Outcome = Result<Vec<Vec<u8>>, MeetError>;
@@ -171,14 +171,14 @@ fn over_tcp_when_the_socket_is_out_of_reach() {
             let reached = spot.ports[1..].iter().find_map(|port| TcpStream::connect(("127.0.0.1", *port)).ok());
             match reached {
                 Some(stream) if silent.is_empty() => silent.push(stream),
-                Some(stream) => break stream::Stream::Tcp(stream),
+                Some(stream) => break stream::Stream::from(stream),
                 None => std::thread::yield_now(),
             }
         };
         crate::trust::prove(stream.until(soon()), None, &spot.context, crate::trust::Role::Dialer).unwrap();
         let all = guest::hand_over(&stream, 2, 1, b"one", soon()).unwrap();
         assert_eq!(all, [b"zero".to_vec(), b"one".to_vec()]);
-        assert_eq!(host.join().unwrap().unwrap(), all);
+        assert_eq!(host.join().unwrap().unwrap().0, all);
     });
 }
 
@@ -213,26 +213,109 @@ fn who_has_another_secret_does_not_get_in() {
     }
 }
 
+/// A connection on which everything but the blob is said.
+fn proven(spot: &spot::Spot) -> stream::Stream {
+    let stream = loop {
+        match UnixStream::connect_addr(&spot.unix().unwrap()) {
+            Ok(stream) => break stream::Stream::from(stream),
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    crate::trust::prove(stream.until(soon()), None, &spot.context, crate::trust::Role::Dialer).unwrap();
+    stream
+}
+
 #[test]
-fn sizes_and_ranks_have_to_agree() {
+fn who_does_not_belong_is_refused_and_the_meeting_goes_on() {
     let Meeting::Hosted(here) = hosted(Host::Here) else { unreachable!("it is hosted") };
     let spot = spot::Spot::of(&here, 0, 2);
-    for (rank, size, expected) in [(1, 3, "believes that the job has 3 ranks"), (2, 2, "rank 2 is out of range")] {
-        std::thread::scope(|scope| {
-            let host = scope.spawn(|| host::receive_all(&spot, None, Vec::new(), soon()));
-            let stream = loop {
-                match UnixStream::connect_addr(&spot.unix().unwrap()) {
-                    Ok(stream) => break stream::Stream::Unix(stream),
-                    Err(_) => std::thread::yield_now(),
-                }
-            };
-            crate::trust::prove(stream.until(soon()), None, &spot.context, crate::trust::Role::Dialer).unwrap();
-            let error = guest::hand_over(&stream, size, rank, b"x", soon()).unwrap_err().to_string();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host::receive_all(&spot, None, b"zero".to_vec(), soon()));
+        for (rank, size, expected) in [
+            (
+                1,
+                3,
+                "another world of 2 ranks meets at the job's socket on this host, and this process is rank 1 of a world of 3",
+            ),
+            (2, 2, "rank 2 is out of range in a world of 2"),
+            (0, 2, "a world of 2 ranks already meets at the job's socket on this host"),
+        ] {
+            let error = guest::hand_over(&proven(&spot), size, rank, b"x", soon()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
-            let error = host.join().unwrap().unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        });
+        }
+        let (all, _member) = guest::attend(&spot, 1, None, b"one", soon()).unwrap();
+        assert_eq!(all, [b"zero".to_vec(), b"one".to_vec()]);
+        assert_eq!(host.join().unwrap().unwrap().0, all);
+    });
+}
+
+#[test]
+fn a_second_rank_0_is_told_that_the_place_is_taken() {
+    let meeting = hosted(Host::Here);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| exchange(&launch(0, 2, &meeting, None), 0, &blob(0, 0), soon()))).collect();
+        until_refused(&ranks);
+        exchange(&launch(1, 2, &meeting, None), 0, &blob(0, 1), soon()).unwrap();
+        let outcomes: Vec<Outcome> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        let refused: Vec<String> =
+            outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).map(|e| chain(e)).collect();
+        assert!(refused.len() == 1 && refused[0].contains("choose another MASTER_PORT"), "{outcomes:?}");
+    });
+}
+
+fn until_refused(ranks: &[std::thread::ScopedJoinHandle<'_, Outcome>]) {
+    let deadline = soon();
+    while !ranks.iter().any(|rank| rank.is_finished()) {
+        assert!(Instant::now() < deadline, "none of them is refused");
+        std::thread::yield_now();
     }
+}
+
+#[test]
+fn who_leaves_before_all_have_come_is_named_to_all() {
+    for _ in 0..100 {
+        let Meeting::Hosted(here) = hosted(Host::Here) else { unreachable!("it is hosted") };
+        let spot = spot::Spot::of(&here, 0, 4);
+        let all_told = std::thread::scope(|scope| {
+            let host = scope.spawn(|| host::receive_all(&spot, None, Vec::new(), soon()));
+            let waiting = scope.spawn(|| guest::attend(&spot, 1, None, b"one", shortly()));
+            let leaving = guest::hand_over(&proven(&spot), 4, 3, b"three", Instant::now() + Duration::from_millis(50));
+            assert!(matches!(leaving, Err(MeetError::HostLost(_))), "{leaving:?}");
+            let error = host.join().unwrap().err().expect("rank 3 has left");
+            let MeetError::Left { rank: 3, missing } = &error else { panic!("{error:?}") };
+            let told = waiting.join().unwrap().err().expect("rank 3 has left").to_string();
+            // It may have come too late to be told.
+            missing.0 == [2] && told.contains("rank 3 ended, or gave up, before rank 2 had joined")
+        });
+        if all_told {
+            return;
+        }
+    }
+    panic!("rank 1 was never told");
+}
+
+#[test]
+fn who_failed_is_named_at_a_server_at_once() {
+    let server = Server::start(true);
+    let (addr, port) = match server.meeting() {
+        Meeting::KeyValue { addr, port } => (addr, port),
+        other => panic!("{other:?}"),
+    };
+    std::thread::scope(|scope| {
+        let meeting = &server.meeting();
+        let ranks = [0, 1].map(|rank| {
+            let launch = launch(rank, 3, meeting, None);
+            scope.spawn(move || exchange(&launch, 0, b"", soon()))
+        });
+        let mut launcher = client::Client::new(&addr, port);
+        launcher.put("/corro_0/failed", b"2 rank 2 on host n1 ended with exit code 1", soon()).unwrap();
+        for rank in ranks {
+            let error = rank.join().unwrap().unwrap_err();
+            assert!(matches!(&error, MeetError::PeerFailed { .. }), "{error:?}");
+            assert!(error.to_string().contains("rank 2 on host n1 ended with exit code 1"), "{error}");
+        }
+    });
 }
 
 #[test]

@@ -128,9 +128,11 @@ impl Shared {
                 let until = Instant::now() + wait;
                 loop {
                     let left = until.saturating_duration_since(Instant::now());
+                    let scope = path.rsplit_once('/').map_or("", |(scope, _)| scope);
+                    let has_failed = values.contains_key(&format!("{scope}/failed"));
                     match values.get(path).cloned() {
                         Some(value) => return (200, Some(value)),
-                        None if left.is_zero() => return (404, None),
+                        None if left.is_zero() || has_failed => return (404, None),
                         None => values = self.changed.wait_timeout(values, left).unwrap().0,
                     }
                 }

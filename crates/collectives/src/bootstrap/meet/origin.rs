@@ -1,0 +1,95 @@
+//! Where a process was started from: its parent, process group and session on which machine. Without a secret and without a launcher's
+//! name for the run, this is all that tells the ranks of two worlds apart which use one `MASTER_PORT`.
+
+use sha2::{Digest, Sha256};
+
+/// Facts about a process that children of one launcher share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Of the kernel and the PID namespace: only within one can the numbers be compared.
+    pub machine: [u8; 16],
+    pub pid: u32,
+    pub parent: u32,
+    pub group: u32,
+    pub session: u32,
+}
+
+pub const ORIGIN_BYTES: usize = 32;
+
+impl Origin {
+    /// Of this process.
+    pub fn own() -> Origin {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let digest = Sha256::digest(format!("{} {}", boot.trim(), namespace.display()));
+        let number = |pid: Option<rustix::process::Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
+        Origin {
+            machine: digest[..16].try_into().expect("16 bytes"),
+            pid: std::process::id(),
+            parent: number(rustix::process::getppid()),
+            group: number(Some(rustix::process::getpgrp())),
+            session: number(rustix::process::getsid(None).ok()),
+        }
+    }
+
+    /// Children of one parent. Orphans are adopted by a process that says nothing about them.
+    pub fn is_sibling(&self, other: &Origin) -> bool {
+        self.machine == other.machine && self.parent == other.parent && self.parent > 1
+    }
+
+    /// Whether both may belong to one world: on one machine they have the parent, the process group or the session in common. Ranks of
+    /// other machines and containers cannot be judged.
+    pub fn may_share_world(&self, other: &Origin) -> bool {
+        self.machine != other.machine
+            || self.is_sibling(other)
+            || self.group == other.group
+            || self.session == other.session
+    }
+
+    pub fn encode(&self) -> [u8; ORIGIN_BYTES] {
+        let mut bytes = [0; ORIGIN_BYTES];
+        bytes[..16].copy_from_slice(&self.machine);
+        let numbers = [self.pid, self.parent, self.group, self.session];
+        for (place, number) in bytes[16..].chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8; ORIGIN_BYTES]) -> Origin {
+        let number = |nth: usize| u32::from_le_bytes(bytes[16 + 4 * nth..][..4].try_into().expect("four bytes"));
+        let [pid, parent, group, session] = [0, 1, 2, 3].map(number);
+        Origin { machine: bytes[..16].try_into().expect("16 bytes"), pid, parent, group, session }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_comes_back_as_it_was() {
+        let own = Origin::own();
+        assert_eq!(Origin::decode(&own.encode()), own);
+        assert!(own.parent > 0 && own.group > 0 && own.session > 0 && own.is_sibling(&own), "{own:?}");
+    }
+
+    #[test]
+    fn processes_of_one_world_have_something_in_common() {
+        let rank_0 = Origin { machine: [1; 16], pid: 20, parent: 10, group: 10, session: 5 };
+        let stranger = Origin { machine: [1; 16], pid: 40, parent: 30, group: 30, session: 6 };
+        for (other, sibling, shares) in [
+            (Origin { pid: 21, ..rank_0 }, true, true),
+            (stranger, false, false),
+            (Origin { parent: 10, ..stranger }, true, true),
+            (Origin { group: 10, ..stranger }, false, true),
+            (Origin { session: 5, ..stranger }, false, true),
+            (Origin { machine: [2; 16], ..stranger }, false, true),
+            (Origin { machine: [2; 16], ..rank_0 }, false, true),
+        ] {
+            assert_eq!((rank_0.is_sibling(&other), rank_0.may_share_world(&other)), (sibling, shares), "{other:?}");
+        }
+        let adopted = Origin { parent: 1, ..stranger };
+        assert!(!adopted.may_share_world(&Origin { parent: 1, ..rank_0 }));
+    }
+}
