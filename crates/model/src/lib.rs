@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`names`] and [`ids`] (what things are called), [`batchai`] and [`arm`] (what travels),
 //! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`rights`] (who may), [`validate`] (what is refused),
-//! [`layout`] (which processes a job has), [`node`] (what server and agent tell each other), [`storage`] (how file requests are signed).
+//! [`layout`] (which processes a job has), [`node`] (what server and agent tell each other), [`root_cause`] (which rank made a gang fail), [`storage`] (how file requests are signed).
 
 pub mod arm;
 pub mod batchai;
@@ -26,6 +26,7 @@ pub mod node;
 pub mod ops;
 pub mod password;
 pub mod rights;
+pub mod root_cause;
 pub mod secret;
 pub mod state;
 pub mod storage;

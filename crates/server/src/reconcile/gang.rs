@@ -5,6 +5,7 @@ use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
 use corro_model::layout::Role;
 use corro_model::node::{AGENT_RESTARTED, GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
+use corro_model::root_cause::{End, find_root_cause};
 
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
@@ -164,17 +165,28 @@ enum Blame<'a> {
     Rank(&'a NodeId, &'a RankExit),
 }
 
+/// The failure that made the others fail, see [`find_root_cause`].
 fn first_failure<'a>(gang: &Gang<'a>) -> Option<Blame<'a>> {
-    let reports = gang.members.iter().filter_map(|member| Some((member.node, member.report?)));
-    let failures = reports.flat_map(|(node, report)| {
-        let ranks = report.exits.iter().filter(|exit| !exit.stopped && !exit.succeeded());
-        let task = match &report.phase {
-            TaskPhase::Ended { failure: Some(failure) } => Some((failure.at, Blame::Task(node, failure))),
+    let mut ends = Vec::new();
+    let mut blames = Vec::new();
+    for (node, report) in gang.members.iter().filter_map(|member| Some((member.node, member.report?))) {
+        let failure = match &report.phase {
+            TaskPhase::Ended { failure } => failure.as_ref(),
             _ => None,
         };
-        ranks.map(move |exit| (exit.at, Blame::Rank(node, exit))).chain(task)
-    });
-    failures.min_by_key(|(at, _)| *at).map(|(_, blame)| blame)
+        // A failure of the node is why its ranks were stopped.
+        for exit in report.exits.iter().filter(|exit| !(exit.stopped && failure.is_some())) {
+            let rank = matches!(exit.role, Role::Rank).then_some(exit.rank);
+            let (at, succeeded, stopped) = (exit.at.millis(), exit.succeeded(), exit.stopped);
+            ends.push(End { rank, at, succeeded, stopped, stderr: &exit.stderr_tail });
+            blames.push(Blame::Rank(node, exit));
+        }
+        if let Some(failure) = failure {
+            ends.push(End { rank: None, at: failure.at.millis(), succeeded: false, stopped: false, stderr: "" });
+            blames.push(Blame::Task(node, failure));
+        }
+    }
+    find_root_cause(&ends).map(|index| blames.swap_remove(index))
 }
 
 impl Blame<'_> {

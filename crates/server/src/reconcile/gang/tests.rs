@@ -252,3 +252,28 @@ fn a_terminated_job_waits_for_its_ranks() {
     );
     check([done(), done()], |gang| gang.evicted = Some(9), is(Step::End(Ending::Interrupted)));
 }
+
+#[test]
+fn the_rank_that_the_others_name_is_blamed() {
+    let victim = |rank, at| {
+        let stderr_tail = "HorovodInternalError: rank 1 on host h has died\n".to_owned();
+        RankExit { stderr_tail, ..exit(rank, 1, at) }
+    };
+    // It is the last to end, and on another node.
+    check(
+        [Some(ended(vec![victim(0, 1)])), Some(ended(vec![exit(1, 5, 9), victim(2, 2)]))],
+        |_| {},
+        |step| {
+            let Step::End(Ending::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
+            assert_eq!(exit_code, Some(5));
+            assert_eq!((errors[0].details[0].name.as_str(), errors[0].details[0].value.as_str()), ("Rank", "1"));
+        },
+    );
+    // Its node failed, which is why it was stopped.
+    let error = BatchAiError::new(AGENT_RESTARTED, "The agent was restarted");
+    let failure = TaskFailure { exit_code: None, error, at: Timestamp::from_millis(9) };
+    let stopped = RankExit { stopped: true, ..exit(1, 143, 3) };
+    let restarted = report(TaskPhase::Ended { failure: Some(failure) }, vec![stopped]);
+    let lost = Step::End(Ending::NodeLost { node: node(2) });
+    check([Some(ended(vec![victim(0, 1)])), Some(restarted)], |_| {}, is(lost));
+}
