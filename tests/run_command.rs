@@ -213,3 +213,51 @@ fn old_scripts_are_helped() {
     let ended = run(dir.path(), &["-np", "1", "--compat", "keras-2018", python, "-c", old]);
     assert!(ended.code == 1 && !ended.stderr.contains("hint:"), "{}", ended.stderr);
 }
+
+#[test]
+#[ignore = "started by the other tests as a process"]
+fn a_rank_that_fails() {
+    harness::collective::fail_as_a_rank();
+}
+
+/// Four ranks of which one fails.
+fn run_with_a_culprit(dir: &Path, culprit: usize, failure: &str) -> Ended {
+    let program = std::env::current_exe().expect("this program");
+    let program = program.to_str().expect("a path that is text");
+    let mut command = corro(dir, &["-np", "4", program, "--exact", "a_rank_that_fails", "--ignored", "--nocapture"]);
+    command.env("CULPRIT", culprit.to_string()).env("FAILURE", failure).env("HOROVOD_GLOO_TIMEOUT_SECONDS", "600");
+    let output = command.output().expect("it runs");
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// All ranks fail within milliseconds of each other, in any order.
+#[test]
+fn the_rank_that_failed_is_named_and_not_those_that_failed_because_of_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for culprit in 0..4 {
+        for (failure, code, says) in [
+            ("raise", 5, "exit code 5"),
+            ("exit", 6, "exit code 6"),
+            ("kill", 137, "signal 9 (SIGKILL)"),
+            ("early", 4, "exit code 4"),
+        ] {
+            let ended = run_with_a_culprit(dir.path(), culprit, failure);
+            ended.fails(code, &[&format!("corro: rank {culprit} of 4 on localhost ended with {says}")]);
+        }
+    }
+}
+
+/// Long before they would have given up, which is after ten minutes.
+#[test]
+fn ranks_that_wait_for_one_that_has_ended_are_told_so() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for culprit in [0, 2] {
+        let ended = run_with_a_culprit(dir.path(), culprit, "early, and well");
+        let reason = format!("rank {culprit} on host localhost ended with exit code 0 before all ranks had joined");
+        ended.fails(1, &[&reason]);
+    }
+}

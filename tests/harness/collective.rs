@@ -37,6 +37,44 @@ pub fn be_a_rank() {
     engine.barrier(SetId::GLOBAL).expect("all come to the end");
 }
 
+/// A gang in which one rank fails, as Python's ranks do: an error that is not caught is printed, the engine is shut down at the interpreter's
+/// exit, and the process ends with a code. `CULPRIT` says which, `FAILURE` how; the others fail because of it. Without them nothing is done.
+pub fn fail_as_a_rank() {
+    let (Ok(culprit), Ok(failure)) = (std::env::var("CULPRIT"), std::env::var("FAILURE")) else { return };
+    let is_culprit = std::env::var("HOROVOD_RANK").is_ok_and(|rank| rank == culprit);
+    if is_culprit && failure.starts_with("early") {
+        eprintln!("ModuleNotFoundError: No module named 'keras'");
+        std::process::exit(if failure == "early" { 4 } else { 0 });
+    }
+    let engine = match Engine::start() {
+        Ok(engine) => engine,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            eprintln!("ValueError: Horovod initialization failed: {error:#}");
+            std::process::exit(1);
+        }
+    };
+    for step in 0.. {
+        if is_culprit && step == 3 {
+            match failure.as_str() {
+                "raise" => {
+                    eprintln!("ZeroDivisionError: division by zero");
+                    drop(engine);
+                    std::process::exit(5);
+                }
+                "exit" => std::process::exit(6),
+                _ => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+                    .expect("a process may kill itself"),
+            }
+        }
+        if let Err(error) = engine.allreduce("gradient", &mut [1.0f32; 1000], Reduce::SUM) {
+            eprintln!("HorovodInternalError: {error}");
+            drop(engine);
+            std::process::exit(1);
+        }
+    }
+}
+
 impl Site {
     /// Four ranks on two nodes; `test` is the whole name of the test that is a rank.
     pub fn submit_collective(&self, name: &str, test: &str) {

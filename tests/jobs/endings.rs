@@ -2,7 +2,7 @@
 
 use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, is_alive, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn a_failing_rank_fails_the_job_and_is_named() {
@@ -132,4 +132,43 @@ fn terminate_and_delete_leave_no_process() {
 
 fn alive(pids: &[u32]) -> Vec<u32> {
     pids.iter().copied().filter(|pid| is_alive(*pid)).collect()
+}
+
+#[test]
+#[ignore = "started by the other tests as a process"]
+fn a_rank_that_fails() {
+    crate::harness::collective::fail_as_a_rank();
+}
+
+/// On two nodes, whose reports come in any order.
+#[test]
+fn the_rank_that_failed_is_blamed_and_not_those_that_failed_because_of_it() {
+    let site = Site::start();
+    site.prepare(2);
+    let program = std::env::current_exe().expect("this program");
+    let program = format!("{} --exact endings::a_rank_that_fails --ignored --nocapture", program.display());
+    for (nth, (culprit, failure, end)) in [
+        (0, "raise", ("ExitCode", "5")),
+        (1, "raise", ("ExitCode", "5")),
+        (2, "raise", ("ExitCode", "5")),
+        (3, "raise", ("ExitCode", "5")),
+        (0, "kill", ("Signal", "9")),
+        (3, "kill", ("Signal", "9")),
+        (1, "exit", ("ExitCode", "6")),
+        (2, "early", ("ExitCode", "4")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("culprit-{nth}");
+        let command = format!("CULPRIT={culprit} FAILURE={failure} HOROVOD_GLOO_TIMEOUT_SECONDS=600 exec {program}");
+        let settings = json!({"customMpiSettings": {"commandLine": command, "processCount": 4}});
+        site.submit(&name, &site.job_json(2, settings, json!({}))).ok();
+        let job = site.wait_for_end(&name);
+        let details = job["executionInfo"]["errors"][0]["details"].as_array().expect("details").clone();
+        let detail =
+            |name: &str| details.iter().find(|detail| detail["name"] == name).map(|detail| detail["value"].clone());
+        assert_eq!(detail("Rank"), Some(json!(culprit.to_string())), "{culprit} {failure}: {job}");
+        assert_eq!(detail(end.0), Some(json!(end.1)), "{culprit} {failure}: {job}");
+    }
 }

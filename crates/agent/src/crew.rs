@@ -14,8 +14,10 @@ use corro_launch::exit::Exit;
 use corro_launch::lines::{Mode, pump_into};
 use corro_launch::process::{Process, Stopper};
 use corro_launch::tail::Tail;
+use corro_model::Timestamp;
 
 use crate::curves::{Hearing, Listener};
+use crate::failure::now;
 use crate::figures::Ear;
 use crate::logs::{LogFile, LogSink};
 use crate::task::{Control, stop_asked};
@@ -30,6 +32,8 @@ pub struct Ended {
     pub exit: io::Result<Exit>,
     /// It had been told to stop before it ended.
     pub stopped: bool,
+    /// When it ended; its output may take longer.
+    pub at: Timestamp,
     pub stderr: Vec<String>,
 }
 
@@ -98,10 +102,10 @@ async fn watch_over(
     let wait = async {
         let exit = process.wait().await;
         // Asked at this moment, so that two ranks that fail by themselves together are both to blame.
-        (exit, stopping.load(Ordering::SeqCst))
+        (exit, stopping.load(Ordering::SeqCst), now())
     };
     let listener = |of: fn(&Hearing) -> &Listener| hearing.as_ref().map(|hearing| of(hearing).clone());
-    let ((exit, stopped), (), ()) = tokio::join!(
+    let ((exit, stopped, at), (), ()) = tokio::join!(
         wait,
         copy(stdout, output.mode, None, output.stdout.heard_by(listener(|hearing| &hearing.stdout))),
         copy(stderr, output.mode, Some(&mut tail), output.stderr.heard_by(listener(|hearing| &hearing.stderr))),
@@ -109,7 +113,7 @@ async fn watch_over(
     if let Some(hearing) = &hearing {
         hearing.finish();
     }
-    Ended { rank, exit, stopped, stderr: tail.lines() }
+    Ended { rank, exit, stopped, at, stderr: tail.lines() }
 }
 
 async fn copy(reader: Option<impl AsyncRead + Unpin>, mode: Mode, tail: Option<&mut Tail>, mut log: LogSink) {

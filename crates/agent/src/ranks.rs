@@ -12,12 +12,16 @@ use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
 use corro_launch::place::{RankPlace, place};
 use corro_launch::process::ProcessSpec;
+use corro_launch::rendezvous::report_end_to;
 use corro_model::layout::{Layout, Place, Ranks, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};
+use corro_model::root_cause::{Cause, cause_in};
+use tokio::time::{Instant, timeout_at};
 
 use crate::crew::{Crew, Ended, Output};
 use crate::curves::{Hearing, Recorder};
-use crate::failure::{self, now};
+use crate::events::Reporter;
+use crate::failure;
 use crate::logs::LogFile;
 use crate::meeting::{hosts, interface_of};
 use crate::mpi::{self, Mpirun};
@@ -28,6 +32,8 @@ use crate::{remote, shell};
 
 /// For the siblings of a rank that failed.
 const SIBLING_GRACE: Duration = Duration::from_secs(1);
+/// How long a rank that others name as the cause of their failure may take to end by itself.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs the processes to their end and reports each one's. An error is a failure beside them.
 pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: Option<&Mpirun>) -> Result<(), Cut> {
@@ -61,16 +67,34 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
             break;
         }
     }
-    while let Some(ended) = crew.next(&mut task.control).await {
+    let mut reports = Reports::default();
+    loop {
+        let next = match reports.held_until() {
+            Some(until) => timeout_at(until, crew.next(&mut task.control)).await,
+            None => Ok(crew.next(&mut task.control).await),
+        };
+        let ended = match next {
+            Ok(Some(ended)) => ended,
+            Ok(None) => break,
+            Err(_) => {
+                reports.release(&task.reporter).await;
+                crew.stop(SIBLING_GRACE);
+                continue;
+            }
+        };
         let place = places[ended.rank].clone();
         if let Err(error) = &ended.exit {
             failure.get_or_insert(failure::process(&place.role.name(place.index), &node, error));
         }
-        let exit = report(task, &place, ended).await;
-        if !exit.succeeded() && !exit.stopped {
+        if let (Role::Rank, Ok(exit), false) = (place.role, &ended.exit, ended.stopped || places.len() == 1) {
+            report_to_rendezvous(&order, gang, &place, *exit);
+        }
+        let exit = describe(task, &place, ended).await;
+        if reports.must_stop(&task.reporter, exit).await {
             crew.stop(SIBLING_GRACE);
         }
     }
+    reports.release(&task.reporter).await;
     recorder.write_down().await;
     let lost =
         outputs.values().find_map(|output| output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)));
@@ -215,7 +239,56 @@ async fn start(
     Ok(())
 }
 
-async fn report(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
+/// The ends of this node's processes on their way to the server. One that fails because of another rank is held for a moment: the server
+/// stops the whole gang when it hears of a failure, and the rank that caused it, here or on another node, is to end by itself before.
+#[derive(Default)]
+struct Reports {
+    ended: Vec<usize>,
+    held: Vec<RankExit>,
+    until: Option<Instant>,
+}
+
+impl Reports {
+    fn held_until(&self) -> Option<Instant> {
+        self.until.filter(|_| !self.held.is_empty())
+    }
+
+    /// Takes the end of a process. True when its siblings have to be stopped now.
+    async fn must_stop(&mut self, reporter: &Reporter, exit: RankExit) -> bool {
+        self.ended.push(exit.rank);
+        let has_failed = !exit.succeeded() && !exit.stopped;
+        let cause = if has_failed { cause_in(&exit.stderr_tail).and_then(Cause::rank) } else { None };
+        if cause.is_some_and(|cause| !self.ended.contains(&cause)) {
+            self.until.get_or_insert_with(|| Instant::now() + CAUSE_PATIENCE);
+            self.held.push(exit);
+            return false;
+        }
+        reporter.exited(exit).await;
+        if has_failed {
+            self.release(reporter).await;
+        }
+        has_failed
+    }
+
+    async fn release(&mut self, reporter: &Reporter) {
+        for exit in self.held.drain(..) {
+            reporter.exited(exit).await;
+        }
+    }
+}
+
+/// Ranks that wait for each other are told that they wait in vain. In the background: the server may be gone, or not needed any more.
+fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &Place<'_>, exit: Exit) {
+    let (address, port, rank) = (gang.address.clone(), gang.rendezvous_port, place.number);
+    let host = order.hosts.get(place.host_idx).map(|host| host.node.to_string()).unwrap_or_default();
+    if port != 0 {
+        tokio::spawn(async move {
+            let _ = report_end_to(&address, port, rank, &host, exit).await;
+        });
+    }
+}
+
+async fn describe(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
     let (exit_code, signal) = match ended.exit {
         Ok(Exit::Code(code)) => (Some(code), None),
         Ok(Exit::Signal(signal)) => (None, Some(signal)),
@@ -231,9 +304,7 @@ async fn report(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
     let stderr_tail = ended.stderr.join("\n");
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };
-    let exit = RankExit { rank, role, index, exit_code, signal, stopped, at: now(), stderr_tail, out_of_memory };
-    task.reporter.exited(exit.clone()).await;
-    exit
+    RankExit { rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory }
 }
 
 /// With the capital that a line begins with; a program's name stays as it is.

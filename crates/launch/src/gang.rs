@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use self::ranks::{Consoles, Ending, Output, Ranks};
+use self::ranks::{Consoles, Ending, Output, RankEnd, Ranks};
 use crate::confinement::Confinement;
 use crate::console::{Channel, Console, Copy};
 use crate::environment::{GangContext, for_rank};
@@ -38,23 +38,28 @@ pub struct GangSpec {
     pub output_dir: Option<PathBuf>,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// The rank that the last lines of a rank's stderr name as the cause of its failure. That rank may end by itself before it is stopped,
+    /// so that its own end is known.
+    pub find_cause: fn(&[String]) -> Option<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Succeeded,
-    /// A rank failed; the others were stopped.
-    Failed(Failure),
+    /// Ranks failed; the others were stopped. All that did not end well, in the order of their ends.
+    Failed(Vec<Failure>),
     /// Stopped from outside by this signal.
     Stopped(i32),
 }
 
-/// The first rank that failed.
-#[derive(Debug, PartialEq, Eq)]
+/// A rank that did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub rank: usize,
     pub host: String,
     pub exit: Exit,
+    /// It had been told to stop before it ended.
+    pub stopped: bool,
     pub stderr_tail: Vec<String>,
 }
 
@@ -98,11 +103,11 @@ pub enum GangError {
 }
 
 impl Outcome {
-    /// The exit code a shell would give: the failing rank's, or 128 + the signal.
+    /// The exit code a shell would give: that of the first rank that failed, or 128 + the signal.
     pub fn exit_code(&self) -> i32 {
         match self {
             Outcome::Succeeded => 0,
-            Outcome::Failed(failure) => failure.exit.shell_code(),
+            Outcome::Failed(failures) => failures.first().map_or(1, |failure| failure.exit.shell_code()),
             Outcome::Stopped(signal) => 128 + signal,
         }
     }
@@ -165,7 +170,9 @@ pub async fn run(
     }
     drop((stdout, stderr));
 
-    let ending = ranks.watch(&mut stops, spec.grace).await?;
+    let host_of = |rank: usize| spec.hosts[places[rank].host_idx].name.clone();
+    let on_end = |rank: usize, exit: Exit| rendezvous.report_end(rank, &host_of(rank), exit);
+    let ending = ranks.watch(&mut stops, spec, on_end).await?;
     let finished = ranks.finish_output(Consoles { stdout: stdout_done, stderr: stderr_done });
     let output = match ending {
         // A reader who paused our output may come back, or may never; after a stop nobody waits for that.
@@ -175,7 +182,6 @@ pub async fn run(
             Some(_) = stops.recv() => None,
         },
     };
-    let host_of = |rank: usize| spec.hosts[places[rank].host_idx].name.clone();
     conclude(ending, output, host_of)
 }
 
@@ -187,10 +193,13 @@ fn conclude(ending: Ending, output: Option<Output>, host_of: impl Fn(usize) -> S
     match (ending, not_shown, lost_copy) {
         (Ending::Stopped(signal), _, _) => Ok(Outcome::Stopped(signal)),
         (_, Some((stream, source)), _) => Err(GangError::Show { stream, source }),
-        (Ending::Failed(rank, exit), None, _) => {
-            let tail = tails.get_mut(rank).and_then(Option::take);
-            let stderr_tail = tail.map(|tail| tail.lines()).unwrap_or_default();
-            Ok(Outcome::Failed(Failure { rank, host: host_of(rank), exit, stderr_tail }))
+        (Ending::Failed(ends), None, _) => {
+            let failures = ends.into_iter().map(|RankEnd { rank, exit, stopped }| {
+                let tail = tails.get_mut(rank).and_then(Option::take);
+                let stderr_tail = tail.map(|tail| tail.lines()).unwrap_or_default();
+                Failure { rank, host: host_of(rank), exit, stopped, stderr_tail }
+            });
+            Ok(Outcome::Failed(failures.collect()))
         }
         (Ending::Succeeded, None, Some((path, source))) => Err(GangError::OutputFile { path, source }),
         (Ending::Succeeded, None, None) => Ok(Outcome::Succeeded),
@@ -255,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_first_cause_is_the_one_reported() {
-        let failed = || Ending::Failed(0, Exit::Code(3));
+        let failed = || Ending::Failed(vec![RankEnd { rank: 0, exit: Exit::Code(3), stopped: false }]);
         let show = "cannot write the ranks' output to standard output";
         let copy = "cannot keep the ranks' output in copy";
         check(Ending::Succeeded, false, false, "exit 0");

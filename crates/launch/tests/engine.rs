@@ -128,6 +128,7 @@ async fn a_gang_of_engines_computes() {
         prefix: false,
         output_dir: None,
         grace: Duration::from_secs(5),
+        find_cause: |_| None,
     };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let spec = GangSpec { output_dir: Some(folder.path().join("logs")), ..spec };

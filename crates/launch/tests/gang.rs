@@ -48,6 +48,7 @@ fn spec(slots: usize, script: &str) -> GangSpec {
         prefix: true,
         output_dir: None,
         grace: Duration::from_secs(5),
+        find_cause: |_| None,
     }
 }
 
@@ -123,9 +124,11 @@ async fn the_first_failure_ends_the_rest_and_is_named() {
         rank: 1,
         host: "localhost".into(),
         exit: Exit::Code(3),
+        stopped: false,
         stderr_tail: vec!["before".into(), "the reason".into()],
     };
-    assert_eq!(outcome, Outcome::Failed(failure));
+    assert!(matches!(&outcome, Outcome::Failed(failures) if failures[0] == failure), "{outcome:?}");
+    assert!(matches!(&outcome, Outcome::Failed(failures) if failures[1..].iter().all(|other| other.stopped)));
     assert_eq!(outcome.exit_code(), 3);
     for line in out.text().lines() {
         let pid = line.rsplit(':').next().and_then(|pid| pid.parse().ok()).expect("an id");
@@ -137,8 +140,28 @@ async fn the_first_failure_ends_the_rest_and_is_named() {
 async fn a_rank_killed_by_a_signal_is_named_so() {
     let script = "[ $RANK = 0 ] && kill -SEGV $$; exec sleep 1000";
     let (outcome, _, _) = run(&spec(2, script), no_stops()).await;
-    assert!(matches!(&outcome, Outcome::Failed(failure) if failure.rank == 0 && failure.exit == Exit::Signal(11)));
+    assert!(
+        matches!(&outcome, Outcome::Failed(failures) if failures[0].rank == 0 && failures[0].exit == Exit::Signal(11))
+    );
     assert_eq!(outcome.exit_code(), 139);
+}
+
+/// Rank 1 ends last, and would be stopped before, but for the others who name it.
+#[tokio::test]
+async fn a_rank_that_others_name_ends_by_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let others = "if [ $RANK != 1 ]; then echo blame 1 >&2; touch $RANK; exit 1; fi";
+    let script =
+        format!("{others}; until [ -e 0 ] && [ -e 2 ]; do sleep 0.01; done; sleep 0.05; echo mine >&2; exit 7");
+    let find_cause = |lines: &[String]| lines.last()?.strip_prefix("blame ")?.parse().ok();
+    let spec = GangSpec { cwd: folder.path().into(), find_cause, ..spec(3, &script) };
+    let (outcome, _, _) = run(&spec, no_stops()).await;
+    let Outcome::Failed(failures) = &outcome else { panic!("{outcome:?}") };
+    let named = failures.iter().find(|failure| failure.rank == 1).expect("it failed");
+    assert_eq!(
+        (named.exit, named.stopped, named.stderr_tail.as_slice()),
+        (Exit::Code(7), false, &["mine".to_owned()][..])
+    );
 }
 
 #[tokio::test]

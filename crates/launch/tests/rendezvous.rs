@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use corro_launch::rendezvous::Rendezvous;
+use corro_launch::exit::Exit;
+use corro_launch::rendezvous::{Rendezvous, report_end_to};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -48,6 +49,34 @@ async fn ask(stream: &mut TcpStream, method: &str, target: &str, body: &[u8]) ->
     request.extend_from_slice(body);
     stream.write_all(&request).await.expect("writable");
     reply(stream).await
+}
+
+/// By the launcher's own word, and by that of another node's agent.
+#[tokio::test]
+async fn ranks_that_wait_are_told_of_one_that_has_ended() {
+    for by_request in [false, true] {
+        let server = server().await;
+        let mut stream = connect(&server).await;
+        assert_eq!(ask(&mut stream, "PUT", "/corro_0/1", b"here").await, (200, Vec::new()));
+        assert_eq!(ask(&mut stream, "GET", "/corro_0/failed", b"").await, (404, Vec::new()));
+        let mut waiting = connect(&server).await;
+        let told = tokio::spawn(async move { ask(&mut waiting, "GET", "/corro_0/all?wait=30", b"").await });
+        if by_request {
+            let (addr, port) = (server.addr().ip().to_string(), server.addr().port());
+            report_end_to(&addr, port, 2, "n1", Exit::Code(1)).await.expect("the server answers");
+        } else {
+            server.report_end(2, "n1", Exit::Code(1));
+        }
+        // The first counts: others end because of it.
+        server.report_end(3, "n2", Exit::Signal(9));
+        assert_eq!(told.await.expect("an answer"), (404, Vec::new()));
+        let reason = b"2 rank 2 on host n1 ended with exit code 1 before all ranks had joined".to_vec();
+        for target in ["/corro_0/failed", "/corro_1/failed?wait=30"] {
+            assert_eq!(ask(&mut stream, "GET", target, b"").await, (200, reason.clone()));
+        }
+        assert_eq!(ask(&mut stream, "GET", "/corro_0/1", b"").await, (200, b"here".to_vec()));
+        assert_eq!(ask(&mut stream, "GET", "/global/failed", b"").await, (404, Vec::new()), "not our engine's");
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use corro_launch::exit::Exit;
 use corro_launch::gang::{self, Failure, GangSpec, Outcome};
 use corro_launch::place::{Host, take_slots};
 use corro_launch::process::Launcher;
+use corro_model::root_cause::{Cause, End, cause_in, find_root_cause};
 
 use crate::talk::say;
 use crate::terminal_filter::ForeignText;
@@ -85,13 +86,17 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
         prefix: !args.no_prefix,
         output_dir: args.output_filename,
         grace: GRACE,
+        find_cause: |lines| cause_in(&lines.join("\n")).and_then(Cause::rank),
     };
     let stops = gang::stop_signals().context("cannot listen for Ctrl-C")?;
     let (out, err) = (ForeignText::new(io::stdout()), ForeignText::new(io::stderr()));
     let outcome = gang::run(&Launcher::this_executable(), &spec, stops, out, err).await?;
+    let mut exit_code = outcome.exit_code();
     match &outcome {
         Outcome::Succeeded => {}
-        Outcome::Failed(failure) => {
+        Outcome::Failed(failures) => {
+            let Some(failure) = root_cause(failures) else { bail!("the ranks failed, and none of them can be named") };
+            exit_code = failure.exit.shell_code();
             say(describe(failure, size).trim_end());
             if let Some(advice) = vanished::advice(&failure.stderr_tail).filter(|_| layer.is_none()) {
                 say(format_args!("\nhint: {advice}"));
@@ -101,7 +106,20 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
             say(format_args!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)));
         }
     }
-    Ok(ExitCode::from(exit_byte(outcome.exit_code())))
+    Ok(ExitCode::from(exit_byte(exit_code)))
+}
+
+/// The rank whose failure made the others fail.
+fn root_cause(failures: &[Failure]) -> Option<&Failure> {
+    let tails: Vec<String> = failures.iter().map(|failure| failure.stderr_tail.join("\n")).collect();
+    let ends = failures.iter().zip(&tails).enumerate().map(|(nth, (failure, stderr))| End {
+        rank: Some(failure.rank),
+        at: nth as i64,
+        succeeded: false,
+        stopped: failure.stopped,
+        stderr,
+    });
+    find_root_cause(&ends.collect::<Vec<_>>()).map(|index| &failures[index])
 }
 
 fn compat_name(text: &str) -> Result<String, String> {
@@ -228,7 +246,7 @@ fn whole_environment() -> BTreeMap<String, String> {
 }
 
 fn describe(failure: &Failure, size: usize) -> String {
-    let Failure { rank, host, exit, stderr_tail } = failure;
+    let Failure { rank, host, exit, stderr_tail, .. } = failure;
     let mut text = format!("corro: rank {rank} of {size} on {host} ended with {exit}");
     text.push_str(if size > 1 { "; the other ranks were stopped\n" } else { "\n" });
     if !stderr_tail.is_empty() {
@@ -320,6 +338,7 @@ mod tests {
             rank: 1,
             host: "localhost".into(),
             exit: Exit::Signal(9),
+            stopped: false,
             stderr_tail: vec!["a".into(), "b".into()],
         };
         let expected = "corro: rank 1 of 4 on localhost ended with signal 9 (SIGKILL); the other ranks were stopped\n\

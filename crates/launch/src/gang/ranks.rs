@@ -1,15 +1,17 @@
-//! The ranks of a gang while they run: waits for their ends, stops them all after the first failure, and sees their
+//! The ranks of a gang while they run: waits for their ends, stops them all after the first failure (a rank that others blame may end by itself first), and sees their
 //! output to its end. Entered by `gang` only.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::AsyncRead;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::GangError;
+use super::{GangError, GangSpec};
 use crate::console::{Console, RankConsole, Written};
 use crate::exit::Exit;
 use crate::lines::{Mode, pump_into};
@@ -22,9 +24,21 @@ const TAIL_BYTES: usize = 16 * 1024;
 /// How the gang ended, before its output is complete.
 pub(super) enum Ending {
     Succeeded,
-    Failed(usize, Exit),
+    /// Those that did not end well, in the order of their ends. The first ended by itself.
+    Failed(Vec<RankEnd>),
     Stopped(i32),
 }
+
+/// How one rank ended.
+pub(super) struct RankEnd {
+    pub(super) rank: usize,
+    pub(super) exit: Exit,
+    /// It had been told to stop before.
+    pub(super) stopped: bool,
+}
+
+/// How long a rank that others name as the cause of their failure may take to end by itself before it is told to stop.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The running ranks. Dropping it drops the processes, which kills them.
 pub(super) struct Ranks {
@@ -32,50 +46,95 @@ pub(super) struct Ranks {
     stoppers: Vec<Stopper>,
     /// Stdout and stderr of each rank.
     outputs: Vec<(JoinHandle<Tail>, JoinHandle<Tail>)>,
+    /// The last lines of each rank's stderr, once it is complete.
+    tails: Vec<watch::Receiver<Option<Tail>>>,
 }
 
 impl Ranks {
     pub(super) fn new() -> Ranks {
-        Ranks { waits: JoinSet::new(), stoppers: Vec::new(), outputs: Vec::new() }
+        Ranks { waits: JoinSet::new(), stoppers: Vec::new(), outputs: Vec::new(), tails: Vec::new() }
     }
 
     pub(super) fn add(&mut self, rank: usize, mut process: Process, stdout: &Console, stderr: &Console) {
         let out = process.stdout.take().expect("a new process has its output");
         let err = process.stderr.take().expect("a new process has its output");
-        self.outputs
-            .push((tokio::spawn(show(out, stdout.for_rank(rank))), tokio::spawn(show(err, stderr.for_rank(rank)))));
+        let (complete, tail) = watch::channel(None);
+        let (out, err) = (show(out, stdout.for_rank(rank)), show(err, stderr.for_rank(rank)));
+        let err = async move {
+            let tail = err.await;
+            complete.send_replace(Some(tail.clone()));
+            tail
+        };
+        self.outputs.push((tokio::spawn(out), tokio::spawn(err)));
+        self.tails.push(tail);
         self.stoppers.push(process.stopper());
         self.waits.spawn(async move { (rank, process.wait().await) });
     }
 
-    /// Returns when every rank has ended.
+    /// Returns when every rank has ended. `on_end` hears of each.
     pub(super) async fn watch(
         &mut self,
         stops: &mut mpsc::Receiver<i32>,
-        grace: Duration,
+        spec: &GangSpec,
+        on_end: impl Fn(usize, Exit),
     ) -> Result<Ending, GangError> {
-        let mut ending = Ending::Succeeded;
+        let mut signal = None;
+        let mut ended: BTreeSet<usize> = BTreeSet::new();
+        let mut failed: Vec<RankEnd> = Vec::new();
+        let mut is_stopping = false;
+        // When the ranks are stopped although one that was named has not ended.
+        let mut patience: Option<Instant> = None;
         let mut terminations = JoinSet::new();
         loop {
-            tokio::select! {
-                ended = self.waits.join_next() => {
-                    let Some(ended) = ended else { return Ok(ending) };
-                    let (rank, exit) = ended.expect("waiting neither panics nor is cancelled");
+            let must_stop = tokio::select! {
+                next = self.waits.join_next() => {
+                    let Some(next) = next else { break };
+                    let (rank, exit) = next.expect("waiting neither panics nor is cancelled");
                     let exit = exit.map_err(|source| GangError::Wait { rank, source })?;
-                    if !exit.success() && matches!(ending, Ending::Succeeded) {
-                        ending = Ending::Failed(rank, exit);
-                        self.terminate(grace, &mut terminations);
+                    on_end(rank, exit);
+                    ended.insert(rank);
+                    if exit.success() {
+                        continue;
                     }
+                    failed.push(RankEnd { rank, exit, stopped: is_stopping });
+                    let until = *patience.get_or_insert(Instant::now() + CAUSE_PATIENCE);
+                    is_stopping || !self.waits_for_cause(rank, &ended, spec.find_cause, until).await
                 }
-                Some(signal) = stops.recv() => match ending {
-                    Ending::Succeeded => {
-                        ending = Ending::Stopped(signal);
-                        self.terminate(grace, &mut terminations);
+                Some(number) = stops.recv() => {
+                    if is_stopping {
+                        self.stoppers.iter().for_each(Stopper::kill);
                     }
-                    _ => self.stoppers.iter().for_each(Stopper::kill),
-                },
+                    if failed.is_empty() {
+                        signal = signal.or(Some(number));
+                    }
+                    true
+                }
+                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() && !is_stopping => true,
+            };
+            if must_stop && !is_stopping {
+                is_stopping = true;
+                self.terminate(spec.grace, &mut terminations);
             }
         }
+        Ok(match signal {
+            Some(signal) => Ending::Stopped(signal),
+            None if failed.is_empty() => Ending::Succeeded,
+            None => Ending::Failed(failed),
+        })
+    }
+
+    /// Whether the last lines of a rank that failed name another which still runs.
+    async fn waits_for_cause(
+        &mut self,
+        rank: usize,
+        ended: &BTreeSet<usize>,
+        find_cause: fn(&[String]) -> Option<usize>,
+        until: Instant,
+    ) -> bool {
+        let tail = self.tails[rank].wait_for(Option::is_some);
+        let Ok(Ok(tail)) = timeout_at(until, tail).await else { return false };
+        let cause = tail.as_ref().and_then(|tail| find_cause(&tail.lines()));
+        cause.is_some_and(|cause| cause < self.stoppers.len() && !ended.contains(&cause))
     }
 
     fn terminate(&self, grace: Duration, terminations: &mut JoinSet<()>) {

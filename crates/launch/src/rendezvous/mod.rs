@@ -2,16 +2,19 @@
 //! node's agent and `gang` start one per gang; our engine and upstream's both speak to it. Never looks into a value.
 //!
 //! `PUT`, `GET` and `DELETE` on `/<scope>/<key>`. Beyond upstream: `GET …?wait=SECONDS` answers as soon as the key is
-//! there, so that a rank need not ask again and again.
+//! there, so that a rank need not ask again and again. In the scopes of our engine (`corro_<round>`) the key `failed` says that the ranks cannot
+//! come together: a rank's number, a blank, and why. It is there once a rank's process has ended ([`Rendezvous::report_end`], or a `PUT` of
+//! `/corro_ended/<rank>` by the agent of another node), and whoever waits for another key is answered at once.
 
 mod http;
+mod report;
 mod store;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -20,7 +23,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+pub use report::report_end_to;
+
 use crate::connection_set::{ConnectionSet, Proof};
+use crate::exit::Exit;
 use crate::place::{Host, RankPlace};
 use http::{Connection, NoRequest, Request};
 use store::Store;
@@ -30,6 +36,12 @@ const MOST_CONNECTIONS: usize = 4096;
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Waiters are spread over this many bells, so that a new key wakes few who did not wait for it.
 const N_BELLS: usize = 64;
+/// Scopes of our engine's rounds begin so.
+const ENGINE_SCOPES: &str = "corro_";
+/// The key of a round that says why it cannot be completed.
+const FAILED: &str = "failed";
+/// Where launchers write that a rank has ended.
+const ENDED_SCOPE: &str = "corro_ended";
 
 #[derive(Debug, Error)]
 pub enum RendezvousError {
@@ -45,6 +57,7 @@ pub enum RendezvousError {
 #[derive(Debug)]
 pub struct Rendezvous {
     addr: SocketAddr,
+    shared: Arc<Shared>,
     server: JoinHandle<()>,
 }
 
@@ -58,12 +71,19 @@ impl Rendezvous {
             store: Mutex::new(Store::new(known_scopes)),
             bells: std::array::from_fn(|_| Notify::new()),
             hasher: RandomState::new(),
+            ended: OnceLock::new(),
         });
-        Ok(Rendezvous { addr, server: tokio::spawn(accept(listener, shared)) })
+        Ok(Rendezvous { addr, server: tokio::spawn(accept(listener, Arc::clone(&shared))), shared })
     }
 
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The process of a rank has ended. Ranks that are still waiting for each other are told so at once: without it they cannot meet. Ranks
+    /// that have met are not concerned.
+    pub fn report_end(&self, rank: usize, host: &str, exit: Exit) {
+        self.shared.note_end(rank, &report::describe(rank, host, exit));
     }
 }
 
@@ -85,13 +105,22 @@ pub fn known_scopes(hosts: &[Host], places: &[RankPlace]) -> BTreeMap<String, us
     scopes
 }
 
+#[derive(Debug)]
 struct Shared {
     store: Mutex<Store>,
     bells: [Notify; N_BELLS],
     hasher: RandomState,
+    /// The first rank that ended, and how: the value of [`FAILED`] in every round that is not complete.
+    ended: OnceLock<Arc<[u8]>>,
 }
 
 impl Shared {
+    fn note_end(&self, rank: usize, reason: &str) {
+        if self.ended.set(format!("{rank} {reason}").into_bytes().into()).is_ok() {
+            self.bells.iter().for_each(Notify::notify_waiters);
+        }
+    }
+
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,8 +134,12 @@ impl Shared {
         loop {
             // Listening begins before looking, so that a key put in between is not missed.
             let rung = self.bell(scope, key).notified();
-            let value = self.store().get(scope, key);
-            if value.is_some() || timeout_at(deadline, rung).await.is_err() {
+            let mut value = self.store().get(scope, key);
+            let ended = self.ended.get().filter(|_| scope.starts_with(ENGINE_SCOPES));
+            if key == FAILED {
+                value = value.or_else(|| ended.cloned());
+            }
+            if value.is_some() || ended.is_some() || timeout_at(deadline, rung).await.is_err() {
                 return value;
             }
         }
@@ -167,6 +200,11 @@ async fn answer(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) {
             Some(value) => (200, Some(value)),
             None => (404, None),
         },
+        "PUT" if scope == ENDED_SCOPE => {
+            let Ok(rank) = key.parse() else { return (400, None) };
+            shared.note_end(rank, &report::printable(&request.body));
+            (200, None)
+        }
         "PUT" => {
             let stored = shared.store().put(scope, key, request.body);
             shared.bell(scope, key).notify_waiters();

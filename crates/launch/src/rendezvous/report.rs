@@ -1,0 +1,42 @@
+//! How the end of a rank's process is put into words, and how the agent of another node tells it to the rendezvous server.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::ENDED_SCOPE;
+use crate::exit::Exit;
+
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+const LONGEST_REASON: usize = 1000;
+
+/// Tells the server at `addr` that a rank's process has ended.
+///
+/// # Errors
+/// When the server is not reached, which it need not be any more once the ranks have met.
+pub async fn report_end_to(addr: &str, port: u16, rank: usize, host: &str, exit: Exit) -> io::Result<()> {
+    let reason = describe(rank, host, exit);
+    let request = format!(
+        "PUT /{ENDED_SCOPE}/{rank} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{reason}",
+        reason.len()
+    );
+    let tell = async {
+        let mut stream = TcpStream::connect((addr.trim_matches(['[', ']']), port)).await?;
+        stream.write_all(request.as_bytes()).await?;
+        stream.read_to_end(&mut Vec::new()).await.map(drop)
+    };
+    timeout(REPORT_TIMEOUT, tell).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+pub(super) fn describe(rank: usize, host: &str, exit: Exit) -> String {
+    format!("rank {rank} on host {host} ended with {exit} before all ranks had joined")
+}
+
+/// One line of bounded length.
+pub(super) fn printable(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(LONGEST_REASON).collect()
+}
