@@ -9,7 +9,8 @@
 //!
 //! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
 //! inside one: `directory`, `links`, `listing`, `file`, `cached`, `append`, `copy`, `rename`, `drafts`; what is kept beside the content: `properties`,
-//! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`.
+//! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`. `volume_dir` is what agents use to write a job's
+//! output into a volume.
 
 mod append;
 mod beneath;
@@ -36,6 +37,7 @@ mod stat;
 mod trees;
 mod turns;
 mod usage;
+mod volume_dir;
 mod walk;
 
 pub use append::Appender;
@@ -55,3 +57,4 @@ pub use root::{Removed, Share, Shares};
 pub use snapshots::SnapshotId;
 pub use stat::{Kind, Stat};
 pub use trees::TreeEntry;
+pub use volume_dir::VolumeDir;
