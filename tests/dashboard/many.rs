@@ -24,7 +24,7 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
     let cluster = json!({"id": format!("{}/clusters/large", site.workspace())});
     let submit = |name: &str| {
-        let body = json!({"properties": {"cluster": cluster, "nodeCount": 1, "stdOutErrPathPrefix": "/tmp", "customToolkitSettings": {"commandLine": "true"}}});
+        let body = json!({"properties": {"cluster": cluster, "nodeCount": 1, "stdOutErrPathPrefix": "logs", "customToolkitSettings": {"commandLine": "true"}}});
         let target = format!("{}/experiments/cifar/jobs/{name}?api-version=2018-05-01", site.workspace());
         site.ask("PUT", &target, &headers, body.to_string().as_bytes()).is(202);
     };

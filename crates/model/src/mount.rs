@@ -72,7 +72,7 @@ pub fn below(path: &str, root: MountRoot) -> Option<Vec<&str>> {
 }
 
 /// What follows `$NAME` or `${NAME}` at the start of `path`, when it ends there or at a slash.
-fn strip_variable<'a>(path: &'a str, name: &str) -> Option<&'a str> {
+pub fn strip_variable<'a>(path: &'a str, name: &str) -> Option<&'a str> {
     let after = path.strip_prefix('$')?;
     let rest = match after.strip_prefix('{') {
         Some(braced) => braced.strip_prefix(name)?.strip_prefix('}')?,

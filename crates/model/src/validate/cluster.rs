@@ -2,6 +2,7 @@
 
 use super::job::check_variables;
 use super::limits::{check_argument, check_path};
+use super::prefix::{SETUP_ROOTS, check_prefix};
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, refuse, ssh_key};
 use crate::batchai::{
@@ -45,6 +46,7 @@ fn check_setup(field: &str, task: &SetupTask) -> Result<(), ApiError> {
     }
     check_argument(&format!("{field}.commandLine"), &task.command_line)?;
     check_path(&format!("{field}.stdOutErrPathPrefix"), &task.std_out_err_path_prefix)?;
+    check_prefix(&format!("{field}.stdOutErrPathPrefix"), &task.std_out_err_path_prefix, &SETUP_ROOTS)?;
     check_variables(field, &task.environment_variables, &task.secrets)?;
     // A node that waits for a key vault would wait for ever.
     if let Some(secret) = task.secrets.iter().find(|secret| secret.value.is_none()) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::limits::{check_job_sizes, check_variable_sizes};
+use super::prefix::{JOB_ROOTS, check_prefix};
 use super::toolkit::check_toolkit;
 use super::volumes::check_volumes;
 use super::{MAX_NODES, blank, is_variable_name, refuse};
@@ -34,6 +35,7 @@ pub fn check_job(spec: &JobSpec) -> Result<(), ApiError> {
             "the path for logs is empty: give one, such as $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare",
         );
     }
+    check_prefix("properties.stdOutErrPathPrefix", &spec.std_out_err_path_prefix, &JOB_ROOTS)?;
     if let Some(preparation) = &spec.job_preparation
         && preparation.command_line.trim().is_empty()
     {
@@ -126,6 +128,7 @@ fn check_directory_ids(spec: &JobSpec) -> Result<(), ApiError> {
             let message = format!("'{STDOUTERR}' is where every job's logs are: give the directory another id");
             return refuse(&format!("{field}.id"), &message);
         }
+        check_prefix(&format!("{field}.pathPrefix"), &directory.path_prefix, &JOB_ROOTS)?;
         let suffix = directory.path_suffix.as_deref().unwrap_or_default();
         if suffix.split('/').any(|part| matches!(part, "." | "..")) {
             let message = format!("'{suffix}' leads out of the output directory: leave '.' and '..' out");
@@ -214,6 +217,13 @@ mod tests {
             j["containerSettings"] = json!({"shmSize": "much", "imageSourceRegistry": {"image": "i"}});
         });
         check("properties.stdOutErrPathPrefix", |j| j["stdOutErrPathPrefix"] = json!(""));
+        check("properties.stdOutErrPathPrefix", |j| j["stdOutErrPathPrefix"] = json!("/etc/cron.d"));
+        check("properties.stdOutErrPathPrefix", |j| {
+            j["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/../../../..");
+        });
+        check("properties.outputDirectories[0].pathPrefix", |j| {
+            j["outputDirectories"] = json!([{"id": "A", "pathPrefix": "/etc"}]);
+        });
         check("properties.outputDirectories", |j| j["outputDirectories"] = json!([{"id": "a b", "pathPrefix": "x"}]));
         check("properties.outputDirectories[0].id", |j| {
             j["outputDirectories"] = json!([{"id": "stdouterr", "pathPrefix": "x"}]);

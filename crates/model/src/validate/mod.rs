@@ -4,6 +4,7 @@
 mod cluster;
 mod job;
 mod limits;
+mod prefix;
 mod ssh_key;
 mod toolkit;
 mod volumes;
