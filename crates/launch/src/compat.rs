@@ -30,16 +30,26 @@ pub fn check(name: &str) -> Result<(), CompatError> {
     }
 }
 
+/// The files of the layer: relative paths and contents.
+pub fn files(name: &str) -> Result<&'static [(&'static str, &'static str)], CompatError> {
+    check(name).map(|()| &KERAS_2018[..])
+}
+
 /// Writes the layer into `directory`, which is made if need be, and lets the processes with these variables find it.
 pub fn enter(name: &str, directory: &Path, variables: &mut BTreeMap<String, String>) -> Result<(), CompatError> {
-    check(name)?;
-    for (file, content) in KERAS_2018 {
+    for (file, content) in files(name)? {
         let path = directory.join(file);
         let parent = path.parent().expect("a file lies in a directory");
         fs::create_dir_all(parent)
             .and_then(|()| fs::write(&path, content))
             .map_err(|source| CompatError::Write { path: path.clone(), source })?;
     }
+    add_variables(name, directory, variables);
+    Ok(())
+}
+
+/// Lets the processes with these variables find a layer that was written to `directory`.
+pub fn add_variables(name: &str, directory: &Path, variables: &mut BTreeMap<String, String>) {
     let own = directory.to_string_lossy();
     let path = match variables.get(PYTHON_PATH).filter(|path| !path.is_empty()) {
         Some(path) => format!("{own}:{path}"),
@@ -47,7 +57,6 @@ pub fn enter(name: &str, directory: &Path, variables: &mut BTreeMap<String, Stri
     };
     variables.insert(PYTHON_PATH.to_owned(), path);
     variables.insert(VARIABLE.to_owned(), name.to_owned());
-    Ok(())
 }
 
 const PYTHON_PATH: &str = "PYTHONPATH";
@@ -58,7 +67,7 @@ macro_rules! keras_2018 {
     };
 }
 
-const KERAS_2018: [(&str, &str); 8] = [
+static KERAS_2018: [(&str, &str); 8] = [
     ("sitecustomize.py", include_str!("compat/keras_2018/sitecustomize.py")),
     keras_2018!("__init__.py"),
     keras_2018!("datasets.py"),

@@ -52,6 +52,21 @@ fn namespaces(view: &View) -> Option<Namespaces> {
     }
 }
 
+#[test]
+fn nothing_is_shown_through_a_link() {
+    let house = House::new();
+    if namespaces(&house.view("one")).is_none() {
+        return;
+    }
+    // Put there after the view was made: what it leads to must not be shown in its place.
+    std::os::unix::fs::symlink("..", house.data().join("jobs/up")).expect("a link");
+    for link in ["jobs/up", "jobs/up/jobs/two"] {
+        let view = View { hidden: vec![house.data()], shown: vec![house.data().join(link)] };
+        let refused = Namespaces::make(&view, None).expect_err("a link");
+        assert!(refused.to_string().contains("cannot keep"), "{refused}");
+    }
+}
+
 fn inside(namespaces: &Namespaces, name: &str, script: &str) -> ProcessSpec {
     let confinement = Confinement { namespaces: Some(namespaces.clone()), ..Confinement::default() };
     ProcessSpec { confinement, ..shell(&tag(name), script) }

@@ -221,11 +221,27 @@ fn check(result: c_int, step: &'static str, at: Option<usize>) -> Step {
     Err((step, at, unsafe { *libc::__errno_location() }))
 }
 
-/// A copy of what is mounted there, with everything below, that lies nowhere yet.
+/// A copy of what is mounted there, with everything below, that lies nowhere yet. The path leads through no link: one that was put
+/// there since the view was made is an error, so nothing else can be shown instead.
 unsafe fn clone_tree(path: &CStr) -> c_int {
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
-    // SAFETY: a system call on a text that ends with a zero byte.
-    unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) as c_int }
+    let flags =
+        libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | (libc::AT_RECURSIVE | libc::AT_EMPTY_PATH) as libc::c_uint;
+    // SAFETY: system calls on texts that end with a zero byte and on a plain structure, which is all zeros but for what is set.
+    unsafe {
+        let mut how: libc::open_how = MaybeUninit::zeroed().assume_init();
+        how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        let size = size_of::<libc::open_how>();
+        let opened = libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size) as c_int;
+        if opened < 0 {
+            return opened;
+        }
+        let tree = libc::syscall(libc::SYS_open_tree, opened, c"".as_ptr(), flags) as c_int;
+        let failure = *libc::__errno_location();
+        libc::close(opened);
+        *libc::__errno_location() = failure;
+        tree
+    }
 }
 
 unsafe fn place_tree(tree: c_int, path: &CStr) -> c_int {
