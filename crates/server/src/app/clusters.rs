@@ -3,6 +3,7 @@
 use corro_model::batchai::*;
 use corro_model::defaults::fill_cluster;
 use corro_model::names::{NameOf, check_name};
+use corro_model::rights::{Right, Scope};
 use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
 use corro_model::{ApiError, ClusterKey, Secret};
@@ -23,6 +24,7 @@ impl App {
     ) -> Result<Put<Cluster>, ApiError> {
         check_name(NameOf::Cluster, &name)?;
         check_cluster(&body.properties)?;
+        self.may_run_mount_commands(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
         let admin = secrets::admin_verifier(&body.properties).await;
         let password = body.properties.user_account_settings.password().cloned();
@@ -176,6 +178,23 @@ impl App {
             (None, None) => true,
             _ => false,
         }
+    }
+
+    /// A cluster's mount commands run on its nodes as the agent's user, outside of all isolation: they are for those who own the
+    /// machines, which belong to the whole subscription.
+    fn may_run_mount_commands(&self, spec: &ClusterSpec) -> Result<(), ApiError> {
+        let volumes = spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
+        let has_commands = volumes.is_some_and(|volumes| !volumes.unmanaged_file_systems.is_empty());
+        if !has_commands || self.caller.may(Right::Admin, &Scope::Subscription) {
+            return Ok(());
+        }
+        let field = "properties.nodeSetup.mountVolumes.unmanagedFileSystems[0].mountCommand";
+        let message = format!(
+            "The client '{}' may not give {field}: mount commands run on the nodes as the agent's user, so a cluster with one is made \
+             by an owner of the subscription. Ask one to make the cluster, or mount a file share, a container or a file server.",
+            self.caller.id
+        );
+        Err(ApiError::new(403, "AuthorizationFailed", message).about(field))
     }
 
     /// Where the logs of the setup task lie below the prefix that the request gives.

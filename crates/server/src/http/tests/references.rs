@@ -45,6 +45,25 @@ async fn a_file_server_is_mounted_only_by_those_who_may_use_it() {
     }
 }
 
+/// They run as the agent's user, outside of all isolation.
+#[tokio::test]
+async fn mount_commands_of_clusters_are_given_by_owners_of_the_subscription() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g1", "w1").await;
+    let mut wanted = cluster();
+    let systems = json!([{"mountCommand": "cat /etc/shadow; false #", "relativeMountPath": "x"}]);
+    wanted["properties"]["nodeSetup"] = json!({"mountVolumes": {"unmanagedFileSystems": systems}});
+    let path = format!("{own}/clusters/mounts");
+    for role in ["Contributor", "Owner"] {
+        let token = bench.principal(role, role, &[&own]).await;
+        let refused = bench.ask_as(&token, "PUT", &path, wanted.clone()).await;
+        let message = refused.refused(403, "AuthorizationFailed");
+        assert!(message.contains("unmanagedFileSystems[0].mountCommand"), "{role}: {message}");
+        bench.ask_as(&token, "PUT", &format!("{own}/clusters/{}", role.to_lowercase()), cluster()).await.is(202);
+    }
+    bench.ask("PUT", &path, wanted).await.is(202);
+}
+
 #[tokio::test]
 async fn a_waiting_job_does_not_name_jobs_that_its_reader_may_not_read() {
     let bench = Bench::new().await;
