@@ -24,6 +24,7 @@ fn jobs_run_in_containers_of_docker() {
     site.prepare(2);
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
+    a_directory_of_a_file_server_does_not_lead_to_others(&site);
     ends_are_told(&engine, &site);
     reaching::commands_run_beside_a_job_in_its_container(&site);
     reaching::nodes_of_a_job_reach_each_other(&site);
@@ -122,6 +123,33 @@ fn a_gang_shares_paths_variables_and_its_container(engine: &Engine, site: &Site)
         assert!(!log.contains("canary"), "{log}");
     }
     assert_eq!(engine.containers(), [""; 0]);
+}
+
+fn a_directory_of_a_file_server_does_not_lead_to_others(site: &Site) {
+    let shape = "--vm-size Standard_D1 --disk-count 1 --disk-size 10 --storage-sku Standard_LRS --user-name me --password x-y-z";
+    let made = site.corro(&format!("batchai file-server create {IN_WORKSPACE} -n nfs {shape}")).ok().json();
+    let mounted = |inside: &str| {
+        let server = json!({"fileServer": {"id": made["id"]}, "sourceDirectory": inside, "relativeMountPath": "nfs"});
+        let mut volumes = site.job_json(1, json!({}), json!({}))["properties"]["mountVolumes"].clone();
+        volumes["fileServers"] = json!([server]);
+        json!({"mountVolumes": volumes})
+    };
+    let command = |line: &str| json!({"customToolkitSettings": {"commandLine": format!("cd $AZ_BATCHAI_JOB_MOUNT_ROOT/nfs; {line}")}});
+    submit(site, "first", 1, "nc6cluster", command("true"), mounted(""));
+    assert_eq!(site.wait_for_end("first")["executionState"], "succeeded");
+    // The image has no programs to make them with.
+    let all = std::fs::read_dir(site.data().join("file-servers/fileservers")).expect("file servers");
+    let own = all.flatten().next().expect("its directory").path();
+    std::fs::create_dir(own.join("real")).expect("a directory");
+    std::fs::write(own.join("real/file"), "seen\n").expect("a file");
+    std::os::unix::fs::symlink("..", own.join("up")).expect("a link");
+    submit(site, "climbs", 1, "nc6cluster", command("ls"), mounted("up"));
+    let climbs = site.wait_for_end("climbs");
+    assert_eq!(error_of(&climbs)["code"], "FileServerMountError", "{climbs:#}");
+    submit(site, "stays", 1, "nc6cluster", command("cat file"), mounted("real"));
+    let stays = site.wait_for_end("stays");
+    assert_eq!(stays["executionState"], "succeeded", "{stays:#}");
+    assert_eq!(site.job_file("stays", "stdout.txt"), "seen\n");
 }
 
 /// Is it one of the cluster's?

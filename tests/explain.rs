@@ -75,7 +75,8 @@ fn every_end_is_explained() {
             "corro storage container create -n gone",
         ],
     );
-    says(&site, "unmounted", &["(UnmanagedMountError)", "on node tvm-", "Try the mount command by hand"]);
+    // Refused where jobs are isolated, and tried where they are not.
+    says(&site, "unmounted", &["(UnmanagedMountError)", "on node tvm-", "mountVolumes"]);
     says(&site, "late", &["maxWallClockTime of ", "(JobWallClockTimeExceeded)", "Raise constraints.maxWallClockTime"]);
 
     // Ended by people, by its cluster's resize, and with its cluster.

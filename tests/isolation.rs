@@ -3,6 +3,8 @@
 //! say of their own secrets, and the counters that clusters ask for.
 
 mod harness;
+#[path = "isolation/planted.rs"]
+mod planted;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -319,7 +321,19 @@ fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice
     }
 }
 
-/// The claims of `docs/ISOLATION.md` again, by somebody who has no rights.
+/// Claims of `docs/ISOLATION.md` that are tried again by an ordinary user.
+const AGAIN: [&str; 9] = [
+    "a_job_cannot_read_what_is_anothers_or_the_servers",
+    "what_is_kept_apart_and_what_is_not_is_as_the_page_says",
+    "from_the_second_principal_on_jobs_are_isolated_strictly",
+    "the_operator_says_how_far_jobs_are_kept_apart",
+    "jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice_only",
+    "a_killed_agent_leaves_nothing_outside_of_its_directory",
+    "planted::output_is_not_written_through_links_that_a_job_plants",
+    "planted::a_directory_of_a_file_server_does_not_lead_to_others",
+    "planted::a_jobs_mount_command_does_not_run_beside_its_isolation",
+];
+
 #[test]
 fn an_ordinary_user_has_the_same_walls() {
     let this = std::env::current_exe().expect("this executable has a path");
@@ -330,16 +344,7 @@ fn an_ordinary_user_has_the_same_walls() {
         return;
     }
     let user = ["--reuid=61234", "--regid=61234", "--clear-groups", "--"];
-    let again = [
-        "a_job_cannot_read_what_is_anothers_or_the_servers",
-        "what_is_kept_apart_and_what_is_not_is_as_the_page_says",
-        "from_the_second_principal_on_jobs_are_isolated_strictly",
-        "the_operator_says_how_far_jobs_are_kept_apart",
-        "jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice_only",
-        "a_killed_agent_leaves_nothing_outside_of_its_directory",
-        "--exact",
-        "--nocapture",
-    ];
+    let again = ["--exact", "--nocapture"].into_iter().chain(AGAIN);
     let mut command = Command::new("setpriv");
     command.args(user).arg(&this).args(again).env("HOME", "/");
     // Root's own may be closed to others.

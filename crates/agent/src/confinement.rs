@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use corro_launch::confinement::Confinement;
 use corro_launch::namespaces::{NamespaceError, Namespaces, View};
 use corro_model::node::{TaskOrder, Volume};
 
 use crate::config::{Isolation, IsolationMode};
-use crate::directories::Layout;
-use crate::{failure, scratch, tree};
+use crate::directories::{Directories, Layout};
+use crate::{failure, mounts, scratch, tree};
 
 /// What came of it.
 #[derive(Debug)]
@@ -85,10 +86,53 @@ pub fn view(
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| may_be_hidden(path));
     let hidden = hidden.chain([root.to_owned()]).chain(real(&scratch::all()));
     let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.scratch];
-    let volumes = order.volumes.iter().chain(cluster_volumes).filter_map(Volume::linked_directory);
     let shared = order.shared_temp.as_ref().filter(|_| order.hosts.len() > 1);
-    let shown = own.into_iter().chain(volumes).chain(shared).filter_map(|path| real(path));
-    View::new(hidden, shown)
+    let shown = own.into_iter().chain(shared).filter_map(|path| real(path));
+    View::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
+}
+
+/// The same for the cluster's own processes: its setup task and those who log in.
+fn view_of_cluster(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> View {
+    let real = |path: &Path| path.canonicalize().ok();
+    let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| may_be_hidden(path));
+    let hidden = hidden.chain([directories.root().to_owned()]).chain(real(&scratch::all()));
+    let shown = [real(home), real(&directories.mount_root())].into_iter().flatten();
+    View::new(hidden, shown.chain(shown_volumes(volumes)))
+}
+
+/// Directories behind links. One inside a tree is resolved beneath it, and not again: links may have changed since.
+fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iterator<Item = PathBuf> {
+    volumes.into_iter().filter_map(|volume| {
+        let directory = mounts::linked_directory(volume)?;
+        if volume.beneath.is_some() { Some(directory) } else { directory.canonicalize().ok() }
+    })
+}
+
+/// What the cluster's own processes run in where the operator wants nothing to run without isolation; the error says why that cannot
+/// be had. Blocks for less than a millisecond.
+pub fn of_cluster(
+    isolation: &Isolation,
+    possible: &Result<(), String>,
+    directories: &Directories,
+    home: &Path,
+    volumes: &[Volume],
+) -> Result<Confinement, String> {
+    if isolation.mode != IsolationMode::Strict {
+        return Ok(Confinement::default());
+    }
+    possible.clone()?;
+    let view = view_of_cluster(isolation, directories, home, volumes);
+    let namespaces = Namespaces::make(&view, None).map_err(|error| failure::chain(&error))?;
+    Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
+}
+
+/// Do the job's processes have less than the rights of the agent's user?
+pub fn is_isolated(isolation: &Isolation, possible: &Result<(), String>, in_container: bool) -> bool {
+    match isolation.mode {
+        IsolationMode::Off => false,
+        IsolationMode::Strict => true,
+        IsolationMode::Auto => in_container || possible.is_ok(),
+    }
 }
 
 /// Somebody may keep the configuration where they keep everything else; that cannot be taken away from jobs.
@@ -183,6 +227,7 @@ mod tests {
             label: name.into(),
             source: VolumeSource::LocalDirectory(data.join("shares/a").join(name)),
             read_only: false,
+            beneath: None,
         };
         order.volumes = vec![volume("s")];
         let layout = Layout::new(&root, &order);
@@ -192,6 +237,20 @@ mod tests {
         let shown = ["job-shared/x", "nodes/n1/jobs", "nodes/n1/mounts", "shares/a/s", "shares/a/t"];
         let here: Vec<_> = view.shown.iter().filter(|path| path.starts_with(&data)).cloned().collect();
         assert_eq!(here, shown.map(|name| data.join(name)));
+    }
+
+    #[test]
+    fn mount_commands_have_no_more_rights_than_their_jobs() {
+        let check = |mode, possible: bool, expected: [bool; 2]| {
+            let possible = if possible { Ok(()) } else { Err("no".to_owned()) };
+            let isolated = [false, true].map(|container| is_isolated(&isolation(mode, &[]), &possible, container));
+            assert_eq!(isolated, expected, "{mode:?} {possible:?}");
+        };
+        check(IsolationMode::Strict, true, [true, true]);
+        check(IsolationMode::Strict, false, [true, true]);
+        check(IsolationMode::Auto, true, [true, true]);
+        check(IsolationMode::Auto, false, [false, true]);
+        check(IsolationMode::Off, true, [false, false]);
     }
 
     #[test]

@@ -5,7 +5,6 @@
 mod gpus;
 mod reading;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use corro_model::NodeId;
 
 use crate::failure::now;
 use crate::logs::LogFile;
+use crate::output::OutputDir;
 use reading::Reading;
 
 /// Between two lines.
@@ -42,16 +42,19 @@ struct Tables {
 
 impl Counters {
     /// `tag` is what the tags of the job's processes begin with. Blocks on the disk; `None` where nothing can be written.
-    pub fn start(log_directory: &Path, node: &NodeId, tag: String) -> Option<Counters> {
-        let directory = log_directory.join(DIRECTORY);
-        if let Err(error) = std::fs::create_dir_all(&directory) {
-            tracing::warn!(%error, "the job's performance counters cannot be written");
-            return None;
-        }
+    pub fn start(logs: &OutputDir, node: &NodeId, tag: String) -> Option<Counters> {
+        let directory = logs.child(DIRECTORY).and_then(|directory| directory.make().map(|()| directory));
+        let directory = match directory {
+            Ok(directory) => directory,
+            Err(error) => {
+                tracing::warn!(%error, "the job's performance counters cannot be written");
+                return None;
+            }
+        };
         let table = |name: String, header: &str| {
             let file = LogFile::open(&directory, &name, node).ok()?;
             // A later attempt at the job goes on where the last one ended.
-            if std::fs::metadata(file.path()).is_ok_and(|file| file.len() == 0) {
+            if file.is_empty() {
                 file.append(header.as_bytes());
             }
             Some(file)

@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use corro_model::metrics::CURVES;
 use tokio::task::JoinHandle;
 
 use crate::failure::now;
+use crate::output::OutputDir;
 
 /// Figures are written down so often.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,7 +28,9 @@ pub struct Recorder(Arc<Mutex<Book>>);
 
 #[derive(Debug)]
 struct Book {
-    path: PathBuf,
+    /// Beside the job's logs, if there can be such a directory.
+    directory: Option<OutputDir>,
+    name: String,
     file: Option<File>,
     given_up: bool,
     curves: Curves,
@@ -56,11 +58,10 @@ pub struct Hearing {
 pub struct Writing(JoinHandle<()>);
 
 impl Recorder {
-    pub fn new(log_directory: &Path, node: &NodeId) -> Recorder {
-        let beside = log_directory.parent().unwrap_or(log_directory);
-        let path = beside.join(CURVES).join(format!("{node}.jsonl"));
+    pub fn new(logs: &OutputDir, node: &NodeId) -> Recorder {
         let book = Book {
-            path,
+            directory: logs.sibling(CURVES).ok(),
+            name: format!("{node}.jsonl"),
             file: None,
             given_up: false,
             curves: Curves::default(),
@@ -157,7 +158,7 @@ impl Book {
         self.written = self.curves.seq();
         if let Err(error) = self.append(text.as_bytes()) {
             // Logs are still there, and are read instead.
-            tracing::warn!(%error, path = %self.path.display(), "the figures of a job cannot be written down");
+            tracing::warn!(%error, name = self.name, "the figures of a job cannot be written down");
             self.given_up = true;
         }
     }
@@ -166,13 +167,9 @@ impl Book {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                if let Some(directory) = self.path.parent() {
-                    match std::fs::create_dir(directory) {
-                        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                        made => made?,
-                    }
-                }
-                self.file.insert(crate::logs::open_to_append(&self.path)?)
+                let directory = self.directory.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+                directory.make()?;
+                self.file.insert(directory.append(&self.name)?)
             }
         };
         file.write_all(text)
@@ -192,8 +189,7 @@ mod tests {
     #[tokio::test]
     async fn each_rank_of_a_shared_log_has_curves_of_its_own() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let logs = directory.path().join("stdouterr");
-        std::fs::create_dir(&logs).expect("a directory");
+        let logs = OutputDir::of_test(directory.path(), "stdouterr");
         let recorder = Recorder::new(&logs, &testing::node(1));
         let hearings = [0, 1].map(|rank| recorder.hearing(&place(Role::Rank, rank), 2, 2).expect("a rank"));
         hearings[0].stdout.hear(b"nothing to tell\n");
@@ -222,7 +218,8 @@ mod tests {
 
     #[test]
     fn who_is_not_one_rank_is_heard_as_it_can_be_told() {
-        let recorder = Recorder::new(Path::new("/logs/stdouterr"), &testing::node(1));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
         assert!(recorder.hearing(&place(Role::ParameterServer, 0), 3, 2).is_none());
         for (role, n_places) in [(Role::Rank, 1), (Role::Command, 1), (Role::Mpirun, 1)] {
             let hearing = recorder.hearing(&place(role, 0), n_places, 2).expect("it tells");
@@ -234,7 +231,8 @@ mod tests {
 
     #[test]
     fn very_much_output_is_not_listened_to_whole() {
-        let recorder = Recorder::new(Path::new("/logs/stdouterr"), &testing::node(1));
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
         let hearing = recorder.hearing(&place(Role::Rank, 0), 1, 1).expect("it tells");
         recorder.book().since = Instant::now() + Duration::from_secs(3600);
         hearing.stdout.hear(&vec![b'x'; MOST_HEARD]);

@@ -2,7 +2,7 @@
 //! by `prepare`. Removes by handle only: what a mount or any other link points at is never touched.
 
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, openat, symlinkat};
 
 use corro_model::node::TaskOrder;
+use corro_shares::{SharePath, VolumeDir};
 
 use crate::spare::{SPARE, Spare};
 use crate::{mounts, scratch, tree};
@@ -67,6 +68,22 @@ pub struct JobDirectories {
     pub mounts: OwnedFd,
 }
 
+impl JobDirectories {
+    /// The job's own directory, for what the agent puts there when something of the job may run already.
+    pub fn job_dir(&self) -> io::Result<VolumeDir> {
+        Ok(VolumeDir::from(self.job.try_clone()?))
+    }
+
+    /// Writes a file of the job's own directory anew, making directories on the way. Follows no link to another file.
+    pub fn write(&self, relative: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let (job, path) = (self.job_dir()?, SharePath::parse(relative).map_err(io::Error::other)?);
+        if let Some((parent, _)) = path.split() {
+            job.make_dirs(&parent)?;
+        }
+        job.replace_file(&path, mode)?.write_all(content)
+    }
+}
+
 impl Directories {
     pub fn open(root: &Path) -> io::Result<Directories> {
         // Jobs are told absolute paths, and a link on the way must not move under them.
@@ -90,6 +107,11 @@ impl Directories {
     /// Where cluster volumes appear.
     pub fn mounts(&self) -> io::Result<OwnedFd> {
         tree::make_beneath(&self.handle, MOUNTS)
+    }
+
+    /// The parent of all jobs' directories.
+    pub fn jobs(&self) -> io::Result<OwnedFd> {
+        tree::make_beneath(&self.handle, JOBS)
     }
 
     /// Removes what earlier jobs left and makes the directories of this one.
@@ -324,6 +346,22 @@ mod tests {
         directories.clean().expect("the link goes");
         assert!(outside.path().join("e/j").exists());
         assert!(fs::symlink_metadata(base.path().join("jobs")).expect("it is back").is_dir());
+    }
+
+    #[test]
+    fn what_is_written_for_a_job_is_not_written_through_its_links() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let outside = tempfile::tempdir().expect("a temporary directory");
+        fs::write(outside.path().join("key"), "secret").expect("a file");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        let job = directories.begin(&testing::order(1)).expect("directories of the job");
+        // An image's own shell runs before the agent writes these.
+        symlink(outside.path().join("key"), job.layout.job_temp.join(".bashenv")).expect("a link");
+        symlink(outside.path(), job.layout.job_temp.join(".compat")).expect("a link");
+        job.write(".bashenv", b"echo", 0o644).expect("the link is replaced");
+        assert!(job.write(".compat/key", b"x", 0o644).is_err(), "a directory that leads out is refused");
+        assert_eq!(fs::read_to_string(job.layout.job_temp.join(".bashenv")).expect("a file"), "echo");
+        assert_eq!(fs::read_to_string(outside.path().join("key")).expect("it stays"), "secret");
     }
 
     #[test]

@@ -271,13 +271,17 @@ impl Driver {
                     tracing::warn!(%error, volume = old.label, "a volume could not be unmounted");
                 }
             }
-            Ok(wanted.iter().try_for_each(|volume| mounts::mount(&root, &path, volume, context.site()).map(|_| ())))
+            Ok(wanted.iter().try_for_each(|volume| {
+                let mounted = mounts::mount(&root, &path, volume, context.site());
+                mounted.map(drop).map_err(|failure| failure.error)
+            }))
         });
         let result = mounting.await.unwrap_or_else(|broken| Err(io::Error::other(broken)));
         self.local.problem = match result {
             Ok(mounted) => mounted.err(),
             Err(error) => Some(self.storage_failure(&error).error),
         };
+        self.context.cluster_volumes.set(volumes);
         self.local.volumes = Some(volumes.to_vec());
     }
 

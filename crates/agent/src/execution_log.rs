@@ -4,7 +4,6 @@
 //! fails no job.
 
 use std::fmt::Display;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corro_launch::redact::Secrets;
@@ -13,6 +12,7 @@ use corro_model::node::TaskFailure;
 
 use crate::failure::now;
 use crate::logs::LogFile;
+use crate::output::OutputDir;
 
 #[derive(Clone, Debug)]
 pub struct ExecutionLog {
@@ -39,7 +39,7 @@ impl ExecutionLog {
     }
 
     /// From here on lines go to the file, those kept so far first.
-    pub fn open(&self, directory: &Path, name: &str, node: &NodeId) -> Result<(), TaskFailure> {
+    pub fn open(&self, directory: &OutputDir, name: &str, node: &NodeId) -> Result<(), TaskFailure> {
         let opened = LogFile::open(directory, name, node);
         let mut state = self.state();
         match opened {
@@ -110,7 +110,8 @@ mod tests {
         let log = ExecutionLog::new();
         log.redact(Secrets::new(["correct horse"]));
         log.line("Running: login --password 'correct horse'");
-        log.open(directory.path(), "execution.log", &testing::node(1)).expect("it opens");
+        let output = OutputDir::of_test(directory.path(), "");
+        log.open(&output, "execution.log", &testing::node(1)).expect("it opens");
         log.tool_output(&["correct horse refused".to_owned()]);
         let text = std::fs::read_to_string(directory.path().join("execution.log")).expect("it is there");
         assert!(text.contains("login --password '***'") && text.ends_with(">>>   *** refused\n"), "{text}");
@@ -121,7 +122,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let log = ExecutionLog::new();
         log.line("Mounting Azure file shares");
-        log.open(directory.path(), "execution.log", &testing::node(1)).expect("it opens");
+        let output = OutputDir::of_test(directory.path(), "");
+        log.open(&output, "execution.log", &testing::node(1)).expect("it opens");
         log.line("Running: a\nb");
         log.tool_output(&["one".to_owned(), "two".to_owned()]);
         let text = std::fs::read_to_string(directory.path().join("execution.log")).expect("it is there");

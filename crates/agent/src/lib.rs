@@ -39,6 +39,7 @@ mod mounts;
 mod mpi;
 mod news;
 mod observation;
+mod output;
 mod place;
 mod ports;
 mod prepare;
@@ -227,10 +228,12 @@ async fn take_over(
     let places = place::Places::default();
     let remotes = Arc::new(mounts::Remotes::new(Arc::clone(&config), Arc::clone(&credential)));
     let address = address.into();
-    Ok((
-        task::Context { config, node, address, credential, directories, memory, walls, groups, places, remotes },
-        begun,
-    ))
+    let cluster_volumes = mounts::ClusterVolumes::default();
+    #[rustfmt::skip]
+    let context = task::Context {
+        config, node, address, credential, directories, memory, walls, groups, places, remotes, cluster_volumes,
+    };
+    Ok((context, begun))
 }
 
 async fn remove_containers(node: &NodeId, config: &AgentConfig) {

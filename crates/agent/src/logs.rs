@@ -7,14 +7,13 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{self, OFlags, open};
-
 use corro_launch::lines::Sink;
 use corro_model::NodeId;
 use corro_model::node::{TaskFailure, TaskOrder};
 
 use crate::curves::Listener;
 use crate::failure;
+use crate::output::OutputDir;
 
 /// Names of the files this node writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,10 +69,11 @@ struct Loss {
 }
 
 impl LogFile {
-    /// Opens the file, making it if need be; it stays open when the volume it lies on is unmounted.
-    pub fn open(directory: &Path, name: &str, node: &NodeId) -> Result<Arc<LogFile>, TaskFailure> {
-        let path = directory.join(name);
-        match open_to_append(&path) {
+    /// Opens the file, making it if need be; it stays open when the volume it lies on is unmounted. A link, pipe, device or
+    /// directory of that name is refused, and not waited for.
+    pub fn open(directory: &OutputDir, name: &str, node: &NodeId) -> Result<Arc<LogFile>, TaskFailure> {
+        let path = directory.path().join(name);
+        match directory.append(name) {
             Ok(file) => Ok(Arc::new(LogFile { path, file, loss: Mutex::new(None) })),
             Err(error) => Err(failure::log_write(&path, node, 0, &error)),
         }
@@ -81,6 +81,11 @@ impl LogFile {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Has nothing been written to it, by anybody?
+    pub fn is_empty(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.len() == 0)
     }
 
     /// One block in one write, so that nobody else's block lands in its middle. Blocks on the disk.
@@ -140,19 +145,10 @@ impl Sink for LogSink {
     }
 }
 
-/// Anything but a plain file (a pipe that a job left on the share) is refused rather than waited for.
-pub fn open_to_append(path: &Path) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(open(path, flags, fs::Mode::from_raw_mode(0o666))?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a plain file")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use corro_launch::lines::Mode;
+    use rustix::fs;
 
     use super::*;
     use crate::testing;
@@ -180,7 +176,8 @@ mod tests {
     fn several_writers_append_to_one_file() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let node = testing::node(1);
-        let logs = [0, 1].map(|_| LogFile::open(directory.path(), STDOUT, &node).expect("it opens"));
+        let output = OutputDir::of_test(directory.path(), "");
+        let logs = [0, 1].map(|_| LogFile::open(&output, STDOUT, &node).expect("it opens"));
         for log in logs.iter().chain(&logs) {
             log.append(b"line\n");
         }
@@ -219,7 +216,20 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join(STDOUT);
         fs::mknodat(fs::CWD, &path, fs::FileType::Fifo, fs::Mode::RWXU, 0).expect("a pipe");
-        let error = LogFile::open(directory.path(), STDOUT, &testing::node(1)).expect_err("it is no file");
+        let output = OutputDir::of_test(directory.path(), "");
+        let error = LogFile::open(&output, STDOUT, &testing::node(1)).expect_err("it is no file");
         assert_eq!(error.error.code, "LogWriteFailed");
+    }
+
+    #[test]
+    fn a_link_is_refused_and_what_it_leads_to_stays() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let output = OutputDir::of_test(directory.path(), "logs");
+        std::fs::write(directory.path().join("key"), "secret").expect("a file");
+        std::os::unix::fs::symlink(directory.path().join("key"), output.path().join(STDOUT)).expect("a link");
+        let error = LogFile::open(&output, STDOUT, &testing::node(1)).expect_err("it is a link").error;
+        let info = &error.details.last().expect("a cause").value;
+        assert!(info.contains("symbolic link"), "{info}");
+        assert_eq!(std::fs::read_to_string(directory.path().join("key")).expect("it stays"), "secret");
     }
 }

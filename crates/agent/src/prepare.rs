@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use corro_launch::compat;
@@ -20,6 +19,8 @@ use crate::crew::{Crew, Output};
 use crate::directories::{JobDirectories, Layout, SHARED};
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, LogNames};
+use crate::mounts::{MountCommands, MountFailure, Mounted, Site};
+use crate::output::{OutputDir, OutputRoots};
 use crate::task::{Context, Cut, Task};
 use crate::variables::{self, Environment};
 use crate::{confinement, container, failure, mounts, shell};
@@ -29,6 +30,8 @@ use crate::{confinement, container, failure, mounts, shell};
 pub struct Ground {
     pub directories: JobDirectories,
     pub environment: Environment,
+    /// Where the job's logs are written.
+    pub logs: OutputDir,
     pub names: LogNames,
     /// What every process of the job is kept from.
     pub confinement: Confinement,
@@ -58,9 +61,16 @@ pub fn lay_ground(
     let directories = context.directories.begin(order);
     let directories = directories.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
+    let restored = context.directories.mounts().and_then(|root| {
+        mounts::restore_links(&root, &context.directories.mount_root(), cluster_volumes, context.site())
+    });
+    restored.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     let volumes: Vec<Volume> = order.volumes.iter().cloned().chain(shared_volume(order)).collect();
-    let mounted = mount_all(context, &directories, &volumes, log);
     let in_container = container::is_wanted(order);
+    let isolated = confinement::is_isolated(&context.config.isolation, &context.walls, in_container);
+    let commands = if isolated { MountCommands::Refused } else { MountCommands::OfJob };
+    let site = Site { commands, ..context.site() };
+    let mounted = mount_all(site, &directories, &volumes, log);
     // A container has the variables of its image instead.
     let mut node_variables = if in_container { BTreeMap::new() } else { inherited(std::env::vars_os()) };
     if !in_container {
@@ -70,14 +80,18 @@ pub fn lay_ground(
     let secrets = secrets_of(order, Some(&environment));
     log.redact(secrets.clone());
     let names = LogNames::new(order, node);
+    let roots = OutputRoots::of_job(&context.directories, &directories, order, cluster_volumes);
+    let roots = roots.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
+    let make = |path: &Path| {
+        let made = roots.locate(path).and_then(|found| found.make().map(|()| found));
+        made.map_err(|error| failure::directory(path, node, &error))
+    };
     // Also after a failed mount, so that the log tells of it wherever it can be written.
-    let made =
-        make(&environment.log_directory).map_err(|error| failure::directory(&environment.log_directory, node, &error));
-    let opened = made.and_then(|()| log.open(&environment.log_directory, &names.execution, node));
+    let logs = make(&environment.log_directory).and_then(|logs| log.open(&logs, &names.execution, node).map(|()| logs));
     mounted?;
-    opened?;
+    let logs = logs?;
     for path in &environment.output_directories {
-        make(path).map_err(|error| failure::directory(path, node, &error))?;
+        make(path)?;
         log.line(format_args!("Created output directory {}", path.display()));
     }
     // Its walls are the engine's.
@@ -86,7 +100,7 @@ pub fn lay_ground(
         false => put_up_walls(context, &directories.layout, order, cluster_volumes, log)?,
     };
     let confinement = Confinement { secrets, ..confinement };
-    Ok(Ground { directories, environment, names, confinement, container: None })
+    Ok(Ground { directories, environment, logs, names, confinement, container: None })
 }
 
 /// What must not be shown of this job: secrets as they were given, and as its processes see them.
@@ -123,6 +137,7 @@ fn shared_volume(order: &TaskOrder) -> Option<Volume> {
         label: "the directory that the nodes of the job share".to_owned(),
         source: VolumeSource::Remote(PassRequest { attempt: Some(order.attempt.clone()), relative: None }),
         read_only: false,
+        beneath: None,
     })
 }
 
@@ -179,16 +194,23 @@ fn take_away(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
 pub fn add_compatibility(context: &Context, ground: &mut Ground, log: &ExecutionLog) -> Result<(), TaskFailure> {
     let variables = &mut ground.environment.variables;
     let Some(name) = variables.get(compat::VARIABLE).filter(|name| !name.is_empty()).cloned() else { return Ok(()) };
-    let directory = ground.directories.layout.job_temp.join(".compat");
-    compat::enter(&name, &directory, variables).map_err(|error| failure::compatibility(&context.node, &error))?;
+    let directory = ground.directories.layout.job_temp.join(COMPAT);
+    let failed = |error: &dyn std::error::Error| failure::compatibility(&context.node, error);
+    for (file, content) in compat::files(&name).map_err(|error| failed(&error))? {
+        let written = ground.directories.write(&format!("{COMPAT}/{file}"), content.as_bytes(), 0o644);
+        written.map_err(|error| failed(&error))?;
+    }
+    compat::add_variables(&name, &directory, variables);
     log.line(format_args!("Python finds the compatibility layer {name} in {}", directory.display()));
     Ok(())
 }
 
+const COMPAT: &str = ".compat";
+
 /// Runs the job preparation command to its end.
 pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Result<(), Cut> {
     let (node, log) = (task.context.node.clone(), task.log.clone());
-    let directory = &ground.environment.log_directory;
+    let directory = &ground.logs;
     let output = Output {
         stdout: LogFile::open(directory, &ground.names.preparation_stdout, &node)?,
         stderr: LogFile::open(directory, &ground.names.preparation_stderr, &node)?,
@@ -225,7 +247,7 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
 }
 
 fn mount_all(
-    context: &Context,
+    site: Site<'_>,
     directories: &JobDirectories,
     volumes: &[Volume],
     log: &ExecutionLog,
@@ -245,18 +267,21 @@ fn mount_all(
             VolumeKind::JobShared => (&directories.job, &directories.layout.job_temp),
             _ => (&directories.mounts, &directories.layout.job_mount_root),
         };
-        match mounts::mount(root, path, volume, context.site()) {
-            Ok(at) => log.line(format_args!("Mounted {} at {}", volume.label, at.display())),
-            Err(error) => {
-                error.details.iter().for_each(|detail| log.line(&detail.value));
-                return Err(failure::job_mount(volume.kind, error));
+        let (output, failed) = match mounts::mount(root, path, volume, site) {
+            Ok(Mounted { at, output }) => {
+                log.line(format_args!("Mounted {} at {}", volume.label, at.display()));
+                (output, None)
             }
+            Err(MountFailure { error, output }) => {
+                error.details.iter().for_each(|detail| log.line(&detail.value));
+                (output, Some(failure::job_mount(volume.kind, error)))
+            }
+        };
+        let printed: Vec<String> = output.lines().map(str::to_owned).collect();
+        log.tool_output(&printed);
+        if let Some(failure) = failed {
+            return Err(failure);
         }
     }
     Ok(())
-}
-
-/// Open to everyone as on the service's mounts, less what the agent's umask takes away.
-fn make(path: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o777).create(path)
 }

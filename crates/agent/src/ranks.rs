@@ -50,7 +50,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
     let node = task.context.node.clone();
     let outputs = outputs(&places, &here, ground, task)?;
     task.reporter.phase(TaskPhase::Running).await;
-    let recorder = Recorder::new(&ground.environment.log_directory, &node);
+    let recorder = Recorder::new(&ground.logs, &node);
     let _writing = recorder.writing();
     let mut crew = Crew::default();
     let mut failure = None;
@@ -113,7 +113,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
 
 /// The files of this node's processes, by their numbers. One that all write to is opened once.
 fn outputs(places: &[Place], here: &[&Place], ground: &Ground, task: &Task) -> Result<HashMap<usize, Output>, Cut> {
-    let (directory, node) = (&ground.environment.log_directory, &task.context.node);
+    let (directory, node) = (&ground.logs, &task.context.node);
     let mut files: HashMap<&str, Output> = HashMap::new();
     let mut outputs = HashMap::new();
     for place in here {

@@ -139,6 +139,7 @@ fn what_has_been_said_is_not_said_again() {
 fn volumes_come_before_tasks() {
     let volume = Volume {
         read_only: false,
+        beneath: None,
         kind: Default::default(),
         relative: "a".into(),
         label: "//a".into(),

@@ -2,9 +2,6 @@
 //! driver once in an agent's life, so again after a reboot; hears nothing of jobs. Its processes are guarded: they end
 //! with the agent, or when the node is no longer wanted.
 
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
@@ -21,8 +18,9 @@ use crate::crew::{Crew, Output};
 use crate::events::Event;
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, SetupNames};
+use crate::output::OutputRoots;
 use crate::task::{Context, Control};
-use crate::{failure, shell, variables};
+use crate::{confinement, failure, shell, variables};
 
 /// A setup task that runs. Dropping it kills it.
 #[derive(Debug)]
@@ -71,20 +69,26 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     let home = home.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     let mounts = context.directories.mount_root();
     let (env, logs) = variables::for_setup(inherited(std::env::vars_os()), &mounts, &home, order);
-    make(&logs).map_err(|error| failure::directory(&logs, node, &error))?;
+    let volumes = context.cluster_volumes.get();
+    let roots = OutputRoots::of_setup(&context.directories, &home, &volumes);
+    let output = roots.and_then(|roots| roots.locate(&logs)).and_then(|output| output.make().map(|()| output));
+    let directory = output.map_err(|error| failure::directory(&logs, node, &error))?;
     let (names, log) = (SetupNames::new(node), ExecutionLog::new());
     let seen = order.secrets.iter().filter_map(|secret| env.get(&secret.name).map(String::as_str));
     let secrets = Secrets::new(order.secrets.iter().map(|secret| secret.value.expose()).chain(seen));
     log.redact(secrets.clone());
-    log.open(&logs, &names.execution, node)?;
+    log.open(&directory, &names.execution, node)?;
     let output = Output {
-        stdout: LogFile::open(&logs, &names.stdout, node)?,
-        stderr: LogFile::open(&logs, &names.stderr, node)?,
+        stdout: LogFile::open(&directory, &names.stdout, node)?,
+        stderr: LogFile::open(&directory, &names.stderr, node)?,
         mode: Mode::Raw,
     };
     log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));
     let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));
-    let confinement = Confinement { secrets, ..Confinement::default() };
+    let (isolation, possible) = (&context.config.isolation, &context.walls);
+    let confinement = confinement::of_cluster(isolation, possible, &context.directories, &home, &volumes);
+    let confinement = confinement.map_err(|why| failure::isolation(node, &why))?;
+    let confinement = Confinement { secrets, ..confinement };
     let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;
     let process = process.map_err(|error| failure::process("the setup task", node, &error))?;
     let mut crew = Crew::default();
@@ -101,10 +105,6 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
         Some(failure) => Err(failure),
         None => Ok(()),
     }
-}
-
-fn make(path: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o777).create(path)
 }
 
 /// How far the setup task has come.

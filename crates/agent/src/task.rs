@@ -24,7 +24,7 @@ use crate::limits::gpus::{self, Gpus};
 use crate::limits::{Capacity, Groups, Held};
 use crate::meeting::{Meeting, resolve};
 use crate::memory::Memory;
-use crate::mounts::{Remotes, Site};
+use crate::mounts::{ClusterVolumes, MountCommands, Remotes, Site};
 use crate::place::Places;
 use crate::ports::Ports;
 use crate::prepare::Ground;
@@ -50,12 +50,15 @@ pub struct Context {
     pub places: Places,
     /// What is mounted from the server.
     pub remotes: Arc<Remotes>,
+    /// The cluster's volumes that are mounted here.
+    pub cluster_volumes: ClusterVolumes,
 }
 
 impl Context {
     /// Where this node's volumes are mounted.
     pub fn site(&self) -> Site<'_> {
-        Site { node: &self.node, spare: self.directories.spare(), remotes: Some(&self.remotes) }
+        let commands = MountCommands::OfCluster;
+        Site { node: &self.node, spare: self.directories.spare(), remotes: Some(&self.remotes), commands }
     }
 }
 
@@ -180,8 +183,7 @@ impl Task {
         let ports = self.context.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string()));
         ground.environment.variables.extend(ports);
         if self.order.counters {
-            let (directory, tag) = (&ground.environment.log_directory, self.tag(""));
-            self.counters = Counters::start(directory, &self.context.node, tag);
+            self.counters = Counters::start(&ground.logs, &self.context.node, self.tag(""));
         }
         container::enter(self, &mut ground).await?;
         prepare::add_compatibility(&self.context, &mut ground, &self.log)?;
@@ -239,7 +241,8 @@ impl Task {
         let (address, node) = (&self.context.address, &self.context.node);
         let (job, home) = (&ground.directories.layout.job_temp, &ground.directories.layout.home);
         let in_container = self.order.container.is_some() && !self.order.containers_on_host;
-        let helper = remote::install(job, in_container).map_err(|error| failure::directory(job, node, &error))?;
+        let helper = remote::install(&ground.directories, in_container);
+        let helper = helper.map_err(|error| failure::directory(job, node, &error))?;
         let variables = &mut ground.environment.variables;
         let path = variables.get("PATH").map(String::as_str);
         if path.is_none() {

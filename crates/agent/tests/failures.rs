@@ -134,6 +134,7 @@ async fn a_volume_that_cannot_be_mounted_fails_the_job() {
         label: "//acc.file.core.windows.net/data".into(),
         source: VolumeSource::Unavailable { why: "the share 'data' does not exist".into() },
         read_only: false,
+        beneath: None,
     });
     let (_, failure) = world.node.run_alone(&order).await;
     let failure = failure.expect("it failed");
@@ -155,6 +156,7 @@ async fn cluster_volumes_make_the_node_ready_or_give_it_a_problem() {
         label: label.clone(),
         source,
         read_only: false,
+        beneath: None,
     };
     let good = vec![volume(VolumeSource::LocalDirectory(world.share.clone()))];
     let bad = vec![volume(VolumeSource::LocalDirectory(world.share.join("missing")))];

@@ -28,7 +28,7 @@ use self::relay::Entry;
 use crate::directories::Layout;
 use crate::prepare::{Ground, secrets_of};
 use crate::task::{Cut, Task, stop_asked};
-use crate::{failure, variables};
+use crate::{failure, mounts, variables};
 
 /// Root's, whose the job's processes are.
 const HOME: &str = "/root";
@@ -77,6 +77,14 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     log.line(format_args!("Image {name} is {}", image.digest));
     let machine = machine::look(&engine).await;
     let layout = &ground.directories.layout;
+    if let Some(volume) = order.volumes.iter().find(|volume| mounts::is_shown_by_path(&layout.job_mount_root, volume)) {
+        let info = format!(
+            "{} cannot be shown in a container: an agent that is not root may not mount a directory inside a file server. Leave \
+             sourceDirectory out and use the directory below the mount, or run the agent as root",
+            volume.label
+        );
+        return Err(Refusal { reason: Reason::StartFailed, info });
+    }
     let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
     let places = plan::places(layout, &wheels, order, &task.cluster_volumes);
     let body = plan::body(&context.node, order, &places, &machine, &task.held.gpus.numbers);
@@ -112,7 +120,8 @@ fn inside(ground: &Ground, order: &TaskOrder, image: BTreeMap<String, String>) -
     environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);
     if environment.variables.get("BASH_ENV") == Some(&of_service) {
         let script = layout.job_temp.join(BASH_ENV);
-        std::fs::write(&script, BASH_ENV_TEXT)?;
+        // The image's shell runs already, and may have put something there.
+        ground.directories.write(BASH_ENV, BASH_ENV_TEXT.as_bytes(), 0o644)?;
         environment.variables.insert("BASH_ENV".to_owned(), script.to_string_lossy().into_owned());
     }
     Ok(environment)

@@ -14,6 +14,7 @@ use corro_model::node::{TaskOrder, Volume};
 
 use crate::directories::Layout;
 use crate::limits::{Capacity, bounds};
+use crate::mounts;
 
 /// On every container of ours, with the node it is of: what a crash left is found by it.
 pub const NODE_LABEL: &str = "corro.node";
@@ -52,7 +53,9 @@ pub enum GivesGpus {
 pub fn places(layout: &Layout, wheels: &Path, order: &TaskOrder, of_cluster: &[Volume]) -> BTreeMap<PathBuf, Access> {
     let mut places = BTreeMap::new();
     places.insert(wheels.to_owned(), Access::Read);
-    let targets = of_cluster.iter().chain(&order.volumes).filter_map(|volume| volume.linked_directory().cloned());
+    // Directories inside of trees are mounts below the node's own, or not shown at all: a path to one can be turned by others.
+    let whole = of_cluster.iter().chain(&order.volumes).filter(|volume| volume.beneath.is_none());
+    let targets = whole.filter_map(mounts::linked_directory);
     let shared = order.shared_temp.clone().filter(|_| order.hosts.len() > 1);
     let own = [layout.jobs.clone(), layout.mount_root.clone()];
     places.extend(own.into_iter().chain(shared).chain(targets).map(|path| (path, Access::Write)));
@@ -243,6 +246,7 @@ mod tests {
             label: "s".into(),
             source: VolumeSource::LocalDirectory(path.into()),
             read_only: false,
+            beneath: None,
         };
         order.volumes = vec![volume("/d/shares/a/s")];
         let layout = Layout::new(Path::new("/n"), &order);

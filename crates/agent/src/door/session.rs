@@ -22,7 +22,7 @@ use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 use super::House;
 use super::terminal::{Frame, Screen, Size, Terminal};
 use crate::place::{Visit, Wanted};
-use crate::{failure, shell};
+use crate::{confinement, failure, shell};
 
 /// For a program whose visitor has left.
 const GRACE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         None => {
             let env = environment(house);
             let argv = argv(env.get("PATH").map(String::as_str));
-            (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement: Confinement::default() }, None)
+            (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement: confinement(house)? }, None)
         }
     };
     let env = &mut spec.env;
@@ -147,6 +147,13 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         }
         None => Running { keyboard: process.stdin.take(), process, screen: None, frame: None, visit },
     })
+}
+
+/// Where the operator wants nothing to run without isolation, those who log in have it as jobs do.
+fn confinement(house: &House) -> Result<Confinement, String> {
+    let context = &house.context;
+    let (isolation, possible) = (&context.config.isolation, &context.walls);
+    confinement::of_cluster(isolation, possible, &context.directories, &house.home, &context.cluster_volumes.get())
 }
 
 /// As after a login on any machine, and where the cluster's volumes are. Variables of jobs are not seen here.

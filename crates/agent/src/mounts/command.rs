@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use corro_launch::environment::inherited;
 use corro_launch::sweep::TAG_VARIABLE;
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{MountError, table};
@@ -20,11 +20,16 @@ use crate::shell;
 
 /// A server that does not answer keeps a mount waiting for longer than a job should.
 const WITHIN: Duration = Duration::from_secs(60);
-/// So much of what it said is told.
-const MOST_SAID: u64 = 2000;
+/// So much of what it prints is kept: from then on its writes fail.
+const MAX_OUTPUT: u64 = 64 << 10;
+/// So much of the end of that is shown in an error.
+const MAX_IN_ERROR: usize = 2000;
 
-pub fn run(command: &str, at: &Path, tag: &str) -> Result<(), MountError> {
+/// `printed` gets what the command prints.
+pub fn run(command: &str, at: &Path, tag: &str, printed: &mut String) -> Result<(), MountError> {
     let (ended, output) = execute(command, at, tag, WITHIN)?;
+    *printed = output;
+    let output = tail(printed, MAX_IN_ERROR).to_owned();
     match ended {
         None => Err(MountError::Command { how: format!("did not end within {} s", WITHIN.as_secs()), output }),
         Some(status) if !status.success() => Err(MountError::Command { how: format!("ended with {status}"), output }),
@@ -41,7 +46,7 @@ fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Opt
     // Not a pipe: what stays running would keep it open.
     let failed =
         |error: std::io::Error| MountError::Command { how: format!("cannot be run: {error}"), output: String::new() };
-    let mut said = File::from(memfd_create("mount", MemfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?);
+    let mut said = bounded_file().map_err(failed)?;
     let own = |file: &File| file.try_clone().map(Stdio::from).map_err(failed);
     let child = Command::new(&words[0])
         .args(&words[1..])
@@ -69,13 +74,26 @@ fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Opt
         }
     };
     let _ = waiter.join();
-    let mut output = String::new();
-    let length = said.seek(SeekFrom::End(0)).map_err(failed)?;
-    said.seek(SeekFrom::Start(length.saturating_sub(MOST_SAID))).map_err(failed)?;
     let mut bytes = Vec::new();
-    said.take(MOST_SAID).read_to_end(&mut bytes).map_err(failed)?;
-    output.push_str(String::from_utf8_lossy(&bytes).trim());
-    Ok((status, output))
+    said.seek(SeekFrom::Start(0)).map_err(failed)?;
+    said.take(MAX_OUTPUT).read_to_end(&mut bytes).map_err(failed)?;
+    // What was not written is zeros.
+    let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    Ok((status, String::from_utf8_lossy(&bytes[..length]).trim().to_owned()))
+}
+
+/// A file in memory that does not grow beyond what is kept.
+fn bounded_file() -> std::io::Result<File> {
+    let file = File::from(memfd_create("mount", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    file.set_len(MAX_OUTPUT)?;
+    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// The last bytes of a text, from a whole character on.
+fn tail(text: &str, most: usize) -> &str {
+    let start = (text.len().saturating_sub(most)..=text.len()).find(|at| text.is_char_boundary(*at));
+    &text[start.unwrap_or(0)..]
 }
 
 /// One word to the shell, whatever is in it.
@@ -101,6 +119,13 @@ mod tests {
     }
 
     #[test]
+    fn output_is_bounded() {
+        let (status, output) = tried("head -c 300000 /dev/zero | tr '\\0' x; echo more >&2; exit 0 #", WITHIN);
+        assert_eq!((status, output.len()), (Some(Some(0)), MAX_OUTPUT as usize));
+        assert_eq!((tail("añb", 2), tail("añb", 3), tail("a", 9)), ("b", "ñb", "a"));
+    }
+
+    #[test]
     fn one_that_never_ends_is_ended_with_all_it_started() {
         let (status, output) = tried("sleep 600 & echo $!; wait #", Duration::from_millis(300));
         assert_eq!(status, None);
@@ -119,7 +144,9 @@ mod tests {
     #[test]
     fn a_command_that_mounts_nothing_is_told_from_one_that_does() {
         let directory = tempfile::tempdir().expect("a directory");
-        let error = run("echo done #", directory.path(), "tag").expect_err("nothing is mounted");
+        let mut printed = String::new();
+        let error = run("echo done #", directory.path(), "tag", &mut printed).expect_err("nothing is mounted");
+        assert_eq!(printed, "done");
         assert_eq!(error.to_string(), "the mount command ended well, but nothing is mounted: done");
     }
 }

@@ -12,9 +12,6 @@ use crate::spare::Spare;
 use crate::tree;
 
 pub fn make(root: &OwnedFd, source: &Path, relative: &str, spare: &Spare) -> Result<(), MountError> {
-    if !source.is_dir() {
-        return Err(MountError::Missing(source.to_owned()));
-    }
     let (parent, name) = split(relative)?.ok_or(MountError::NoPlace)?;
     let parent = tree::make_beneath(root, &parent).map_err(MountError::Place)?;
     let place = |errno: Errno| MountError::Place(errno.into());

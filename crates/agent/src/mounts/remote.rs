@@ -2,6 +2,7 @@
 //! long as the agent holds its lifeline. One thread keeps each mount: it brings new passes before the old ones end, and mounts again when the
 //! mount process was killed. A pass goes from the server's answer into a pipe, and nowhere else.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use corro_model::node::{NodeCredential, PASSES_PATH, Pass, PassRequest, bearer};
 use corro_mount::process::{self, Served};
 use corro_mount::settings::{Authority, Login, Settings};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
@@ -81,7 +84,13 @@ struct Kept {
 }
 
 impl Keeper {
+    /// Jobs may run by now and have put links on the way to the mount point: nothing is mounted through one.
     fn begin(&self, patience: Duration) -> Result<Kept, MountError> {
+        let place = openat2(CWD, &self.at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+        // A mount whose process was killed cannot be looked into, and is no link.
+        if let Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT) = place {
+            return Err(MountError::Place(io::Error::other("a link or nothing is in its place")));
+        }
         let (pass, config) = (self.asker.ask(&self.wanted, patience)?, &self.asker.config);
         let settings = Settings {
             endpoint: format!("{}/{}", config.present_server().trim_end_matches('/'), pass.account),
@@ -102,6 +111,10 @@ impl Keeper {
         };
         let served = process::start(Path::new(THIS), &settings, Stdio::inherit());
         let served = served.map_err(|error| MountError::Remote { why: chain(&error) })?;
+        if !table::is_mounted(&self.at).map_err(MountError::Place)? {
+            self.end(served);
+            return Err(MountError::Place(io::Error::other("it was mounted elsewhere, through a link in its place")));
+        }
         Ok(Kept { served, renew: due(pass.lifetime_s) })
     }
 

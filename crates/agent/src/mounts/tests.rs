@@ -25,12 +25,17 @@ impl Bench {
         Bench { root, share, handle, spare, node: testing::node(1) }
     }
 
+    fn site(&self, commands: MountCommands) -> Site<'_> {
+        Site { node: &self.node, spare: &self.spare, remotes: None, commands }
+    }
+
     fn mount(&self, volume: &Volume) -> Result<PathBuf, BatchAiError> {
-        mount(&self.handle, self.root.path(), volume, Site { node: &self.node, spare: &self.spare, remotes: None })
+        let mounted = mount(&self.handle, self.root.path(), volume, self.site(MountCommands::OfCluster));
+        mounted.map(|mounted| mounted.at).map_err(|failure| failure.error)
     }
 
     fn unmount(&self, volume: &Volume) -> bool {
-        let site = Site { node: &self.node, spare: &self.spare, remotes: None };
+        let site = self.site(MountCommands::OfCluster);
         unmount(&self.handle, self.root.path(), volume, site).expect("it can be taken away")
     }
 
@@ -41,7 +46,7 @@ impl Bench {
 
 fn volume(relative: &str, source: VolumeSource) -> Volume {
     let label = "//acc.file.core.windows.net/logs".into();
-    Volume { kind: VolumeKind::FileShare, relative: relative.into(), label, source, read_only: false }
+    Volume { kind: VolumeKind::FileShare, relative: relative.into(), label, source, read_only: false, beneath: None }
 }
 
 fn command(text: &str) -> Volume {
@@ -57,7 +62,7 @@ fn info(error: &BatchAiError) -> &str {
 /// Says so where it may not.
 fn may_mount() -> bool {
     let directory = tempfile::tempdir().expect("a directory");
-    let may = command::run("mount -t tmpfs tmpfs", directory.path(), "probe").is_ok();
+    let may = command::run("mount -t tmpfs tmpfs", directory.path(), "probe", &mut String::new()).is_ok();
     let _ = table::take_away(directory.path());
     if !may {
         eprintln!("PASSED OVER: this user may not mount, so nothing is mounted by the kernel");
@@ -105,6 +110,80 @@ fn refusals_say_what_and_why_and_where() {
     assert!(!bench.root.path().join("deep/u").exists(), "nothing is left of a mount that failed");
     fs::create_dir(&at).expect("a directory in the way");
     check(volume("logs", bench.here()), "AZFMountError", "something else is there already");
+}
+
+#[test]
+fn a_jobs_mount_command_is_refused_or_its_output_kept_apart() {
+    let bench = Bench::new();
+    let made = bench.root.path().join("made");
+    let volume = command(&format!("touch {}; echo the key; exit 3 #", made.display()));
+    let tried =
+        |commands| mount(&bench.handle, bench.root.path(), &volume, bench.site(commands)).expect_err("it fails");
+    let refused = tried(MountCommands::Refused);
+    assert!(!made.exists(), "nothing ran");
+    assert_eq!((refused.error.code.as_str(), refused.output.as_str()), ("UnmanagedMountError", ""));
+    for word in ["mountCommand", "nodeSetup.mountVolumes.unmanagedFileSystems"] {
+        assert!(info(&refused.error).contains(word), "{}", info(&refused.error));
+    }
+    let ran = tried(MountCommands::OfJob);
+    assert!(made.exists() && !format!("{:?}", ran.error).contains("the key"), "{:?}", ran.error);
+    assert!(info(&ran.error).contains("ended with exit status: 3: the execution log has"), "{}", info(&ran.error));
+    assert_eq!(ran.output, "the key");
+}
+
+#[test]
+fn a_directory_of_a_file_server_is_shown_only_if_it_is_one() {
+    let bench = Bench::new();
+    let share = bench.share.path().canonicalize().expect("a path");
+    fs::create_dir_all(share.join("own/real")).expect("directories");
+    std::os::unix::fs::symlink("..", share.join("own/up")).expect("a link");
+    std::os::unix::fs::symlink("real", share.join("own/near")).expect("a link");
+    let inside = |name: &str, read_only: bool| Volume {
+        read_only,
+        beneath: Some(share.join("own")),
+        kind: VolumeKind::FileServer,
+        ..volume("nfs", VolumeSource::LocalDirectory(share.join("own").join(name)))
+    };
+    for read_only in [false, true] {
+        let error = bench.mount(&inside("up", read_only)).expect_err("it leads to others");
+        assert!(info(&error).contains("leads out of the volume"), "{}", info(&error));
+    }
+    for _ in 0..2 {
+        bench.mount(&inside("near", false)).expect("it mounts, and again is no change");
+    }
+    let at = bench.root.path().join("nfs");
+    match may_mount() {
+        true => assert!(table::is_mounted(&at).expect("a table")),
+        false => assert_eq!(fs::read_link(&at).expect("a link"), share.join("own/real")),
+    }
+    fs::write(at.join("written"), "x").expect("it can be written");
+    assert!(share.join("own/real/written").exists());
+    assert!(bench.unmount(&inside("near", false)) && !bench.unmount(&inside("near", false)));
+}
+
+#[test]
+fn a_link_that_a_job_replaced_is_made_anew() {
+    let bench = Bench::new();
+    let volume = volume("deep/logs", bench.here());
+    let at = bench.mount(&volume).expect("it mounts");
+    let outside = tempfile::tempdir().expect("a directory");
+    fs::write(outside.path().join("kept"), "x").expect("a file");
+    let restore = || {
+        let site = bench.site(MountCommands::OfCluster);
+        restore_links(&bench.handle, bench.root.path(), std::slice::from_ref(&volume), site).expect("made anew");
+        assert_eq!(fs::read_link(&at).expect("a link"), bench.share.path());
+    };
+    restore();
+    fs::remove_file(&at).expect("removed");
+    fs::create_dir_all(at.join("fake")).expect("directories");
+    std::os::unix::fs::symlink(outside.path(), at.join("fake/link")).expect("a link");
+    restore();
+    fs::remove_file(&at).expect("removed");
+    fs::remove_dir(bench.root.path().join("deep")).expect("removed");
+    std::os::unix::fs::symlink(outside.path(), bench.root.path().join("deep")).expect("a link");
+    restore();
+    assert!(outside.path().join("kept").exists() && !outside.path().join("logs").exists());
+    assert_eq!(fs::read_to_string(at.join("file")).expect("the share is as it was"), "x");
 }
 
 #[test]

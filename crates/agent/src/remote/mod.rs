@@ -12,7 +12,6 @@ mod session;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +24,7 @@ use tokio::task::JoinSet;
 use corro_launch::connection_set::ConnectionSet;
 use corro_launch::environment::SECRET_VARIABLE;
 use corro_model::node::{GangAddress, TaskOrder};
+use corro_shares::{SharePath, VolumeDir};
 
 use crate::meeting::{MeetingError, interface_of, resolve};
 use crate::ports::Ports;
@@ -101,7 +101,8 @@ async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receive
 
 /// A container has a search path of its own, which only its shell knows: its start-up file puts the helper first.
 pub fn add_to_start_up(helper: &Path, home: &Path) -> io::Result<()> {
-    let mut file = File::options().append(true).create(true).open(home.join(".bashrc"))?;
+    let start_up = SharePath::parse(".bashrc").map_err(io::Error::other)?;
+    let mut file = VolumeDir::open(home)?.append_file(&start_up)?;
     writeln!(file, "export PATH=\"{}:$PATH\"", helper.display())
 }
 

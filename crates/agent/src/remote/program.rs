@@ -3,46 +3,43 @@
 //! directory with its own loader and libraries, and a small script starts it with those.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Puts the helper below a job's directory; returns where.
-pub fn install(job: &Path, in_container: bool) -> io::Result<PathBuf> {
-    let directory = job.join(".remote");
-    make(&directory)?;
-    let helper = directory.join("ssh");
-    match fs::remove_file(&helper) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+use corro_shares::{SharePath, VolumeDir};
+
+use crate::directories::JobDirectories;
+
+/// Puts the helper below a job's directory, beneath its handle: in a container something of the image runs by now. Returns where.
+pub fn install(directories: &JobDirectories, in_container: bool) -> io::Result<PathBuf> {
+    let (job, directory) = (directories.job_dir()?, directories.layout.job_temp.join(REMOTE));
     let program = std::env::current_exe()?;
     if !in_container {
-        symlink(program, &helper)?;
+        job.make_dirs(&path(REMOTE)?)?;
+        job.replace_link(&program, &path(HELPER)?)?;
         return Ok(directory);
     }
     let mapped = mapped(&fs::read_to_string("/proc/self/maps")?);
     let Some(loader) = mapped.iter().find(|path| is_loader(path)) else {
         // It needs none.
-        copy(&program, &helper)?;
+        copy(&program, &job, HELPER)?;
         return Ok(directory);
     };
-    let (own, libraries) = (directory.join("program"), directory.join("libraries"));
-    make(&own)?;
-    make(&libraries)?;
     // Under the name by which it knows what it is.
-    copy(&program, &own.join("ssh"))?;
-    copy(loader, &own.join("loader"))?;
+    copy(&program, &job, &format!("{REMOTE}/program/ssh"))?;
+    copy(loader, &job, &format!("{REMOTE}/program/loader"))?;
     for library in mapped.iter().filter(|path| !is_loader(path)) {
         for name in names(library)? {
-            copy(library, &libraries.join(name))?;
+            copy(library, &job, &format!("{REMOTE}/libraries/{}", name.to_string_lossy()))?;
         }
     }
-    fs::write(&helper, script(&directory))?;
-    fs::set_permissions(&helper, Permissions::from_mode(0o755))?;
+    directories.write(HELPER, script(&directory).as_bytes(), 0o755)?;
     Ok(directory)
 }
+
+const REMOTE: &str = ".remote";
+const HELPER: &str = ".remote/ssh";
 
 /// Paths are the same inside as outside. What the image preloads is not for this program.
 fn script(directory: &Path) -> String {
@@ -80,17 +77,22 @@ fn names(library: &Path) -> io::Result<BTreeSet<std::ffi::OsString>> {
     Ok(names)
 }
 
-fn make(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(directory)
+fn copy(from: &Path, job: &VolumeDir, to: &str) -> io::Result<()> {
+    let to = path(to)?;
+    if let Some((parent, _)) = to.split() {
+        job.make_dirs(&parent)?;
+    }
+    io::copy(&mut File::open(from)?, &mut job.replace_file(&to, 0o755)?).map(drop)
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::copy(from, to)?;
-    fs::set_permissions(to, Permissions::from_mode(0o755))
+fn path(text: &str) -> io::Result<SharePath> {
+    SharePath::parse(text).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]

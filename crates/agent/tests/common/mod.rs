@@ -409,6 +409,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
             label: "//acc.file.core.windows.net/logs".into(),
             source: VolumeSource::LocalDirectory(share.to_owned()),
             read_only: false,
+            beneath: None,
         }],
         std_out_err_path_prefix: "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs/cifar".into(),
         input_directories: Vec::new(),

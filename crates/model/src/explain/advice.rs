@@ -41,6 +41,10 @@ fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
         "FileServerMountError" => "Look at the file server with 'corro batchai file-server show' and at its entry in \
              mountVolumes, mend what the error names, and submit the job again."
             .to_owned(),
+        "UnmanagedMountError" if info.contains("mountCommand is not run for a job") => {
+            "Leave the unmanaged file system out of the job, and have it mounted by the cluster: nodeSetup.mountVolumes."
+                .to_owned()
+        }
         "UnmanagedMountError" => {
             "Try the mount command by hand on the node, with a directory behind it, as the user that \
              the agent runs as. Mend it in mountVolumes, then submit the job again."
@@ -325,6 +329,11 @@ mod tests {
             ),
             ("FileServerMountError", vec![("Info", "x")], Some("'corro batchai file-server show'")),
             ("UnmanagedMountError", vec![("Info", "x")], Some("Try the mount command by hand")),
+            (
+                "UnmanagedMountError",
+                vec![("Info", "Could not mount x: its mountCommand is not run for a job that is isolated")],
+                Some("nodeSetup.mountVolumes"),
+            ),
             ("BFSMountError", vec![("Info", "something else")], None),
             ("NodePreempted", vec![("Node", "n")], Some("save its work when it gets SIGTERM")),
             ("JobDirectoryFailed", vec![("Path", "/x")], Some("below a mounted volume")),

@@ -73,16 +73,16 @@ pub struct Volume {
     /// Nothing may be written through it.
     #[serde(default)]
     pub read_only: bool,
+    /// The directory that the local directory of `source` must lie in when it is mounted, symbolic links followed. Without it the
+    /// source is a whole tree of the server's, on whose path no job can plant a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beneath: Option<PathBuf>,
 }
 
 impl Volume {
-    /// The directory of the server's machine that a link to this volume leads to. What is read-only has no link.
-    pub fn linked_directory(&self) -> Option<&PathBuf> {
-        match &self.source {
-            _ if self.read_only => None,
-            VolumeSource::LocalDirectory(path) => Some(path),
-            VolumeSource::Remote(_) | VolumeSource::Command { .. } | VolumeSource::Unavailable { .. } => None,
-        }
+    /// Is it shown by a symbolic link to a directory of the server's machine? What is read-only has no link.
+    pub fn is_linked(&self) -> bool {
+        matches!(self.source, VolumeSource::LocalDirectory(_)) && !self.read_only
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the volumes of a cluster or job lie: which tree of this machine, which command, or why they cannot be mounted.
 //! Entered by `orders`, which tells nodes, and by `passes`, for nodes that do not see this machine's directories. Looks at disks, mounts nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use corro_model::batchai::{
     AzureBlobFileSystemReference, AzureFileShareReference, FileServerReference, MountVolumes,
@@ -11,7 +11,7 @@ use corro_model::ids::arm;
 use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_model::node::{Volume, VolumeKind, VolumeSource};
 use corro_model::{AttemptId, Secret, mount};
-use corro_shares::ShareError;
+use corro_shares::{Share, ShareError, SharePath};
 use corro_store::State;
 
 use super::App;
@@ -55,11 +55,39 @@ impl Tree {
         }
     }
 
-    /// Where it lies on this machine, if it does.
-    fn host_path(&self, app: &App) -> Option<PathBuf> {
-        let root = self.root(app).ok()?;
-        mount::inside_of(&root, &self.inside).filter(|path| path.is_dir())
+    fn open(&self, app: &App) -> Result<Share, ShareError> {
+        match (self.account.as_str(), self.is_container) {
+            (FILE_SERVERS, _) => app.exports.trees().share(FILE_SERVERS, &self.name),
+            (JOB_SHARED, _) => app.job_shared.share(JOB_SHARED, &self.name),
+            (account, true) => app.shares.container(account, &self.name),
+            (account, false) => app.shares.share(account, &self.name),
+        }
     }
+
+    /// Where it lies on this machine, if there is such a directory. One inside the tree is looked for beneath the tree's handle.
+    fn location(&self, app: &App) -> Option<Location> {
+        let root = self.root(app).ok()?;
+        let inside = mount::inside_of(Path::new(""), &self.inside)?;
+        if inside.as_os_str().is_empty() {
+            return root.is_dir().then_some(Location { directory: root, beneath: None });
+        }
+        let path = SharePath::parse(inside.to_str()?).ok()?;
+        self.open(app).ok()?.stat_dir(&path).ok()?;
+        Some(Location { directory: root.join(inside), beneath: Some(root) })
+    }
+}
+
+/// A directory of this machine, and the tree that it must lie in when it is mounted.
+struct Location {
+    directory: PathBuf,
+    beneath: Option<PathBuf>,
+}
+
+/// What a volume is made from.
+struct Found {
+    source: VolumeSource,
+    beneath: Option<PathBuf>,
+    tree: Option<Tree>,
 }
 
 pub fn volumes_of(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volume> {
@@ -77,12 +105,14 @@ pub fn wanted(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Ba
 }
 
 /// `missing` says why, where there is no such directory.
-fn found(app: &App, tree: Result<Tree, String>, missing: impl FnOnce() -> String) -> (VolumeSource, Option<Tree>) {
-    let found = tree.and_then(|tree| match tree.host_path(app) {
-        Some(path) => Ok((VolumeSource::LocalDirectory(path), Some(tree))),
+fn found(app: &App, tree: Result<Tree, String>, missing: impl FnOnce() -> String) -> Found {
+    let found = tree.and_then(|tree| match tree.location(app) {
+        Some(Location { directory, beneath }) => {
+            Ok(Found { source: VolumeSource::LocalDirectory(directory), beneath, tree: Some(tree) })
+        }
         None => Err(missing()),
     });
-    found.unwrap_or_else(|why| (VolumeSource::Unavailable { why }, None))
+    found.unwrap_or_else(|why| Found { source: VolumeSource::Unavailable { why }, beneath: None, tree: None })
 }
 
 fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> Wanted {
@@ -93,6 +123,7 @@ fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> Wanted {
         label: "the unmanaged file system".to_owned(),
         source: VolumeSource::Command { command: system.mount_command.clone() },
         read_only: false,
+        beneath: None,
     };
     Wanted { volume, tree: None }
 }
@@ -102,7 +133,7 @@ fn server_volume(app: &App, state: &State, server: &FileServerReference) -> Want
     let name = named.as_ref().map_or(server.file_server.id.as_str(), |named| named.name);
     let inside = server.source_directory.as_deref().unwrap_or_default().trim_matches('/');
     let missing = || format!("there is no directory '{inside}' on the file server");
-    let (source, tree) = found(app, server_tree(app, state, server, inside), missing);
+    let Found { source, beneath, tree } = found(app, server_tree(app, state, server, inside), missing);
     let volume = Volume {
         kind: VolumeKind::FileServer,
         relative: server.relative_mount_path.clone(),
@@ -112,6 +143,7 @@ fn server_volume(app: &App, state: &State, server: &FileServerReference) -> Want
         },
         read_only: mount::is_read_only(server.mount_options.as_deref().unwrap_or_default()),
         source,
+        beneath,
     };
     Wanted { volume, tree }
 }
@@ -121,7 +153,7 @@ fn server_tree(app: &App, state: &State, server: &FileServerReference, inside: &
     let named = arm::parse_file_server(&server.file_server.id).ok_or_else(gone)?;
     let (key, record) = find_file_server(state, named.group, named.workspace, named.name).map_err(|_| gone())?;
     let name = app.exports.tree(&key, &record).map_err(|error| format!("its directory cannot be made: {error}"))?;
-    if mount::inside_of(std::path::Path::new("/"), inside).is_none() {
+    if mount::inside_of(Path::new("/"), inside).is_none() {
         return Err(format!("sourceDirectory '{inside}' leads out of the file server"));
     }
     Ok(Tree { account: FILE_SERVERS.to_owned(), name, inside: inside.to_owned(), is_container: false })
@@ -136,11 +168,11 @@ fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -
         inside: String::new(),
         is_container: true,
     });
-    let (source, tree) = found(app, tree, || format!("Azure Blob Container '{name}' doesn't exist"));
+    let Found { source, beneath, tree } = found(app, tree, || format!("Azure Blob Container '{name}' doesn't exist"));
     let label = format!("{name} container from {account} account");
     let read_only = mount::is_read_only(blob.mount_options.as_deref().unwrap_or_default());
     let (kind, relative) = (VolumeKind::Container, blob.relative_mount_path.clone());
-    Wanted { volume: Volume { kind, relative, label, source, read_only }, tree }
+    Wanted { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
 }
 
 fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Wanted {
@@ -160,11 +192,11 @@ fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Wanted
             "there is no share '{name}' in the account '{account}': create it with 'corro storage share create -n {name} --account-name {account}'"
         )
     };
-    let (source, tree) = found(app, tree, missing);
+    let Found { source, beneath, tree } = found(app, tree, missing);
     let label = format!("//{host}/{name}");
     let read_only = mount::forbids_writing(&share.file_mode, &share.directory_mode);
     let (kind, relative) = (VolumeKind::FileShare, share.relative_mount_path.clone());
-    Wanted { volume: Volume { kind, relative, label, source, read_only }, tree }
+    Wanted { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
 }
 
 fn check_key(app: &App, account: &str, key: Option<&Secret>) -> Result<(), String> {
