@@ -3,7 +3,7 @@
 //!
 //! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
 //! other), `guard` (the small parent every process gets), `process`, `warden`, `lease` and `exit` (start, stop, wait), `sweep` (the second
-//! net), `confinement` and `namespaces` (what a process is kept from), `reader`, `redact`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
+//! net) with `mountinfo`, `confinement` and `namespaces` (what a process is kept from), `reader`, `redact`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
 
 pub mod compat;
 pub mod confinement;
@@ -15,6 +15,7 @@ pub mod gang;
 pub mod guard;
 mod lease;
 pub mod lines;
+mod mountinfo;
 pub mod namespaces;
 pub mod place;
 pub mod process;

@@ -258,6 +258,29 @@ async fn a_sweep_takes_its_prefix_and_no_more() {
     assert_eq!(first.wait().await.expect("waits"), Exit::Signal(9));
 }
 
+/// A process that left its parents, its session and its environment is still in its control group.
+#[tokio::test]
+async fn a_sweep_of_a_control_group_takes_all_that_is_in_it() {
+    let group = std::path::PathBuf::from(format!("/sys/fs/cgroup/pids/corro-test-{}", std::process::id()));
+    if std::fs::create_dir(&group).is_err() {
+        return eprintln!("PASSED OVER: no control group can be made in /sys/fs/cgroup/pids");
+    }
+    let launcher = launcher().in_groups(vec![group.join("cgroup.procs")]);
+    let script = "env -i PATH=\"$PATH\" setsid setsid sh -c 'echo $$; exec sleep 1000' & wait";
+    let mut process = launcher.spawn(shell(&tag("group"), script)).await.expect("spawns");
+    let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
+    let orphan: u32 = lines.next_line().await.expect("readable").expect("a line").parse().expect("an id");
+    kill_9(process.pid());
+    tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
+    assert!(alive(orphan), "no tag leads to it");
+    let killed = corro_launch::sweep::sweep_group(&group);
+    assert!(killed.contains(&orphan), "{killed:?}");
+    until("the orphan to be dead", || !alive(orphan)).await;
+    launcher.rest().await;
+    until("the group to be empty", || std::fs::remove_dir(&group).is_ok()).await;
+    assert_eq!(corro_launch::sweep::sweep_group(&group), Vec::<u32>::new(), "none is empty");
+}
+
 #[tokio::test]
 async fn much_output_passes_whole() {
     const BYTES: u64 = 200_000_000;
