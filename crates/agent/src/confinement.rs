@@ -46,13 +46,17 @@ pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, 
         (_, Ok(())) => match enter(view, order) {
             Ok(namespaces) => {
                 let hidden: Vec<String> = view.hidden.iter().map(|path| path.display().to_string()).collect();
-                let told = format!(
+                let mut told = format!(
                     "user and mount name spaces of its own, in which {} {} hidden but for what is this job's ({})",
                     hidden.join(", "),
                     if hidden.len() == 1 { "is" } else { "are" },
                     reason(isolation, order)
                 );
-                return Walls { namespaces: Some(namespaces), told, refusal: None };
+                let writable =
+                    namespaces.left_writable().map(|why| format!("settings of the machine stay writable: {why}"));
+                writable.iter().for_each(|why| told.push_str(&format!("; {why}")));
+                let refusal = writable.filter(|_| mode == IsolationMode::Strict);
+                return Walls { namespaces: Some(namespaces), told, refusal };
             }
             Err(error) => failure::chain(&error),
         },

@@ -2,6 +2,9 @@
 //! mounts, in which some directories are hidden. Made by an agent, entered by processes through their guards. Leaves nothing
 //! behind: they are gone with the last process inside and the last descriptor.
 //!
+//! Root inside is root's number outside, so the kernel's settings, which are files of root, are read-only inside, as container runtimes
+//! have it.
+//!
 //! Needs no rights where the machine lets everybody make user name spaces. Inside, everybody has the numbers they have
 //! outside, so files belong to whom they belong to; rights that go beyond files end at the name space.
 
@@ -21,6 +24,7 @@ use thiserror::Error;
 pub struct Namespaces {
     pub(crate) user: Arc<OwnedFd>,
     pub(crate) mount: Arc<OwnedFd>,
+    left_writable: Option<Arc<str>>,
 }
 
 /// What is seen inside. Paths are absolute and lead through no links.
@@ -80,6 +84,11 @@ impl Namespaces {
     /// Makes both, or only that of mounts within one of users that is there. Blocks for less than a millisecond.
     pub fn make(view: &View, user: Option<Arc<OwnedFd>>) -> Result<Namespaces, NamespaceError> {
         maker::make(view, user)
+    }
+
+    /// Settings of the machine that could not be made read-only inside, and why: `None` where none is left writable.
+    pub fn left_writable(&self) -> Option<&str> {
+        self.left_writable.as_deref()
     }
 
     /// The name space of users, for more of mounts in it.

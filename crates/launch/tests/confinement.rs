@@ -152,6 +152,48 @@ async fn nodes_of_a_job_meet_in_one_name_space_of_users() {
     assert_eq!(seen, "two\n");
 }
 
+/// Root inside has root's number outside, so files of root are its own, but for what is read-only.
+#[tokio::test]
+async fn root_inside_changes_no_settings_of_the_machine() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("PASSED OVER: only root could change settings of the machine");
+    }
+    let house = House::new();
+    let Some(one) = namespaces(&house.view("one")) else { return };
+    if let Some(why) = one.left_writable() {
+        return eprintln!("PASSED OVER: {why}");
+    }
+    let host_name = fs::read_to_string("/proc/sys/kernel/hostname").expect("it can be read");
+    // Each writes what is there already, so that nothing is changed should it be possible.
+    let script = "for f in /proc/sys/kernel/hostname /proc/sys/vm/swappiness /proc/sys/kernel/core_pattern /proc/irq/default_smp_affinity; do \
+            test -e $f || continue; v=$(cat $f); (echo \"$v\" >$f) 2>/dev/null && echo \"wrote $f\"; done; \
+         for f in /proc/sysrq-trigger $(find /sys/kernel /sys/class /sys/fs/cgroup -maxdepth 2 -type f -perm -u+w | head -n 50); do \
+            test -e $f && (: >>$f) 2>/dev/null && echo \"opened $f\"; done; \
+         mkdir /sys/fs/cgroup/*/corro-test-inside 2>/dev/null && echo made; \
+         mount -o remount,rw /proc/sys 2>/dev/null && echo remounted; umount /proc/sys 2>/dev/null && echo unmounted; \
+         unshare -Urm sh -c 'umount /proc/sys || umount -l /proc/sys || mount -o remount,bind,rw /proc/sys' 2>/dev/null && echo lifted; \
+         cat /proc/sys/kernel/hostname; echo 5 >/proc/self/oom_score_adj && echo own";
+    let seen = says(inside(&one, "settings", script)).await;
+    // What is its own it may still say.
+    assert_eq!(seen, format!("{host_name}own\n"));
+}
+
+/// Whatever a process did to its environment, it is in its job's name space of mounts.
+#[tokio::test]
+async fn what_forgot_its_tag_is_found_by_what_its_job_is_shown() {
+    let house = House::new();
+    let Some(one) = namespaces(&house.view("one")) else { return };
+    let two = namespaces(&house.view("two")).expect("a second is as possible as a first");
+    let (_other, other) = stays(inside(&two, "other", "")).await;
+    let (_plain, plain) = stays(shell(&tag("plain"), "")).await;
+    let (mut process, shell) = stays(inside(&one, "forgets", "")).await;
+    let killed = corro_launch::sweep::sweep_shown(&house.data().join("jobs/one"));
+    assert_eq!(killed, [shell], "and nobody else: {other} is of another job, {plain} of none");
+    tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("it has ended");
+    assert!(common::alive(other) && common::alive(plain));
+    assert!(corro_launch::sweep::sweep_shown(&house.data().join("jobs/three")).is_empty());
+}
+
 #[tokio::test]
 async fn what_cannot_be_shown_is_named() {
     let house = House::new();

@@ -31,6 +31,10 @@ struct Plan {
     theirs: [RawFd; 2],
     hidden: Vec<CString>,
     shown: Vec<Shown>,
+    /// Made read-only, where they are there.
+    protected: Vec<CString>,
+    /// The first that could not be.
+    left_writable: Option<(usize, i32)>,
     problem: Option<(&'static str, Option<usize>, i32)>,
 }
 
@@ -51,6 +55,8 @@ pub fn make(view: &View, user: Option<Arc<OwnedFd>>) -> Result<Namespaces, Names
         theirs: [told.as_raw_fd(), go_on.as_raw_fd()],
         hidden: view.hidden.iter().map(|path| text(path)).collect::<Result<_, _>>()?,
         shown: view.shown.iter().map(|path| shown(view, path)).collect::<Result<_, _>>()?,
+        protected: protected().iter().map(|path| text(Path::new(path))).collect::<Result<_, _>>()?,
+        left_writable: None,
         problem: None,
     };
     let (held, started) = std::thread::scope(|scope| {
@@ -66,8 +72,32 @@ pub fn make(view: &View, user: Option<Arc<OwnedFd>>) -> Result<Namespaces, Names
         let path = at.map_or_else(|| PathBuf::from("/"), |at| plan.path(step, at));
         return Err(NamespaceError::Step { step, path, source: io::Error::from_raw_os_error(errno) });
     }
-    held.map_err(|_| NamespaceError::Clone(io::ErrorKind::Other.into()))?.map_err(NamespaceError::Map)
+    let held = held.map_err(|_| NamespaceError::Clone(io::ErrorKind::Other.into()))?.map_err(NamespaceError::Map)?;
+    let left_writable = plan.left_writable.map(|(at, errno)| {
+        let path = plan.protected[at].to_string_lossy();
+        format!("{path} cannot be made read-only: {}", io::Error::from_raw_os_error(errno)).into()
+    });
+    Ok(Namespaces { left_writable, ..held })
 }
+
+/// Settings of the machine: files of root, which anybody with root's number may write, whatever rights they lack otherwise. An ordinary user
+/// may not, and keeps the right to mount file systems of these kinds in name spaces of their own.
+fn protected() -> &'static [&'static str] {
+    if geteuid().is_root() { PROTECTED } else { &[] }
+}
+
+/// What container runtimes make read-only or hide because it can be written. `/sys` is recursive: control groups are below it.
+const PROTECTED: &[&str] = &[
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+    "/proc/irq",
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/acpi",
+    "/proc/scsi",
+    "/proc/mtrr",
+    "/sys",
+];
 
 fn shown(view: &View, path: &Path) -> Result<Shown, NamespaceError> {
     let way = view.way_to(path).iter().map(|path| text(path)).collect::<Result<_, _>>()?;
@@ -91,7 +121,7 @@ fn attend(mut told: File, mut go_on: File, user: Option<Arc<OwnedFd>>) -> io::Re
             open("user")?
         }
     };
-    let namespaces = Namespaces { user, mount: open("mnt")? };
+    let namespaces = Namespaces { user, mount: open("mnt")?, left_writable: None };
     // Should anything above fail, the pipe closes, and the process hears that too.
     go_on.write_all(&[1])?;
     Ok(namespaces)
@@ -188,6 +218,13 @@ impl Plan {
             // What is mounted or unmounted outside is so inside too, and not the other way round.
             let slave = libc::MS_REC | libc::MS_SLAVE;
             check(libc::mount(null(), c"/".as_ptr(), null(), slave, null()), ENTER, None)?;
+            for (at, path) in self.protected.iter().enumerate() {
+                if let Err(errno) = make_read_only(path)
+                    && errno != libc::ENOENT
+                {
+                    self.left_writable.get_or_insert((at, errno));
+                }
+            }
             for (at, shown) in self.shown.iter_mut().enumerate() {
                 shown.tree = clone_tree(&shown.path);
                 check(shown.tree, KEEP, Some(at))?;
@@ -241,6 +278,23 @@ unsafe fn clone_tree(path: &CStr) -> c_int {
         libc::close(opened);
         *libc::__errno_location() = failure;
         tree
+    }
+}
+
+/// Lays a read-only copy of what is mounted at `path`, with everything below, over it.
+unsafe fn make_read_only(path: &CStr) -> Result<(), i32> {
+    // SAFETY: as above; the copy is of this process and closed when it ends.
+    unsafe {
+        let tree = clone_tree(path);
+        // Only this flag changes: others are locked by whoever mounted it.
+        let attributes =
+            libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+        let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+        let size = size_of::<libc::mount_attr>();
+        let is_done = tree >= 0
+            && libc::syscall(libc::SYS_mount_setattr, tree, c"".as_ptr(), flags, &raw const attributes, size) == 0
+            && place_tree(tree, path) >= 0;
+        if is_done { Ok(()) } else { Err(*libc::__errno_location()) }
     }
 }
 
