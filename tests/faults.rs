@@ -11,6 +11,8 @@ mod clocks;
 mod ranks;
 #[path = "faults/server.rs"]
 mod server;
+#[path = "faults/twins.rs"]
+mod twins;
 #[path = "faults/whole.rs"]
 mod whole;
 

@@ -164,8 +164,12 @@ impl Agent {
         if let Some(task) = &mut self.observed.task {
             let at = Timestamp::from(std::time::SystemTime::now());
             let (exit_code, signal, stopped, stderr_tail) = (Some(0), None, false, String::new());
-            let (rank, role, index, out_of_memory) = (self.rank, Role::Rank, self.rank, None);
-            let exit = RankExit { rank, role, index, exit_code, signal, stopped, at, stderr_tail, out_of_memory };
+            let (rank, role, index) = (self.rank, Role::Rank, self.rank);
+            let (out_of_memory, out_of_processes) = (None, None);
+            #[rustfmt::skip]
+            let exit = RankExit {
+                rank, role, index, exit_code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes,
+            };
             task.exits = vec![exit];
             task.phase = TaskPhase::Ended { failure: None };
         }

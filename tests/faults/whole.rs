@@ -92,7 +92,7 @@ fn an_up_that_is_killed_while_it_starts_does_no_harm() {
 }
 
 /// Every thread of the process is stopped.
-fn stands_still(pid: u32) -> bool {
+pub fn stands_still(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
         .map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default())

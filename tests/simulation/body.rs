@@ -409,6 +409,10 @@ pub fn failure(at: corro_model::Timestamp) -> TaskFailure {
 
 fn exit(rank: usize, code: Option<i32>, stopped: bool, at: corro_model::Timestamp) -> RankExit {
     let signal = if code.is_none() { Some(9) } else { None };
-    let (role, stderr_tail, out_of_memory) = (Role::Rank, String::new(), None);
-    RankExit { rank, role, index: rank, exit_code: code, signal, stopped, at, stderr_tail, out_of_memory }
+    let (role, stderr_tail, out_of_memory, out_of_processes) = (Role::Rank, String::new(), None, None);
+    #[rustfmt::skip]
+    let exit = RankExit {
+        rank, role, index: rank, exit_code: code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes,
+    };
+    exit
 }

@@ -307,5 +307,6 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         counters: false,
         gpus: 0,
         gang_secret: Secret::new(""),
+        lost_attempts: Vec::new(),
     }
 }

@@ -19,15 +19,16 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use corro_client::TrustError;
+use corro_model::AttemptId;
 use corro_model::node::{
     CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, PROTOCOL, PROTOCOL_HEADER, TaskFigures,
     ToNode, bearer,
 };
-use corro_model::{AttemptId, NodeId};
 
 use crate::config::AgentConfig;
 use crate::events::Event;
 use crate::figures;
+use crate::incarnation::TagPrefix;
 use crate::line::{self, Line};
 use crate::news::News;
 use crate::observation::Observation;
@@ -64,17 +65,18 @@ impl Connection {
         observed: watch::Receiver<Observation>,
         events: mpsc::Sender<Event>,
         reached: watch::Sender<Instant>,
+        tags: TagPrefix,
     ) -> Result<Connection, ConnectionError> {
         url(config)?;
         let authorization = HeaderValue::from_str(&bearer(credential)).map_err(|_| ConnectionError::Credential)?;
         let (closing, is_closing) = watch::channel(false);
-        let (heartbeat, node) = (config.heartbeat, credential.node.clone());
+        let heartbeat = config.heartbeat;
         let config = config.clone();
         let instance = credential.instance.clone();
         let tls = line::tls_for(&config)?;
         #[rustfmt::skip]
         let keeper = Keeper {
-            config, tls, node, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
+            config, tls, tags, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
         };
         Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
     }
@@ -101,7 +103,8 @@ pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
 struct Keeper {
     config: AgentConfig,
     tls: TlsConnector,
-    node: NodeId,
+    /// Of the processes that are measured and recorded.
+    tags: TagPrefix,
     instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
@@ -286,20 +289,20 @@ impl Keeper {
     /// Measuring takes a moment, which nothing else waits for. Whoever looks again meanwhile sees the same.
     fn look(&self, answers: mpsc::Sender<TaskFigures>) {
         let Ok(place) = answers.try_reserve_owned() else { return };
-        let (node, attempt) = self.running();
-        tokio::task::spawn_blocking(move || place.send(figures::look(&node, attempt)));
+        let (tags, attempt) = self.running();
+        tokio::task::spawn_blocking(move || place.send(figures::look(&tags, attempt)));
     }
 
     /// For as long as it lasts; what was recorded is sent one rank after the other, and not at all when the connection is lost.
     fn record(&self, wish: Wish, recorded: mpsc::Sender<FromRecording>) {
-        let (node, attempt) = self.running();
+        let (tags, attempt) = self.running();
         tokio::task::spawn_blocking(move || {
-            recording::record(&node, attempt, wish, |one| drop(recorded.blocking_send(one)));
+            recording::record(&tags, attempt, wish, |one| drop(recorded.blocking_send(one)));
         });
     }
 
-    fn running(&self) -> (NodeId, Option<AttemptId>) {
-        (self.node.clone(), self.observed.borrow().node.task.as_ref().map(|task| task.attempt.clone()))
+    fn running(&self) -> (TagPrefix, Option<AttemptId>) {
+        (self.tags.clone(), self.observed.borrow().node.task.as_ref().map(|task| task.attempt.clone()))
     }
 
     /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the

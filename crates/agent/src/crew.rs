@@ -19,7 +19,7 @@ use corro_model::Timestamp;
 use crate::curves::{Hearing, Listener};
 use crate::failure::now;
 use crate::figures::Ear;
-use crate::logs::{LogFile, LogSink};
+use crate::logs::{LateOutput, LogFile, LogSink};
 use crate::task::{Control, stop_asked};
 
 const TAIL_LINES: usize = 20;
@@ -43,6 +43,8 @@ pub struct Output {
     pub stdout: Arc<LogFile>,
     pub stderr: Arc<LogFile>,
     pub mode: Mode,
+    /// Where it goes when others may write to those files.
+    pub late: Option<LateOutput>,
 }
 
 #[derive(Debug, Default)]
@@ -104,11 +106,17 @@ async fn watch_over(
         // Asked at this moment, so that two ranks that fail by themselves together are both to blame.
         (exit, stopping.load(Ordering::SeqCst), now())
     };
+    let late = |name: &str| output.late.as_ref().map(|late| late.of(name));
     let listener = |of: fn(&Hearing) -> &Listener| hearing.as_ref().map(|hearing| of(hearing).clone());
     let ((exit, stopped, at), (), ()) = tokio::join!(
         wait,
-        copy(stdout, output.mode, None, output.stdout.heard_by(listener(|hearing| &hearing.stdout))),
-        copy(stderr, output.mode, Some(&mut tail), output.stderr.heard_by(listener(|hearing| &hearing.stderr))),
+        copy(stdout, output.mode, None, output.stdout.heard_by(listener(|hearing| &hearing.stdout), late("stdout"))),
+        copy(
+            stderr,
+            output.mode,
+            Some(&mut tail),
+            output.stderr.heard_by(listener(|hearing| &hearing.stderr), late("stderr"))
+        ),
     );
     if let Some(hearing) = &hearing {
         hearing.finish();

@@ -292,7 +292,7 @@ fn hostfile(order: &TaskOrder) -> String {
 }
 
 const MOUNTS: &str = "mounts";
-const JOBS: &str = "jobs";
+pub(crate) const JOBS: &str = "jobs";
 const HOME: &str = "home";
 const LOGIN: &str = "login";
 const WHEELS: &str = "wheels";

@@ -70,7 +70,7 @@ impl Driver {
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
         let (desired, door, setup, landmark, task_began) = (None, None, None, None, None);
-        let lease = Lease::new(reached, context.config.guard.clone());
+        let lease = Lease::new(reached, context.config.guard.clone(), context.lease_expiry.clone());
         #[rustfmt::skip]
         let driver = Driver {
             context, desired, local, begun, control, work, door, setup, landmark, task_began, observed, lease, sender, events,
@@ -346,6 +346,7 @@ impl Driver {
             container: None,
             remote: None,
             ports: None,
+            was_killed: false,
         };
         self.work.spawn(task.run());
     }

@@ -116,12 +116,13 @@ pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     failed(error)
 }
 
-pub fn preparation(node: &NodeId, exit: Exit, out_of_memory: Option<String>, stderr: &[String]) -> TaskFailure {
+/// `met` are limits that its processes met, by the name of the detail that tells it.
+pub fn preparation(node: &NodeId, exit: Exit, met: [(&str, Option<String>); 2], stderr: &[String]) -> TaskFailure {
     let error = BatchAiError::new("JobPreparationFailed", "Job preparation task failed with non-zero exit code")
         .with("Node", node.as_str());
     let mut error = ended(error, exit);
-    if let Some(limit) = out_of_memory {
-        error = error.with("OutOfMemory", limit);
+    for (name, limit) in met {
+        error = limit.into_iter().fold(error, |error, limit| error.with(name, limit));
     }
     let error = error.with("StdErr", stderr.join("\n"));
     TaskFailure { exit_code: Some(exit.shell_code()), error, at: now() }

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use corro_launch::sweep::tags;
+use corro_launch::sweep;
+use corro_model::AttemptId;
 use corro_model::batchai::RankFigures;
 use corro_model::node::TaskFigures;
-use corro_model::{AttemptId, NodeId};
 
 use crate::engines;
+use crate::incarnation::TagPrefix;
 
 /// Between the two looks whose difference is the load.
 const BETWEEN: Duration = Duration::from_millis(200);
@@ -36,10 +37,10 @@ struct Stat {
     resident_pages: u64,
 }
 
-/// What the processes of `attempt` on `node` use now. Blocks for a moment.
-pub fn look(node: &NodeId, attempt: Option<AttemptId>) -> TaskFigures {
+/// What the processes of `attempt` on this node use now. Blocks for a moment.
+pub fn look(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
     let Some(attempt) = attempt else { return TaskFigures::default() };
-    let prefix = format!("{node}/{attempt}/");
+    let prefix = tags.of_attempt(&attempt);
     let before: HashMap<i32, u64> =
         found(&prefix).into_values().flatten().filter_map(|pid| Some((pid, stat_of(pid)?.ticks))).collect();
     let began = Instant::now();
@@ -55,14 +56,14 @@ pub fn look(node: &NodeId, attempt: Option<AttemptId>) -> TaskFigures {
 }
 
 /// The processes of an attempt.
-pub fn pids_of(node: &NodeId, attempt: &AttemptId) -> Vec<i32> {
-    found(&format!("{node}/{attempt}/")).into_values().flatten().collect()
+pub fn pids_of(tags: &TagPrefix, attempt: &AttemptId) -> Vec<i32> {
+    found(&tags.of_attempt(attempt)).into_values().flatten().collect()
 }
 
 /// The processes of each name below `prefix`.
 fn found(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();
-    for (pid, tag) in tags() {
+    for (pid, tag) in sweep::tags() {
         if let Some(name) = tag.strip_prefix(prefix) {
             by_name.entry(name.to_owned()).or_default().push(pid);
         }

@@ -11,6 +11,20 @@ use tokio::time::{Instant, sleep_until};
 
 use corro_launch::process::Launcher;
 
+/// When this node's guards end everything, for whoever writes on behalf of a job: after that the job may run elsewhere. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseExpiry(watch::Sender<Option<Instant>>);
+
+impl LeaseExpiry {
+    pub fn is_over(&self) -> bool {
+        self.0.borrow().is_some_and(|at| at <= Instant::now())
+    }
+
+    pub(crate) fn set(&self, at: Option<Instant>) {
+        self.0.send_replace(at);
+    }
+}
+
 #[derive(Debug)]
 pub struct Lease {
     length: watch::Sender<Option<Duration>>,
@@ -22,10 +36,10 @@ pub struct Lease {
 
 impl Lease {
     /// `reached` tells when the server was last reached for certain.
-    pub fn new(reached: watch::Receiver<Instant>, launcher: Launcher) -> Lease {
+    pub fn new(reached: watch::Receiver<Instant>, launcher: Launcher, expiry: LeaseExpiry) -> Lease {
         let (length, lengths) = watch::channel(None);
         let (say_over, over) = watch::channel(None);
-        let guards = Guards { launcher, told: watch::Sender::new(None) };
+        let guards = Guards { launcher, told: expiry };
         let keeper = tokio::spawn(keep(reached.clone(), lengths, guards.clone(), say_over));
         Lease { length, over, guards, reached, keeper }
     }
@@ -99,19 +113,19 @@ async fn keep(
 struct Guards {
     launcher: Launcher,
     /// When they end everything, as they were told last.
-    told: watch::Sender<Option<Instant>>,
+    told: LeaseExpiry,
 }
 
 impl Guards {
     fn tell(&self, at: Option<Instant>) {
         match self.launcher.lease_ends(at.map(Instant::into_std)) {
-            Ok(()) => drop(self.told.send_replace(at)),
+            Ok(()) => self.told.set(at),
             Err(error) => tracing::warn!(%error, "guards cannot be told until when this node may run things"),
         }
     }
 
     fn may_have_acted(&self) -> bool {
-        self.told.borrow().is_some_and(|at| at <= Instant::now())
+        self.told.is_over()
     }
 }
 

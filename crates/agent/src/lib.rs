@@ -1,12 +1,12 @@
 //! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
 //! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
 //!
-//! Reading order: [`config`]; `identity` (who this node is) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as an `observation` and `news`);
+//! Reading order: [`config`]; `identity` (who this node is), [`incarnation`] (what is its directory's own) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as an `observation` and `news`);
 //! `reconcile` (what to do: pure) and `driver` (doing it), `lease` (for how long); `door` (the administrator's login); `setup` (before the first
 //! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
 //! `tensorflow`, `mpi` and `remote`; what a job
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
-//! `counters`, `failure`; the machine around nodes: `host`, and what it can enforce: `enforcement`; what survives a crash: `memory`, `durable`.
+//! `counters`, `failure`; the machine around nodes: `host`, and what it can enforce: `enforcement`; what survives a crash: `memory`, `durable`, [`leftovers`].
 
 mod address;
 mod config;
@@ -29,7 +29,9 @@ mod failure;
 mod figures;
 pub mod host;
 mod identity;
+pub mod incarnation;
 mod lease;
+pub mod leftovers;
 mod limits;
 mod line;
 mod logs;
@@ -71,9 +73,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use corro_launch::sweep::sweep;
 use corro_model::NodeId;
 use corro_model::node::NodeCredential;
+
+use incarnation::{Incarnation, TagPrefix, Validity};
 
 pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
@@ -131,6 +134,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     let mut shutdown = pin!(shutdown);
     connection::url(&config)?;
     let lock = identity::lock(&config.root)?;
+    let incarnation = take_incarnation(&config.root)?;
     let credential = tokio::select! {
         credential = identity::obtain(&config) => credential?,
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
@@ -139,14 +143,15 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         address = address::of_node(&config, &credential.node) => address,
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
-    let (context, begun) = take_over(config, &credential, address).await?;
+    let (context, begun) = take_over(config, &credential, incarnation, address).await?;
     let (groups, remotes) = (Arc::clone(&context.groups), Arc::clone(&context.remotes));
     let (observed, observed_receiver) = watch::channel(observation::Observation::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
     let (reached, last_reached) = watch::channel(Instant::now());
+    let tags = context.tags.clone();
     let driver = driver::Driver::new(context, begun, observed, last_reached, (sender.clone(), events));
-    let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached)?;
+    let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached, tags)?;
     let end = driver.drive(shutdown).await;
     let _ = tokio::task::spawn_blocking(move || remotes.lives.end_all()).await;
     connection.close(LAST_WORD_WITHIN).await;
@@ -162,6 +167,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
         identity::forget(&config.root)?;
     }
     if end == AgentEnd::Retired {
+        incarnation::forget(&config.root).context("cannot remove the node's incarnation")?;
         // While it is still held, so that nobody can wait for a file that is about to go.
         durable::remove(&config.root.join(identity::LOCK)).context("cannot remove the node's lock")?;
     }
@@ -185,23 +191,39 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
     }
 }
 
+/// The incarnation of the node's directory. A copy of another node's directory is no node yet: its credential and what it began are
+/// the other's, which may be running.
+fn take_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
+    let failed = || format!("cannot write down which directory {} is", root.display());
+    let incarnation = incarnation::ensure(root, Validity::Boot).with_context(failed)?;
+    if incarnation.is_copy() {
+        tracing::warn!(root = %root.display(), "the node's directory is a copy of another one: this agent joins as a new node");
+        identity::forget(root)?;
+        memory::Memory::remove(root).context("cannot forget what the original of the node's directory began")?;
+    }
+    Ok(incarnation)
+}
+
 /// Ends whatever an earlier agent of this node left: processes, mounts, job directories. Nothing is continued.
 async fn take_over(
     config: AgentConfig,
     credential: &NodeCredential,
+    incarnation: Incarnation,
     address: String,
 ) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
     let node = credential.node.clone();
     // A new node has had no agent, and its first job waits for this one.
     if memory::Memory::is_there(&config.root) {
-        remove_containers(&node, &config).await;
+        remove_containers(&incarnation, &config).await;
+    }
+    // Before the node's control groups are used again: everything in them is ended.
+    let (root, of_node, own) = (config.root.clone(), node.clone(), incarnation.clone());
+    let killed = tokio::task::spawn_blocking(move || end_leftovers(&root, &of_node, &own)).await?;
+    if !killed.is_empty() {
+        tracing::warn!(?killed, "processes of an earlier agent were still there and have been killed");
     }
     let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
-        let killed = sweep(&format!("{node}/"));
-        if !killed.is_empty() {
-            tracing::warn!(?killed, "processes of an earlier agent were still there and have been killed");
-        }
         match scratch::sweep() {
             Ok(left) => left.iter().for_each(|node| drop(limits::remove_named(node))),
             Err(error) => tracing::warn!(%error, "temporary files of nodes that are gone could not be removed"),
@@ -224,20 +246,42 @@ async fn take_over(
     let (directories, (memory, begun), walls) = prepared.await?.context("cannot use the node's directory")?;
     let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
     let credential = Arc::new(credential.clone());
-    let (node, walls, groups) = (credential.node.clone(), Arc::new(walls), Arc::new(groups));
+    let (walls, groups) = (Arc::new(walls), Arc::new(groups));
+    let tags = TagPrefix::new(&node, &incarnation.id);
     let places = place::Places::default();
     let remotes = Arc::new(mounts::Remotes::new(Arc::clone(&config), Arc::clone(&credential)));
     let address = address.into();
     let cluster_volumes = mounts::ClusterVolumes::default();
     #[rustfmt::skip]
     let context = task::Context {
-        config, node, address, credential, directories, memory, walls, groups, places, remotes, cluster_volumes,
+        config, node, incarnation, tags, address, credential, directories, memory, walls, groups, places,
+        lease_expiry: lease::LeaseExpiry::default(), remotes, cluster_volumes,
     };
     Ok((context, begun))
 }
 
-async fn remove_containers(node: &NodeId, config: &AgentConfig) {
-    match container::sweep::sweep(node, &config.engine_sockets).await {
+/// Processes of earlier agents of this directory, and what they had under names that the directory no longer has.
+fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u32> {
+    let owned = incarnation.owned_ids();
+    let killed = match incarnation.is_first() {
+        true if memory::Memory::is_there(root) => leftovers::end_unrecorded(root, node),
+        true => Vec::new(),
+        false => leftovers::end_processes(root, &owned),
+    };
+    if let Ok(root) = root.canonicalize() {
+        for former in owned.iter().skip(1).map(scratch::name_of) {
+            let removed = scratch::remove_named(&root, former).and(limits::remove_named(former));
+            if let Err(error) = removed {
+                tracing::warn!(%error, "temporary files of the time before the node was moved or its machine rebooted stay");
+            }
+        }
+    }
+    killed
+}
+
+async fn remove_containers(incarnation: &Incarnation, config: &AgentConfig) {
+    let owner = container::sweep::Owner::Incarnation(incarnation.owned_ids());
+    match container::sweep::sweep(&owner, &config.engine_sockets).await {
         Ok(removed) if removed.is_empty() => {}
         Ok(removed) => {
             tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")

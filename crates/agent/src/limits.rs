@@ -1,5 +1,5 @@
-//! What a node's processes may use together: the memory and the processors of its VM size. Memory and time of processors are
-//! held by control groups of the kernel's, made when the agent starts, so that everything its warden forks is born inside,
+//! What a node's processes may use together: the memory and the processors of its VM size, and how many they may be. Memory, time of
+//! processors and numbers of processes are held by control groups of the kernel's, made when the agent starts, so that everything its warden forks is born inside,
 //! and given a job's limits when the job begins. A machine that has no more than the VM size, or where no group can be made, has
 //! none: no job fails for it. What is decided is decided alike for both versions of control groups; `group` acts.
 
@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use corro_launch::sweep::sweep_group;
 use corro_model::node::{Limits, TaskOrder};
 
 use crate::scratch;
@@ -21,13 +22,14 @@ use gpus::Gpus;
 use group::Group;
 use processors::Claim;
 
-const CONTROLS: [Control; 2] = [Control::Memory, Control::Time];
+const CONTROLS: [Control; 3] = [Control::Memory, Control::Time, Control::Processes];
 
 /// The groups of one node, or why there are none.
 #[derive(Debug)]
 pub struct Groups {
     memory: Result<Group, String>,
     time: Result<Group, String>,
+    processes: Result<Group, String>,
     /// Whether programs may be bound to processors.
     binds: bool,
 }
@@ -36,6 +38,7 @@ pub struct Groups {
 #[derive(Debug, Default)]
 pub struct Held {
     memory: Option<MemoryLimit>,
+    processes: Option<ProcessLimit>,
     claim: Option<Claim>,
     pub gpus: Gpus,
 }
@@ -45,6 +48,12 @@ struct MemoryLimit {
     /// For people.
     words: String,
     kills_before: u64,
+}
+
+#[derive(Debug)]
+struct ProcessLimit {
+    most: u64,
+    refused_before: u64,
 }
 
 /// What of the limits has an effect on a machine.
@@ -81,12 +90,13 @@ impl Groups {
     /// Makes the groups of the node whose directory is `root`, or finds those that an earlier agent left.
     pub fn make(root: &Path) -> Groups {
         let name = group_name(&scratch::name(root));
-        let [memory, time] = CONTROLS.map(|control| Group::make(&name, control));
-        Groups { memory, time, binds: true }
+        let [memory, time, processes] = CONTROLS.map(|control| Group::make(&name, control));
+        Groups { memory, time, processes, binds: true }
     }
 
     pub fn none(why: &str) -> Groups {
-        Groups { memory: Err(why.to_owned()), time: Err(why.to_owned()), binds: false }
+        let none = || Err(why.to_owned());
+        Groups { memory: none(), time: none(), processes: none(), binds: false }
     }
 
     /// Whoever writes a process's number to all of these puts it into the groups.
@@ -96,12 +106,29 @@ impl Groups {
         entrances
     }
 
-    /// Holds the node's processes to what the job's VM size has. For the execution log: what was done, of memory and of processors.
-    pub fn hold(&self, order: &TaskOrder, limits: Option<&Limits>, machine: Capacity) -> (Held, [String; 2]) {
+    /// Holds the node's processes to what the job's VM size has. For the execution log: what was done, of memory,
+    /// processors and processes.
+    pub fn hold(&self, order: &TaskOrder, limits: Option<&Limits>, machine: Capacity) -> (Held, [String; 3]) {
         let bounds = bounds(limits, machine);
         let (memory, of_memory) = self.hold_memory(limits, bounds.memory_bytes);
         let (claim, of_processors) = self.hold_processors(order, limits, bounds.cores, machine.cores);
-        (Held { memory, claim, gpus: Gpus::default() }, [of_memory, of_processors])
+        let (processes, of_processes) =
+            self.hold_processes(limits.map(|limits| most_processes(limits, kernel_processes())));
+        (Held { memory, processes, claim, gpus: Gpus::default() }, [of_memory, of_processors, of_processes])
+    }
+
+    fn hold_processes(&self, most: Option<u64>) -> (Option<ProcessLimit>, String) {
+        // The node's own guards are in the group too.
+        let written = most.map(|most| most + GUARDS);
+        let set = self.processes.as_ref().map_err(String::clone).and_then(|group| group.set(written).map(|()| group));
+        match (most, set) {
+            (None, _) => (None, "no limit".to_owned()),
+            (Some(_), Err(why)) => (None, format!("NO limit: {why}")),
+            (Some(most), Ok(group)) => {
+                let limit = ProcessLimit { most, refused_before: group.refused_starts() };
+                (Some(limit), format!("at most {most}, threads included"))
+            }
+        }
     }
 
     fn hold_memory(&self, limits: Option<&Limits>, bytes: Option<u64>) -> (Option<MemoryLimit>, String) {
@@ -154,13 +181,19 @@ impl Groups {
         })
     }
 
+    /// Whether processes or threads were not started since the job began because there were too many; the limit and what to do, in words.
+    pub fn out_of_processes(&self, held: &Held) -> Option<String> {
+        let (limit, group) = held.processes.as_ref().zip(self.processes.as_ref().ok())?;
+        (group.refused_starts() > limit.refused_before).then(|| out_of_processes(limit.most))
+    }
+
     /// Blocks until what was in them has ended. One that cannot be removed now is found by the node's next agent.
     pub fn remove(&self) -> io::Result<()> {
         self.all().try_for_each(Group::remove)
     }
 
     fn all(&self) -> impl Iterator<Item = &Group> {
-        [&self.memory, &self.time].into_iter().filter_map(|group| group.as_ref().ok())
+        [&self.memory, &self.time, &self.processes].into_iter().filter_map(|group| group.as_ref().ok())
     }
 }
 
@@ -170,6 +203,31 @@ impl Held {
         self.claim.as_ref().map(|claim| claim.numbers.clone()).unwrap_or_default()
     }
 }
+
+/// What a job is told whose processes met the limit.
+pub fn out_of_processes(most: u64) -> String {
+    format!(
+        "the job may have {most} processes and threads on this node, and the kernel refused to start more: start fewer (data loader \
+         workers, OMP_NUM_THREADS), choose a larger vmSize for the cluster, or have --max-processes of the server raised"
+    )
+}
+
+/// How many processes and threads a job may have on a node: what the operator says, else enough for every program that is not
+/// mistaken, and never so many that the machine (`kernel`) has none left for others.
+pub fn most_processes(limits: &Limits, kernel: u64) -> u64 {
+    let by_size = 4096 + 1024 * u64::from(limits.cores);
+    limits.processes.unwrap_or_else(|| by_size.min(kernel / 2)).max(1)
+}
+
+/// How many the kernel has for everybody.
+pub fn kernel_processes() -> u64 {
+    let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok();
+    let known: [Option<u64>; 2] = [read("pid_max"), read("threads-max")];
+    known.into_iter().flatten().min().unwrap_or(u64::MAX)
+}
+
+/// A warden, its guards that rest, and those of a job's processes, beyond which a node starts no ranks.
+const GUARDS: u64 = 64;
 
 /// What became of a limit of processors: whether the kernel holds to it, and which ones the programs are bound to.
 fn words(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, limits: &Limits) -> String {
@@ -183,6 +241,17 @@ fn words(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, l
         }
         (Err(why), Err(not_bound)) => format!("NO limit: {why}; bound to none, as {not_bound}"),
     }
+}
+
+/// Kills every process in the groups of a node whose agent is dead, and gives their ids. Blocks until none is left or can be killed.
+pub fn end_processes(node: &str) -> Vec<u32> {
+    let mut groups: Vec<PathBuf> =
+        CONTROLS.into_iter().filter_map(|control| group::path(&group_name(node), control)).collect();
+    groups.dedup();
+    let mut killed: Vec<u32> = groups.iter().flat_map(|group| sweep_group(group)).collect();
+    killed.sort_unstable();
+    killed.dedup();
+    killed
 }
 
 /// Removes the groups of a node whose agent is dead; none is none. Blocks as [`Groups::remove`] does.

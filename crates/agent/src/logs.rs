@@ -12,7 +12,9 @@ use corro_model::NodeId;
 use corro_model::node::{TaskFailure, TaskOrder};
 
 use crate::curves::Listener;
+use crate::execution_log::ExecutionLog;
 use crate::failure;
+use crate::lease::LeaseExpiry;
 use crate::output::OutputDir;
 
 /// Names of the files this node writes.
@@ -106,9 +108,9 @@ impl LogFile {
         self.loss().as_ref().map(|loss| failure::log_write(&self.path, node, loss.n_bytes, &loss.cause))
     }
 
-    /// A destination for `lines::pump_into` that never fails; somebody may listen.
-    pub fn heard_by(self: &Arc<Self>, listener: Option<Listener>) -> LogSink {
-        LogSink { log: Arc::clone(self), listener }
+    /// A destination for `lines::pump_into` that never fails; somebody may listen. What comes too late goes to `late`.
+    pub fn heard_by(self: &Arc<Self>, listener: Option<Listener>, late: Option<LateOutput>) -> LogSink {
+        LogSink { log: Arc::clone(self), listener, late }
     }
 
     fn lose(&self, rest: &[u8], cause: io::Error) {
@@ -120,9 +122,37 @@ impl LogFile {
     }
 }
 
+/// Output that an agent reads when its lease is over, because it was frozen: the job may run elsewhere by then, and the next attempt write
+/// to the same files. Nothing of it is lost and nothing mixed: it goes to the execution log, in whole entries that say what they are.
+#[derive(Clone, Debug)]
+pub struct LateOutput {
+    expiry: LeaseExpiry,
+    execution: ExecutionLog,
+    /// Of whom, for people.
+    source: String,
+}
+
+impl LateOutput {
+    pub fn new(expiry: LeaseExpiry, execution: ExecutionLog, source: String) -> LateOutput {
+        LateOutput { expiry, execution, source }
+    }
+
+    /// For one of the streams of a process.
+    pub fn of(&self, stream: &str) -> LateOutput {
+        LateOutput { source: format!("{stream} of {}", self.source), ..self.clone() }
+    }
+
+    fn append(&self, block: &[u8]) {
+        let text = String::from_utf8_lossy(block);
+        let source = &self.source;
+        self.execution.line(format_args!("Read from {source} after the lease of this node was over:\n{text}"));
+    }
+}
+
 pub struct LogSink {
     log: Arc<LogFile>,
     listener: Option<Listener>,
+    late: Option<LateOutput>,
 }
 
 impl LogSink {
@@ -134,9 +164,13 @@ impl LogSink {
 impl Sink for LogSink {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
         let (log, listener, block) = (Arc::clone(&self.log), self.listener.clone(), block.to_vec());
+        let late = self.late.clone();
         // On a thread that may wait for the disk. Fails only when the runtime ends.
         let written = tokio::task::spawn_blocking(move || {
-            log.append(&block);
+            match late.filter(|late| late.expiry.is_over()) {
+                Some(late) => return late.append(&block),
+                None => log.append(&block),
+            }
             if let Some(listener) = listener {
                 listener.hear(&block);
             }
@@ -206,9 +240,33 @@ mod tests {
         let file = File::options().append(true).open("/dev/full").expect("Linux has it");
         let log = Arc::new(LogFile { path: "/logs/stdout.txt".into(), file, loss: Mutex::new(None) });
         let output = vec![b'x'; 300_000];
-        let n_read = corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut log.heard_by(None)).await;
+        let n_read = corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut log.heard_by(None, None)).await;
         assert_eq!(n_read.expect("the sink never fails"), 300_000);
         assert_eq!(log.loss().as_ref().map(|loss| loss.n_bytes), Some(300_000));
+    }
+
+    /// As of an agent that was frozen for longer than its lease.
+    #[tokio::test]
+    async fn output_that_is_read_too_late_goes_to_the_execution_log() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let node = testing::node(1);
+        let log = LogFile::open(directory.path(), STDOUT, &node).expect("it opens");
+        let (expiry, execution) = (LeaseExpiry::default(), ExecutionLog::new());
+        execution.open(directory.path(), "execution.log", &node).expect("it opens");
+        let late = LateOutput::new(expiry.clone(), execution, "rank 3 in attempt 1".to_owned()).of("stdout");
+        let mut sink = log.heard_by(None, Some(late));
+        sink.write(b"in time\n").await.expect("written");
+        expiry.set(Some(tokio::time::Instant::now()));
+        sink.write(b"too\nlate\n").await.expect("written");
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it is there");
+        assert_eq!(read(STDOUT), "in time\n");
+        let told = read("execution.log");
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(
+            lines[0].ends_with("Read from stdout of rank 3 in attempt 1 after the lease of this node was over:"),
+            "{told}"
+        );
+        assert_eq!(lines[1..], [">>>   too", ">>>   late"]);
     }
 
     #[test]

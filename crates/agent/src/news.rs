@@ -65,6 +65,7 @@ mod tests {
             at: Timestamp::from_millis(0),
             stderr_tail: String::new(),
             out_of_memory: None,
+            out_of_processes: None,
         };
         let attempt = AttemptId { job: "j".into(), number: 1 };
         let task = ObservedTask { attempt, phase, exits: exits.iter().map(exit).collect() };

@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use corro_launch::confinement::Confinement;
 use corro_launch::process::ProcessSpec;
 use corro_launch::{procfs, sweep};
-use corro_model::NodeId;
 use corro_model::node::TaskOrder;
 
 use crate::container::relay::PREFIX;
 use crate::figures;
+use crate::incarnation::TagPrefix;
 use crate::prepare::Ground;
 
 /// For visitors whose place is about to be cleared.
@@ -65,13 +65,13 @@ pub struct Visit {
 }
 
 impl Places {
-    pub fn stay(&self, node: &NodeId, order: &TaskOrder, ground: &Arc<Ground>) -> Stay {
+    pub fn stay(&self, tags: &TagPrefix, order: &TaskOrder, ground: &Arc<Ground>) -> Stay {
         let (inside, visitors) = mpsc::channel(1);
         let (clear, clearing) = watch::channel(false);
         let TaskOrder { workspace, experiment, job, .. } = order;
         let place = Place {
             job: format!("{workspace}/{experiment}/{job}"),
-            tag: format!("{node}/{}/", order.attempt),
+            tag: tags.of_attempt(&order.attempt),
             secrets: order.secrets.iter().map(|secret| secret.name.clone()).collect(),
             cwd: ground.directories.layout.job_temp.clone(),
             ground: Arc::clone(ground),

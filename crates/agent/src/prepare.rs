@@ -215,6 +215,7 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
         stdout: LogFile::open(directory, &ground.names.preparation_stdout, &node)?,
         stderr: LogFile::open(directory, &ground.names.preparation_stderr, &node)?,
         mode: Mode::Raw,
+        late: None,
     };
     let env = ground.environment.variables.clone();
     let spec = ProcessSpec {
@@ -237,8 +238,8 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
     }
     if !exit.success() {
         log.tool_output(&ended.stderr);
-        let out_of_memory = task.out_of_memory().await;
-        return Err(failure::preparation(&node, exit, out_of_memory, &ended.stderr).into());
+        let met = [("OutOfMemory", task.out_of_memory().await), ("OutOfProcesses", task.out_of_processes().await)];
+        return Err(failure::preparation(&node, exit, met, &ended.stderr).into());
     }
     match output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)) {
         Some(failure) => Err(failure.into()),

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use libc::SIGKILL;
+
 use corro_launch::confinement::Confinement;
 use corro_launch::environment::{GangContext, for_rank};
 use corro_launch::exit::Exit;
@@ -22,7 +24,7 @@ use crate::crew::{Crew, Ended, Output};
 use crate::curves::{Hearing, Recorder};
 use crate::events::Reporter;
 use crate::failure;
-use crate::logs::LogFile;
+use crate::logs::{LateOutput, LogFile};
 use crate::meeting::{hosts, interface_of};
 use crate::mpi::{self, Mpirun};
 use crate::prepare::Ground;
@@ -90,6 +92,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
             report_to_rendezvous(&order, gang, &place, *exit);
         }
         let exit = describe(task, &place, ended).await;
+        task.was_killed |= exit.signal == Some(SIGKILL) && !exit.stopped;
         if reports.must_stop(&task.reporter, exit).await {
             crew.stop(SIBLING_GRACE);
         }
@@ -125,12 +128,15 @@ fn outputs(places: &[Place], here: &[&Place], ground: &Ground, task: &Task) -> R
                     stdout: LogFile::open(directory, &place.stdout, node)?,
                     stderr: LogFile::open(directory, &place.stderr, node)?,
                     mode: if alone { Mode::Raw } else { Mode::Lines },
+                    late: None,
                 };
                 files.insert(&place.stdout, output.clone());
                 output
             }
         };
-        outputs.insert(place.number, output);
+        let source = format!("{} in attempt {}", place.role.name(place.index), task.order.attempt.number);
+        let late = LateOutput::new(task.context.lease_expiry.clone(), task.log.clone(), source);
+        outputs.insert(place.number, Output { late: Some(late), ..output });
     }
     Ok(outputs)
 }
@@ -304,7 +310,12 @@ async fn describe(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
     let stderr_tail = ended.stderr.join("\n");
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };
-    RankExit { rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory }
+    let out_of_processes = if failed { task.out_of_processes().await } else { None };
+    #[rustfmt::skip]
+    let exit = RankExit {
+        rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory, out_of_processes,
+    };
+    exit
 }
 
 /// With the capital that a line begins with; a program's name stays as it is.

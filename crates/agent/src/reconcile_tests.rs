@@ -206,6 +206,7 @@ fn a_shutdown_is_blamed_only_for_what_it_cut() {
         at: Timestamp::from_millis(1),
         stderr_tail: String::new(),
         out_of_memory: None,
+        out_of_processes: None,
     };
     let (well, badly, stopped) = (exit(Some(0), false), exit(Some(3), false), exit(Some(0), true));
     let at = Timestamp::from_millis(1);

@@ -8,11 +8,12 @@ use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use corro_model::AttemptId;
 use corro_model::node::FromRecording;
-use corro_model::{AttemptId, NodeId};
 
 use crate::engines::{PAGE_BYTES, blocks, open_files, recording_of};
 use crate::figures;
+use crate::incarnation::TagPrefix;
 
 const LINK: &str = "/memfd:corro-timeline.";
 /// It is one message to the server, which has a limit.
@@ -30,8 +31,8 @@ pub struct Wish {
 }
 
 /// One message for each rank, and one that says that this was all.
-pub fn record(node: &NodeId, attempt: Option<AttemptId>, wish: Wish, mut send: impl FnMut(FromRecording)) {
-    let pids = attempt.map_or_else(Vec::new, |attempt| figures::pids_of(node, &attempt));
+pub fn record(tags: &TagPrefix, attempt: Option<AttemptId>, wish: Wish, mut send: impl FnMut(FromRecording)) {
+    let pids = attempt.map_or_else(Vec::new, |attempt| figures::pids_of(tags, &attempt));
     let mut asked = blocks(&pids);
     let most_bytes = (wish.most_bytes / asked.len().max(1) as u64).min(MOST_OF_A_RANK);
     let wish = Wish { most_bytes, ..wish };

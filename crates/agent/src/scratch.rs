@@ -2,16 +2,19 @@
 //! Entered by `directories`, which has it emptied between jobs and removed with the node. Never uses a directory that
 //! somebody else made.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdir, open, statat, symlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdir, open, readlinkat, statat, symlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::tree;
+use corro_launch::sweep::tags;
+
+use crate::{incarnation, tree};
 
 /// The directory of the node whose own is `root`; the same for every agent of that node.
 pub fn path(root: &Path) -> PathBuf {
@@ -73,7 +76,20 @@ pub fn remove(root: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what was left by nodes whose own directory is gone; gives their names.
+/// Removes the one of this name, if it is of the node in `root`: a copy of a node's directory knows names that are not its own.
+pub fn remove_named(root: &Path, name: &str) -> io::Result<()> {
+    let house = match house() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        house => house?,
+    };
+    match readlinkat(&house, owner(name).as_str(), Vec::new()) {
+        Ok(link) if Path::new(OsStr::from_bytes(link.as_bytes())) == root => leave(&house, name),
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes what was left by nodes whose own directory is gone; gives their names. A node whose processes still run was moved, not removed.
 pub fn sweep() -> io::Result<Vec<String>> {
     let house = match house() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -82,7 +98,7 @@ pub fn sweep() -> io::Result<Vec<String>> {
     let mut left = Vec::new();
     for file in tree::names(&house)? {
         let Some(name) = file.to_str().ok().and_then(|file| file.strip_suffix(OWNER)) else { continue };
-        if statat(&house, &*file, AtFlags::empty()).is_err_and(|errno| errno == Errno::NOENT) {
+        if statat(&house, &*file, AtFlags::empty()).is_err_and(|errno| errno == Errno::NOENT) && !has_processes(name) {
             leave(&house, name)?;
             left.push(name.to_owned());
         }
@@ -116,8 +132,23 @@ fn house() -> io::Result<OwnedFd> {
     Ok(house)
 }
 
-/// Short, and no other node's.
+fn has_processes(name: &str) -> bool {
+    let is_of = |tag: &str| incarnation::incarnation_in(tag).is_some_and(|id| name_of(id) == name);
+    tags().iter().any(|(_, tag)| is_of(tag))
+}
+
+/// Short, and no other node's: it is of the directory's incarnation, as node ids and paths can be another's later.
 pub fn name(root: &Path) -> String {
+    incarnation::current_id(root).map_or_else(|| name_before_incarnations(root), |id| name_of(&id).to_owned())
+}
+
+/// Of the node whose incarnation this is.
+pub fn name_of(incarnation: &str) -> &str {
+    incarnation.get(..16).unwrap_or(incarnation)
+}
+
+/// Agents of the last version know their node by the path of its directory.
+fn name_before_incarnations(root: &Path) -> String {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", root.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
 }

@@ -32,7 +32,7 @@ pub struct Setup {
 impl Setup {
     /// Tells its end by an event.
     pub fn start(context: &Context, order: &SetupOrder, events: mpsc::Sender<Event>) -> Setup {
-        let tag = format!("{}/setup/", context.node);
+        let tag = context.tags.with("setup/");
         let (context, order, process_tag) = (context.clone(), order.clone(), format!("{tag}task"));
         let work = tokio::spawn(async move {
             let node = context.node.clone();
@@ -82,6 +82,7 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
         stdout: LogFile::open(&directory, &names.stdout, node)?,
         stderr: LogFile::open(&directory, &names.stderr, node)?,
         mode: Mode::Raw,
+        late: None,
     };
     log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));
     let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use corro_launch::sweep::{processes_with_tag, sweep};
+use corro_launch::sweep::{processes_with_tag, sweep, sweep_shown};
 use corro_model::NodeId;
 use corro_model::layout::Layout;
 use corro_model::node::{GangAddress, HostPorts, NodeCredential, TaskFailure, TaskOrder, TaskPhase, Volume};
@@ -17,9 +17,11 @@ use corro_model::node::{GangAddress, HostPorts, NodeCredential, TaskFailure, Tas
 use crate::config::AgentConfig;
 use crate::container::{self, Container};
 use crate::counters::Counters;
-use crate::directories::Directories;
+use crate::directories::{Directories, JOBS};
 use crate::events::{Event, Reporter};
 use crate::execution_log::ExecutionLog;
+use crate::incarnation::{Incarnation, TagPrefix};
+use crate::lease::LeaseExpiry;
 use crate::limits::gpus::{self, Gpus};
 use crate::limits::{Capacity, Groups, Held};
 use crate::meeting::{Meeting, resolve};
@@ -36,6 +38,10 @@ use crate::{failure, mpi, prepare, python, ranks, remote, tensorflow, wheels};
 pub struct Context {
     pub config: Arc<AgentConfig>,
     pub node: NodeId,
+    /// Of the node's directory: marks everything that is started from it.
+    pub incarnation: Incarnation,
+    /// What the tags of the node's processes begin with.
+    pub tags: TagPrefix,
     /// At which other nodes reach this one.
     pub address: Arc<str>,
     /// For what is asked of the server beside the connection.
@@ -48,6 +54,8 @@ pub struct Context {
     pub groups: Arc<Groups>,
     /// Where the processes of the running task stand.
     pub places: Places,
+    /// When others may run what this node runs.
+    pub lease_expiry: LeaseExpiry,
     /// What is mounted from the server.
     pub remotes: Arc<Remotes>,
     /// The cluster's volumes that are mounted here.
@@ -58,7 +66,8 @@ impl Context {
     /// Where this node's volumes are mounted.
     pub fn site(&self) -> Site<'_> {
         let commands = MountCommands::OfCluster;
-        Site { node: &self.node, spare: self.directories.spare(), remotes: Some(&self.remotes), commands }
+        let (spare, remotes) = (self.directories.spare(), Some(&*self.remotes));
+        Site { node: &self.node, tags: &self.tags, spare, remotes, commands }
     }
 }
 
@@ -108,6 +117,8 @@ pub struct Task {
     pub remote: Option<Remote>,
     /// For processes that listen by themselves.
     pub ports: Option<Ports>,
+    /// A process of it was killed, and perhaps its guard, which would have ended what it left.
+    pub was_killed: bool,
 }
 
 impl Task {
@@ -115,12 +126,17 @@ impl Task {
     pub async fn run(mut self) {
         self.log.redact(prepare::secrets_of(&self.order, None));
         self.log.line(self.title());
+        self.order.lost_attempts.iter().for_each(|lost| self.log.line(lost));
         let mut end = self.live_or_give_up().await;
         if let Some(remote) = self.remote.take() {
             remote.close(REMOTE_GRACE).await;
         }
         if let Some(counters) = self.counters.take() {
             counters.finish().await;
+        }
+        if self.was_killed {
+            let jobs = self.context.directories.root().join(JOBS);
+            let _ = spawn_blocking(move || sweep_shown(&jobs)).await;
         }
         if let Err(left) = self.leave_container().await {
             end = Err(left.into());
@@ -154,7 +170,7 @@ impl Task {
 
     /// Names a process of this task. Every one has its own: a sweep for one must not hit its siblings.
     pub fn tag(&self, process: &str) -> String {
-        format!("{}/{}/{process}", self.context.node, self.order.attempt)
+        format!("{}{process}", self.context.tags.of_attempt(&self.order.attempt))
     }
 
     /// A stop comes to its end whatever the processes do: after the guards the agent itself strikes, and then it says that
@@ -200,7 +216,7 @@ impl Task {
         }
         // From here on somebody who logs in may stand beside the job, until its volumes go.
         let ground = Arc::new(ground);
-        let stay = self.context.places.stay(&self.context.node, &self.order, &ground);
+        let stay = self.context.places.stay(&self.context.tags, &self.order, &ground);
         let end = self.act(&ground).await;
         stay.leave().await;
         end
@@ -283,11 +299,13 @@ impl Task {
     fn hold(&self) -> Held {
         let on_host = self.order.container.is_none() || self.order.containers_on_host;
         let limits = self.order.limits.as_ref().filter(|_| on_host);
-        let (mut held, [memory, processors]) = self.context.groups.hold(&self.order, limits, Capacity::here());
+        let (mut held, [memory, processors, processes]) =
+            self.context.groups.hold(&self.order, limits, Capacity::here());
         held.gpus = Gpus::claim(self.order.gpus, &gpus::inventory());
         if on_host {
             self.log.line(format_args!("Memory for this job on this node: {memory}"));
             self.log.line(format_args!("Processors for this job on this node: {processors}"));
+            self.log.line(format_args!("Processes for this job on this node: {processes}"));
         }
         if let Some(gpus) = held.gpus.words(self.order.gpus).filter(|_| on_host) {
             self.log.line(format_args!("GPUs for this job on this node: {gpus}"));
@@ -313,6 +331,16 @@ impl Task {
             None => self.context.groups.exceeded(&self.held)?,
         };
         self.log.line(format_args!("Out of memory: {why}"));
+        Some(why)
+    }
+
+    /// The limit of processes, if some were not started because of it.
+    pub async fn out_of_processes(&self) -> Option<String> {
+        let why = match &self.container {
+            Some(container) => container.out_of_processes().await?,
+            None => self.context.groups.out_of_processes(&self.held)?,
+        };
+        self.log.line(format_args!("Out of processes: {why}"));
         Some(why)
     }
 

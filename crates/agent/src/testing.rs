@@ -43,5 +43,6 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         counters: false,
         gpus: 0,
         gang_secret: Secret::new("gang"),
+        lost_attempts: Vec::new(),
     }
 }

@@ -231,7 +231,7 @@ async fn a_log_that_cannot_be_opened_is_named() {
 async fn a_job_that_wants_too_much_memory_is_told_so() {
     let world = World::new().await;
     let mut order = world.order("head -c 300M /dev/zero | tail >/dev/null");
-    order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: 64 << 20, cores: 1 });
+    order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: 64 << 20, cores: 1, processes: None });
     let (ended, _) = world.node.run_alone(&order).await;
     let log = world.log("execution.log");
     if log.contains("Memory for this job on this node: NO limit") {
@@ -248,6 +248,33 @@ async fn a_job_that_wants_too_much_memory_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_starts_too_many_processes_is_told_so() {
+    let world = World::new().await;
+    // Bounded, should there be no limit: dash ends when it cannot fork, bash after a few tries.
+    let mut order = world.order("sh -c 'for i in $(seq 1 400); do sleep 60 & done; echo all started'");
+    let size = Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: u64::MAX, cores: 1, processes: Some(40) };
+    order.limits = Some(size);
+    let (ended, _) = world.node.run_alone(&order).await;
+    let log = world.log("execution.log");
+    if log.contains("Processes for this job on this node: NO limit") {
+        eprintln!("PASSED OVER: this machine gives no control groups: {log}");
+        return;
+    }
+    assert!(log.contains("Processes for this job on this node: at most 40, threads included"), "{log}");
+    assert!(!world.log("stdout.txt").contains("all started"));
+    let exit = ended.task.expect("just seen").exits.remove(0);
+    let why = exit.out_of_processes.clone().unwrap_or_else(|| panic!("it was refused some: {exit:?}"));
+    assert!(why.contains("may have 40 processes") && why.contains("--max-processes"), "{why}");
+    assert!(log.contains("Out of processes: "), "{log}");
+    // The next job has what its own order says.
+    let mut order = world.order("sh -c 'for i in $(seq 1 200); do sleep 60 & done; echo all started'");
+    order.attempt.number += 1;
+    let (ended, _) = world.node.run_alone(&order).await;
+    assert!(ended.task.expect("just seen").exits[0].succeeded());
+    assert!(world.log("stdout.txt").contains("all started"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_has_the_processors_of_its_vm_size() {
     let world = World::new().await;
     let n_here = std::thread::available_parallelism().map_or(1, usize::from);
@@ -255,7 +282,7 @@ async fn a_job_has_the_processors_of_its_vm_size() {
         return eprintln!("PASSED OVER: this machine has one processor");
     }
     let mut order = world.order("nproc; cat /proc/self/cgroup; sh -c 'taskset -p $$; nproc' | tail -n 1");
-    order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: u64::MAX, cores: 1 });
+    order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: u64::MAX, cores: 1, processes: None });
     world.node.run_alone(&order).await;
     let (log, said) = (world.log("execution.log"), world.log("stdout.txt"));
     let (_, told) = log.split_once("Processors for this job on this node: ").expect("it is told");
@@ -275,7 +302,7 @@ async fn a_job_has_the_processors_of_its_vm_size() {
         false => eprintln!("PASSED OVER in part: this machine gives no control groups: {told}"),
     }
     assert!(told.contains("as STANDARD_TINY has"), "{told}");
-    let size = Limits { vm_size: "STANDARD_HUGE".into(), memory_bytes: u64::MAX, cores: u32::MAX };
+    let size = Limits { vm_size: "STANDARD_HUGE".into(), memory_bytes: u64::MAX, cores: u32::MAX, processes: None };
     let mut order = TaskOrder { limits: Some(size), ..world.order("nproc >&2") };
     order.attempt.number += 1;
     world.node.run_alone(&order).await;

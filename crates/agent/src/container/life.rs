@@ -20,9 +20,9 @@ use corro_model::node::TaskOrder;
 
 use super::engine::Engine;
 use super::plan::Machine;
-use super::{oom, refusal, sweep};
+use super::{oom, plan, refusal, sweep};
 use crate::execution_log::ExecutionLog;
-use crate::limits::{Bounds, bounds};
+use crate::limits::{Bounds, bounds, out_of_processes};
 
 /// For many small files.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -36,6 +36,9 @@ pub struct Container {
     vm_size: String,
     /// Where the kernel counts whom it killed.
     oom_counter: Option<PathBuf>,
+    most_processes: Option<u64>,
+    /// Where the kernel counts what it did not start.
+    refused_starts: Option<PathBuf>,
     /// What root inside wrote and this agent could not remove, if root inside is root outside and the agent is not.
     pub to_give_back: Vec<PathBuf>,
     held: Held,
@@ -76,6 +79,8 @@ pub async fn create_and_start(
         bounds: bounds(order.limits.as_ref(), machine.capacity),
         vm_size: order.limits.as_ref().map(|limits| limits.vm_size.clone()).unwrap_or_default(),
         oom_counter: pid.and_then(oom::counter),
+        most_processes: plan::most_processes(order, machine),
+        refused_starts: pid.and_then(oom::refused_starts_file),
         to_give_back: Vec::new(),
         held,
     })
@@ -116,6 +121,13 @@ impl Container {
             ),
             None => "The kernel killed processes of the container: the machine had no memory left".to_owned(),
         })
+    }
+
+    /// Words about the limit of processes, if some were not started because of it.
+    pub async fn out_of_processes(&self) -> Option<String> {
+        let (most, counter) = self.most_processes.zip(self.refused_starts.clone())?;
+        let refused = spawn_blocking(move || oom::refused_starts(&counter)).await.unwrap_or(0);
+        (refused > 0).then(|| out_of_processes(most))
     }
 
     /// Ends everything in it and waits until the engine has removed it; else says what is left.

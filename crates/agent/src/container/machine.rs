@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 
 use super::engine::Engine;
 use super::plan::{GivesGpus, Machine};
-use crate::limits::{Capacity, gpus};
+use crate::limits::{Capacity, gpus, kernel_processes};
 
 pub async fn look(engine: &Engine) -> Machine {
     let seen = spawn_blocking(devices).await.unwrap_or_default();
@@ -49,6 +49,7 @@ fn devices() -> Machine {
     let beside = beside.into_iter().map(PathBuf::from).filter(|path| has_gpus && path.exists());
     Machine {
         capacity: Capacity::here(),
+        kernel_processes: kernel_processes(),
         has_gpus,
         beside_gpus: beside.collect(),
         gives_gpus: GivesGpus::Not,

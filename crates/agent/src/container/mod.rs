@@ -59,7 +59,8 @@ pub async fn enter(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
         Err(refusal) => refusal,
     };
     // One that was made and not started would stay.
-    if let Err(error) = sweep::sweep(&task.context.node, &task.context.config.engine_sockets).await {
+    let owner = sweep::Owner::Incarnation(task.context.incarnation.owned_ids());
+    if let Err(error) = sweep::sweep(&owner, &task.context.config.engine_sockets).await {
         tracing::warn!(error, "a container that was not started could not be removed");
     }
     let Some(refusal) = refusal else { return Err(Cut::Stopped) };
@@ -87,7 +88,7 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     }
     let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
     let places = plan::places(layout, &wheels, order, &task.cluster_volumes);
-    let body = plan::body(&context.node, order, &places, &machine, &task.held.gpus.numbers);
+    let body = plan::body((&context.node, &context.incarnation.id), order, &places, &machine, &task.held.gpus.numbers);
     let started = life::create_and_start(&engine, body, order, &machine).await;
     let mut container = started.map_err(|error| Refusal::of_start(&error))?;
     let words = plan::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());

@@ -1,4 +1,4 @@
-//! Whether the kernel killed processes of a container for want of memory: asked of the container's control group, as not
+//! Whether the kernel killed processes of a container for want of memory, or did not start any because there were too many: asked of the container's control group, as not
 //! every engine tells, and of the engine. Says yes only on evidence. Blocks on nothing but `/proc` and `/sys`.
 
 use std::fs;
@@ -10,30 +10,48 @@ pub fn counter(pid: i64) -> Option<PathBuf> {
     counter_in(&groups, Path::new("/sys/fs/cgroup")).filter(|path| path.is_file())
 }
 
+/// The same for processes and threads that were not started.
+pub fn refused_starts_file(pid: i64) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    group_of(&groups, Path::new("/sys/fs/cgroup"), "pids")
+        .map(|group| group.join("pids.events"))
+        .filter(|path| path.is_file())
+}
+
+/// How many were not started so far.
+pub fn refused_starts(counter: &Path) -> u64 {
+    fs::read_to_string(counter).map_or(0, |text| count(&text, "max "))
+}
+
 /// How many were killed so far.
 pub fn killed(counter: &Path) -> u64 {
-    fs::read_to_string(counter).map_or(0, |text| count(&text))
+    fs::read_to_string(counter).map_or(0, |text| count(&text, "oom_kill "))
+}
+
+fn counter_in(groups: &str, root: &Path) -> Option<PathBuf> {
+    let group = group_of(groups, root, "memory")?;
+    let is_version_one = group.starts_with(root.join("memory"));
+    Some(group.join(if is_version_one { "memory.oom_control" } else { "memory.events" }))
 }
 
 /// One line a hierarchy: `4:memory:/docker/0123`, or `0::/docker/0123` where there is only one.
-fn counter_in(groups: &str, root: &Path) -> Option<PathBuf> {
-    let mut lines = groups.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());
-    let fields = |line: &Vec<&str>| match line[..] {
-        [_, controllers, path] => Some((controllers.to_owned(), path.trim_start_matches('/').to_owned())),
-        _ => None,
+fn group_of(groups: &str, root: &Path, controller: &str) -> Option<PathBuf> {
+    let fields = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1).map(str::to_owned);
+        Some((fields.next()?, fields.next()?.trim_start_matches('/').to_owned()))
     };
-    let all: Vec<_> = lines.by_ref().filter_map(|line| fields(&line)).collect();
-    let own = all.iter().find(|(controllers, _)| controllers.split(',').any(|name| name == "memory"));
+    let all: Vec<_> = groups.lines().filter_map(fields).collect();
+    let own = all.iter().find(|(controllers, _)| controllers.split(',').any(|name| name == controller));
     if let Some((_, path)) = own {
-        return Some(root.join("memory").join(path).join("memory.oom_control"));
+        return Some(root.join(controller).join(path));
     }
     let (_, path) = all.iter().find(|(controllers, _)| controllers.is_empty())?;
-    Some(root.join(path).join("memory.events"))
+    Some(root.join(path))
 }
 
-/// Both kinds of file have a line `oom_kill N`.
-fn count(text: &str) -> u64 {
-    let number = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+/// Files of both versions have lines of a name and a number.
+fn count(text: &str, name: &str) -> u64 {
+    let number = text.lines().find_map(|line| line.strip_prefix(name));
     number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -51,7 +69,8 @@ mod tests {
             Some("/g/system.slice/a.scope/memory.events".into())
         );
         assert_eq!(counter_in("", root), None);
-        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), 3);
-        assert_eq!(count("low 0\noom 1\noom_kill 0\noom_group_kill 0\n"), 0);
+        assert_eq!(group_of("8:pids:/docker/a\n4:memory:/\n", root, "pids"), Some("/g/pids/docker/a".into()));
+        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "oom_kill "), 3);
+        assert_eq!(count("low 0\noom 1\noom_kill 0\noom_group_kill 0\n", "oom_kill "), 0);
     }
 }

@@ -13,11 +13,13 @@ use corro_model::container::{parse_size, size_words};
 use corro_model::node::{TaskOrder, Volume};
 
 use crate::directories::Layout;
-use crate::limits::{Capacity, bounds};
+use crate::limits::{self, Capacity, bounds};
 use crate::mounts;
 
-/// On every container of ours, with the node it is of: what a crash left is found by it.
+/// On every container of ours, with the node it is of.
 pub const NODE_LABEL: &str = "corro.node";
+/// On every container of ours, with the incarnation of the node's directory: what a crash left is found by it.
+pub const INCARNATION_LABEL: &str = "corro.incarnation";
 const ATTEMPT_LABEL: &str = "corro.attempt";
 
 /// Lives for as long as its input is open, and does nothing: the shell's own words, as an image may lack all others.
@@ -33,6 +35,8 @@ pub struct Machine {
     pub gives_gpus: GivesGpus,
     /// Its engine runs as root, and this agent does not.
     pub engine_has_more_rights: bool,
+    /// Processes that its kernel has for everybody.
+    pub kernel_processes: u64,
     /// Devices of InfiniBand.
     pub fabric_devices: Vec<PathBuf>,
 }
@@ -70,7 +74,7 @@ pub enum Access {
 
 /// The container as the engine is asked for it.
 pub fn body(
-    node: &NodeId,
+    (node, incarnation): (&NodeId, &str),
     order: &TaskOrder,
     places: &BTreeMap<PathBuf, Access>,
     machine: &Machine,
@@ -88,7 +92,11 @@ pub fn body(
     let bounds = bounds(order.limits.as_ref(), machine.capacity);
     let memory = bounds.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
     let (requests, devices) = devices(gpus, machine);
-    let labels = [(NODE_LABEL, node.to_string()), (ATTEMPT_LABEL, order.attempt.to_string())];
+    let labels = [
+        (NODE_LABEL, node.to_string()),
+        (INCARNATION_LABEL, incarnation.to_owned()),
+        (ATTEMPT_LABEL, order.attempt.to_string()),
+    ];
     let shm_size = settings.and_then(|settings| settings.shm_size.as_deref()).and_then(parse_size);
     ContainerCreateBody {
         image: settings.map(|settings| settings.image_source_registry.image.clone()),
@@ -112,6 +120,7 @@ pub fn body(
             memory,
             // The same, so that nothing is swapped instead.
             memory_swap: memory,
+            pids_limit: most_processes(order, machine).and_then(|most| i64::try_from(most).ok()),
             nano_cpus: bounds.cores.map(|cores| i64::from(cores) * 1_000_000_000),
             device_requests: requests.map(|request| vec![request]),
             devices: (!devices.is_empty()).then_some(devices),
@@ -121,6 +130,11 @@ pub fn body(
         }),
         ..ContainerCreateBody::default()
     }
+}
+
+/// How many processes and threads the container may have.
+pub fn most_processes(order: &TaskOrder, machine: &Machine) -> Option<u64> {
+    order.limits.as_ref().map(|limits| limits::most_processes(limits, machine.kernel_processes))
 }
 
 /// These GPUs and no others: by the engine where it can, else their devices alone; and the fabric.
@@ -162,6 +176,7 @@ pub fn words(order: &TaskOrder, machine: &Machine, gpus: Option<&str>) -> String
         Some(cores) => words.push(format!("{cores} {} as {size} has", if cores == 1 { "core" } else { "cores" })),
         None => words.push(format!("all {} cores of the machine", machine.capacity.cores)),
     }
+    words.extend(most_processes(order, machine).map(|most| format!("at most {most} processes and threads")));
     let shm = order.container.as_ref().and_then(|settings| parse_size(settings.shm_size.as_deref()?));
     words.extend(shm.map(|bytes| format!("{} of /dev/shm", size_words(bytes))));
     if let Some(gpus) = gpus {
@@ -185,23 +200,26 @@ mod tests {
         let registry = ImageSourceRegistry { server_url: None, image: "i:1".into(), credentials: None };
         let mut order = testing::order(2);
         order.container = Some(ContainerSettings { image_source_registry: registry, shm_size: Some("512m".into()) });
-        order.limits = Some(Limits { vm_size: "STANDARD_D1".into(), memory_bytes: 4 << 30, cores: 1 });
+        order.limits = Some(Limits { vm_size: "STANDARD_D1".into(), memory_bytes: 4 << 30, cores: 1, processes: None });
         order.gpus = 1;
         order
     }
 
     fn machine() -> Machine {
-        Machine { capacity: Capacity { memory_bytes: 16 << 30, cores: 8 }, ..Machine::default() }
+        let capacity = Capacity { memory_bytes: 16 << 30, cores: 8 };
+        Machine { capacity, kernel_processes: 32768, ..Machine::default() }
     }
 
     #[test]
     fn the_body_holds_everything_and_no_variable() {
         let order = order();
         let places = BTreeMap::from([("/n/jobs".into(), Access::Write), ("/n/wheels".into(), Access::Read)]);
-        let body = serde_json::to_value(body(&testing::node(1), &order, &places, &machine(), &[])).expect("plain data");
+        let body = serde_json::to_value(body((&testing::node(1), "0123"), &order, &places, &machine(), &[]))
+            .expect("plain data");
         let host = &body["HostConfig"];
         assert_eq!(body["Image"], "i:1");
         assert_eq!(body["Labels"]["corro.node"], "tvm-1_1-20180718t174802z-p");
+        assert_eq!(body["Labels"]["corro.incarnation"], "0123");
         assert_eq!(
             (&body["OpenStdin"], &body["StdinOnce"], &host["AutoRemove"]),
             (&json!(true), &json!(true), &json!(true))
@@ -209,6 +227,7 @@ mod tests {
         assert_eq!((&host["NetworkMode"], &body["User"]), (&json!("host"), &json!("0:0")));
         assert_eq!((&host["Memory"], &host["MemorySwap"]), (&json!(4u64 << 30), &json!(4u64 << 30)));
         assert_eq!((&host["NanoCpus"], &host["ShmSize"]), (&json!(1_000_000_000), &json!(512 << 20)));
+        assert_eq!(host["PidsLimit"], json!(4096 + 1024));
         assert_eq!(
             host["Mounts"],
             json!([
@@ -224,11 +243,12 @@ mod tests {
 
     #[test]
     fn a_machine_that_has_less_gives_what_it_has() {
-        let small = Machine { capacity: Capacity { memory_bytes: 4 << 30, cores: 1 }, ..Machine::default() };
+        let capacity = Capacity { memory_bytes: 4 << 30, cores: 1 };
+        let small = Machine { capacity, kernel_processes: 32768, ..Machine::default() };
         assert_eq!(
             words(&order(), &small, Some("none, as the machine has none")),
             "host network, root inside; all memory of the machine (4 GiB); all 1 cores of the machine; \
-             512 MiB of /dev/shm; GPUs: none, as the machine has none"
+             at most 5120 processes and threads; 512 MiB of /dev/shm; GPUs: none, as the machine has none"
         );
         assert!(
             words(&order(), &machine(), None)

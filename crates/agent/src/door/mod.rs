@@ -104,7 +104,7 @@ impl Door {
         let listener = first_free(address).await;
         let listener = listener.map_err(|source| DoorError::Port { address: address.to_string(), source })?;
         let port = listener.local_addr().map_or(0, |at| at.port());
-        let tag = format!("{}/login/", context.node);
+        let tag = context.tags.with("login/");
         let (n_sessions, checking) = (AtomicU64::new(0), Semaphore::new(1));
         let house = House { context: context.clone(), login: login.clone(), key, home, tag, n_sessions, checking };
         let (tag, config) = (house.tag.clone(), config(&house, host_key));

@@ -7,6 +7,8 @@ pub enum Control {
     Memory,
     /// Of processors; in processors.
     Time,
+    /// How many processes and threads.
+    Processes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,7 @@ impl Control {
         match self {
             Control::Memory => "memory",
             Control::Time => "cpu",
+            Control::Processes => "pids",
         }
     }
 
@@ -36,6 +39,7 @@ impl Control {
             (Control::Memory, Version::Two) => ("memory.max", text("max", limit)),
             (Control::Time, Version::One) => ("cpu.cfs_quota_us", text("-1", time)),
             (Control::Time, Version::Two) => ("cpu.max", format!("{} {PERIOD}", text("max", time))),
+            (Control::Processes, _) => ("pids.max", text("max", limit)),
         }
     }
 }
@@ -49,7 +53,18 @@ pub fn kills_file(version: Version) -> &'static str {
 }
 
 pub fn kills(text: &str) -> u64 {
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+    counter(text, "oom_kill ")
+}
+
+/// The file in which the kernel counts processes and threads that were not started because of the limit; the same in both versions.
+pub const REFUSED_STARTS_FILE: &str = "pids.events";
+
+pub fn refused_starts(text: &str) -> u64 {
+    counter(text, "max ")
+}
+
+fn counter(text: &str, name: &str) -> u64 {
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -71,5 +86,10 @@ mod tests {
         check(Control::Time, Version::Two, None, "cpu.max", "max 100000");
         assert_eq!(kills("low 0\noom 4\noom_kill 3\noom_group_kill 0\n"), 3);
         assert_eq!(kills(""), 0);
+        for version in [Version::One, Version::Two] {
+            check(Control::Processes, version, Some(5120), "pids.max", "5120");
+            check(Control::Processes, version, None, "pids.max", "max");
+        }
+        assert_eq!((refused_starts("max 7\n"), refused_starts("")), (7, 0));
     }
 }

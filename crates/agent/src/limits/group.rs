@@ -70,6 +70,12 @@ impl Group {
         control::kills(&fs::read_to_string(self.path.join(control::kills_file(self.version))).unwrap_or_default())
     }
 
+    /// How many processes and threads were not started because of the limit.
+    pub fn refused_starts(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join(control::REFUSED_STARTS_FILE)).unwrap_or_default();
+        control::refused_starts(&text)
+    }
+
     /// Blocks until what was in it has ended. One that cannot be removed now is found by the node's next agent.
     pub fn remove(&self) -> io::Result<()> {
         remove_empty(&self.path)
@@ -90,6 +96,11 @@ impl Group {
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.path.join(file))?;
         file.write_all(text.as_bytes())
     }
+}
+
+/// The directory of the group of that name, if there can be one.
+pub fn path(name: &str, control: Control) -> Option<PathBuf> {
+    found(control).ok().map(|place| place.directory.join(name))
 }
 
 /// Removes the group of that name; none is none.

@@ -10,7 +10,7 @@ use crate::testing;
 const MACHINE: Capacity = Capacity { memory_bytes: 8 << 30, cores: 16 };
 
 fn limits(memory_bytes: u64, cores: u32) -> Limits {
-    Limits { vm_size: "STANDARD_D1".into(), memory_bytes, cores }
+    Limits { vm_size: "STANDARD_D1".into(), memory_bytes, cores, processes: None }
 }
 
 /// A group of each control in one directory, with the files that the kernel would make.
@@ -20,8 +20,8 @@ fn groups(base: &Path, version: Version) -> Groups {
         std::fs::write(base.join("n").join(control.setting(version, None).0), "").expect("a setting");
         Group::make_at(Place { directory: base.to_owned(), version }, "n", control)
     });
-    let [memory, time] = made;
-    Groups { memory, time, binds: false }
+    let [memory, time, processes] = made;
+    Groups { memory, time, processes, binds: false }
 }
 
 #[test]
@@ -35,7 +35,10 @@ fn a_limit_is_set_only_where_the_machine_has_more() {
         let events = base.path().join("n").join(events);
         let files = || names.map(|name| fs::read_to_string(base.path().join("n").join(name)).unwrap_or_default());
         let order = testing::order(1);
-        let hold = |limits: Option<&Limits>| groups.hold(&order, limits, MACHINE);
+        let hold = |limits: Option<&Limits>| {
+            let (held, [memory, processors, _]) = groups.hold(&order, limits, MACHINE);
+            (held, [memory, processors])
+        };
 
         let (held, told) = hold(Some(&limits(8 << 30, 16)));
         assert_eq!(told, ["no limit, as this machine has no more than STANDARD_D1"; 2]);
@@ -65,14 +68,37 @@ fn a_group_without_a_control_holds_the_other() {
     fs::create_dir(base.path().join("n")).expect("a group");
     fs::write(base.path().join("n/memory.max"), "").expect("a setting");
     let place = || Place { directory: base.path().to_owned(), version: Version::Two };
-    let [memory, time] = CONTROLS.map(|control| Group::make_at(place(), "n", control));
+    let [memory, time, processes] = CONTROLS.map(|control| Group::make_at(place(), "n", control));
     let why = time.as_ref().expect_err("there is no cpu.max").clone();
     assert!(why.contains("takes no limit (cpu)"), "{why}");
-    assert_eq!(fs::read_to_string(base.path().join("cgroup.subtree_control")).ok().as_deref(), Some("+cpu"));
-    let groups = Groups { memory, time, binds: false };
+    assert_eq!(fs::read_to_string(base.path().join("cgroup.subtree_control")).ok().as_deref(), Some("+pids"));
+    assert!(processes.is_err());
+    let groups = Groups { memory, time, processes, binds: false };
     assert_eq!(groups.entrances(), [base.path().join("n/cgroup.procs")]);
     let (_, told) = groups.hold(&testing::order(1), Some(&limits(1 << 30, 2)), MACHINE);
     assert!(told[0].starts_with("at most 1 GiB") && told[1].starts_with("NO limit: the control group "), "{told:?}");
+}
+
+#[test]
+fn a_job_has_as_many_processes_as_its_node_gives() {
+    for version in [Version::One, Version::Two] {
+        let base = tempfile::tempdir().expect("a directory");
+        let groups = groups(base.path(), version);
+        let (file, events) = (base.path().join("n/pids.max"), base.path().join("n/pids.events"));
+        let order = testing::order(1);
+        fs::write(&events, "max 2\n").expect("written");
+        let (held, told) = groups.hold(&order, Some(&Limits { processes: Some(100), ..limits(1 << 30, 2) }), MACHINE);
+        assert_eq!(told[2], "at most 100, threads included");
+        assert_eq!(fs::read_to_string(&file).expect("set"), (100 + GUARDS).to_string());
+        assert_eq!(groups.out_of_processes(&held), None);
+        fs::write(&events, "max 3\n").expect("written");
+        let why = groups.out_of_processes(&held).expect("one was refused");
+        assert!(why.contains("may have 100 processes") && why.contains("--max-processes"), "{why}");
+        let (_, told) = groups.hold(&order, None, MACHINE);
+        assert_eq!((told[2].as_str(), fs::read_to_string(&file).expect("set").as_str()), ("no limit", "max"));
+    }
+    assert_eq!(most_processes(&limits(0, 6), u64::MAX), 4096 + 6 * 1024);
+    assert_eq!(most_processes(&limits(0, 64), 32768), 16384, "half of what the machine has");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{Volume, VolumeSource};
 
+use crate::incarnation::TagPrefix;
 use crate::spare::Spare;
 use crate::{failure, tree};
 
@@ -33,6 +34,8 @@ pub use table::take_away_below;
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     pub node: &'a NodeId,
+    /// What the tags of the node's processes begin with.
+    pub tags: &'a TagPrefix,
     pub spare: &'a Spare,
     /// What is mounted from the server.
     pub remotes: Option<&'a Remotes>,
@@ -143,7 +146,7 @@ fn put(root: &OwnedFd, at: &Path, volume: &Volume, site: Site<'_>, output: &mut 
         }
         VolumeSource::Command { .. } if site.commands == MountCommands::Refused => Err(MountError::CommandRefused),
         VolumeSource::Command { command } => {
-            on_place(root, at, volume, |at| command::run(command, at, &format!("{}/mount", site.node), output))
+            on_place(root, at, volume, |at| command::run(command, at, &site.tags.with("mount"), output))
         }
     }
 }

@@ -14,6 +14,7 @@ struct Bench {
     handle: OwnedFd,
     spare: Spare,
     node: NodeId,
+    tags: TagPrefix,
 }
 
 impl Bench {
@@ -22,11 +23,12 @@ impl Bench {
         fs::write(share.path().join("file"), "x").expect("a file on the share");
         let handle = tree::open_directory(root.path()).expect("the root");
         let spare = Spare::open(&handle).expect("a store");
-        Bench { root, share, handle, spare, node: testing::node(1) }
+        let tags = TagPrefix::new(&testing::node(1), "0123");
+        Bench { root, share, handle, spare, node: testing::node(1), tags }
     }
 
     fn site(&self, commands: MountCommands) -> Site<'_> {
-        Site { node: &self.node, spare: &self.spare, remotes: None, commands }
+        Site { node: &self.node, tags: &self.tags, spare: &self.spare, remotes: None, commands }
     }
 
     fn mount(&self, volume: &Volume) -> Result<PathBuf, BatchAiError> {

@@ -77,7 +77,7 @@ async fn start(house: &House, request: &Request, number: u64) -> Result<Process,
         argv: shell::command(&request.command, env.get("PATH").map(String::as_str)),
         env,
         cwd: ground.directories.layout.job_temp.clone(),
-        tag: format!("{}/{}/remote-{number}", house.context.node, house.order.attempt),
+        tag: format!("{}remote-{number}", house.context.tags.of_attempt(&house.order.attempt)),
         confinement: Confinement::default(),
     };
     let process = house.context.config.guard.spawn_with(ground.process(spec), Input::Pipe).await;

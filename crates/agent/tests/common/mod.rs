@@ -424,6 +424,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         counters: false,
         gpus: 0,
         gang_secret: Secret::new("gang-secret-value"),
+        lost_attempts: Vec::new(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use corro_agent::incarnation;
 use corro_model::Timestamp;
 use corro_model::batchai::Page;
 use corro_model::history::HistoryEntry;
@@ -137,6 +138,11 @@ fn restore(args: RestoreArgs) -> Result<(), Failure> {
             .hint("choose a new directory, or add --force: the database there is then kept under another name"));
     }
     let data = DataDir::hold(&args.data)?;
+    // First: should this be cut short, the directory must not take nodes of the server that the backup is of for its own.
+    incarnation::renew(data.path()).map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", data.path().join("incarnation").display()))
+            .hint("see whether the disk is full and the directory is yours")
+    })?;
     let contents = backup::restore(&args.from, data.path()).map_err(failure)?;
     tell(format_args!("{} now holds {}.", data.path().display(), words(&contents)));
     if occupied {

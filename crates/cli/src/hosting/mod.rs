@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corro_agent::incarnation::{self, Validity};
 use corro_client::Profile;
 use corro_model::Secret;
 use corro_server::http::limits::Rates;
@@ -85,6 +86,10 @@ pub struct HostingArgs {
     /// Seconds between the warning (SIGTERM) and the end (SIGKILL) of a job's processes when a low-priority node is preempted
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     preemption_grace: f64,
+    /// Processes and threads that a job may have on one node, so that one that starts them without end harms no other
+    /// [default: 4096, and 1024 more for each core of the VM size]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
+    max_processes: Option<u64>,
 
     #[command(flatten)]
     pub isolation: IsolationArgs,
@@ -272,6 +277,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     let log = args.log;
     let nodes_dir = data.path().join("nodes");
     let url_file = data.url_file();
+    let incarnation = own_incarnation(data.path())?;
     let make_provider = |site: Site| -> Arc<dyn Provider> {
         match nodes {
             Nodes::Local => {
@@ -291,10 +297,11 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
                 let url = public_url(&args.address, site.address, tls.is_some());
                 let authority = tls.as_ref().map(|tls| tls.trusted.clone());
                 let hidden = vec![data.path().to_owned(), config_dir.clone()];
-                Arc::new(SlurmNodes::new(wishes, WayIn { url, authority, hidden }, &site.instance))
+                let instance = incarnation.as_deref().unwrap_or(&site.instance);
+                Arc::new(SlurmNodes::new(wishes, WayIn { url, authority, hidden }, instance))
             }
             Nodes::Kubernetes(prepared) => Arc::new(prepared.begin(kubernetes::Home {
-                instance: site.instance,
+                instance: incarnation.unwrap_or(site.instance),
                 // A pod runs one node, so it keeps jobs apart by itself, and most clusters allow no name spaces in it.
                 isolation: args.isolation.isolation.unwrap_or(IsolationArg::Auto),
                 url: public_url(&args.address, site.address, tls.is_some()),
@@ -331,9 +338,28 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
     }
 }
 
+/// What marks this server's nodes on other machines: a restored backup or a copy of the directory has the same identity as the server it
+/// comes from, and must not take that one's nodes for its own. `None` for a server from before there were incarnations, whose nodes are marked
+/// by its identity.
+fn own_incarnation(data: &Path) -> Result<Option<String>, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot write down which directory {} is: {error}", data.display()))
+            .hint("see whether the disk is full and the directory is yours")
+    };
+    if !incarnation::is_recorded(data) && data.join(corro_server::backup::DATABASE).exists() {
+        incarnation::adopt(data, NO_INCARNATION).map_err(failed)?;
+    }
+    let incarnation = incarnation::ensure(data, Validity::Lasting).map_err(failed)?;
+    Ok(Some(incarnation.id.to_string()).filter(|id| id != NO_INCARNATION))
+}
+
+/// Written down by a server that had nodes before.
+const NO_INCARNATION: &str = "";
+
 fn rules(args: &HostingArgs) -> Rules {
     let mut rules = Rules { cores: args.max_cores as u64, ..Rules::USUAL };
     rules.preemption_grace = Duration::from_secs_f64(args.preemption_grace);
+    rules.processes = args.max_processes;
     rules.policy.idle_before_leaving = Duration::from_secs_f64(args.scale_down_delay);
     rules
 }

@@ -196,6 +196,14 @@ fn ended(error: &BatchAiError) -> Option<String> {
                 .to_owned(),
         );
     }
+    if detail(error, "OutOfProcesses").is_some() {
+        return Some(
+            "Its processes wanted to start more processes or threads than a job may have on a node: let the program start fewer \
+             (data loader workers, OMP_NUM_THREADS), use a cluster of a VM size with more cores, or ask whoever runs the server to \
+             raise --max-processes; then submit the job again."
+                .to_owned(),
+        );
+    }
     let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
     // A shell reports a signal as a code above 128.
     let signal =
@@ -307,6 +315,7 @@ mod tests {
                 vec![("ExitCode", "137"), ("OutOfMemory", "The kernel killed …")],
                 Some("a VM size with more memory"),
             ),
+            ("JobFailed", vec![("ExitCode", "2"), ("OutOfProcesses", "at most 40")], Some("raise --max-processes")),
             (
                 "AZFMountError",
                 vec![("Info", "Could not mount x: there is no share 's' in the account 'a': create it with '…'")],

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
 pub use self::stuck::stuck;
-use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, WaitReason, Waiting};
+use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, WaitReason, Waiting};
 use crate::{NodeId, Timestamp};
 
 /// What is said of a job. Lines may hold whatever programs wrote: whoever shows them escapes them.
@@ -92,13 +92,24 @@ impl Cause {
     }
 }
 
+/// How an attempt ended that is not the job's last. Of a lost node nobody knows what its processes wrote last.
+pub fn lost_attempt(lost: &LostAttempt) -> String {
+    let LostAttempt { number, end_time, reason } = lost;
+    let missing = match reason.code == NODE_LOST {
+        true => ". What its processes on that node wrote last may be missing from the logs",
+        false => "",
+    };
+    format!("Attempt {number} ended at {} without a result: {}{missing}", time(*end_time), reason.message)
+}
+
+/// The code of attempts that ended with the loss of a node.
+pub const NODE_LOST: &str = "NodeLost";
+
 /// What there is to say of `job` at the time `now`. `nodes` are those it runs on, the master first.
 pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp) -> Explanation {
     let (properties, status) = (&job.properties, &job.properties.status);
     let info = status.execution_info.as_ref();
-    let lost_attempts = status.lost_attempts.iter().map(|lost| {
-        format!("Attempt {} ended at {} without a result: {}", lost.number, time(lost.end_time), lost.reason.message)
-    });
+    let lost_attempts = status.lost_attempts.iter().map(lost_attempt);
     let mut said = Explanation {
         state: status.execution_state,
         sentences: Vec::new(),

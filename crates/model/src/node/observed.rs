@@ -99,6 +99,9 @@ pub struct RankExit {
     /// Processes of its node's part were killed because they were beyond a limit of memory: which one, in words.
     #[serde(default)]
     pub out_of_memory: Option<String>,
+    /// Processes of its node's part could not be started because there were too many: the limit, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_processes: Option<String>,
 }
 
 impl RankExit {

@@ -82,6 +82,9 @@ pub struct TaskOrder {
     pub gpus: u32,
     /// Proved by the ranks to each other.
     pub gang_secret: Secret,
+    /// Earlier attempts that lost a node, in sentences: what their processes wrote last may be missing from the logs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_attempts: Vec<String>,
 }
 
 impl TaskOrder {
@@ -120,6 +123,9 @@ pub struct Limits {
     pub vm_size: String,
     pub memory_bytes: u64,
     pub cores: u32,
+    /// Processes and threads that a job may have there, if the operator chose a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
 }
 
 /// A list that the orders of a gang's nodes have in common: each of a thousand names all thousand.

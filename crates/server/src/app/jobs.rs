@@ -242,7 +242,7 @@ fn giving_way(evicted: &corro_store::Evicted) -> GivingWay {
     GivingWay { until, reason: evicted.reason.clone() }
 }
 
-fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
+pub fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
     LostAttempt { number: lost.number, end_time: lost.ended, reason: lost.reason.clone() }
 }
 

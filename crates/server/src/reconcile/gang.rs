@@ -213,6 +213,9 @@ impl Blame<'_> {
                 if let Some(limit) = &exit.out_of_memory {
                     error = error.with("OutOfMemory", limit);
                 }
+                if let Some(limit) = &exit.out_of_processes {
+                    error = error.with("OutOfProcesses", limit);
+                }
                 if !exit.stderr_tail.trim().is_empty() {
                     error = error.with("StdErr", exit.stderr_tail.trim_end());
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corro_model::batchai::BatchAiError;
+use corro_model::explain::NODE_LOST;
 use corro_model::node::{GangAddress, Goal};
 use corro_model::state::{JobEvent, JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
@@ -140,8 +141,6 @@ fn lost_too_often(job: &JobRecord, before: &[&LostAttempt], last: &NodeId, now: 
     );
     BatchAiError::new(NODE_LOST, message).with("Node", last.as_str())
 }
-
-const NODE_LOST: &str = "NodeLost";
 
 #[cfg(test)]
 mod tests {

@@ -24,11 +24,13 @@ pub struct Rules {
     pub cores: u64,
     /// How long the processes of a job have when a node of it is taken back.
     pub preemption_grace: Duration,
+    /// Processes and threads that a job may have on a node; nodes choose by their VM size without.
+    pub processes: Option<u64>,
 }
 
 impl Rules {
     pub const USUAL: Self =
-        Self { policy: Policy::STANDARD, cores: u64::MAX, preemption_grace: Duration::from_secs(30) };
+        Self { policy: Policy::STANDARD, cores: u64::MAX, preemption_grace: Duration::from_secs(30), processes: None };
 
     pub fn preemption(&self, cause: PreemptionCause, at: Timestamp) -> Preemption {
         Preemption { at, cause, grace_ms: self.preemption_grace.as_millis() as u64 }

@@ -11,8 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
-use corro_launch::sweep::sweep;
 use corro_model::{NodeId, Secret};
 use corro_server::{NewNode, Provider};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
@@ -35,6 +35,8 @@ pub struct LocalNodes {
     gpus: Option<(&'static str, String)>,
     /// Agents this process started: they must be waited for.
     children: Mutex<HashMap<NodeId, Child>>,
+    /// When agents that are to end were asked to.
+    asked: Mutex<HashMap<NodeId, Instant>>,
 }
 
 /// How jobs on this machine are kept apart, and what none of them may see.
@@ -46,8 +48,8 @@ pub struct Apart {
 
 impl LocalNodes {
     pub fn new(root: PathBuf, server: String, server_file: PathBuf, words: Vec<OsString>, apart: Apart) -> Self {
-        let (log, gpus, children) = (LogArgs::default(), None, Mutex::new(HashMap::new()));
-        Self { root, server, server_file, words, apart, log, gpus, children }
+        let (log, gpus, children, asked) = (LogArgs::default(), None, Mutex::default(), Mutex::default());
+        Self { root, server, server_file, words, apart, log, gpus, children, asked }
     }
 
     /// The same, whose nodes write their logs so.
@@ -99,6 +101,7 @@ impl LocalNodes {
             command.pre_exec(|| setsid().map(|_| ()).map_err(io::Error::from));
         }
         let child = command.spawn()?;
+        self.forget_asked(node);
         self.lock().insert(node.clone(), child);
         Ok(())
     }
@@ -106,7 +109,7 @@ impl LocalNodes {
     /// Signals the agent by a handle on its process, so that nobody who inherited its number is hit.
     fn signal(&self, node: &NodeId, signal: Signal) {
         let dir = self.root.join(node.as_str());
-        let pid = self.child(node).or_else(|| corro_agent::holder(&dir));
+        let pid = self.agent(node);
         let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid as i32)) else { return };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
         let number = Some(pid.as_raw_nonzero().get() as u32);
@@ -128,6 +131,25 @@ impl LocalNodes {
         }
     }
 
+    /// The process of the node's agent, whoever started it.
+    fn agent(&self, node: &NodeId) -> Option<u32> {
+        self.child(node).or_else(|| corro_agent::holder(&self.root.join(node.as_str())))
+    }
+
+    /// Asks the agent to end, once. One that was stopped acts on it only once it goes on.
+    fn ask(&self, node: &NodeId) -> Instant {
+        let mut asked = self.asked.lock().expect("no one panics while holding the times");
+        *asked.entry(node.clone()).or_insert_with(|| {
+            self.signal(node, Signal::TERM);
+            self.signal(node, Signal::CONT);
+            Instant::now()
+        })
+    }
+
+    fn forget_asked(&self, node: &NodeId) {
+        self.asked.lock().expect("no one panics while holding the times").remove(node);
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Child>> {
         self.children.lock().expect("no one panics while holding the children")
     }
@@ -135,6 +157,8 @@ impl LocalNodes {
 
 const TOKEN: &str = "join-token";
 const LOG: &str = "agent.log";
+/// From asking an agent that must go until it is killed.
+const LAST_OUTPUT_WITHIN: Duration = Duration::from_secs(2);
 
 impl Provider for LocalNodes {
     fn start(&self, node: &NewNode, token: Secret) {
@@ -145,21 +169,28 @@ impl Provider for LocalNodes {
 
     fn is_alive(&self, node: &NodeId) -> Option<bool> {
         let dir = self.root.join(node.as_str());
-        Some(self.child(node).or_else(|| corro_agent::holder(&dir)).is_some())
+        // The agent of a directory that was moved goes on with the paths of before, where nothing is: it is of no use.
+        let is_usable = || corro_agent::holder(&dir).is_some() && !corro_agent::incarnation::was_moved(&dir);
+        Some(self.child(node).is_some() || is_usable())
     }
 
     fn ask_to_stop(&self, node: &NodeId) {
-        self.signal(node, Signal::TERM);
+        self.ask(node);
     }
 
     fn ensure_gone(&self, node: &NodeId, polite: bool) -> bool {
-        if self.is_alive(node) == Some(true) {
-            if !polite {
+        if self.agent(node).is_some() {
+            // An agent that was frozen holds output of its processes that is in no log yet, so it gets the time to write it.
+            if !polite && self.ask(node).elapsed() >= LAST_OUTPUT_WITHIN {
                 self.signal(node, Signal::KILL);
             }
             return false;
         }
-        clear(&self.root.join(node.as_str()), node)
+        let is_gone = clear(&self.root.join(node.as_str()), node);
+        if is_gone {
+            self.forget_asked(node);
+        }
+        is_gone
     }
 }
 
@@ -188,17 +219,19 @@ pub fn remove_left_by_killed(root: &Path) {
     });
 }
 
-/// With the agent dead, its processes and its directory go. Shares are symbolic links in it and are not followed.
+/// With the agent dead, what was started from its directory is ended, and the directory goes. Shares are symbolic links in it and are not followed.
 fn clear(dir: &Path, node: &NodeId) -> bool {
-    let swept = sweep(&format!("{node}/"));
-    if !swept.is_empty() {
-        tracing::warn!(%node, processes = swept.len(), "processes that a lost node left behind were ended");
-    }
     let sockets = corro_agent::engine_sockets(|name| std::env::var(name).ok());
-    match corro_agent::container::sweep::sweep_blocking(node, &sockets) {
-        Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => {
-            tracing::warn!(%node, containers = removed.len(), "containers that a lost node left behind were removed")
+    match corro_agent::leftovers::end_all(dir, node, &sockets) {
+        Ok(ended) => {
+            if !ended.processes.is_empty() {
+                let n_processes = ended.processes.len();
+                tracing::warn!(%node, n_processes, "processes that a lost node left behind were ended");
+            }
+            if !ended.containers.is_empty() {
+                let n_containers = ended.containers.len();
+                tracing::warn!(%node, n_containers, "containers that a lost node left behind were removed");
+            }
         }
         // What may still run must not run a second time elsewhere.
         Err(error) => {

@@ -20,8 +20,12 @@ fn exit(rank: usize, code: i32, at: i64) -> RankExit {
     let (signal, stopped) = (None, false);
     let stderr_tail = "Traceback\nboom\n".to_owned();
     let at = Timestamp::from_millis(at);
-    let (role, exit_code, out_of_memory) = (Role::Rank, Some(code), None);
-    RankExit { rank, role, index: rank, exit_code, signal, stopped, at, stderr_tail, out_of_memory }
+    let (role, exit_code, out_of_memory, out_of_processes) = (Role::Rank, Some(code), None, None);
+    #[rustfmt::skip]
+    let exit = RankExit {
+        rank, role, index: rank, exit_code, signal, stopped, at, stderr_tail, out_of_memory, out_of_processes,
+    };
+    exit
 }
 
 fn prepared() -> ObservedTask {

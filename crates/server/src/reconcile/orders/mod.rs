@@ -6,6 +6,7 @@ mod commands;
 use std::collections::HashMap;
 
 use corro_model::batchai::{ClusterSpec, ContainerSettings, SecretVariable, SetupTask, UserAccountSettings};
+use corro_model::explain::{self, NODE_LOST};
 use corro_model::layout::slots;
 use corro_model::node::*;
 use corro_model::state::NodeState;
@@ -17,6 +18,7 @@ use self::commands::layout;
 use super::ReconcileConfig;
 use crate::app::App;
 use crate::app::instance::hex;
+use crate::app::jobs::lost_attempt;
 use crate::app::secrets::Bag;
 use crate::app::volumes::volumes_of;
 use crate::provider::Provider;
@@ -159,11 +161,18 @@ fn order(
         container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
         containers_on_host: config.containers_on_host,
         strict_isolation: config.strict_isolation.unwrap_or_else(|| state.has_several_principals()),
-        limits: vm.map(limits),
+        limits: vm.map(|vm| limits(vm, config.rules.processes)),
         counters: cluster.is_some_and(asks_for_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),
         gang_secret: gang_secret(app, attempt),
+        lost_attempts: lost_attempts(job),
     })
+}
+
+/// Attempts of which output may be missing, for the execution log of the one that follows.
+fn lost_attempts(job: &JobRecord) -> Vec<String> {
+    let lost = job.lost_attempts.iter().filter(|lost| lost.reason.code == NODE_LOST);
+    lost.map(|lost| explain::lost_attempt(&lost_attempt(lost))).collect()
 }
 
 fn asks_for_counters(cluster: &ClusterSpec) -> bool {
@@ -178,8 +187,8 @@ fn with_password(mut settings: ContainerSettings, bag: &Bag) -> ContainerSetting
     settings
 }
 
-fn limits(vm: &VmSize) -> Limits {
-    Limits { vm_size: vm.name.to_owned(), memory_bytes: u64::from(vm.memory_gib) << 30, cores: vm.cores }
+fn limits(vm: &VmSize, processes: Option<u64>) -> Limits {
+    Limits { vm_size: vm.name.to_owned(), memory_bytes: u64::from(vm.memory_gib) << 30, cores: vm.cores, processes }
 }
 
 /// Different for every attempt, the same after a restart of the server.

@@ -1,0 +1,68 @@
+//! A backup is restored, or the data directory copied, on the machine on which the server runs. What the twin takes over has the same nodes
+//! and jobs, by the same ids; the live server's agents, ranks and directories are none of it, and the twin works by itself.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::harness::faulty::waiting_rank;
+use super::harness::{Site, is_alive};
+use super::{DAEMON, assert_succeeded, daemons};
+
+#[test]
+fn a_restored_backup_leaves_the_live_server_alone() {
+    check(|site, twin| {
+        let file = site.path().join("backup.db");
+        let (from, to) = (site.data(), twin.data());
+        site.corro(&format!("admin backup --data {} --to {}", from.display(), file.display())).ok();
+        site.corro(&format!("admin restore --from {} --data {}", file.display(), to.display())).ok();
+        copy(&from.join("shares"), &to.join("shares"));
+    });
+}
+
+#[test]
+fn a_copy_of_the_data_directory_leaves_the_live_server_alone() {
+    check(|site, twin| copy(&site.data(), &twin.data()));
+}
+
+fn copy(from: &Path, to: &Path) {
+    // What vanishes meanwhile is no failure: the directory is in use.
+    let copied = Command::new("cp").arg("-a").args([from, to]).output().expect("cp runs");
+    assert!(to.join("mystorageaccount").exists() || to.join("corro.db").exists(), "{copied:?}");
+}
+
+/// A live server with a running job, and a twin that is made of it, runs and ends.
+fn check(make: impl FnOnce(&Site, &Site)) {
+    let site = Site::start_with(&["--no-containers", "--lease", "3"]);
+    site.prepare(1);
+    site.submit_ranks("job1", 1, &waiting_rank(DAEMON));
+    let live = site.wait_for_starts(1).remove(0);
+    super::harness::wait_for("the daemon", || daemons(&site).len() == 1);
+    let (agent, daemon) = (site.agent_of(&live.node), daemons(&site)[0]);
+    let assert_untouched = |when: &str| {
+        for (what, pid) in [("agent", agent), ("rank", live.pid), ("background process", daemon)] {
+            assert!(is_alive(pid), "the live server's {what} was ended {when}");
+        }
+        assert!(site.data().join("nodes").join(&live.node).join("credential.json").exists(), "{when}");
+    };
+
+    let mut twin = Site::unstarted(&["--no-containers", "--lease", "3"]);
+    make(&site, &twin);
+    twin.up();
+    // The twin has no agent of that node: it gives the node up, makes one of its own and runs the job again there.
+    let again = twin.wait_for_starts(2).remove(1);
+    assert_untouched("when the twin gave up its node");
+    twin.let_go();
+    assert_succeeded(&twin.wait_for_end("job1"));
+    twin.submit_custom("own", 1, "echo of the twin");
+    assert_succeeded(&twin.wait_for_end("own"));
+    twin.interrupt_server();
+    assert_untouched("when the twin ended");
+    assert!(!is_alive(again.pid) && twin.agents().is_empty(), "the twin ends what is its own");
+
+    assert_eq!(site.agent_of(&live.node), agent);
+    site.let_go();
+    let job = site.wait_for_end("job1");
+    assert_succeeded(&job);
+    assert!(job["lostAttempts"].as_array().is_none_or(Vec::is_empty), "{job:#}");
+    assert_eq!(site.starts(), [live], "one attempt, of one process");
+}
