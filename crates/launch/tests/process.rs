@@ -266,7 +266,7 @@ async fn a_sweep_of_a_control_group_takes_all_that_is_in_it() {
         return eprintln!("PASSED OVER: no control group can be made in /sys/fs/cgroup/pids");
     }
     let launcher = launcher().in_groups(vec![group.join("cgroup.procs")]);
-    let script = "env -i PATH=\"$PATH\" setsid setsid sh -c 'echo $$; exec sleep 1000' & wait";
+    let script = "env -i PATH=\"$PATH\" setsid setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000";
     let mut process = launcher.spawn(shell(&tag("group"), script)).await.expect("spawns");
     let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
     let orphan: u32 = lines.next_line().await.expect("readable").expect("a line").parse().expect("an id");
