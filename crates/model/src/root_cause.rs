@@ -89,8 +89,10 @@ fn follow(ends: &[End], causes: &[Option<Cause>], start: usize, is_certain: bool
     (current != start).then_some(current)
 }
 
-/// Phrases of the engine's errors, behind the number of the rank they are about.
-const PHRASES: [(&str, fn(usize) -> Cause); 11] = [
+/// A phrase of the engine's errors that stands behind the number of a rank, and what it says about that rank.
+type Phrase = (&'static str, fn(usize) -> Cause);
+
+const PHRASES: [Phrase; 11] = [
     (" was the first to shut down or to exit", Cause::Ended),
     (" has died", Cause::Ended),
     (" has left while others still needed it", Cause::Ended),
