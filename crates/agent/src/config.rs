@@ -6,7 +6,6 @@ use std::time::Duration;
 use corro_client::Trust;
 use corro_launch::process::Launcher;
 use corro_model::Secret;
-use corro_model::node::TaskOrder;
 
 use crate::ports::PortRange;
 
@@ -49,9 +48,10 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// How a job is isolated. The only place where the operator's choice and the server's order are put together.
-    pub fn mode_for(&self, order: &TaskOrder) -> IsolationMode {
-        let ordered = if order.strict_isolation { IsolationMode::Strict } else { IsolationMode::Auto };
+    /// How processes are isolated that the server does, or does not, order to be isolated strictly. The only place where the operator's
+    /// choice and the server's order are put together.
+    pub fn mode_for(&self, ordered_strict: bool) -> IsolationMode {
+        let ordered = if ordered_strict { IsolationMode::Strict } else { IsolationMode::Auto };
         self.mode.unwrap_or(ordered)
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use corro_launch::confinement::Confinement;
 use corro_launch::namespaces::{NamespaceError, Namespaces, View};
@@ -13,6 +14,7 @@ use corro_model::node::{TaskOrder, Volume};
 
 use crate::config::{Isolation, IsolationMode};
 use crate::directories::{Directories, Layout};
+use crate::task::Context;
 use crate::{failure, mounts, scratch, tree};
 
 /// What came of it.
@@ -39,7 +41,7 @@ pub fn try_out(isolation: &Isolation) -> Result<(), String> {
 
 /// Builds the walls around a job. Blocks for less than a millisecond.
 pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, order: &TaskOrder) -> Walls {
-    let mode = isolation.mode_for(order);
+    let mode = isolation.mode_for(order.strict_isolation);
     let why_not = match (mode, possible) {
         (IsolationMode::Off, _) => "the operator started this node with --isolation off".to_owned(),
         (_, Err(why)) => why.clone(),
@@ -112,27 +114,22 @@ fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iter
     })
 }
 
-/// What the cluster's own processes run in where the operator wants nothing to run without isolation; the error says why that cannot
-/// be had. Blocks for less than a millisecond.
-pub fn of_cluster(
-    isolation: &Isolation,
-    possible: &Result<(), String>,
-    directories: &Directories,
-    home: &Path,
-    volumes: &[Volume],
-) -> Result<Confinement, String> {
-    if isolation.mode != IsolationMode::Strict {
+/// The namespaces of the cluster's own processes where nothing may run without isolation; the error says why they cannot be had.
+/// Blocks for less than a millisecond.
+pub fn of_cluster(context: &Context, home: &Path) -> Result<Confinement, String> {
+    let isolation = &context.config.isolation;
+    if isolation.mode_for(context.strict_cluster.load(Ordering::Relaxed)) != IsolationMode::Strict {
         return Ok(Confinement::default());
     }
-    possible.clone()?;
-    let view = view_of_cluster(isolation, directories, home, volumes);
+    Result::clone(&context.walls)?;
+    let view = view_of_cluster(isolation, &context.directories, home, &context.cluster_volumes.get());
     let namespaces = Namespaces::make(&view, None).map_err(|error| failure::chain(&error))?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
 }
 
 /// Do the job's processes have less than the rights of the agent's user?
-pub fn is_isolated(isolation: &Isolation, possible: &Result<(), String>, in_container: bool) -> bool {
-    match isolation.mode {
+pub fn is_isolated(mode: IsolationMode, possible: &Result<(), String>, in_container: bool) -> bool {
+    match mode {
         IsolationMode::Off => false,
         IsolationMode::Strict => true,
         IsolationMode::Auto => in_container || possible.is_ok(),
@@ -247,7 +244,7 @@ mod tests {
     fn mount_commands_have_no_more_rights_than_their_jobs() {
         let check = |mode, possible: bool, expected: [bool; 2]| {
             let possible = if possible { Ok(()) } else { Err("no".to_owned()) };
-            let isolated = [false, true].map(|container| is_isolated(&isolation(mode, &[]), &possible, container));
+            let isolated = [false, true].map(|container| is_isolated(mode, &possible, container));
             assert_eq!(isolated, expected, "{mode:?} {possible:?}");
         };
         check(IsolationMode::Strict, true, [true, true]);

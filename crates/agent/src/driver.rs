@@ -4,6 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -144,6 +145,7 @@ impl Driver {
             Event::Desired(desired) => {
                 let desired = if self.sees(desired.landmark.as_ref()) { *desired } else { desired.from_elsewhere() };
                 self.lease.set(desired.lease_ms.map(Duration::from_millis));
+                self.context.strict_cluster.store(desired.strict_isolation, Ordering::Relaxed);
                 self.desired = Some(Arc::new(desired));
             }
             Event::Fenced(reason) => return Some(reason),

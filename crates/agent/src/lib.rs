@@ -256,6 +256,7 @@ async fn take_over(
     let context = task::Context {
         config, node, incarnation, tags, address, credential, directories, memory, walls, groups, places,
         lease_expiry: lease::LeaseExpiry::default(), remotes, cluster_volumes,
+        strict_cluster: Arc::default(),
     };
     Ok((context, begun))
 }

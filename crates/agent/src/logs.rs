@@ -250,9 +250,10 @@ mod tests {
     async fn output_that_is_read_too_late_goes_to_the_execution_log() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let node = testing::node(1);
-        let log = LogFile::open(directory.path(), STDOUT, &node).expect("it opens");
+        let output = OutputDir::of_test(directory.path(), "");
+        let log = LogFile::open(&output, STDOUT, &node).expect("it opens");
         let (expiry, execution) = (LeaseExpiry::default(), ExecutionLog::new());
-        execution.open(directory.path(), "execution.log", &node).expect("it opens");
+        execution.open(&output, "execution.log", &node).expect("it opens");
         let late = LateOutput::new(expiry.clone(), execution, "rank 3 in attempt 1".to_owned()).of("stdout");
         let mut sink = log.heard_by(None, Some(late));
         sink.write(b"in time\n").await.expect("written");

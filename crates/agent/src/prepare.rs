@@ -67,7 +67,8 @@ pub fn lay_ground(
     restored.map_err(|error| failure::node_storage(node, context.directories.root(), &error))?;
     let volumes: Vec<Volume> = order.volumes.iter().cloned().chain(shared_volume(order)).collect();
     let in_container = container::is_wanted(order);
-    let isolated = confinement::is_isolated(&context.config.isolation, &context.walls, in_container);
+    let mode = context.config.isolation.mode_for(order.strict_isolation);
+    let isolated = confinement::is_isolated(mode, &context.walls, in_container);
     let commands = if isolated { MountCommands::Refused } else { MountCommands::OfJob };
     let site = Site { commands, ..context.site() };
     let mounted = mount_all(site, &directories, &volumes, log);

@@ -86,8 +86,7 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     };
     log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));
     let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));
-    let (isolation, possible) = (&context.config.isolation, &context.walls);
-    let confinement = confinement::of_cluster(isolation, possible, &context.directories, &home, &volumes);
+    let confinement = confinement::of_cluster(context, &home);
     let confinement = confinement.map_err(|why| failure::isolation(node, &why))?;
     let confinement = Confinement { secrets, ..confinement };
     let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;

@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -60,6 +61,8 @@ pub struct Context {
     pub remotes: Arc<Remotes>,
     /// The cluster's volumes that are mounted here.
     pub cluster_volumes: ClusterVolumes,
+    /// Whether the server orders the cluster's own processes to be isolated strictly.
+    pub strict_cluster: Arc<AtomicBool>,
 }
 
 impl Context {

@@ -13,7 +13,6 @@ use tokio::io::{AsyncRead, AsyncWriteExt, copy};
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
 use corro_launch::exit::Exit;
 use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
@@ -116,7 +115,8 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         None => {
             let env = environment(house);
             let argv = argv(env.get("PATH").map(String::as_str));
-            (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement: confinement(house)? }, None)
+            let confinement = confinement::of_cluster(&house.context, &house.home)?;
+            (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement }, None)
         }
     };
     let env = &mut spec.env;
@@ -147,13 +147,6 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         }
         None => Running { keyboard: process.stdin.take(), process, screen: None, frame: None, visit },
     })
-}
-
-/// Where the operator wants nothing to run without isolation, those who log in have it as jobs do.
-fn confinement(house: &House) -> Result<Confinement, String> {
-    let context = &house.context;
-    let (isolation, possible) = (&context.config.isolation, &context.walls);
-    confinement::of_cluster(isolation, possible, &context.directories, &house.home, &context.cluster_volumes.get())
 }
 
 /// As after a login on any machine, and where the cluster's volumes are. Variables of jobs are not seen here.

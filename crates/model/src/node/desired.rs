@@ -20,6 +20,9 @@ pub struct DesiredNode {
     /// long, as its jobs may then be tried elsewhere.
     #[serde(default)]
     pub lease_ms: Option<u64>,
+    /// The cluster's setup task and logins must be isolated, unless the operator of the node chose otherwise.
+    #[serde(default)]
+    pub strict_isolation: bool,
     /// What runs once the volumes are there, before the node is ready.
     #[serde(default)]
     pub setup: Option<SetupOrder>,

@@ -77,6 +77,7 @@ impl<'a> Orders<'a> {
                 login: login(&cluster.spec.user_account_settings, &bag),
                 task: None,
                 lease_ms: self.lease_ms,
+                strict_isolation: strict_isolation(self.config, self.state),
                 landmark: self.config.landmark.clone(),
             }
         });
@@ -120,6 +121,11 @@ fn login(account: &UserAccountSettings, bag: &Bag) -> Option<Login> {
     (login.public_key.is_some() || login.password.is_some()).then_some(login)
 }
 
+/// Without a choice of the operator, a server with several principals isolates strictly.
+fn strict_isolation(config: &ReconcileConfig, state: &State) -> bool {
+    config.strict_isolation.unwrap_or_else(|| state.has_several_principals())
+}
+
 /// The master's part; the others differ in their place.
 fn order(
     app: &App,
@@ -160,7 +166,7 @@ fn order(
         shared_temp: Some(config.shared_temp.join(attempt.to_string())),
         container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
         containers_on_host: config.containers_on_host,
-        strict_isolation: config.strict_isolation.unwrap_or_else(|| state.has_several_principals()),
+        strict_isolation: strict_isolation(config, state),
         limits: vm.map(|vm| limits(vm, config.rules.processes)),
         counters: cluster.is_some_and(asks_for_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),
