@@ -84,7 +84,7 @@ async fn a_fenced_node_ends_everything_and_forgets_itself() {
     world.node.fence();
     assert_eq!(world.agent.end().await, AgentEnd::Fenced { reason: "declared lost".into() });
     assert_eq!(world.node.n_processes(), 0);
-    assert_eq!(names(&world.agent.root), ["home", "jobs", "lock", "mounts", "spare"]);
+    assert_eq!(names(&world.agent.root), ["home", "incarnation", "jobs", "lock", "mounts", "spare"]);
     for left in ["jobs", "spare"] {
         assert_eq!(names(&world.agent.root.join(left)), Vec::<String>::new());
     }

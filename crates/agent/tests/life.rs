@@ -137,6 +137,7 @@ async fn a_job_sees_its_variables_and_nothing_of_the_agents() {
     let root = world.agent.root.canonicalize().expect("it is there").display().to_string();
     let job = format!("{root}/jobs/w/e/j");
     let node = world.node.id.as_str();
+    let incarnation = corro_agent::incarnation::current_id(&world.agent.root).expect("the agent has written it down");
     let expected = [
         ("AZ_BATCHAI_MOUNT_ROOT", format!("{root}/mounts")),
         ("AZ_BATCHAI_JOB_MOUNT_ROOT", format!("{job}/mounts")),
@@ -161,7 +162,7 @@ async fn a_job_sees_its_variables_and_nothing_of_the_agents() {
         ("HOROVOD_GLOO_IFACE", "lo".into()),
         ("MASTER_ADDR", "127.0.0.4".into()),
         ("OMPI_COMM_WORLD_LOCAL_RANK", "0".into()),
-        ("CORRO_PROCESS_TAG", format!("{node}/guid-1/rank-0")),
+        ("CORRO_PROCESS_TAG", format!("{node}/{incarnation}/guid-1/rank-0")),
     ];
     for (name, value) in expected {
         assert_eq!(seen.get(name).copied(), Some(value.as_str()), "{name}");

@@ -258,7 +258,7 @@ fn check(result: c_int, step: &'static str, at: Option<usize>) -> Step {
     Err((step, at, unsafe { *libc::__errno_location() }))
 }
 
-/// A copy of what is mounted there, with everything below, that lies nowhere yet. The path leads through no link: one that was put
+/// A copy of what is mounted there, file or directory, with everything below, that lies nowhere yet. The path leads through no link: one that was put
 /// there since the view was made is an error, so nothing else can be shown instead.
 unsafe fn clone_tree(path: &CStr) -> c_int {
     let flags =
@@ -266,7 +266,7 @@ unsafe fn clone_tree(path: &CStr) -> c_int {
     // SAFETY: system calls on texts that end with a zero byte and on a plain structure, which is all zeros but for what is set.
     unsafe {
         let mut how: libc::open_how = MaybeUninit::zeroed().assume_init();
-        how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+        how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
         how.resolve = libc::RESOLVE_NO_SYMLINKS;
         let size = size_of::<libc::open_how>();
         let opened = libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size) as c_int;

@@ -322,7 +322,8 @@ mod tests {
             "The job \"J\" runs on 2 nodes of cluster nc6, for 0:05:00 now: it was its turn, and they were idle.\n\
              It was submitted 0:05:00 before it started. Its wall-clock limit ends it at 2018-06-21T18:05:00Z at the latest.\n\
              It runs on the nodes tvm-1_1-20180718t174802z-p (the master) and tvm-1_2-20180718t174802z-p.\n\
-             Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it"
+             Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it. \
+             What its processes on that node wrote last may be missing from the logs"
         );
     }
 
