@@ -96,10 +96,7 @@ pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, Backu
 /// Puts a backup into the data directory `data`, whose lock the caller holds. A database and a key that are there
 /// already are kept under names with `replaced` in them.
 pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
-    let contents = look(from)?;
-    if contents.made.is_none() {
-        return Err(BackupError::NotABackup(from.to_owned()));
-    }
+    let contents = look_at_backup(from)?;
     let failed = |source| BackupError::Database { path: from.to_owned(), source };
     let source = open(from)?;
     let database = Draft::create(&data.join(DATABASE))?;
@@ -127,6 +124,15 @@ pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
     // The key comes before what it opens: a server never makes a new one for an old database.
     for (draft, name) in drafts.into_iter().rev() {
         draft.keep(&data.join(name))?;
+    }
+    Ok(contents)
+}
+
+/// The same as [`look`] of a file that must be a backup.
+pub fn look_at_backup(path: &Path) -> Result<Contents, BackupError> {
+    let contents = look(path)?;
+    if contents.made.is_none() {
+        return Err(BackupError::NotABackup(path.to_owned()));
     }
     Ok(contents)
 }

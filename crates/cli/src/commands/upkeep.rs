@@ -130,7 +130,7 @@ fn back_up(args: BackupArgs) -> Result<(), Failure> {
 
 fn restore(args: RestoreArgs) -> Result<(), Failure> {
     // Before the directory is made or locked: a file that is no backup changes nothing.
-    backup::look(&args.from).map_err(failure)?;
+    backup::look_at_backup(&args.from).map_err(failure)?;
     let occupied = std::fs::read_dir(&args.data).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && !args.force {
         let message = format!("{} is not empty", args.data.display());
