@@ -1,5 +1,5 @@
 //! How a command that follows a job bears a server that is away for a while: it says so once, tries again for a minute, then
-//! gives up with what was wrong. A server that never answered is not waited for.
+//! gives up with what was wrong. A server that was never there is not waited for.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ impl Patience {
 
     /// Pauses when trying again may help, fails when it cannot or has not for a minute. `target` is what the request was about.
     pub async fn endure(&mut self, error: ClientError, target: &Target) -> Result<(), Failure> {
+        // Somebody took the connection: a server that ended before it could answer.
+        self.answered_before |= matches!(error, ClientError::Broken { .. });
         if !self.answered_before || !error.is_transient() {
             return Err(target.failure(error));
         }
