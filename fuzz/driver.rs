@@ -141,8 +141,11 @@ impl<'a> Fuzzer<'a> {
                 if chunk.iter().all(|count| *count == 0) {
                     continue;
                 }
-                for (offset, count) in chunk.iter().enumerate().filter(|(_, count)| **count != 0) {
-                    let magnitude = 1u8 << count.ilog2();
+                // Another thread may count meanwhile: each is read once.
+                let counted =
+                    chunk.iter().enumerate().filter_map(|(offset, count)| Some((offset, count.checked_ilog2()?)));
+                for (offset, order) in counted {
+                    let magnitude = 1u8 << order;
                     let seen = &mut self.seen[base + at * 32 + offset];
                     self.n_edges += usize::from(*seen == 0);
                     is_new |= *seen & magnitude == 0;
@@ -206,6 +209,10 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) 
 
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_pcs_init(_start: *const usize, _stop: *const usize) {}
+
+/// Whom an indirect call reached is counted by the callee's own edges.
+#[unsafe(no_mangle)]
+extern "C" fn __sanitizer_cov_trace_pc_indir(_callee: usize) {}
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);

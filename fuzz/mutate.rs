@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-pub const MAX_INPUT: usize = 16 * 1024;
-
 /// Pieces that parsers look for.
 #[rustfmt::skip]
 const WORDS: &[&[u8]] = &[

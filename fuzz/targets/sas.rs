@@ -9,7 +9,9 @@ const BEARER: Bearer = Bearer { address: None, over_tls: true };
 
 /// The input is a query.
 pub fn sas(data: &[u8]) {
-    let Ok(query) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // What follows is a fragment, of which the server sees nothing.
+    let query = text.split('#').next().unwrap_or_default();
     if let Some(Ok(link)) = Sas::from_query(query) {
         check_link(&link);
     }

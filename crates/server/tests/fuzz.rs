@@ -10,12 +10,13 @@ mod targets;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use mutate::{MAX_INPUT, Random, mutate, read_corpus};
+use mutate::{Random, mutate, read_corpus};
 use targets::{TARGETS, Target};
 
 const RUNS: u64 = 4_000;
 /// Of targets that touch the disk with every input.
 const RUNS_ON_DISK: u64 = 400;
+const MAX_LEN: usize = 16 * 1024;
 const SEED: u64 = 0x00C0_2202_6115;
 
 #[test]
@@ -30,7 +31,7 @@ fn the_corpus_and_its_mutations_hold() {
         corpus.iter().for_each(|input| check(name, *target, input, "corpus"));
         let mut random = Random(seed);
         for run in 0..runs {
-            let input = mutate(&corpus, &mut random, MAX_INPUT);
+            let input = mutate(&corpus, &mut random, MAX_LEN);
             check(name, *target, &input, &format!("seed {seed}, run {run}"));
         }
     }
