@@ -1,11 +1,16 @@
-//! The kill campaign: jobs are submitted, followed and resized away while server, agents, ranks and guards are killed at
-//! random; then it is proved that nothing was lost, doubled or orphaned.
+//! The kill campaign: jobs are submitted, followed and resized away while server, agents, ranks and guards are killed and frozen at
+//! random, the clock is set, the disk is full, restored twins run beside the server and some jobs mean harm; then it is proved that
+//! nothing was lost, doubled, orphaned or leaked.
 //!
 //! `CORRO_CAMPAIGN_SECONDS` says how long (10 unless given), `CORRO_CAMPAIGN_SEED` repeats the same choices. What the
 //! machine makes of them differs from run to run; the seed is printed all the same, with everything that was done.
 
 mod harness;
 
+#[path = "campaign/attack.rs"]
+mod attack;
+#[path = "campaign/calm.rs"]
+mod calm;
 #[path = "campaign/desk.rs"]
 mod desk;
 #[path = "campaign/killer.rs"]
@@ -14,6 +19,8 @@ mod killer;
 mod ledger;
 #[path = "campaign/proof.rs"]
 mod proof;
+#[path = "campaign/twin.rs"]
+mod twin;
 #[path = "campaign/work.rs"]
 mod work;
 
@@ -23,6 +30,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use harness::dice::Dice;
+use harness::fake_clock::FakeClock;
+use harness::small_disk::SmallDisk;
 use harness::{Site, wait_for};
 
 /// Nodes the cluster begins with; resizes go from two fewer to one more.
@@ -34,16 +43,23 @@ fn nothing_is_lost_doubled_or_orphaned() {
     let seed = setting("CORRO_CAMPAIGN_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("campaign: seed {seed}, {seconds} s");
 
-    let mut site = Site::start_with(&["--no-containers", "--lease", "3"]);
+    let clock = FakeClock::new();
+    let variables = clock.as_ref().map(FakeClock::variables).unwrap_or_default();
+    let words = ["--no-containers", "--lease", "3"].into_iter().chain(variables.iter().map(String::as_str));
+    let mut site = Site::unstarted(&words.collect::<Vec<_>>());
+    site.disk = SmallDisk::mount_over(&site.data());
+    site.up();
     site.prepare(NODES);
+    let calm = calm::CalmJob::start(&site);
+    let target = attack::Target::prepare(&site);
     std::fs::create_dir_all(site.share().join("locks")).expect("a directory on the share");
     let desk = desk::Desk::of(&site);
     let ledger = Arc::new(ledger::Ledger::default());
     let over = Arc::new(AtomicBool::new(false));
     let until = Instant::now() + Duration::from_secs(seconds);
 
-    let workers = work::start(&desk, &ledger, &over, seed);
-    let kills = killer::kill_until(&mut site, &ledger, until, seed);
+    let workers = work::start(&desk, &ledger, &target, &over, seed);
+    let acts = killer::Killer::new(&mut site, &desk, &ledger, &calm, clock.as_ref(), seed).work_until(until);
     over.store(true, SeqCst);
 
     // The dust settles: with nobody killing and room for every job, everything that was acknowledged must end. Followers come last:
@@ -55,10 +71,11 @@ fn nothing_is_lost_doubled_or_orphaned() {
         ledger.look(&desk);
         ledger.unfinished().is_empty()
     });
-    let findings = proof::prove(&mut site, &desk, &ledger, &streams);
-    println!("{kills}\n{}", proof::summary(&ledger, &streams));
+    let subject = proof::Subject { desk: &desk, ledger: &ledger, target: &target, calm: &calm, streams: &streams };
+    let findings = proof::prove(&mut site, &subject);
+    println!("{acts}\n{}", proof::summary(&ledger, &streams));
     assert!(findings.is_empty(), "seed {seed}:\n{}", findings.join("\n"));
-    assert!(kills.total() > 0 && ledger.ended_well() > 0, "seed {seed}: nothing was tried");
+    assert!(acts.total() > 0 && ledger.ended_well() > 0, "seed {seed}: nothing was tried");
 }
 
 fn setting(name: &str) -> Option<u64> {

@@ -41,24 +41,38 @@ impl Desk {
 
     /// `true` when the server acknowledged it: from then on the job must not be lost.
     pub fn submit(&self, name: &str, nodes: usize, steps: u64) -> bool {
-        let job = json!({"properties": {
-            "nodeCount": nodes,
-            "cluster": {"id": format!("{}/clusters/nc6cluster", self.workspace)},
-            "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
-            "mountVolumes": {"azureFileShares": [{
-                "accountName": "mystorageaccount", "relativeMountPath": "myshare",
-                "azureFileUrl": "https://mystorageaccount.file.core.windows.net/myshare",
-                "credentials": {"accountKey": self.key},
-            }]},
-            "customMpiSettings": {"commandLine": rank(name, steps)},
-        }});
-        let path = format!("{}/experiments/cifar/jobs/{name}", self.workspace);
-        matches!(self.ask("PUT", &path, Some(job)), Some((200..300, _)))
+        let ranks = json!({"nodeCount": nodes, "customMpiSettings": {"commandLine": rank(name, steps)}});
+        matches!(self.submit_with(name, &ranks), Some(200..300))
     }
 
-    pub fn terminate(&self, name: &str) -> Option<()> {
+    /// A job of one node with these properties beside or instead of the usual ones; the status of the answer.
+    pub fn submit_with(&self, name: &str, more: &Value) -> Option<u16> {
+        let mut properties = json!({
+            "nodeCount": 1,
+            "cluster": {"id": format!("{}/clusters/nc6cluster", self.workspace)},
+            "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
+            "mountVolumes": self.volumes(),
+            "customMpiSettings": {"commandLine": "true"},
+        });
+        let more = more.as_object().expect("an object").clone();
+        properties.as_object_mut().expect("an object").extend(more);
+        let path = format!("{}/experiments/cifar/jobs/{name}", self.workspace);
+        self.ask("PUT", &path, Some(json!({ "properties": properties }))).map(|(status, _)| status)
+    }
+
+    /// What jobs mount.
+    pub fn volumes(&self) -> Value {
+        json!({"azureFileShares": [{
+            "accountName": "mystorageaccount", "relativeMountPath": "myshare",
+            "azureFileUrl": "https://mystorageaccount.file.core.windows.net/myshare",
+            "credentials": {"accountKey": self.key},
+        }]})
+    }
+
+    /// The status of the answer.
+    pub fn terminate(&self, name: &str) -> Option<u16> {
         let path = format!("{}/experiments/cifar/jobs/{name}/terminate", self.workspace);
-        self.ask("POST", &path, None).filter(|(status, _)| *status < 300).map(|_| ())
+        self.ask("POST", &path, None).map(|(status, _)| status)
     }
 
     pub fn resize(&self, nodes: usize) -> Option<()> {
@@ -141,16 +155,16 @@ impl Desk {
     }
 }
 
-/// What every rank does: hold a lock of its own while it lives, count aloud, and write down its beginning and its end.
+/// What every rank does, with times since the machine started: hold a lock of its own while it lives, count aloud, and write down its beginning and its end.
 /// A lock that is held already is a second rank of the same job in the same place, or an orphan of it; that `flock` itself was killed
 /// is neither.
 fn rank(job: &str, steps: u64) -> String {
     let me = "$RANK";
     format!(
-        "exec 9>{SHARE}/locks/{job}-{me}; run=$$-$(date +%s%N); \
+        "exec 9>{SHARE}/locks/{job}-{me}; read -r began _ </proc/uptime; run=$$-$began; \
          flock -n -E 17 9; [ $? -ne 17 ] || echo \"{job} {me} $HOROVOD_HOSTNAME\" >> {SHARE}/doubled; \
-         echo \"{job} {me} $run $(date +%s%3N)\" >> {SHARE}/begun; \
+         echo \"{job} {me} $run $began\" >> {SHARE}/begun; \
          i=0; while [ $i -lt {steps} ]; do echo \"{job} {me} $run $i\"; sleep 0.05; i=$((i+1)); done; \
-         echo \"{job} {me} $run $(date +%s%3N)\" >> {SHARE}/done"
+         echo \"{job} {me} $run\" >> {SHARE}/done"
     )
 }

@@ -1,64 +1,232 @@
-//! Kills: the server, an agent, or any process of a node, at random moments; some agents are only silenced, so that their
-//! lease runs out. A killed server is started again where it was; everything else is Corro's business.
+//! What goes wrong: processes are killed and frozen, nodes fall silent, the clock is set, the disk is full, twins are started. A killed
+//! server is started again where it was; everything else is Corro's business.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use corro_launch::sweep::processes_with_tag;
 use rustix::process::Signal;
 
+use super::calm::CalmJob;
+use super::desk::Desk;
 use super::dice_of;
+use super::harness::dice::Dice;
+use super::harness::fake_clock::FakeClock;
 use super::harness::{Site, signal};
 use super::ledger::Ledger;
+use super::twin::{self, Twinning};
 
+/// What is done, with how often of a hundred times. The rest are kills of ranks and guards.
+const FAULTS: [(Fault, u64); 8] = [
+    (Fault::KillServer, 12),
+    (Fault::KillAgent, 16),
+    (Fault::SilenceAgent, 4),
+    (Fault::FreezeServer, 4),
+    (Fault::Freeze, 14),
+    (Fault::SetClock, 3),
+    (Fault::FillDisk, 2),
+    (Fault::StartTwin, 1),
+];
+
+#[derive(Clone, Copy)]
+enum Fault {
+    KillServer,
+    KillAgent,
+    /// Frozen, and never thawed: its lease runs out.
+    SilenceAgent,
+    FreezeServer,
+    /// An agent, a guard or a rank.
+    Freeze,
+    SetClock,
+    FillDisk,
+    StartTwin,
+    Kill,
+}
+
+/// How often what was done.
 #[derive(Default)]
-pub struct Kills(BTreeMap<&'static str, usize>);
+pub struct Acts {
+    kills: BTreeMap<&'static str, usize>,
+    freezes: BTreeMap<&'static str, usize>,
+    others: BTreeMap<&'static str, usize>,
+}
 
-impl Kills {
+impl Acts {
     pub fn total(&self) -> usize {
-        self.0.values().sum()
+        [&self.kills, &self.freezes, &self.others].into_iter().flat_map(BTreeMap::values).sum()
     }
 }
 
-impl fmt::Display for Kills {
+impl fmt::Display for Acts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "kills: {}", self.total())?;
-        self.0.iter().try_for_each(|(what, count)| write!(f, ", {what} {count}"))
+        for (name, counts) in [("kills", &self.kills), ("\nfreezes", &self.freezes)] {
+            write!(f, "{name}: {}", counts.values().sum::<usize>())?;
+            counts.iter().try_for_each(|(what, count)| write!(f, ", {what} {count}"))?;
+        }
+        f.write_str("\nalso")?;
+        self.others.iter().try_for_each(|(what, count)| write!(f, ", {what} {count}"))
     }
 }
 
-pub fn kill_until(site: &mut Site, ledger: &Ledger, until: Instant, seed: u64) -> Kills {
-    let (mut kills, mut dice) = (Kills::default(), dice_of(0, seed));
-    while Instant::now() < until {
-        std::thread::park_timeout(Duration::from_millis(20 + dice.between(0, 400)));
-        ledger.saw_nodes(site.agents().into_iter().map(|(node, _)| node));
-        let what = match dice.between(0, 10) {
-            0..2 => {
-                site.crash_and_restart();
-                Some("servers")
+pub struct Killer<'a> {
+    pub site: &'a mut Site,
+    pub desk: &'a Desk,
+    pub ledger: &'a Ledger,
+    /// Nobody aims at its node.
+    pub calm: &'a CalmJob,
+    pub clock: Option<&'a FakeClock>,
+    pub acts: Acts,
+    /// Who goes on when.
+    frozen: Vec<(Instant, u32)>,
+    clock_back: Option<Instant>,
+    dice: Dice,
+}
+
+impl<'a> Killer<'a> {
+    pub fn new(
+        site: &'a mut Site,
+        desk: &'a Desk,
+        ledger: &'a Ledger,
+        calm: &'a CalmJob,
+        clock: Option<&'a FakeClock>,
+        seed: u64,
+    ) -> Self {
+        let (acts, frozen, clock_back, dice) = (Acts::default(), Vec::new(), None, dice_of(0, seed));
+        Self { site, desk, ledger, calm, clock, acts, frozen, clock_back, dice }
+    }
+
+    pub fn work_until(mut self, until: Instant) -> Acts {
+        while Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(20 + self.dice.between(0, 400)));
+            self.undo_what_is_over(Instant::now());
+            self.ledger.saw_nodes(self.site.agents().into_iter().map(|(node, _)| node));
+            let fault = self.choose();
+            self.act(fault);
+        }
+        self.undo_everything();
+        self.acts
+    }
+
+    fn choose(&mut self) -> Fault {
+        let mut number = self.dice.between(0, 100);
+        for (fault, share) in FAULTS {
+            match number.checked_sub(share) {
+                Some(rest) => number = rest,
+                None => return fault,
             }
-            2..4 => dice.pick(&site.agents()).map(|(_, pid)| {
-                signal(*pid, Signal::KILL);
-                "agents"
-            }),
-            4 => dice.pick(&site.agents()).map(|(_, pid)| {
-                signal(*pid, Signal::STOP);
-                "agents silenced"
-            }),
-            _ => dice.pick(&site.node_processes()).map(|pid| {
-                let what = if is_ours(*pid) { "guards" } else { "ranks" };
-                signal(*pid, Signal::KILL);
-                what
-            }),
-        };
-        if let Some(what) = what {
-            *kills.0.entry(what).or_default() += 1;
+        }
+        Fault::Kill
+    }
+
+    fn act(&mut self, fault: Fault) {
+        match fault {
+            Fault::KillServer => {
+                self.site.crash_and_restart();
+                count(&mut self.acts.kills, "servers");
+            }
+            Fault::KillAgent => self.kill(Self::agents),
+            Fault::Kill => self.kill(Self::processes),
+            Fault::SilenceAgent => {
+                if let Some(pid) = self.dice.pick(self.agents()) {
+                    signal(pid, Signal::STOP);
+                    count(&mut self.acts.freezes, "agents for good");
+                }
+            }
+            Fault::FreezeServer => self.freeze(self.site.up_pid(), "servers"),
+            Fault::Freeze => {
+                let all = self.agents().into_iter().chain(self.processes());
+                if let Some(pid) = self.dice.pick(all) {
+                    self.freeze(pid, kind_of(pid));
+                }
+            }
+            Fault::SetClock => self.set_clock(),
+            Fault::FillDisk => self.fill_disk(),
+            Fault::StartTwin => self.start_twin(),
         }
     }
-    kills
+
+    fn kill(&mut self, victims: fn(&Self) -> Vec<u32>) {
+        if let Some(pid) = self.dice.pick(victims(self)) {
+            count(&mut self.acts.kills, kind_of(pid));
+            signal(pid, Signal::KILL);
+        }
+    }
+
+    fn freeze(&mut self, pid: u32, what: &'static str) {
+        signal(pid, Signal::STOP);
+        self.frozen.push((Instant::now() + Duration::from_millis(50 + self.dice.between(0, 1_500)), pid));
+        count(&mut self.acts.freezes, what);
+    }
+
+    fn set_clock(&mut self) {
+        let Some(clock) = self.clock else { return };
+        let (sign, days) = (if self.dice.once_in(2) { '+' } else { '-' }, 1 + self.dice.between(0, 400));
+        clock.set(&format!("{sign}{days}d"));
+        self.clock_back = Some(Instant::now() + Duration::from_millis(200 + self.dice.between(0, 1_500)));
+        count(&mut self.acts.others, "clocks set");
+    }
+
+    /// Whoever fills the disk can be stopped.
+    fn fill_disk(&mut self) {
+        self.undo_everything();
+        let Some(disk) = &self.site.disk else { return };
+        disk.fill();
+        std::thread::park_timeout(Duration::from_millis(self.dice.between(0, 800)));
+        if let Some(job) = self.dice.pick(self.ledger.unfinished())
+            && let Some(status @ 500..) = self.desk.terminate(&job)
+        {
+            self.ledger.report(format!("the server answered {status} to the termination of {job} on a full disk"));
+        }
+        disk.empty();
+        count(&mut self.acts.others, "full disks");
+    }
+
+    fn start_twin(&mut self) {
+        self.undo_everything();
+        let beside = Duration::from_millis(500 + self.dice.between(0, 2_000));
+        match twin::run(self.site, self.site.path(), beside) {
+            Twinning::Ran => count(&mut self.acts.others, "twins"),
+            Twinning::NoBackup => count(&mut self.acts.others, "failed backups"),
+        }
+    }
+
+    fn undo_everything(&mut self) {
+        self.undo_what_is_over(Instant::now() + Duration::from_secs(3600));
+    }
+
+    fn undo_what_is_over(&mut self, now: Instant) {
+        let is_over = |(until, _): &mut (Instant, u32)| *until <= now;
+        self.frozen.extract_if(.., is_over).for_each(|(_, pid)| signal(pid, Signal::CONT));
+        if let Some(clock) = self.clock
+            && self.clock_back.take_if(|until| *until <= now).is_some()
+        {
+            clock.set("+0");
+        }
+    }
+
+    fn agents(&self) -> Vec<u32> {
+        let agents = self.site.agents().into_iter();
+        agents.filter(|(node, _)| *node != self.calm.node).map(|(_, pid)| pid).collect()
+    }
+
+    /// Ranks and guards.
+    fn processes(&self) -> Vec<u32> {
+        let nodes = self.ledger.nodes().into_iter().filter(|node| *node != self.calm.node);
+        nodes.flat_map(|node| processes_with_tag(&format!("{node}/"))).collect()
+    }
 }
 
-/// Our own executable beside the ranks.
-fn is_ours(pid: u32) -> bool {
-    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("corro"))
+fn count(counts: &mut BTreeMap<&'static str, usize>, what: &'static str) {
+    *counts.entry(what).or_default() += 1;
+}
+
+fn kind_of(pid: u32) -> &'static str {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let is_ours = std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("corro"));
+    match is_ours {
+        true if read("cmdline").split(|byte| *byte == 0).any(|word| word == b"agent") => "agents",
+        true => "guards",
+        false => "ranks",
+    }
 }

@@ -18,6 +18,8 @@ struct Pages {
     acknowledged: BTreeMap<String, u64>,
     /// The job as it was when it was first seen to have ended.
     ended: BTreeMap<String, Value>,
+    /// When that was, in milliseconds since the machine started: wall clocks are set during the campaign.
+    seen_to_end: BTreeMap<String, u64>,
     /// Ends that changed afterwards, jobs that vanished.
     broken: BTreeSet<String>,
     /// Every node there ever was.
@@ -27,6 +29,11 @@ struct Pages {
 impl Ledger {
     pub fn acknowledge(&self, name: &str, steps: u64) {
         self.pages().acknowledged.insert(name.to_owned(), steps);
+    }
+
+    /// A promise that was seen to be broken.
+    pub fn report(&self, finding: String) {
+        self.pages().broken.insert(finding);
     }
 
     pub fn saw_nodes(&self, nodes: impl IntoIterator<Item = String>) {
@@ -53,6 +60,7 @@ impl Ledger {
                     pages.broken.insert(format!("{name} ended twice: {was} and then {is}"));
                 }
                 None if state == "succeeded" || state == "failed" => {
+                    pages.seen_to_end.insert(name.clone(), uptime_ms());
                     pages.ended.insert(name, (*job).clone());
                 }
                 _ => {}
@@ -74,6 +82,11 @@ impl Ledger {
         self.pages().ended.clone()
     }
 
+    /// See the field.
+    pub fn seen_to_end(&self) -> BTreeMap<String, u64> {
+        self.pages().seen_to_end.clone()
+    }
+
     pub fn ended_well(&self) -> usize {
         self.pages().ended.values().filter(|job| job["properties"]["executionState"] == "succeeded").count()
     }
@@ -89,4 +102,11 @@ impl Ledger {
     fn pages(&self) -> std::sync::MutexGuard<'_, Pages> {
         self.pages.lock().expect("no one panics while writing")
     }
+}
+
+/// As ranks read it, to a hundredth of a second.
+fn uptime_ms() -> u64 {
+    let text = std::fs::read_to_string("/proc/uptime").expect("Linux has it");
+    let seconds: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).expect("seconds");
+    (seconds * 1000.0) as u64
 }

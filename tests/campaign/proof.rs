@@ -3,20 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use corro_launch::sweep::processes_with_tag;
-use corro_model::Timestamp;
 use serde_json::Value;
 
+use super::attack::{self, Target};
+use super::calm::CalmJob;
 use super::desk::Desk;
 use super::harness::Site;
 use super::ledger::Ledger;
 use super::work::Streamed;
 
-pub fn prove(site: &mut Site, desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String> {
-    let mut findings = ledger.broken();
+/// What the campaign was about.
+pub struct Subject<'a> {
+    pub desk: &'a Desk,
+    pub ledger: &'a Ledger,
+    pub target: &'a Target,
+    pub calm: &'a CalmJob,
+    pub streams: &'a [Streamed],
+}
+
+pub fn prove(site: &mut Site, subject: &Subject<'_>) -> Vec<String> {
+    let Subject { desk, ledger, target, calm, streams } = *subject;
+    let mut findings = calm.findings(site);
+    findings.extend(ledger.broken());
     findings.extend(doubled(desk, ledger));
     findings.extend(torn_logs(desk, ledger));
     findings.extend(bad_streams(desk, ledger, streams));
     findings.extend(unreasonable_ends(ledger));
+    let answers: Vec<String> = ledger.ended().values().map(Value::to_string).collect();
+    findings.extend(target.findings(&answers.concat()));
     ledger.saw_nodes(site.agents().into_iter().map(|(node, _)| node));
     let address = site.address();
     let code = site.interrupt_server();
@@ -24,6 +38,7 @@ pub fn prove(site: &mut Site, desk: &Desk, ledger: &Ledger, streams: &[Streamed]
         findings.push(format!("the server ended with {code:?} after Ctrl-C"));
     }
     findings.extend(orphans(site, ledger));
+    findings.extend(target.children().into_iter().map(|pid| format!("process {pid}, which hid from its job, is left")));
     // What was true before the last stop is true after it.
     site.up_at(&address);
     if !ledger.look(desk) {
@@ -59,13 +74,13 @@ fn end_of(job: &Value) -> String {
 /// Two ranks of one job in one place at once, or a rank that began after its job had ended.
 fn doubled(desk: &Desk, ledger: &Ledger) -> Vec<String> {
     let at_once = desk.notes("doubled").into_iter().map(|note| format!("ran twice at once: {}", note.join(" ")));
-    let ended = ledger.ended();
+    let ended = ledger.seen_to_end();
     let late = desk.notes("begun").into_iter().filter_map(move |note| {
         let [job, rank, _, began] = &note[..] else { return Some(format!("a torn note: {note:?}")) };
-        let end = ended.get(job)?["properties"]["executionInfo"]["endTime"].as_str()?.to_owned();
-        let end = Timestamp::parse(&end).expect("a time");
-        let began = Timestamp::from_millis(began.parse().expect("milliseconds"));
-        (began > end).then(|| format!("{job}: rank {rank} began {:?} after the job had ended", began.since(end)))
+        let began: f64 = began.parse().expect("seconds");
+        let late = (began * 1000.0) as u64;
+        let late = late.saturating_sub(*ended.get(job)?);
+        (late > 0).then(|| format!("{job}: rank {rank} began {late} ms after the job was seen to have ended"))
     });
     at_once.chain(late).collect()
 }
@@ -78,7 +93,7 @@ fn torn_logs(desk: &Desk, ledger: &Ledger) -> Vec<String> {
     for note in desk.notes("done") {
         done.entry(note[0].clone()).or_default().push(note);
     }
-    for (name, job) in &ended {
+    for (name, job) in ended.iter().filter(|(name, _)| !name.starts_with(attack::PREFIX)) {
         let log = String::from_utf8_lossy(&desk.log(job)).into_owned();
         let mut lines = BTreeSet::new();
         for line in log.lines() {
@@ -125,11 +140,16 @@ fn bad_streams(desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String
     streams.iter().filter_map(finding).collect()
 }
 
-/// A job may fail because its rank or its node was killed or a user ended it; for no other reason.
+/// A job may fail because its rank or its node was killed, a disk was full or a user ended it; for no other reason. One that means harm
+/// may also be refused by its agent.
 fn unreasonable_ends(ledger: &Ledger) -> Vec<String> {
     let ended = ledger.ended();
-    let known = ["succeeded", "JobFailed", "JobTerminated", "NodeLost"];
-    let odd = ended.iter().filter(|(_, job)| !known.contains(&end_of(job).as_str()));
+    let known = ["succeeded", "JobFailed", "JobTerminated", "NodeLost", "NodeStorageFailed"];
+    let refused = ["LogWriteFailed", "UnmanagedMountError"];
+    let odd = ended.iter().filter(|(name, job)| {
+        let (end, is_attack) = (end_of(job), name.starts_with(attack::PREFIX));
+        !(known.contains(&end.as_str()) || is_attack && refused.contains(&end.as_str()))
+    });
     odd.map(|(name, job)| format!("{name} ended oddly: {}", job["properties"]["executionInfo"])).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What goes on while things are killed: somebody submits, some follow logs, one resizes and terminates, one looks.
+//! What goes on while things are killed: one submits, also what means harm; some follow logs, one resizes and terminates, one looks.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::attack::{self, Attack, Target};
 use super::desk::Desk;
 use super::harness::dice::Dice;
 use super::ledger::Ledger;
@@ -30,12 +31,16 @@ pub struct Streamed {
     pub output: Output,
 }
 
-pub fn start(desk: &Desk, ledger: &Arc<Ledger>, over: &Arc<AtomicBool>, seed: u64) -> Workers {
+pub fn start(desk: &Desk, ledger: &Arc<Ledger>, target: &Target, over: &Arc<AtomicBool>, seed: u64) -> Workers {
     let hand = |work: fn(&Desk, &Ledger, &AtomicBool, Dice), who: u64| {
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
         std::thread::spawn(move || work(&desk, &ledger, &over, dice_of(who, seed)))
     };
-    let hands = vec![hand(submit, 1), hand(meddle, 2), hand(look, 3)];
+    let attacker = {
+        let (desk, ledger, target, over) = (desk.clone(), ledger.clone(), target.clone(), over.clone());
+        std::thread::spawn(move || attack(&desk, &ledger, &target, &over, dice_of(4, seed)))
+    };
+    let hands = vec![hand(submit, 1), hand(meddle, 2), hand(look, 3), attacker];
     let followers = (0..FOLLOWERS).map(|i| {
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
         std::thread::spawn(move || follow(&desk, &ledger, &over, dice_of(10 + i, seed)))
@@ -75,6 +80,34 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
     }
 }
 
+/// One job that means harm at a time.
+fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut dice: Dice) {
+    let volumes = desk.volumes();
+    for i in 0.. {
+        let has_one = || ledger.unfinished().iter().any(|name| name.starts_with(attack::PREFIX));
+        while has_one() && !over.load(SeqCst) {
+            pause(50);
+        }
+        if over.load(SeqCst) {
+            return;
+        }
+        let name = format!("{}{i}", attack::PREFIX);
+        match target.choose(&mut dice, &volumes) {
+            Attack::Job(more) => {
+                if matches!(desk.submit_with(&name, &more), Some(200..300)) {
+                    ledger.acknowledge(&name, 0);
+                }
+            }
+            Attack::Refused(more) => {
+                if let Some(status @ 200..300) = desk.submit_with(&name, &more) {
+                    ledger.report(format!("the server answered {status} to a job with {more}"));
+                }
+            }
+        }
+        pause(dice.between(0, 500));
+    }
+}
+
 /// Resizes, and now and then ends somebody's job.
 fn meddle(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
     while !over.load(SeqCst) {
@@ -99,7 +132,8 @@ fn look(desk: &Desk, ledger: &Ledger, over: &AtomicBool, _: Dice) {
 fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) -> Vec<Streamed> {
     let mut streamed = Vec::new();
     while !over.load(SeqCst) {
-        match dice.pick(&ledger.unfinished()) {
+        let unfinished = ledger.unfinished();
+        match dice.pick(unfinished.iter().filter(|name| !name.starts_with(attack::PREFIX))) {
             Some(job) => {
                 let output = desk.stream(job);
                 // Whoever comes while the server is down is told so at once, and comes again.

@@ -35,7 +35,7 @@ impl Site {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("a home directory");
         let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        Self { dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false }
+        Self { disk: None, dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false }
     }
 
     /// Hosts a server with `corro up` or `corro server`, logging at `level`, and waits until it is ready.

@@ -23,7 +23,8 @@ impl Site {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it can be made executable");
         }
         let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false };
+        let mut site =
+            Self { disk: None, dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false };
         site.up();
         site
     }

@@ -14,6 +14,7 @@ pub mod machines;
 pub mod schema;
 pub mod slurm;
 pub mod slurm_files;
+pub mod small_disk;
 pub mod swagger;
 pub mod terminal;
 pub mod webdriver;
@@ -36,6 +37,8 @@ pub const GROUP: &str = "batchai.horovod";
 pub const IN_WORKSPACE: &str = "-g batchai.horovod -w batchaidev";
 
 pub struct Site {
+    /// What the data directory lies on, where a test fills it. Declared first: it goes before the directory it is mounted in.
+    pub disk: Option<small_disk::SmallDisk>,
     pub dir: tempfile::TempDir,
     pub url: String,
     up: Option<Child>,
@@ -107,7 +110,8 @@ impl Site {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("a home directory");
         let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false };
+        let mut site =
+            Self { disk: None, dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false };
         site.up();
         site
     }
@@ -121,6 +125,7 @@ impl Site {
         }
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         let mut site = Self {
+            disk: None,
             dir,
             url: String::new(),
             up: None,
@@ -142,7 +147,8 @@ impl Site {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("a home directory");
         let up_args = up_args.iter().map(|word| (*word).to_owned()).collect();
-        let mut site = Self { dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: true };
+        let mut site =
+            Self { disk: None, dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: true };
         site.up();
         Some(site)
     }

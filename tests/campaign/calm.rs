@@ -1,0 +1,64 @@
+//! A job on a node of its own that nobody aims at: whatever happens to others, to the server, its clock, its disk or its twins, this
+//! job must run through in one attempt.
+
+use serde_json::json;
+
+use super::harness::{IN_WORKSPACE, Site, wait_for};
+
+pub struct CalmJob {
+    pub node: String,
+}
+
+const NAME: &str = "calm";
+
+impl CalmJob {
+    /// Starts it, with a limit that every jump of the clock passes.
+    pub fn start(site: &Site) -> Self {
+        let before = site.agents();
+        let size = "--vm-size Standard_NC6 --user-name me --password not-a-secret";
+        site.corro(&format!("batchai cluster create {IN_WORKSPACE} -n {NAME} {size} --target 1")).ok();
+        site.corro(&format!("batchai experiment create {IN_WORKSPACE} -n {NAME}")).ok();
+        let release = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/release";
+        let command = format!("echo started; until [ -e {release} ]; do sleep 0.2; done; echo done");
+        let job = site.job_json(
+            1,
+            json!({"customToolkitSettings": {"commandLine": command}}),
+            json!({"constraints": {"maxWallClockTime": "PT3H"}}),
+        );
+        site.write("calm.json", job.to_string());
+        site.corro(&format!(
+            "batchai job create {IN_WORKSPACE} -e {NAME} -c {NAME} -n {NAME} -f calm.json --storage-account-name mystorageaccount"
+        ))
+        .ok();
+        wait_for("the calm job to run", || Self::show(site)["executionState"] == "running");
+        let node = site.agents().into_iter().find(|agent| !before.contains(agent)).expect("the node of the calm job").0;
+        Self { node }
+    }
+
+    /// Lets it end, and says what was wrong with it.
+    pub fn findings(&self, site: &Site) -> Vec<String> {
+        std::fs::write(site.share().join("release"), "").expect("a file on the share");
+        let mut job = serde_json::Value::Null;
+        wait_for("the calm job to end", || {
+            job = Self::show(site);
+            job["executionState"] == "succeeded" || job["executionState"] == "failed"
+        });
+        let mut findings = Vec::new();
+        if job["executionState"] != "succeeded" {
+            findings.push(format!("the job that nobody aimed at failed: {}", job["executionInfo"]));
+        }
+        if job["lostAttempts"].as_array().is_some_and(|lost| !lost.is_empty()) {
+            findings.push(format!("the job that nobody aimed at was begun again: {}", job["lostAttempts"]));
+        }
+        let segment = job["jobOutputDirectoryPathSegment"].as_str().expect("text");
+        let log = std::fs::read_to_string(site.share().join("cifar").join(segment).join("stdouterr/stdout.txt"));
+        if log.as_deref().ok() != Some("started\ndone\n") {
+            findings.push(format!("the log of the job that nobody aimed at: {log:?}"));
+        }
+        findings
+    }
+
+    fn show(site: &Site) -> serde_json::Value {
+        site.corro(&format!("batchai job show {IN_WORKSPACE} -e {NAME} -n {NAME}")).json()
+    }
+}
