@@ -161,6 +161,11 @@ fn an_orphan_without_environment_and_guard_is_found_and_ended() {
     assert_succeeded(&site.wait_for_end("job1"));
 }
 
+#[test]
+fn an_orphan_of_an_ordinary_user_is_found_too() {
+    super::harness::ordinary_user::try_again(&["agents::an_orphan_without_environment_and_guard_is_found_and_ended"]);
+}
+
 /// Children of `parent` that run as guards or wardens.
 fn guards_below(parent: u32) -> Vec<u32> {
     let pids = corro_launch::procfs::pids().into_iter().map(|pid| pid as u32);

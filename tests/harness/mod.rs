@@ -11,6 +11,7 @@ pub mod host;
 pub mod http;
 pub mod logs;
 pub mod machines;
+pub mod ordinary_user;
 pub mod schema;
 pub mod slurm;
 pub mod slurm_files;

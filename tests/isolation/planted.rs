@@ -108,10 +108,19 @@ fn a_jobs_mount_command_does_not_run_beside_its_isolation() {
     }
 }
 
+/// Whether the operator chose it or there is a second principal.
 #[test]
 fn under_strict_isolation_setup_tasks_and_logins_see_what_jobs_see() {
     let site = Site::start_with(&["--no-containers", "--isolation", "strict"]);
     site.prepare(0);
+    check_setup_and_login(&site);
+    let site = Site::start();
+    site.prepare(0);
+    site.corro("ad sp create-for-rbac -n bob --role Reader").ok();
+    check_setup_and_login(&site);
+}
+
+fn check_setup_and_login(site: &Site) {
     let key = site.data().join("master.key");
     let cluster = json!({"properties": {
         "vmSize": "Standard_D1", "scaleSettings": {"manual": {"targetNodeCount": 1}},
