@@ -263,8 +263,7 @@ impl Reports {
     async fn must_stop(&mut self, reporter: &Reporter, exit: RankExit) -> bool {
         self.ended.push(exit.rank);
         let has_failed = !exit.succeeded() && !exit.stopped;
-        let cause = if has_failed { cause_in(&exit.stderr_tail).and_then(Cause::rank) } else { None };
-        if cause.is_some_and(|cause| !self.ended.contains(&cause)) {
+        if has_failed && self.waits_for_cause(&exit.stderr_tail) {
             self.until.get_or_insert_with(|| Instant::now() + CAUSE_PATIENCE);
             self.held.push(exit);
             return false;
@@ -274,6 +273,16 @@ impl Reports {
             self.release(reporter).await;
         }
         has_failed
+    }
+
+    /// Whether the last lines of a rank that failed say that it did so because of another, which has not ended or failed because of a third.
+    fn waits_for_cause(&self, stderr: &str) -> bool {
+        let is_held = |rank| self.held.iter().any(|held| held.rank == rank);
+        match cause_in(stderr).map(Cause::rank) {
+            Some(Some(rank)) => !self.ended.contains(&rank) || is_held(rank),
+            Some(None) => true,
+            None => false,
+        }
     }
 
     async fn release(&mut self, reporter: &Reporter) {
@@ -343,6 +352,32 @@ mod tests {
             let ranks = Ranks { command: "x".into(), logs, indexed: true, backend: Some(backend.into()) };
             let seen = of_torch(&ranks, &gang, "/n/shared");
             assert_eq!([seen[0].1.as_str(), seen[1].1.as_str()], [backend, expected]);
+        }
+    }
+
+    #[test]
+    fn victims_of_victims_wait_for_the_cause_too() {
+        let held = RankExit {
+            rank: 2,
+            role: Role::Rank,
+            index: 2,
+            exit_code: Some(1),
+            signal: None,
+            stopped: false,
+            at: corro_model::Timestamp::from_millis(0),
+            stderr_tail: String::new(),
+            out_of_memory: None,
+            out_of_processes: None,
+        };
+        let reports = Reports { ended: vec![1, 2], held: vec![held], until: None };
+        for (stderr, expected) in [
+            ("HorovodInternalError: rank 0 on host n has died", true),
+            ("HorovodInternalError: rank 2 on host n has died", true),
+            ("HorovodInternalError: Horovod has been shut down.", true),
+            ("HorovodInternalError: rank 1 on host n has died", false),
+            ("ZeroDivisionError: division by zero", false),
+        ] {
+            assert_eq!(reports.waits_for_cause(stderr), expected, "{stderr}");
         }
     }
 

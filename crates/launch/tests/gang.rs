@@ -146,11 +146,12 @@ async fn a_rank_killed_by_a_signal_is_named_so() {
     assert_eq!(outcome.exit_code(), 139);
 }
 
-/// Rank 1 ends last, and would be stopped before, but for the others who name it.
+/// Rank 1 ends last, and would be stopped before, but for rank 0, which names it, and rank 2, which names rank 0.
 #[tokio::test]
 async fn a_rank_that_others_name_ends_by_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let others = "if [ $RANK != 1 ]; then echo blame 1 >&2; touch $RANK; exit 1; fi";
+    let others = "if [ $RANK = 0 ]; then echo blame 1 >&2; touch 0; exit 1; fi; \
+        if [ $RANK = 2 ]; then until [ -e 0 ]; do sleep 0.01; done; sleep 0.05; echo blame 0 >&2; touch 2; exit 1; fi";
     let script =
         format!("{others}; until [ -e 0 ] && [ -e 2 ]; do sleep 0.01; done; sleep 0.05; echo mine >&2; exit 7");
     let find_cause = |lines: &[String]| lines.last()?.strip_prefix("blame ")?.parse().ok();

@@ -81,6 +81,8 @@ impl Ranks {
         let mut signal = None;
         let mut ended: BTreeSet<usize> = BTreeSet::new();
         let mut failed: Vec<RankEnd> = Vec::new();
+        // Those of them that failed because of one that still ran.
+        let mut victims: BTreeSet<usize> = BTreeSet::new();
         let mut is_stopping = false;
         // When the ranks are stopped although one that was named has not ended.
         let mut patience: Option<Instant> = None;
@@ -98,7 +100,12 @@ impl Ranks {
                     }
                     failed.push(RankEnd { rank, exit, stopped: is_stopping });
                     let until = *patience.get_or_insert(Instant::now() + CAUSE_PATIENCE);
-                    is_stopping || !self.waits_for_cause(rank, &ended, spec.find_cause, until).await
+                    let is_known = |cause| ended.contains(&cause) && !victims.contains(&cause);
+                    let is_victim = !is_stopping && self.waits_for_cause(rank, is_known, spec.find_cause, until).await;
+                    if is_victim {
+                        victims.insert(rank);
+                    }
+                    !is_victim
                 }
                 Some(number) = stops.recv() => {
                     if is_stopping {
@@ -123,18 +130,18 @@ impl Ranks {
         })
     }
 
-    /// Whether the last lines of a rank that failed name another which still runs.
+    /// Whether the last lines of a rank that failed name another whose end is not known to be the cause.
     async fn waits_for_cause(
         &mut self,
         rank: usize,
-        ended: &BTreeSet<usize>,
+        is_known: impl Fn(usize) -> bool,
         find_cause: fn(&[String]) -> Option<usize>,
         until: Instant,
     ) -> bool {
         let tail = self.tails[rank].wait_for(Option::is_some);
         let Ok(Ok(tail)) = timeout_at(until, tail).await else { return false };
         let cause = tail.as_ref().and_then(|tail| find_cause(&tail.lines()));
-        cause.is_some_and(|cause| cause < self.stoppers.len() && !ended.contains(&cause))
+        cause.is_some_and(|cause| cause < self.stoppers.len() && !is_known(cause))
     }
 
     fn terminate(&self, grace: Duration, terminations: &mut JoinSet<()>) {
