@@ -117,7 +117,7 @@ struct Package {
     name: String,
     version: String,
     licence: String,
-    /// `None` for crates.io; a directory or the address of another source.
+    /// `None` for the default registry; a directory or the address of another source.
     source: Option<String>,
 }
 

@@ -15,7 +15,7 @@ pub mod gang;
 pub mod guard;
 mod lease;
 pub mod lines;
-mod mountinfo;
+pub mod mountinfo;
 pub mod namespaces;
 pub mod place;
 pub mod process;

@@ -78,6 +78,11 @@ fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
+/// Where something is mounted, of a table that was read, in the order they were mounted.
+pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
+    parse(table).into_iter().map(|mount| mount.at).collect()
+}
+
 /// Blanks and backslashes are written in octal.
 fn unescape(word: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(word.len());
@@ -114,6 +119,14 @@ mod tests {
         check("/data", "8:2", "/volumes/a b");
         check("/data/nodes/n/jobs", "8:2", "/volumes/a b/nodes/n/jobs");
         check("/database", "8:1", "/database");
+    }
+
+    #[test]
+    fn mount_points_are_read_with_their_blanks() {
+        let table = b"22 1 0:20 / / rw - ext4 /dev/root rw\n\
+            30 22 0:40 / /data/nodes/n\\0401/mounts/a\\134b rw,relatime shared:1 - tmpfs tmpfs rw\n";
+        let expected = [PathBuf::from("/"), PathBuf::from("/data/nodes/n 1/mounts/a\\b")];
+        assert_eq!(mount_points(table), expected);
     }
 
     #[test]

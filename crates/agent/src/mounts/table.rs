@@ -1,12 +1,11 @@
 //! What is mounted, as the kernel tells it, and taking it away. Entered before any directory of a node is removed: what is
 //! mounted there belongs to somebody else.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use corro_launch::mountinfo::mount_points;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -72,46 +71,12 @@ fn by_helper(at: &Path) -> io::Result<()> {
 
 /// Every mount point that this process sees, in the order they were mounted.
 fn all() -> io::Result<Vec<PathBuf>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
-}
-
-/// The fifth word of each line, in which blanks and backslashes are written in octal.
-fn parse(table: &[u8]) -> Vec<PathBuf> {
-    let lines = table.split(|byte| *byte == b'\n');
-    let words = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-    words.map(|word| PathBuf::from(unescape(word))).collect()
-}
-
-fn unescape(word: &[u8]) -> OsString {
-    let mut plain = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((byte, after)) = rest.split_first() {
-        let number = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match (byte, number.and_then(|digits| u8::from_str_radix(digits, 8).ok())) {
-            (b'\\', Some(number)) => {
-                plain.push(number);
-                rest = &after[3..];
-            }
-            _ => {
-                plain.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(plain)
+    Ok(mount_points(&std::fs::read("/proc/self/mountinfo")?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mount_points_are_read_with_their_blanks() {
-        let table = b"22 1 0:20 / / rw - ext4 /dev/root rw\n\
-            30 22 0:40 / /data/nodes/n\\0401/mounts/a\\134b rw,relatime shared:1 - tmpfs tmpfs rw\n";
-        let expected = [PathBuf::from("/"), PathBuf::from("/data/nodes/n 1/mounts/a\\b")];
-        assert_eq!(parse(table), expected);
-    }
 
     #[test]
     fn a_directory_on_which_nothing_is_mounted_has_nothing_to_take_away() {
