@@ -123,7 +123,18 @@ fn the_doctor_looks_at_the_machine_in_plain_words() {
         assert!(out.contains(word), "{word} in {out}");
     }
     // What can be enforced on jobs, each thing in a line that says what follows.
-    let isolation = ["user", "user ns", "mount ns", "pid ns", "ipc ns", "isolation", "memory limit", "cpu limit"];
+    let isolation = [
+        "user",
+        "user ns",
+        "mount ns",
+        "pid ns",
+        "ipc ns",
+        "isolation",
+        "settings",
+        "memory limit",
+        "cpu limit",
+        "pids limit",
+    ];
     for what in isolation.into_iter().chain(["openat2", "FUSE"]) {
         let line = out.lines().find(|line| line.get(6..).is_some_and(|rest| rest.starts_with(&format!("{what} "))));
         let line = line.unwrap_or_else(|| panic!("no line about {what} in {out}"));

@@ -32,11 +32,30 @@ pub fn try_out(isolation: &Isolation) -> Result<(), String> {
     if isolation.mode == Some(IsolationMode::Off) {
         return Ok(());
     }
+    make_for_trial().map(drop)
+}
+
+/// Tries whether settings of the machine can be kept from jobs; an error says why not.
+pub fn try_settings() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        // Files of root, whatever a job's name spaces are.
+        return Ok(());
+    }
+    settings_of(&make_for_trial()?)
+}
+
+fn make_for_trial() -> Result<Namespaces, String> {
     // Hiding an empty directory asks for the same rights as hiding a full one.
     let made = scratch::all();
     let hidden = if made.is_dir() { made } else { std::env::temp_dir() };
     let hidden = hidden.canonicalize().unwrap_or(hidden);
-    Namespaces::make(&View::new([hidden], []), None).map(drop).map_err(|error| failure::chain(&error))
+    Namespaces::make(&View::new([hidden], []), None).map_err(|error| failure::chain(&error))
+}
+
+/// The error says which setting of the machine can be written from within. Strict isolation does without such name spaces.
+fn settings_of(namespaces: &Namespaces) -> Result<(), String> {
+    let why = namespaces.left_writable();
+    why.map_or(Ok(()), |why| Err(format!("settings of the machine stay writable: {why}")))
 }
 
 /// Builds the walls around a job. Blocks for less than a millisecond.
@@ -54,8 +73,7 @@ pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, 
                     if hidden.len() == 1 { "is" } else { "are" },
                     reason(isolation, order)
                 );
-                let writable =
-                    namespaces.left_writable().map(|why| format!("settings of the machine stay writable: {why}"));
+                let writable = settings_of(&namespaces).err();
                 writable.iter().for_each(|why| told.push_str(&format!("; {why}")));
                 let refusal = writable.filter(|_| mode == IsolationMode::Strict);
                 return Walls { namespaces: Some(namespaces), told, refusal };
@@ -124,6 +142,7 @@ pub fn of_cluster(context: &Context, home: &Path) -> Result<Confinement, String>
     Result::clone(&context.walls)?;
     let view = view_of_cluster(isolation, &context.directories, home, &context.cluster_volumes.get());
     let namespaces = Namespaces::make(&view, None).map_err(|error| failure::chain(&error))?;
+    settings_of(&namespaces)?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
 }
 

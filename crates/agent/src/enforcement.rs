@@ -18,8 +18,10 @@ pub struct Trial {
 pub enum Enforcement {
     /// The user and mount name spaces of a job with hidden directories, exactly as jobs get them.
     JobIsolation,
+    /// Settings of the machine that jobs cannot write.
+    ReadOnlySettings,
     Namespace(Kind),
-    /// A control of control groups by the kernel's name: `memory`, `cpu`.
+    /// A control of control groups by the kernel's name: `memory`, `cpu`, `pids`.
     ControlGroup(&'static str),
 }
 
@@ -34,7 +36,8 @@ pub fn try_all() -> Vec<Trial> {
         Trial { what: Enforcement::Namespace(kind), result }
     };
     let job = Trial { what: Enforcement::JobIsolation, result: confinement::try_out(&Isolation::default()) };
+    let settings = Trial { what: Enforcement::ReadOnlySettings, result: confinement::try_settings() };
     let controls = limits::try_out().into_iter();
     let controls = controls.map(|(name, result)| Trial { what: Enforcement::ControlGroup(name), result });
-    Kind::ALL.into_iter().map(namespace).chain([job]).chain(controls).collect()
+    Kind::ALL.into_iter().map(namespace).chain([job, settings]).chain(controls).collect()
 }

@@ -30,6 +30,7 @@ fn user() -> Finding {
 fn of_trial(trial: &Trial) -> Finding {
     let what = match trial.what {
         Enforcement::JobIsolation => "isolation",
+        Enforcement::ReadOnlySettings => "settings",
         Enforcement::Namespace(Kind::User) => "user ns",
         Enforcement::Namespace(Kind::Mount) => "mount ns",
         Enforcement::Namespace(Kind::Pid) => "pid ns",
@@ -48,9 +49,9 @@ fn of_trial(trial: &Trial) -> Finding {
 fn if_enforced(what: Enforcement) -> &'static str {
     match what {
         Enforcement::JobIsolation => {
-            "a job's name spaces can be made: jobs see neither each other's files and variables nor the server's keys, and \
-             --isolation strict works"
+            "a job's name spaces can be made: jobs see neither each other's files and variables nor the server's keys"
         }
+        Enforcement::ReadOnlySettings => "jobs cannot write settings of the machine (/proc/sys, /sys)",
         Enforcement::Namespace(Kind::User) => "user name spaces can be made: no job can look into another's processes",
         Enforcement::Namespace(Kind::Mount) => "mount name spaces can be made: directories can be hidden from jobs",
         Enforcement::Namespace(Kind::Pid) => {
@@ -70,6 +71,9 @@ fn if_not_enforced(what: Enforcement) -> &'static str {
             "jobs without a container run without name spaces while the server has one principal, and fail (IsolationFailed) with \
              more than one. Let users make name spaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
              kernel.apparmor_restrict_unprivileged_userns), or use containers"
+        }
+        Enforcement::ReadOnlySettings => {
+            "a job of root can write them, and --isolation strict refuses jobs. Run the server as an ordinary user, or jobs in containers"
         }
         Enforcement::Namespace(Kind::User) => "jobs of one account can look into each other's processes",
         Enforcement::Namespace(Kind::Mount) => "nothing can be hidden from jobs",
