@@ -103,18 +103,17 @@ impl Meter {
     pub fn finish(mut self, state: &State, now: Timestamp) -> Counted {
         let active: HashMap<&str, _> = state.active_jobs().map(|(key, job)| (key.as_str(), job)).collect();
         let jobs = std::mem::take(&mut self.jobs);
-        let is_now = now <= self.window.until;
         for (key, job) in &jobs {
             // One that ended after the window has nodes as far as the lines go.
             if let Some(placed) = job.placed {
-                self.spend(key, job, placed, now, is_now && active.contains_key(key.as_str()));
+                self.spend(key, job, placed, now, active.contains_key(key.as_str()));
             }
         }
         for (key, record) in active.into_iter().filter(|(key, _)| !jobs.contains_key(*key)) {
             let (user, cluster) = (UNKNOWN.to_owned(), record.cluster.to_string());
             let started = record.state().started().unwrap_or(record.since());
             let placed = (started, record.state().nodes().len() as u64);
-            self.spend(key, &Job { user, cluster, placed: None, number: 0 }, placed, now, is_now);
+            self.spend(key, &Job { user, cluster, placed: None, number: 0 }, placed, now, true);
         }
         Counted { window: self.window, spent: self.spent, first: self.first }
     }
@@ -261,6 +260,6 @@ mod tests {
         assert_eq!(report(&lines, &state, (0, 9), 90, UsageBy::User), [("ADA".to_owned(), 3.0, 1, 1)]);
         assert_eq!(report(&[], &state, (0, 9), 90, UsageBy::User), [("UNKNOWN".to_owned(), 3.0, 1, 1)]);
         assert_eq!(report(&[], &state, (0, 9), 90, UsageBy::Cluster), [("g/w/nc6".to_owned(), 3.0, 1, 1)]);
-        assert_eq!(report(&lines, &state, (0, 1), 90, UsageBy::User), [("ADA".to_owned(), 2.0, 1, 0)], "until then");
+        assert_eq!(report(&lines, &state, (0, 1), 90, UsageBy::User), [("ADA".to_owned(), 2.0, 1, 1)], "and now");
     }
 }
