@@ -5,7 +5,7 @@ mod processes;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use processes::{Gang, Rank, hostname, new_job, own_command, sockets_of, torchrun, until, variables};
+use processes::{Gang, Rank, by_hand, hostname, new_job, own_command, sockets_of, torchrun, until, variables};
 
 /// What is promised is two seconds; a machine that is busy with other tests gets more.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -242,7 +242,7 @@ fn worlds_that_use_one_port_without_a_secret_do_not_mix() {
     for door in DOORS {
         let job = new_job();
         let start =
-            |command, rank, size| Rank::start(command, &[torchrun(rank, size, &job), variables(&[door])].concat());
+            |command, rank, size| Rank::start(command, &[by_hand(rank, size, &job), variables(&[door])].concat());
         let mut first = Gang { ranks: vec![start(own_command(), 0, 2)] };
         // Of the other world, from another terminal; with ranks that do not exist in this one; and from the same terminal.
         for (command, rank, size, expected) in [
@@ -258,6 +258,26 @@ fn worlds_that_use_one_port_without_a_secret_do_not_mix() {
         first.all_say("ready");
         first.all_do("reduce first 1000");
         first.leave();
+    }
+}
+
+/// Two of each rank, from one parent and in one session: nobody can say which belong together.
+#[test]
+fn worlds_that_start_together_and_cannot_be_told_apart_are_called_off() {
+    for size in [2, 3] {
+        let job = new_job();
+        let hasty = [("HOROVOD_GLOO_TIMEOUT_SECONDS", "3")];
+        let start = |rank| Rank::start(own_command(), &[by_hand(rank, size, &job), variables(&hasty)].concat());
+        // Rank 0 last, so that the others are there when the meeting begins.
+        let mut worlds: Vec<Rank> = (1..size).chain(1..size).chain([0, 0]).map(start).collect();
+        let mut n_told = 0;
+        for rank in &mut worlds {
+            let told = rank.says("re");
+            // Those who come when the meeting is over wait in vain.
+            assert!(told.starts_with("fused"), "{told}");
+            n_told += usize::from(told.contains("nothing tells whose ranks are whose"));
+        }
+        assert!(n_told > 0);
     }
 }
 

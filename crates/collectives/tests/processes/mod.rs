@@ -25,6 +25,11 @@ pub fn variables(pairs: &[(&str, &str)]) -> Variables {
 
 /// As torchrun sets them for a rank on one host; the port is never opened, only part of the job's identity.
 pub fn torchrun(rank: usize, size: usize, job: &str) -> Variables {
+    [by_hand(rank, size, job), variables(&[("TORCHELASTIC_RUN_ID", job)])].concat()
+}
+
+/// The same without a name of the run: only where they were started tells the ranks of two worlds apart.
+pub fn by_hand(rank: usize, size: usize, job: &str) -> Variables {
     let [rank, size] = [rank, size].map(|number| number.to_string());
     variables(&[
         ("RANK", &rank),

@@ -25,6 +25,9 @@ use crate::trust::{Role, Secret, TrustError, prove};
 const LONGEST_PROOF: Duration = Duration::from_secs(5);
 /// For the last words to guests after the deadline.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long rank 0 listens for others who claim a place, once all have come, where nothing but their origin tells the ranks of two worlds
+/// apart: two worlds that start at the same time from one script come together within it.
+const SETTLING: Duration = Duration::from_millis(500);
 /// Beside the ranks themselves; further visitors are turned away at the door.
 const MOST_STRANGERS: usize = 64;
 
@@ -49,6 +52,7 @@ pub fn receive_all(
         guests: (0..spot.size).map(|_| None).collect(),
         visitors: Vec::new(),
         stranger: None,
+        doubt: None,
     };
     let entrance = Entrance { spot, secret, deadline, sender, ringer };
     let outcome = thread::scope(|scope| {
@@ -110,6 +114,8 @@ struct Party<'a> {
     /// Those in a thread of theirs, to be thrown out at the end.
     visitors: Vec<(u64, Stream)>,
     stranger: Option<TrustError>,
+    /// Why nobody can say who belongs to this world.
+    doubt: Option<String>,
 }
 
 impl Party<'_> {
@@ -123,10 +129,21 @@ impl Party<'_> {
         started: Instant,
     ) -> Result<(), MeetError> {
         let mut n_visits = 0;
-        while self.guests.iter().skip(1).any(Option::is_none) {
-            let left = entrance.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(self.missing(started));
+        let mut settled: Option<Instant> = None;
+        loop {
+            let is_complete = self.guests.iter().skip(1).all(Option::is_some);
+            if is_complete && !self.checks_origins {
+                return Ok(());
+            }
+            let until = match is_complete {
+                true => *settled.get_or_insert(Instant::now() + SETTLING),
+                false => entrance.deadline,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            match left.is_zero() {
+                true if is_complete => return Ok(()),
+                true => return Err(self.missing(started)),
+                false => {}
             }
             let guests = self.guests.iter().flatten().map(|guest| guest.stream.as_fd());
             let descriptors = doors.iter().map(AsFd::as_fd).chain([bell.as_fd()]).chain(guests);
@@ -155,8 +172,10 @@ impl Party<'_> {
                     Err(error) => self.stranger = self.stranger.take().or(Some(error)),
                 }
             }
+            if let Some(reason) = self.doubt.take() {
+                return Err(MeetError::Ambiguous { reason });
+            }
         }
-        Ok(())
     }
 
     fn admit<'scope, 'env>(
@@ -179,9 +198,13 @@ impl Party<'_> {
         });
     }
 
-    /// Another world must not harm this one: a process that does not belong is refused, and the meeting goes on.
+    /// Another world must not harm this one: a process that does not belong is refused, and the meeting goes on. Where nobody can say which
+    /// of two processes belongs, it is called off: ranks of two worlds must not be mixed.
     fn seat(&mut self, guest: Guest) {
         if let Some(reason) = self.refusal(&guest) {
+            if self.is_doubtful(&guest) {
+                self.doubt = Some(self.ambiguity(guest.rank));
+            }
             return self.refuse(&guest, &reason);
         }
         let rank = guest.rank;
@@ -222,6 +245,28 @@ impl Party<'_> {
         let is_closer =
             self.checks_origins && self.origin.is_sibling(&guest.origin) && !self.origin.is_sibling(&seated.origin);
         (!is_closer).then(|| self.duplicate(guest.rank))
+    }
+
+    /// Whether the process claims a place that is taken, its own or that of this rank 0, and its origin is as good as that of those who are here.
+    fn is_doubtful(&self, guest: &Guest) -> bool {
+        let is_as_close =
+            |seated: &Guest| self.origin.is_sibling(&guest.origin) || !self.origin.is_sibling(&seated.origin);
+        let mut rivals: Box<dyn Iterator<Item = &Guest>> = match guest.rank {
+            0 => Box::new(self.guests.iter().flatten()),
+            rank => Box::new(self.guests.get(rank).into_iter().flatten()),
+        };
+        self.checks_origins
+            && guest.size == self.spot.size
+            && self.origin.may_share_world(&guest.origin)
+            && rivals.any(is_as_close)
+    }
+
+    fn ambiguity(&self, rank: usize) -> String {
+        let (size, places) = (self.spot.size, self.spot.places());
+        format!(
+            "two processes say that they are rank {rank} of a world of {size} ranks that meets at {places}, and nothing tells whose ranks \
+             are whose: choose another MASTER_PORT for one of the worlds, or give each a CORRO_JOB_SECRET"
+        )
     }
 
     fn duplicate(&self, rank: usize) -> String {

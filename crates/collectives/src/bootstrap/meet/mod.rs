@@ -99,6 +99,9 @@ pub enum MeetError {
     /// The reason names another world, or what is wrong with this process's place.
     #[error("rank 0 refused this process: {reason}")]
     Refused { reason: String },
+    /// The reason says which place two processes claim.
+    #[error("{reason}")]
+    Ambiguous { reason: String },
     #[error("rank {rank} ended, or gave up, before {missing} had joined")]
     Left { rank: usize, missing: Ranks },
     /// By the word of the launcher, or of another rank.
