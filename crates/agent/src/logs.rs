@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -88,6 +89,15 @@ impl LogFile {
     /// Has nothing been written to it, by anybody?
     pub fn is_empty(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.len() == 0)
+    }
+
+    /// Ends the line in the middle of which an earlier attempt was cut off. For files that one process writes to.
+    pub fn end_half_line(&self) {
+        let mut last = [b'\n'];
+        let length = self.file.metadata().map_or(0, |file| file.len());
+        if length > 0 && self.file.read_exact_at(&mut last, length - 1).is_ok() && last != [b'\n'] {
+            self.append(b"\n");
+        }
     }
 
     /// One block in one write, so that nobody else's block lands in its middle. Blocks on the disk.
@@ -217,6 +227,19 @@ mod tests {
         }
         assert_eq!(std::fs::read(logs[0].path()).expect("it is there"), b"line\nline\nline\nline\n");
         assert_eq!(logs[0].failure(&node), None);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_ended_once() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log =
+            LogFile::open(&OutputDir::of_test(directory.path(), ""), STDOUT, &testing::node(1)).expect("it opens");
+        log.end_half_line();
+        log.append(b"whole\nhalf");
+        log.end_half_line();
+        log.end_half_line();
+        log.append(b"next");
+        assert_eq!(std::fs::read(log.path()).expect("it is there"), b"whole\nhalf\nnext");
     }
 
     #[test]

@@ -130,6 +130,10 @@ fn outputs(places: &[Place], here: &[&Place], ground: &Ground, task: &Task) -> R
                     mode: if alone { Mode::Raw } else { Mode::Lines },
                     late: None,
                 };
+                if alone && task.order.attempt.number > 1 {
+                    output.stdout.end_half_line();
+                    output.stderr.end_half_line();
+                }
                 files.insert(&place.stdout, output.clone());
                 output
             }
@@ -319,7 +323,9 @@ async fn describe(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
     let stderr_tail = ended.stderr.join("\n");
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };
-    let out_of_processes = if failed { task.out_of_processes().await } else { None };
+    // One that went on all the same is to see it in its execution log.
+    let is_asked = failed || (!stopped && task.container.is_none());
+    let out_of_processes = if is_asked { task.out_of_processes().await.filter(|_| failed) } else { None };
     #[rustfmt::skip]
     let exit = RankExit {
         rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory, out_of_processes,

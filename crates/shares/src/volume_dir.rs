@@ -51,7 +51,7 @@ impl VolumeDir {
 
     /// Opens a regular file for appending; makes it if it is not there, but not its directory.
     pub fn append_file(&self, path: &SharePath) -> io::Result<File> {
-        self.open_regular(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, 0o666)
+        self.open_regular(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE, 0o666)
     }
 
     /// Makes a new file at `path` in place of whatever is there, which must not be a directory with something in it.
