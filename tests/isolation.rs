@@ -212,6 +212,8 @@ cat {outside} && echo READS-OUTSIDE
 cat /etc/shadow >/dev/null && echo READS-ROOTS-FILES
 v=$(cat /proc/sys/kernel/hostname); (echo "$v" >/proc/sys/kernel/hostname) && echo WRITES-SETTINGS
 cat {memory} && echo READS-SHARED-MEMORY
+(: >$AZ_BATCHAI_MOUNT_ROOT/left) && echo LEAVES-IN-MOUNT-ROOT
+chmod 000 $AZ_BATCHAI_MOUNT_ROOT && echo CLOSES-MOUNT-ROOT
 echo -n >/dev/tcp/{address} && echo REACHES-LOOPBACK
 exit 0
 "#;
@@ -254,6 +256,8 @@ fn what_is_kept_apart_and_what_is_not_is_as_the_page_says() {
         "READS-FILE-SERVERS",
         "MOUNTS",
         "WRITES-SETTINGS",
+        "LEAVES-IN-MOUNT-ROOT",
+        "CLOSES-MOUNT-ROOT",
     ];
     for trial in kept_apart {
         assert!(!stdout.contains(trial), "{trial}: {stdout}\n{stderr}");

@@ -115,6 +115,18 @@ pub fn view(
     View::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
 }
 
+/// The directory in which the cluster's volumes appear, where the job can do without writing to it: a job leaves nothing there to the next
+/// one, and does not close it. `outputs` are the directories of the job's own files, which may lie beside the volumes.
+pub fn read_only_root(layout: &Layout, cluster_volumes: &[Volume], outputs: &[&Path]) -> Vec<PathBuf> {
+    let root = &layout.mount_root;
+    let is_on_volume = |path: &Path| {
+        cluster_volumes.iter().any(|volume| path.starts_with(root.join(volume.relative.trim_matches('/'))))
+    };
+    let is_written = outputs.iter().any(|path| path.starts_with(root) && !is_on_volume(path));
+    let root = if is_written { None } else { root.canonicalize().ok() };
+    root.into_iter().collect()
+}
+
 /// The same for the cluster's own processes: its setup task and those who log in.
 fn view_of_cluster(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> View {
     let real = |path: &Path| path.canonicalize().ok();

@@ -98,7 +98,11 @@ pub fn lay_ground(
     // Its walls are the engine's.
     let confinement = match in_container {
         true => Confinement::default(),
-        false => put_up_walls(context, &directories.layout, order, cluster_volumes, log)?,
+        false => {
+            let own = environment.output_directories.iter().chain([&environment.log_directory]);
+            let outputs: Vec<&Path> = own.map(AsRef::as_ref).collect();
+            put_up_walls(context, &directories.layout, order, (cluster_volumes, &outputs), log)?
+        }
     };
     let confinement = Confinement { secrets, ..confinement };
     Ok(Ground { directories, environment, logs, names, confinement, container: None })
@@ -116,11 +120,12 @@ fn put_up_walls(
     context: &Context,
     layout: &Layout,
     order: &TaskOrder,
-    cluster_volumes: &[Volume],
+    (cluster_volumes, outputs): (&[Volume], &[&Path]),
     log: &ExecutionLog,
 ) -> Result<Confinement, TaskFailure> {
     let isolation = &context.config.isolation;
     let view = confinement::view(isolation, context.directories.root(), layout, order, cluster_volumes);
+    let view = view.with_read_only(confinement::read_only_root(layout, cluster_volumes, outputs));
     let walls = confinement::build(isolation, &context.walls, &view, order);
     let (at, told) = (layout.scratch.display(), &walls.told);
     log.line(format_args!("Isolation: own process group and directories, temporary files in {at} (TMPDIR), {told}"));

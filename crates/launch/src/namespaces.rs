@@ -3,7 +3,8 @@
 //! behind: they are gone with the last process inside and the last descriptor.
 //!
 //! Root inside is root's number outside, so the kernel's settings, which are files of root, are read-only inside, as container runtimes
-//! have it.
+//! have it. No name space of control groups can be made inside: whoever has one may mount the groups and write to those that are theirs, the
+//! limits of their own job among them.
 //!
 //! Needs no rights where the machine lets everybody make user name spaces. Inside, everybody has the numbers they have
 //! outside, so files belong to whom they belong to; rights that go beyond files end at the name space.
@@ -34,6 +35,8 @@ pub struct View {
     pub hidden: Vec<PathBuf>,
     /// Directories in those that are there all the same.
     pub shown: Vec<PathBuf>,
+    /// Those of them that cannot be written to themselves. What is mounted in them is as it is.
+    pub read_only: Vec<PathBuf>,
 }
 
 #[derive(Debug, Error)]
@@ -57,7 +60,11 @@ impl View {
         let hidden = outermost(hidden.into_iter().collect());
         let within = |path: &PathBuf| hidden.iter().any(|root| path.starts_with(root) && path != root);
         let shown = outermost(shown.into_iter().filter(within).collect());
-        View { hidden, shown }
+        View { hidden, shown, read_only: Vec::new() }
+    }
+
+    pub fn with_read_only(self, read_only: Vec<PathBuf>) -> View {
+        View { read_only, ..self }
     }
 
     /// Directories that have to be made in what hides `shown`, parents first.

@@ -61,7 +61,7 @@ fn nothing_is_shown_through_a_link() {
     // Put there after the view was made: what it leads to must not be shown in its place.
     std::os::unix::fs::symlink("..", house.data().join("jobs/up")).expect("a link");
     for link in ["jobs/up", "jobs/up/jobs/two"] {
-        let view = View { hidden: vec![house.data()], shown: vec![house.data().join(link)] };
+        let view = View { hidden: vec![house.data()], shown: vec![house.data().join(link)], read_only: Vec::new() };
         let refused = Namespaces::make(&view, None).expect_err("a link");
         assert!(refused.to_string().contains("cannot keep"), "{refused}");
     }
@@ -177,6 +177,32 @@ async fn root_inside_changes_no_settings_of_the_machine() {
     let seen = says(inside(&one, "settings", script)).await;
     // What is its own it may still say.
     assert_eq!(seen, format!("{host_name}own\n"));
+}
+
+/// What is mounted in it can be written to, and what is only a directory cannot.
+#[tokio::test]
+async fn a_directory_can_be_shown_read_only() {
+    let house = House::new();
+    let jobs = house.data().join("jobs");
+    let view = View::new([house.data()], [jobs.join("one"), jobs.join("two")]).with_read_only(vec![jobs.join("one")]);
+    let Some(one) = namespaces(&view) else { return };
+    let script = format!(
+        "cd {}; (: >one/file) 2>/dev/null && echo wrote; chmod 000 one 2>/dev/null && echo changed; : >two/file && echo own",
+        jobs.display()
+    );
+    assert_eq!(says(inside(&one, "read-only", &script)).await, "own\n");
+}
+
+/// Root's job, or that of a user to whom groups are delegated, would write to its own group: its limits are there.
+#[tokio::test]
+async fn a_job_reaches_no_control_group() {
+    let house = House::new();
+    let Some(one) = namespaces(&house.view("one")) else { return };
+    let script = "for kind in 'cgroup2 cgroup2' 'cgroup -o pids pids' 'cgroup -o memory memory'; do \
+            unshare -UrmC sh -c \"mount -t $kind /mnt\" 2>/dev/null && echo \"mounted $kind\"; \
+            unshare -Urm sh -c \"mount -t $kind /mnt\" 2>/dev/null && echo \"mounted $kind without\"; done; \
+        unshare -Urm true && echo others";
+    assert_eq!(says(inside(&one, "groups", script)).await, "others\n");
 }
 
 /// Whatever a process did to its environment, it is in its job's name space of mounts.

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use super::control::{self, Control, Version};
@@ -19,8 +18,6 @@ pub struct Group {
     path: PathBuf,
     version: Version,
     control: Control,
-    /// What was last written.
-    limit: Mutex<Option<u64>>,
 }
 
 impl Group {
@@ -37,7 +34,7 @@ impl Group {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
             Err(error) => return Err(format!("no control group can be made in {}: {error}", directory.display())),
         };
-        let group = Group { path, version, control, limit: Mutex::new(None) };
+        let group = Group { path, version, control };
         match group.enable(&directory).and_then(|()| group.write(None)) {
             Ok(()) => Ok(group),
             Err(error) => {
@@ -55,14 +52,9 @@ impl Group {
         self.path.join("cgroup.procs")
     }
 
-    /// Sets the limit. An error says what was refused.
+    /// Sets the limit, whatever it was: nobody knows what the last job did to it. An error says what was refused.
     pub fn set(&self, limit: Option<u64>) -> Result<(), String> {
-        let mut last = self.limit.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *last != limit {
-            self.write(limit).map_err(|error| format!("{} refused it: {error}", self.path.display()))?;
-        }
-        *last = limit;
-        Ok(())
+        self.write(limit).map_err(|error| format!("{} refused it: {error}", self.path.display()))
     }
 
     /// How many of its processes the kernel has killed for want of memory.

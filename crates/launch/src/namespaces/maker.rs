@@ -41,6 +41,7 @@ struct Plan {
 struct Shown {
     path: CString,
     way: Vec<CString>,
+    is_read_only: bool,
     tree: c_int,
 }
 
@@ -81,10 +82,23 @@ pub fn make(view: &View, user: Option<Arc<OwnedFd>>) -> Result<Namespaces, Names
 }
 
 /// Settings of the machine: files of root, which anybody with root's number may write, whatever rights they lack otherwise. An ordinary user
-/// may not, and keeps the right to mount file systems of these kinds in name spaces of their own.
+/// may not, and keeps the right to mount file systems of these kinds in name spaces of their own; only control groups that are delegated to
+/// this user, with the limits of jobs, are theirs.
 fn protected() -> &'static [&'static str] {
-    if geteuid().is_root() { PROTECTED } else { &[] }
+    if geteuid().is_root() {
+        return PROTECTED;
+    }
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let is_delegated = groups.lines().any(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controls), Some(path)) = (parts.next(), parts.next()) else { return false };
+        let above = Path::new(CONTROL_GROUPS).join(controls.trim_start_matches("name="));
+        rustix::fs::access(above.join(path.trim_start_matches('/')), rustix::fs::Access::WRITE_OK).is_ok()
+    });
+    if is_delegated { &[CONTROL_GROUPS] } else { &[] }
 }
+
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 /// What container runtimes make read-only or hide because it can be written. `/sys` is recursive: control groups are below it.
 const PROTECTED: &[&str] = &[
@@ -101,7 +115,8 @@ const PROTECTED: &[&str] = &[
 
 fn shown(view: &View, path: &Path) -> Result<Shown, NamespaceError> {
     let way = view.way_to(path).iter().map(|path| text(path)).collect::<Result<_, _>>()?;
-    Ok(Shown { path: text(path)?, way, tree: -1 })
+    let is_read_only = view.read_only.iter().any(|known| known == path);
+    Ok(Shown { path: text(path)?, way, is_read_only, tree: -1 })
 }
 
 fn text(path: &Path) -> Result<CString, NamespaceError> {
@@ -215,6 +230,9 @@ impl Plan {
                 // The other thread says why.
                 return Ok(());
             }
+            if self.user.is_none() {
+                forbid_group_namespaces();
+            }
             // What is mounted or unmounted outside is so inside too, and not the other way round.
             let slave = libc::MS_REC | libc::MS_SLAVE;
             check(libc::mount(null(), c"/".as_ptr(), null(), slave, null()), ENTER, None)?;
@@ -228,6 +246,9 @@ impl Plan {
             for (at, shown) in self.shown.iter_mut().enumerate() {
                 shown.tree = clone_tree(&shown.path);
                 check(shown.tree, KEEP, Some(at))?;
+                if shown.is_read_only {
+                    check(set_read_only(shown.tree, 0), KEEP, Some(at))?;
+                }
             }
             for (at, hidden) in self.hidden.iter().enumerate() {
                 let flags = libc::MS_NOSUID | libc::MS_NODEV;
@@ -286,15 +307,28 @@ unsafe fn make_read_only(path: &CStr) -> Result<(), i32> {
     // SAFETY: as above; the copy is of this process and closed when it ends.
     unsafe {
         let tree = clone_tree(path);
-        // Only this flag changes: others are locked by whoever mounted it.
-        let attributes =
-            libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
-        let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
-        let size = size_of::<libc::mount_attr>();
-        let is_done = tree >= 0
-            && libc::syscall(libc::SYS_mount_setattr, tree, c"".as_ptr(), flags, &raw const attributes, size) == 0
-            && place_tree(tree, path) >= 0;
+        let is_done = tree >= 0 && set_read_only(tree, libc::AT_RECURSIVE) == 0 && place_tree(tree, path) >= 0;
         if is_done { Ok(()) } else { Err(*libc::__errno_location()) }
+    }
+}
+
+/// With `AT_RECURSIVE` also what is mounted in it. Only this flag changes: others are locked by whoever mounted it.
+unsafe fn set_read_only(tree: c_int, recursive: c_int) -> c_int {
+    let attributes = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let (flags, size) = (libc::AT_EMPTY_PATH | recursive, size_of::<libc::mount_attr>());
+    // SAFETY: a system call on a plain structure.
+    unsafe { libc::syscall(libc::SYS_mount_setattr, tree, c"".as_ptr(), flags, &raw const attributes, size) as c_int }
+}
+
+/// In this name space of users and all that are made in it. A kernel without the setting has no such name spaces either.
+unsafe fn forbid_group_namespaces() {
+    // SAFETY: system calls on texts that end with a zero byte.
+    unsafe {
+        let file = libc::open(c"/proc/sys/user/max_cgroup_namespaces".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::write(file, c"0".as_ptr().cast(), 1);
+            libc::close(file);
+        }
     }
 }
 
