@@ -246,8 +246,10 @@ impl Plan {
             for (at, shown) in self.shown.iter_mut().enumerate() {
                 shown.tree = clone_tree(&shown.path);
                 check(shown.tree, KEEP, Some(at))?;
-                if shown.is_read_only {
-                    check(set_read_only(shown.tree, 0), KEEP, Some(at))?;
+                // Linux can do it from 5.12 on; an older one shows it as it is.
+                if shown.is_read_only && set_read_only(shown.tree, 0) != 0 && *libc::__errno_location() != libc::ENOSYS
+                {
+                    check(-1, KEEP, Some(at))?;
                 }
             }
             for (at, hidden) in self.hidden.iter().enumerate() {
