@@ -3,7 +3,8 @@
 
 use sha2::{Digest, Sha256};
 
-/// Facts about a process that children of one launcher share.
+/// Facts about a process that children of one launcher share. A number is 0 when the process it names is outside the PID namespace, as it
+/// is for the first processes of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Of the kernel and the PID namespace: only within one can the numbers be compared.
@@ -22,14 +23,10 @@ impl Origin {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let digest = Sha256::digest(format!("{} {}", boot.trim(), namespace.display()));
-        let number = |pid: Option<rustix::process::Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-        Origin {
-            machine: digest[..16].try_into().expect("16 bytes"),
-            pid: std::process::id(),
-            parent: number(rustix::process::getppid()),
-            group: number(Some(rustix::process::getpgrp())),
-            session: number(rustix::process::getsid(None).ok()),
-        }
+        // SAFETY: these take no pointers and cannot fail for the calling process. (rustix has no value for the group or session 0.)
+        let [parent, group, session] =
+            unsafe { [libc::getppid(), libc::getpgrp(), libc::getsid(0)] }.map(|pid| pid.max(0) as u32);
+        Origin { machine: digest[..16].try_into().expect("16 bytes"), pid: std::process::id(), parent, group, session }
     }
 
     /// Children of one parent. Orphans are adopted by a process that says nothing about them.
@@ -38,7 +35,7 @@ impl Origin {
     }
 
     /// Whether both may belong to one world: on one machine they have the parent, the process group or the session in common. Ranks of
-    /// other machines and containers cannot be judged.
+    /// other machines and containers cannot be judged, nor two whose group and session are both outside the PID namespace (0).
     pub fn may_share_world(&self, other: &Origin) -> bool {
         self.machine != other.machine
             || self.is_sibling(other)
@@ -71,7 +68,26 @@ mod tests {
     fn an_origin_comes_back_as_it_was() {
         let own = Origin::own();
         assert_eq!(Origin::decode(&own.encode()), own);
-        assert!(own.parent > 0 && own.group > 0 && own.session > 0 && own.is_sibling(&own), "{own:?}");
+        assert!(own.pid > 0 && own.may_share_world(&own), "{own:?}");
+    }
+
+    /// A child that is the first process of a PID namespace: its parent, group and session are those of no process in it.
+    #[test]
+    fn an_origin_is_known_in_a_pid_namespace_of_its_own() {
+        let test = "bootstrap::meet::origin::tests::an_origin_comes_back_as_it_was";
+        let mut child = std::process::Command::new("unshare");
+        child
+            .args(["--user", "--map-root-user", "--pid", "--fork"])
+            .arg(std::env::current_exe().expect("a test program"));
+        let output = match child.args(["--exact", test]).output() {
+            Ok(output) => output,
+            Err(error) => return eprintln!("skipped: unshare: {error}"),
+        };
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if stderr.starts_with("unshare: ") {
+            return eprintln!("skipped: {stderr}");
+        }
+        assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
     }
 
     #[test]
