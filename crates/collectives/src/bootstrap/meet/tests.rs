@@ -167,7 +167,9 @@ fn over_tcp_when_the_socket_is_out_of_reach() {
     std::thread::scope(|scope| {
         let host = scope.spawn(|| host::receive_all(&spot, None, b"zero".to_vec(), soon()));
         let mut silent = Vec::new();
+        let deadline = soon();
         let stream = loop {
+            assert!(Instant::now() < deadline, "nobody listens");
             let reached = spot.ports[1..].iter().find_map(|port| TcpStream::connect(("127.0.0.1", *port)).ok());
             match reached {
                 Some(stream) if silent.is_empty() => silent.push(stream),
@@ -215,7 +217,9 @@ fn who_has_another_secret_does_not_get_in() {
 
 /// A connection on which everything but the blob is said.
 fn proven(spot: &spot::Spot) -> stream::Stream {
+    let deadline = soon();
     let stream = loop {
+        assert!(Instant::now() < deadline, "nobody listens");
         match UnixStream::connect_addr(&spot.unix().unwrap()) {
             Ok(stream) => break stream::Stream::from(stream),
             Err(_) => std::thread::yield_now(),
