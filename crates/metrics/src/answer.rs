@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use corro_model::metrics::{Axis, Series, Source};
 
-use crate::curve::{Curve, Kept, at_most, interval};
+use crate::curve::{Curve, Kept, at_most};
 use crate::curves::{Curves, Key};
 
 /// What somebody wants to know.
@@ -130,55 +130,58 @@ fn is_rate(name: &str) -> bool {
     name.ends_with("_per_second") && !name.starts_with("eval")
 }
 
-/// A curve made of those of all ranks, where each of them has told the same step.
+/// Steps at which a curve of all ranks is made, at most.
+const MOST_STEPS: usize = 1024;
+
+/// A curve made of those of all ranks. Ranks need not report the same steps: between two of its points a rank is taken to lie on the line
+/// between them. It begins where the last rank begins and ends where the first one ends, so that no rank is made up.
 fn together(
     name: &str,
     like: (&Key, &Curve),
     ranks: &[(&Key, &Curve)],
     how: impl Fn(&[f64]) -> f64,
 ) -> (Vec<Kept>, Series) {
-    let width = ranks.iter().map(|(_, curve)| curve.width).fold(0.0, f64::max);
-    let mut by_interval: BTreeMap<Ordered, Vec<(usize, Kept)>> = BTreeMap::new();
-    for (idx, (_, curve)) in ranks.iter().enumerate() {
-        for point in curve.points() {
-            by_interval.entry(Ordered(interval(point.step, width))).or_default().push((idx, *point));
-        }
-    }
-    let mut kept = Vec::new();
-    for points in by_interval.into_values() {
-        let means: Vec<f64> = (0..ranks.len())
-            .filter_map(|idx| {
-                let mine = points.iter().filter(|(whose, _)| *whose == idx);
-                let (sum, n) = mine.fold((0.0, 0.0), |(sum, n), (_, point)| (sum + point.value, n + 1.0));
-                (n > 0.0).then(|| sum / n)
-            })
-            .collect();
-        let latest = points.iter().map(|(_, point)| point).max_by(|a, b| a.step.total_cmp(&b.step));
-        if let (Some(latest), true) = (latest, means.len() == ranks.len()) {
-            let seq = points.iter().map(|(_, point)| point.seq).max().unwrap_or(latest.seq);
-            kept.push(Kept { value: how(&means), seq, ..*latest });
-        }
-    }
+    let curves: Vec<&[Kept]> = ranks.iter().map(|(_, curve)| curve.points()).collect();
+    let kept = common_steps(&curves).into_iter().filter_map(|step| {
+        let points: Vec<Kept> = curves.iter().map(|points| interpolated(points, step)).collect::<Option<_>>()?;
+        let values: Vec<f64> = points.iter().map(|point| point.value).collect();
+        let (time, seq) =
+            (points.iter().filter_map(|point| point.time).max(), points.iter().map(|point| point.seq).max()?);
+        Some(Kept { step, time, value: how(&values), weight: 1, seq })
+    });
+    let kept: Vec<Kept> = kept.collect();
     let (axis, source, unit) = (like.0.axis, like.0.source, like.1.unit.map(str::to_owned));
     let count = kept.len() as u64;
     (kept, Series { name: name.to_owned(), rank: None, unit, axis, source, points: Vec::new(), count })
 }
 
-#[derive(PartialEq)]
-struct Ordered(f64);
-
-impl Eq for Ordered {}
-
-impl Ord for Ordered {
-    fn cmp(&self, other: &Ordered) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
+/// The steps that any of the curves has, where all of them are, ascending.
+fn common_steps(curves: &[&[Kept]]) -> Vec<f64> {
+    let first = curves.iter().filter_map(|points| points.first()).map(|point| point.step).fold(f64::MIN, f64::max);
+    let last = curves.iter().filter_map(|points| points.last()).map(|point| point.step).fold(f64::MAX, f64::min);
+    let all = curves.iter().flat_map(|points| points.iter()).map(|point| point.step);
+    let mut steps: Vec<f64> = all.filter(|step| (first..=last).contains(step)).collect();
+    steps.sort_by(f64::total_cmp);
+    steps.dedup();
+    if steps.len() > MOST_STEPS {
+        let (stride, end) = (steps.len().div_ceil(MOST_STEPS), steps.len() - 1);
+        let stays = |(idx, step): (usize, f64)| (idx % stride == 0 || idx == end).then_some(step);
+        steps = steps.into_iter().enumerate().filter_map(stays).collect();
     }
+    steps
 }
 
-impl PartialOrd for Ordered {
-    fn partial_cmp(&self, other: &Ordered) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+/// Where a curve is at a step within it.
+fn interpolated(points: &[Kept], step: f64) -> Option<Kept> {
+    let after = points.partition_point(|point| point.step < step);
+    let right = points.get(after)?;
+    if right.step == step {
+        return Some(*right);
     }
+    let left = points.get(after.checked_sub(1)?)?;
+    let share = (step - left.step) / (right.step - left.step);
+    let value = left.value + (right.value - left.value) * share;
+    Some(Kept { step, time: left.time, value, weight: 1, seq: left.seq.max(right.seq) })
 }
 
 #[cfg(test)]

@@ -30,6 +30,47 @@ fn ranks_are_averaged_where_all_have_spoken() {
     assert_eq!(told(&one), ["loss 1: 1=3 2=5"]);
 }
 
+/// Each rank reports every third step, none the same: the average lies among them all the way.
+#[test]
+fn ranks_that_report_different_steps_are_averaged_between_their_points() {
+    let mut curves = Curves::default();
+    for rank in 0..3 {
+        let lines: String = (0..40).map(|n| 3 * n + rank).map(|step| format!("step={step} loss={step}\n")).collect();
+        Stream::log(Some(rank), false).push(lines.as_bytes(), None, &mut curves);
+    }
+    let average = curves.answer(&Question { ranks: Ranks::Average, ..all() }, 1);
+    let points = &average.series[0].points;
+    // From where the last begins to where the first ends.
+    assert_eq!((points[0].step, points[points.len() - 1].step, points.len()), (2.0, 117.0, 116));
+    assert!(points.iter().all(|point| (point.value - point.step).abs() < 1e-9), "{points:?}");
+    // One reports on: what all have now is new, and nothing else.
+    Stream::log(Some(0), false).push(b"step=120 loss=120\n", None, &mut curves);
+    let more = curves.answer(&Question { ranks: Ranks::Average, after: Some(average.next), ..all() }, 1);
+    assert_eq!(told(&more), ["loss -: 118=118"]);
+}
+
+#[test]
+fn the_skew_of_ranks_that_report_different_steps_is_known() {
+    let mut curves = Curves::default();
+    for (rank, steps, rate) in [(0, [2, 6], "10.0"), (1, [3, 7], "8.0")] {
+        let lines: String = steps.iter().map(|step| format!(" 50%|#| {step}/9 [0<0, {rate}it/s]\n")).collect();
+        Stream::log(Some(rank), false).push(lines.as_bytes(), None, &mut curves);
+    }
+    let answer = curves.answer(&Question { names: vec![SKEW.into()], ..all() }, 1);
+    assert_eq!(told(&answer), ["rank_skew -: 3=20 6=20"]);
+}
+
+#[test]
+fn many_points_of_many_ranks_make_a_bounded_average() {
+    let mut curves = Curves::default();
+    for rank in 0..8 {
+        let lines: String = (0..400).map(|n| 8 * n + rank).map(|step| format!("step={step} loss=1\n")).collect();
+        Stream::log(Some(rank), false).push(lines.as_bytes(), None, &mut curves);
+    }
+    let average = curves.answer(&Question { ranks: Ranks::Average, points: 5000, ..all() }, 1);
+    assert!((500..=MOST_STEPS + 1).contains(&average.series[0].points.len()), "{}", average.series[0].points.len());
+}
+
 #[test]
 fn the_slowest_rank_is_held_against_the_fastest() {
     let mut curves = Curves::default();

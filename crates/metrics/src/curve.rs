@@ -74,7 +74,7 @@ impl Curve {
 }
 
 /// Which interval a step lies in.
-pub fn interval(step: f64, width: f64) -> f64 {
+fn interval(step: f64, width: f64) -> f64 {
     if width > 0.0 { (step / width).floor() } else { step }
 }
 

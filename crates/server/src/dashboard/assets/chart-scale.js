@@ -134,6 +134,11 @@ export function path(points, xOf, yOf) {
   return text;
 }
 
+// Whether `x` lies between the first and the last point, which are in order.
+export function covers(points, x) {
+  return points.length > 0 && points[0][0] <= x && x <= points.at(-1)[0];
+}
+
 // The index of the point nearest to `x`; points are in order.
 export function nearest(points, x) {
   let [low, high] = [0, points.length - 1];

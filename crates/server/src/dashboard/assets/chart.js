@@ -4,7 +4,7 @@
 
 import { h, keyed, mark, put, svg, text } from './dom.js';
 import { csvOf, pngOf, save } from './chart-export.js';
-import { duration, logTicks, nearest, path, scale, short, smoothed, tickText, ticks, timeTicks, withUnit } from './chart-scale.js';
+import { covers, duration, logTicks, nearest, path, scale, short, smoothed, tickText, ticks, timeTicks, withUnit } from './chart-scale.js';
 
 const [TOP, RIGHT, BOTTOM] = [8, 12, 22];
 export const INKS = 8;
@@ -186,13 +186,16 @@ export class Chart {
     this.values.hidden = !lines.length;
     this.at = lines.length ? x : null;
     if (!lines.length) return;
-    const leading = lines.find((line) => !line.thin) ?? lines[0];
-    const snapped = leading.points[nearest(leading.points, Math.min(Math.max(x, this.box.xs[0]), this.box.xs[1]))][0];
+    const bold = lines.filter((line) => !line.thin);
+    const inside = Math.min(Math.max(x, this.box.xs[0]), this.box.xs[1]);
+    const stops = (bold.length ? bold : lines).map((line) => line.points[nearest(line.points, inside)][0]);
+    const snapped = stops.reduce((best, stop) => (Math.abs(stop - inside) < Math.abs(best - inside) ? stop : best));
     this.at = snapped;
     const pixel = Math.round(this.xOf(snapped)) + 0.5;
     for (const side of ['x1', 'x2']) this.rule.setAttribute(side, pixel);
-    const found = lines.map((line) => ({ line, point: this.drawn.get(line.key)?.points[nearest(line.points,
-      snapped)] })).filter(({ point }) => point);
+    // A line that ended before, or begins later, has no value here.
+    const found = lines.filter((line) => covers(line.points, snapped)).map((line) => ({ line,
+      point: this.drawn.get(line.key)?.points[nearest(line.points, snapped)] })).filter(({ point }) => point);
     keyed(this.dots, found.filter(({ line, point }) => !line.thin && Number.isFinite(this.yOf(point[1]))), ({ line }) => line.key,
       () => svg('circle', { r: 3.5 }), (dot, { line, point }) => {
       mark(dot, 'class', `ink${line.ink % INKS}`);
@@ -206,8 +209,11 @@ export class Chart {
     this.values.classList.toggle('left', pixel > (this.box.left + this.box.right) / 2);
   }
 
+  // Through the points of the line that goes furthest.
   key(event) {
-    const leading = this.shown().find((line) => !line.thin && line.points.length) ?? this.shown().find((line) => line.points.length);
+    const lines = this.shown().filter((line) => line.points.length);
+    const bold = lines.filter((line) => !line.thin);
+    const [leading] = (bold.length ? bold : lines).sort((a, b) => b.points.at(-1)[0] - a.points.at(-1)[0]);
     if (!leading) return;
     const { points } = leading;
     const now = this.at === null ? points.length - 1 : nearest(points, this.at);
