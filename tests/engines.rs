@@ -80,3 +80,45 @@ fn whom_the_others_wait_for_is_seen() {
     assert_eq!(site.wait_for_end("slow")["executionState"], "succeeded", "{}", site.log("slow", "stderr.txt"));
     site.corro(&format!("job timeline slow {at}")).fails(1, &["only a running job can be recorded"]);
 }
+
+/// Ranks of one host step in shared memory, past the engine's operations.
+#[test]
+fn steps_in_shared_memory_are_seen() {
+    let site = Site::start();
+    site.prepare(1);
+    let settings = json!({"epochs": 100_000, "batch": 2, "synthetic": {"train": 400, "test": 4}, "threads": 1});
+    site.write("settings.json", settings.to_string());
+    let (corro, settings) = (env!("CARGO_BIN_EXE_corro"), site.path().join("settings.json"));
+    let command = format!("{corro} train {} --dir $AZ_BATCHAI_JOB_TEMP_DIR/out", settings.display());
+    let ranks = json!({"customMpiSettings": {"commandLine": command, "processCount": 2}});
+    site.submit("training", &site.job_json(1, ranks, json!({}))).ok();
+    site.wait_for_state("training", &["running"]);
+    let mut rows = Vec::new();
+    wait_for("steps to be counted", || {
+        let told = top(&site, "training", "-o json");
+        rows = if told.code == 0 { told.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
+        // One epoch has 100 steps a rank; what is reduced once an epoch does not come to as many.
+        rows.len() == 2 && rows.iter().all(|row| number(&row["engines"][0]["totals"]["steps"]) > 20.0)
+    });
+    for row in &rows {
+        let engine = &row["engines"][0];
+        assert!(number(&engine["totals"]["bytes"]) > 20.0 * 4e6, "all gradients of every step: {row}");
+        assert!(number(&engine["totals"]["waitedMs"]) > 0.0, "{row}");
+    }
+    let at = format!("{IN_WORKSPACE} -e cifar");
+    let table = top(&site, "training", "--once").ok().stdout;
+    assert!(table.contains("gradients (shared memory)"), "{table}");
+    site.corro(&format!("job timeline training {at} --seconds 1.5 --file trace.json")).ok();
+    let trace = std::fs::read_to_string(site.path().join("trace.json")).expect("a file");
+    let trace: Value = serde_json::from_str(&trace).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    for rank in 0..2 {
+        let count = |name: &str| {
+            events.iter().filter(|event| number(&event["pid"]) == f64::from(rank) && event["name"] == name).count()
+        };
+        let counts = ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "SHARED_MEMORY_STEP"].map(count);
+        assert!(counts.iter().all(|count| *count >= 12), "a step has 12 gradients, rank {rank}: {counts:?}");
+    }
+    site.corro(&format!("batchai job terminate {at} -n training -y")).ok();
+    site.wait_for_end("training");
+}

@@ -279,10 +279,11 @@ fn a_rank() {
         if let (true, 0, Wrapped::Here(together)) = (is_late, rank, &mut optimizer) {
             let before = compute.helped();
             let help = || {
-                compute.help();
+                let has_helped = compute.help();
                 if compute.helped() > before {
                     std::fs::write(helped(step), "").expect("written");
                 }
+                has_helped
             };
             together.step_helping(&mut weights.0, help).expect("a step of all ranks");
         } else {

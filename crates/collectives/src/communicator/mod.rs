@@ -70,7 +70,7 @@ impl Communicator {
                 let mapped = segment.area(area).map_err(ConnectError::Memory)?;
                 let local_ranks = locals.iter().map(|member| ranks[*member]).collect();
                 let roster = world.roster.clone();
-                Some(Board::new(mapped, local_ranks, topology.local_rank(), world.patience, roster))
+                Some(Board::new(Arc::new(mapped), local_ranks, topology.local_rank(), world.patience, roster))
             }
             _ => None,
         };

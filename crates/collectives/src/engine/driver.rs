@@ -14,6 +14,7 @@ use crate::engine::desk::Desk;
 use crate::engine::entry::{Ask, Entry, Keeps, Place};
 use crate::engine::handle::{EngineError, Slot};
 use crate::engine::observed::Observed;
+use crate::observe::shared_steps::SharedSteps;
 use crate::observe::status::Status;
 use crate::settings::LogLevel;
 use crate::transport::post::Post;
@@ -32,6 +33,7 @@ pub struct Driver {
     calls: HashMap<Token, Arc<Slot>>,
     pub(super) observed: Observed,
     pub(super) status: Status,
+    pub(super) shared_steps: Arc<SharedSteps>,
     pub(super) fused: Vec<u8>,
     pub(super) began: Instant,
     /// Scratch.
@@ -58,8 +60,11 @@ impl Driver {
         observed: Observed,
         silence_limit: Duration,
     ) -> Driver {
+        let began = Instant::now();
+        let shared_steps = Arc::new(SharedSteps::new(began));
         Driver {
-            status: Status::new(world.rank(), world.size()),
+            status: Status::new(world.rank(), world.size(), shared_steps.clone()),
+            shared_steps,
             world,
             member,
             desk,
@@ -70,7 +75,7 @@ impl Driver {
             calls: HashMap::new(),
             observed,
             fused: Vec::new(),
-            began: Instant::now(),
+            began,
             frame: Vec::new(),
             heard: Vec::new(),
             actions: Vec::new(),

@@ -26,6 +26,7 @@ use crate::engine::driver::Driver;
 use crate::engine::entry::Ask;
 use crate::engine::handle::{EngineError, Outcome, Slot};
 use crate::engine::observed::Observed;
+use crate::observe::shared_steps::SharedSteps;
 use crate::observe::timeline::Timeline;
 use crate::options::Options;
 use crate::settings::{LogLevel, Settings, SettingsError};
@@ -62,6 +63,9 @@ pub struct Engine {
     homogeneous: bool,
     place: Place,
     pub(crate) timeline: Arc<Timeline>,
+    /// What is recorded on request from outside.
+    pub(crate) recorded: Arc<Timeline>,
+    pub(crate) shared_steps: Arc<SharedSteps>,
     pub(crate) world: Arc<Shared>,
 }
 
@@ -132,19 +136,14 @@ impl Engine {
             coordinator.events().set(timeline.is_on());
             coordinator
         });
+        let (waker, recorded) = (post.waker().clone(), observed.recorder.timeline.clone());
+        let timeout = settings.timeout;
+        let driver = Driver::new(world, member, desk.clone(), coordinator, post, global, observed, timeout);
+        let shared_steps = driver.shared_steps.clone();
         let inner = Arc::new(Inner {
-            waker: post.waker().clone(),
+            waker,
             spins: shared.patience.spins,
-            driver: Mutex::new(Driver::new(
-                world,
-                member,
-                desk.clone(),
-                coordinator,
-                post,
-                global,
-                observed,
-                settings.timeout,
-            )),
+            driver: Mutex::new(driver),
             asked: Mutex::new(Vec::new()),
             driven: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -157,7 +156,8 @@ impl Engine {
             };
             std::thread::Builder::new().name("corro-engine".into()).spawn(work).map_err(ConnectError::Thread)?
         };
-        Ok(Engine { inner, thread: Mutex::new(Some(thread)), desk, homogeneous, place, timeline, world: shared })
+        let thread = Mutex::new(Some(thread));
+        Ok(Engine { inner, thread, desk, homogeneous, place, timeline, recorded, shared_steps, world: shared })
     }
 
     /// Where this rank is: in the job, on its host, among the hosts.

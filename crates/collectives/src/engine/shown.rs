@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::coordinator::{Coordinator, Kind, Tensor};
+use crate::coordinator::{Kind, Tensor};
 use crate::engine::driver::Driver;
 use crate::engine::observed::micros_since_1970;
 use crate::observe::status::Besides;
@@ -28,8 +28,13 @@ impl Driver {
         let recorder = &mut self.observed.recorder;
         recorder.follow(self.status.wish(), self.world.rank(), now, micros_since_1970());
         let recording = recorder.state();
-        let pending = self.member.pending().map(|(_, name, since)| (name, since)).min_by_key(|(_, since)| *since);
-        let awaited = self.coordinator.as_ref().and_then(Coordinator::awaited);
+        let in_shared_memory = self.status.awaits_in_shared_memory(now);
+        let pending = self.member.pending().map(|(_, name, since)| (name, since)).chain(in_shared_memory);
+        let pending = pending.min_by_key(|(_, since)| *since);
+        let awaited = self.coordinator.as_ref().and_then(|coordinator| {
+            let in_shared_memory = self.shared_steps.awaited(now);
+            coordinator.awaited().into_iter().chain(in_shared_memory).min_by_key(|awaited| awaited.since)
+        });
         self.status.write(&Besides { pending, awaited, recording }, now);
     }
 }

@@ -3,5 +3,6 @@
 
 pub mod autotune;
 pub mod recorder;
+pub mod shared_steps;
 pub mod status;
 pub mod timeline;

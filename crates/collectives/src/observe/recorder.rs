@@ -2,6 +2,7 @@
 //! at its block; `Observed` reports events as to any timeline. Apart from the user's own, which it does not disturb.
 
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::SealFlags;
@@ -14,7 +15,8 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
 pub struct Recorder {
-    pub timeline: Timeline,
+    /// Also written by whoever steps in shared memory.
+    pub timeline: Arc<Timeline>,
     last: Option<Recording>,
 }
 

@@ -53,7 +53,7 @@ impl Commons {
         let patience =
             if world.patience.spins > 0 { Patience { yields: YIELDS, ..world.patience } } else { world.patience };
         // One that is late, with a checkpoint for example, is waited for, and told of after a while; one that is gone is noticed at once.
-        let board = Board::new(area, (0..n_ranks).collect(), rank, patience, world.roster.clone());
+        let board = Board::new(Arc::new(area), (0..n_ranks).collect(), rank, patience, world.roster.clone());
         Some((Commons { room: Arc::new(room), columns, rank, n_ranks }, board))
     }
 
@@ -81,6 +81,11 @@ impl Commons {
     /// What all ranks have of some elements of a gradient.
     pub fn sum(&self, index: usize, range: Range<usize>) -> Sum<'_> {
         Sum { commons: self, index, range }
+    }
+
+    /// Of the gradients of all parameters together.
+    pub fn gradient_bytes(&self) -> usize {
+        self.columns.iter().map(|columns| columns.size * FLOAT).sum()
     }
 
     /// Where the values of a parameter lie, if they are common.

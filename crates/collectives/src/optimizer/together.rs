@@ -16,9 +16,11 @@
 use super::OptimizerError;
 use super::commons::{Commons, Sum, Values};
 use super::yard::Yard;
+use crate::dtype::Dtype;
 use crate::engine::Engine;
 use crate::engine::handle::EngineError;
 use crate::error::Error;
+use crate::observe::shared_steps::Phase;
 use crate::transport::board::Board;
 
 /// An optimizer that can change a part of a parameter by itself, and makes the average gradient as it goes.
@@ -37,6 +39,7 @@ pub struct Together<'e, O> {
     names: Vec<String>,
     ready: Vec<bool>,
     stage: Stage,
+    spans: Spans<'e>,
 }
 
 /// Of the common parameters, in this step.
@@ -48,6 +51,12 @@ enum Stage {
     Stepped,
 }
 
+impl<O> Drop for Together<'_, O> {
+    fn drop(&mut self) {
+        self.engine.shared_steps.close();
+    }
+}
+
 impl<'e, O: StepsSums> Together<'e, O> {
     /// `parameters`: names and numbers of elements, the same on every rank; from `from` elements on they are shared out. Collective. Gives the
     /// optimizer back where the ranks do not all share memory, and where a timeline is recorded: it would not show anything.
@@ -56,7 +65,9 @@ impl<'e, O: StepsSums> Together<'e, O> {
         let Some((commons, board)) = Commons::open(engine, &sizes, from) else { return Err(optimizer) };
         let names: Vec<String> = parameters.iter().map(|(name, _)| (*name).to_owned()).collect();
         let ready = vec![false; names.len()];
-        Ok(Self { engine, optimizer, commons, board, names, ready, stage: Stage::Passing })
+        engine.shared_steps.open(sizes.len(), commons.gradient_bytes(), board.area().clone(), commons.n_ranks);
+        let spans = Spans { engine };
+        Ok(Self { engine, optimizer, commons, board, names, ready, stage: Stage::Passing, spans })
     }
 
     /// Brings the values of large parameters to where all ranks see them: those of rank 0 count. Collective; before the first step.
@@ -83,7 +94,9 @@ impl<'e, O: StepsSums> Together<'e, O> {
 
     /// This gradient is whole.
     pub fn ready(&mut self, index: usize) {
-        self.ready[index] = true;
+        if !std::mem::replace(&mut self.ready[index], true) {
+            self.spans.offered(&self.names[index]);
+        }
     }
 
     /// A moment in a backward pass. When all ranks have come as far, their large parameters are stepped with; nobody is waited for.
@@ -96,8 +109,11 @@ impl<'e, O: StepsSums> Together<'e, O> {
         if self.stage == Stage::Passing && (0..self.ready.len()).all(is_whole) {
             self.offer();
         }
-        let Self { engine, optimizer, commons, board, stage, .. } = self;
-        step_when_offered(stage, board, || step_shares(engine, optimizer, commons));
+        let Self { spans, optimizer, commons, board, stage, names, .. } = self;
+        step_when_offered(stage, board, || {
+            step_shares(spans, names, optimizer, commons);
+            spans.engine.shared_steps.enter(Phase::Computing);
+        });
     }
 
     fn offer(&mut self) {
@@ -115,39 +131,55 @@ impl<'e, O: StepsSums> Together<'e, O> {
     /// # Errors
     /// When a rank is gone. Large parameters may have changed in part.
     pub fn step(&mut self, values: &mut [Values]) -> Result<(), OptimizerError> {
-        self.step_helping(values, || {})
+        self.step_helping(values, || false)
     }
 
-    /// The same. Who has to wait for others calls `help` again and again, for what may be done for them before they have passed.
+    /// The same. Who has to wait for others calls `help` again and again, for what may be done for them before they have passed; it tells
+    /// whether there was anything to do.
     ///
     /// # Errors
     /// As [`Together::step`].
-    pub fn step_helping(&mut self, values: &mut [Values], mut help: impl FnMut()) -> Result<(), OptimizerError> {
+    pub fn step_helping(
+        &mut self,
+        values: &mut [Values],
+        mut help: impl FnMut() -> bool,
+    ) -> Result<(), OptimizerError> {
         self.check(values)?;
         for index in 0..self.ready.len() {
-            if !std::mem::take(&mut self.ready[index]) {
+            if !self.ready[index] {
                 self.commons.gradient(index).fill(0.0);
+                self.ready(index);
             }
         }
+        self.ready.fill(false);
         if self.stage == Stage::Passing {
             self.offer();
         }
         self.board.post();
-        let Self { engine, optimizer, commons, board, stage, .. } = self;
+        let Self { spans, optimizer, commons, board, stage, names, .. } = self;
+        let shared_steps = &spans.engine.shared_steps;
+        shared_steps.enter(Phase::Waiting);
         let meanwhile = || {
-            step_when_offered(stage, board, || step_shares(engine, optimizer, commons));
-            help();
+            step_when_offered(stage, board, || {
+                step_shares(spans, names, optimizer, commons);
+                shared_steps.enter(Phase::Waiting);
+            });
+            spans.help(&mut help);
         };
         board.wait_all_doing(board.step(), meanwhile).map_err(failed)?;
         if *stage != Stage::Stepped {
-            step_shares(engine, optimizer, commons);
+            step_shares(spans, names, optimizer, commons);
         }
+        shared_steps.enter(Phase::Reducing);
         for (index, values) in values.iter_mut().enumerate().filter(|(index, _)| !commons.is_common(*index)) {
             let sum = commons.sum(index, 0..values.len());
-            optimizer.step_sum(index, 0, values, &sum);
+            spans.reduce(&names[index], sum.len(), || optimizer.step_sum(index, 0, values, &sum));
         }
         *stage = Stage::Passing;
-        self.meet()
+        self.engine.shared_steps.enter(Phase::Waiting);
+        self.meet()?;
+        self.engine.shared_steps.end_step();
+        Ok(())
     }
 
     /// As [`super::DistributedOptimizer::gather`].
@@ -198,14 +230,49 @@ fn step_when_offered(stage: &mut Stage, board: &Board, step: impl FnOnce()) {
 }
 
 /// This rank's shares of the common parameters.
-fn step_shares<O: StepsSums>(engine: &Engine, optimizer: &mut O, commons: &Commons) {
+fn step_shares<O: StepsSums>(spans: &Spans<'_>, names: &[String], optimizer: &mut O, commons: &Commons) {
+    spans.engine.shared_steps.enter(Phase::Reducing);
     for index in 0..commons.n_parameters() {
         let Some(mut values) = commons.values(index).map(Values::Common) else { continue };
-        let own = engine.share(values.len());
+        let own = spans.engine.share(values.len());
         let sum = commons.sum(index, own.clone());
-        optimizer.step_sum(index, own.start, &mut values[own], &sum);
+        spans.reduce(&names[index], sum.len(), || optimizer.step_sum(index, own.start, &mut values[own], &sum));
     }
 }
+
+/// What a recording shows of the steps: how long each gradient waits for the other ranks, is added up and stepped with, and how long this
+/// rank helps others.
+struct Spans<'e> {
+    engine: &'e Engine,
+}
+
+impl Spans<'_> {
+    fn offered(&self, name: &str) {
+        self.engine.recorded.negotiate_start(name, ALLREDUCE);
+    }
+
+    fn reduce(&self, name: &str, n: usize, step: impl FnOnce()) {
+        let recorded = &self.engine.recorded;
+        recorded.operation_start(name, ALLREDUCE);
+        recorded.activity_start(name, "SHARED_MEMORY_STEP");
+        step();
+        recorded.operation_end(name, Dtype::F32, &[n]);
+    }
+
+    /// Time in which nothing was done for others stays time of waiting.
+    fn help(&self, help: &mut impl FnMut() -> bool) {
+        let Engine { recorded, shared_steps, .. } = self.engine;
+        let began = std::time::Instant::now();
+        if help() {
+            shared_steps.helped_since(began);
+            recorded.span(HELPING, "HELP", began);
+        }
+    }
+}
+
+const ALLREDUCE: &str = "ALLREDUCE";
+/// The row of a recording in which this rank works for others.
+const HELPING: &str = "help for other ranks";
 
 fn failed(error: Error) -> OptimizerError {
     OptimizerError::Meeting { cause: EngineError::Failed(error.to_string().into()) }

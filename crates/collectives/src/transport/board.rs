@@ -17,7 +17,7 @@ use crate::transport::roster::Roster;
 use crate::transport::segment::{Area, N_STAGES, NOTE_BYTES, Note, SMALL_BYTES, STAGE_BYTES};
 
 pub struct Board {
-    area: Area,
+    area: Arc<Area>,
     /// Members of the communicator on this host, as ranks of the world, ascending.
     ranks: Vec<usize>,
     me: usize,
@@ -35,7 +35,7 @@ pub struct Board {
 }
 
 impl Board {
-    pub fn new(area: Area, ranks: Vec<usize>, me: usize, patience: Patience, roster: Arc<Roster>) -> Board {
+    pub fn new(area: Arc<Area>, ranks: Vec<usize>, me: usize, patience: Patience, roster: Arc<Roster>) -> Board {
         Board {
             area,
             ranks,
@@ -62,7 +62,7 @@ impl Board {
         self.step
     }
 
-    pub fn area(&self) -> &Area {
+    pub fn area(&self) -> &Arc<Area> {
         &self.area
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let roster = Arc::new(Roster::new(peers));
         let patience = Patience { spins, yields: 2, limit: None };
         let board = |me| {
-            let area = segment.area(0).expect("an area");
+            let area = Arc::new(segment.area(0).expect("an area"));
             Board::new(area, (0..n).collect(), me, patience, roster.clone())
         };
         (0..n).map(board).collect()

@@ -146,6 +146,7 @@ impl Drop for Room {
 }
 
 /// One communicator's part, mapped. Only addresses here: who may touch what when is `board`'s knowledge.
+#[derive(Debug)]
 pub struct Area {
     base: NonNull<u8>,
     layout: Layout,

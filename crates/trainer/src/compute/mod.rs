@@ -135,8 +135,10 @@ impl Compute {
     }
 
     /// Does what others have left to do, if there is something: after a step of this rank, before the weights change.
-    pub fn help(&mut self) {
+    pub fn help(&mut self) -> bool {
+        let before = self.helped();
         self.engine.help(&self.pool);
+        self.helped() > before
     }
 
     /// How much was done for others so far.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::coordinator::{Awaited, Kind, Tensor};
+use crate::observe::shared_steps::{self, Phase, SharedSteps};
 use block::{Block, Wish};
 use steps::Steps;
 
@@ -28,6 +29,8 @@ pub struct Status {
     size: usize,
     totals: Totals,
     steps: Steps,
+    /// What this rank does past the engine.
+    shared: Arc<SharedSteps>,
     /// Since when something of this rank waits for others.
     waiting_since: Option<Duration>,
     working: Option<Working>,
@@ -77,7 +80,7 @@ pub struct Besides<'a> {
 }
 
 impl Status {
-    pub fn new(rank: usize, size: usize) -> Status {
+    pub fn new(rank: usize, size: usize, shared: Arc<SharedSteps>) -> Status {
         Status {
             block: Block::create().ok(),
             seq: 0,
@@ -85,6 +88,7 @@ impl Status {
             size,
             totals: Totals::default(),
             steps: Steps::new(),
+            shared,
             waiting_since: None,
             working: None,
             last: None,
@@ -134,6 +138,7 @@ impl Status {
         self.seq += 1;
         self.written = now;
         let totals = self.totals_at(now);
+        self.show_shared(now);
         let text = text::of(self, totals, besides, now);
         if let Some(block) = &mut self.block {
             // A page of memory that was there before; and if not, nobody sees us.
@@ -158,14 +163,44 @@ impl Status {
         self.block = None;
     }
 
-    /// With what is under way.
+    /// What this rank waits for in shared memory, and since when.
+    pub fn awaits_in_shared_memory(&self, now: Duration) -> Option<(&'static str, Duration)> {
+        let counted = self.shared.counted(now).filter(|counted| counted.phase == Phase::Waiting)?;
+        Some((shared_steps::NAME, counted.since))
+    }
+
+    /// The last operation is a step in shared memory, if that came later.
+    fn show_shared(&mut self, now: Duration) {
+        let Some(counted) = self.shared.counted(now).filter(|counted| counted.steps > 0) else { return };
+        if self.last.as_ref().is_none_or(|last| last.ended <= counted.ended) {
+            self.last = Some(Last {
+                name: shared_steps::NAME.into(),
+                kind: Kind::Allreduce,
+                n_tensors: counted.tensors_per_step as usize,
+                bytes: counted.bytes_per_step,
+                ended: counted.ended,
+            });
+        }
+    }
+
+    /// With what is under way, and what is done in shared memory. There every step is told; what is reduced besides, once an epoch for
+    /// example, is none.
     fn totals_at(&self, now: Duration) -> Totals {
         let open = |since: Option<Duration>| since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        Totals {
+        let mut totals = Totals {
             waited: self.totals.waited + open(self.waiting_since),
             worked: self.totals.worked + open(self.working.as_ref().map(|working| working.since)),
             ..self.totals
+        };
+        if let Some(counted) = self.shared.counted(now) {
+            totals.operations += counted.steps;
+            totals.tensors += counted.tensors;
+            totals.steps = counted.steps;
+            totals.bytes += counted.bytes;
+            totals.waited += counted.waited;
+            totals.worked += counted.reduced;
         }
+        totals
     }
 }
 

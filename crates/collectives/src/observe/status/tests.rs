@@ -27,6 +27,10 @@ fn tensor(name: &str) -> Tensor {
     Tensor { agreed: Arc::new(agreed), token: None, splits: Arc::new([]) }
 }
 
+fn shared() -> Arc<SharedSteps> {
+    Arc::new(SharedSteps::new(std::time::Instant::now()))
+}
+
 fn text(status: &mut Status, besides: &Besides<'_>, now: Duration) -> Value {
     let text = text::of(status, status.totals_at(now), besides, now);
     assert!(text.len() < block::PAGE_BYTES, "{} bytes", text.len());
@@ -42,7 +46,7 @@ fn reduce(status: &mut Status, asked: u64, agreed: u64, done: u64) {
 
 #[test]
 fn waiting_is_from_asking_until_all_have_asked() {
-    let mut status = Status::new(2, 4);
+    let mut status = Status::new(2, 4, shared());
     reduce(&mut status, 10, 40, 45);
     reduce(&mut status, 100, 101, 103);
     let told = text(&mut status, &Besides::default(), millis(200));
@@ -57,7 +61,7 @@ fn waiting_is_from_asking_until_all_have_asked() {
 
 #[test]
 fn what_is_under_way_counts_and_the_window_moves_on() {
-    let mut status = Status::new(0, 2);
+    let mut status = Status::new(0, 2, shared());
     for second in 0..20 {
         reduce(&mut status, second * 1000 + 500, second * 1000 + 600, second * 1000 + 600);
         status.write(&Besides::default(), millis(second * 1000 + 1000));
@@ -77,7 +81,7 @@ fn what_is_under_way_counts_and_the_window_moves_on() {
 
 #[test]
 fn a_page_holds_the_longest_names() {
-    let mut status = Status::new(0, 2);
+    let mut status = Status::new(0, 2, shared());
     let name = "\u{1}".repeat(500);
     status.begin(Kind::Allreduce, &[tensor(&name)], millis(1));
     status.end(&[tensor(&name)], 16, 1, millis(2));

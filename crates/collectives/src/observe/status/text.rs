@@ -55,7 +55,7 @@ fn listed(totals: Totals, before: Option<Totals>, over: Duration) -> String {
         over.as_nanos(),
         totals.operations - before.operations,
         totals.tensors - before.tensors,
-        totals.steps - before.steps,
+        totals.steps.saturating_sub(before.steps),
         totals.bytes - before.bytes,
         totals.waited.saturating_sub(before.waited).as_nanos(),
         totals.worked.saturating_sub(before.worked).as_nanos(),

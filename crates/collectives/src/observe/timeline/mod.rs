@@ -180,6 +180,11 @@ impl Timeline {
         self.record(name, || What::OperationEnd(dtype, shape.to_vec()));
     }
 
+    /// Something that lasted from `began` until now and is no operation on a tensor.
+    pub fn span(&self, name: &str, what: &'static str, began: Instant) {
+        self.record(name, || What::Span(what, began.elapsed().as_micros() as u64));
+    }
+
     pub fn mark_cycle(&self) {
         if self.is_on() && self.marks_cycles.load(Ordering::Relaxed) {
             self.record("", || What::Cycle);

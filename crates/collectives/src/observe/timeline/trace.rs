@@ -24,6 +24,8 @@ pub enum What {
     ActivityStart(&'static str),
     ActivityEnd,
     OperationEnd(Dtype, Vec<usize>),
+    /// With how long it took until now, in microseconds.
+    Span(&'static str, u64),
     Cycle,
 }
 
@@ -95,6 +97,10 @@ impl Trace {
                 tensor.close_above(Some(Level::Operation), ts, out);
                 let (dtype, shape) = (dtype.name(), list(&shape));
                 tensor.end(ts, &format!(", \"args\": {{\"dtype\": \"{dtype}\", \"shape\": \"{shape}\"}}"), out);
+            }
+            What::Span(what, micros) => {
+                tensor.begin(Level::Operation, format_args!("{what}"), ts.saturating_sub(micros), out);
+                tensor.end(ts, "", out);
             }
             // Its beginning was dropped.
             What::RankReady(_)
