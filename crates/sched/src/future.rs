@@ -1,6 +1,7 @@
 //! When a waiting job may start: an estimate, never a promise. Jobs are let start one after another, in the order of the
 //! queue, as nodes become free. A job is taken to run as long as jobs like it usually did (`RunTimes`), a running one
-//! that has taken longer than that already as long again, and one without history for its whole limit. Beyond
+//! that has taken longer than that already, and one without history, for its whole limit: an estimate that has passed is
+//! none. Beyond
 //! `FOLLOWED` jobs only their work is added up. Jobs that may start before their turn are not looked for.
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,10 +33,9 @@ impl Future {
         let started = cluster.view.jobs.running().map(|job| (job.key, job.started));
         let started: HashMap<_, _> = started.collect();
         for (ends_by, job, nodes) in &cluster.forecast.ends {
-            let end = times.usual(job).zip(started.get(job)).map(|(usual, started)| {
-                let ran = now.since(*started);
-                let end = if ran < usual { started.plus(usual) } else { now.plus(ran) };
-                (end.min(*ends_by), Basis::History)
+            let end = times.usual(job).zip(started.get(job)).and_then(|(usual, started)| {
+                let end = started.plus(usual).min(*ends_by);
+                (end > now).then_some((end, Basis::History))
             });
             *free.entry(end.unwrap_or((*ends_by, Basis::Limits))).or_default() += nodes;
         }

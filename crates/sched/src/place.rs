@@ -1,12 +1,16 @@
 //! Which queued jobs start. They are looked at in order, each gang whole or not at all. The first that does not fit gets
 //! a reservation: the earliest time by which enough nodes are free if every running job uses its whole wall-clock limit.
-//! A later one may start before it only if that cannot delay it: it ends by then at the latest, or takes only nodes that
-//! are left over then. A job that is larger than its cluster can become holds nobody back.
+//! A later one may start before it only if that does not delay it: it ends by then, or takes only nodes that are left
+//! over then. It ends at its wall-clock limit at the latest; one that has only the default limit, of days, is expected to
+//! end after twice the longest time that jobs of its experiment took of late. A job that is larger than its cluster can
+//! become holds nobody back.
 //!
 //! The same [`Line`] answers why a job waits; see `outlook`.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use corro_model::batchai::DEFAULT_WALL_CLOCK_TIME;
 use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
@@ -14,7 +18,7 @@ use crate::forecast::{Forecast, Reservation};
 use crate::order::in_order;
 use crate::plan::Placement;
 use crate::scale::{Scaling, most_nodes};
-use crate::view::{ClusterView, NodeStanding, NodeView, Target, WaitingView};
+use crate::view::{ClusterView, Jobs, NodeStanding, NodeView, Target, WaitingView};
 
 pub fn plan_placements<'a>(
     cluster: &'a ClusterView<'a>,
@@ -52,6 +56,7 @@ pub fn plan_placements<'a>(
 pub struct Line<'a> {
     now: Timestamp,
     most: usize,
+    jobs: &'a dyn Jobs,
     pub idle: usize,
     /// What is known before anything starts; made when somebody does not fit, for that is all it is needed for.
     known: Box<dyn Fn() -> Forecast<'a> + 'a>,
@@ -95,6 +100,7 @@ impl<'a> Line<'a> {
         Self {
             now,
             most: most_nodes(cluster.target),
+            jobs: &*cluster.jobs,
             idle: idle_nodes(cluster, scaling).count(),
             known: Box::new(move || Forecast::new(cluster, scaling, now, policy)),
             starting: Vec::new(),
@@ -143,6 +149,7 @@ impl<'a> Line<'a> {
             None => {}
             Some(reservation) if ends_by <= reservation.at => {}
             Some(reservation) if needs <= reservation.surplus => reservation.surplus -= needs,
+            Some(reservation) if self.now.plus(expected(job, self.jobs)) <= reservation.at => {}
             Some(reservation) => {
                 let first_starts_by = reservation.at;
                 return Verdict::Wait(Wait::WouldDelay { first: first.job, first_starts_by });
@@ -151,6 +158,12 @@ impl<'a> Line<'a> {
         self.idle -= needs;
         Verdict::Start
     }
+}
+
+/// How long a job is expected to run: its limit, unless that is only the default and jobs of its experiment have ended well.
+fn expected(job: &WaitingView, jobs: &dyn Jobs) -> Duration {
+    let longest = if job.limit >= DEFAULT_WALL_CLOCK_TIME { jobs.longest_run(job.key) } else { None };
+    longest.map_or(job.limit, |longest| longest.saturating_mul(2).min(job.limit))
 }
 
 /// The oldest first, but nodes of one machine next to each other: neighbours in rank order talk most.

@@ -111,4 +111,7 @@ pub trait Jobs {
 
     /// Those that hold nodes, in any order.
     fn running(&self) -> Running<'_>;
+
+    /// The longest that jobs like this one took of late; `None` when none has ended well.
+    fn longest_run(&self, job: &JobKey) -> Option<Duration>;
 }

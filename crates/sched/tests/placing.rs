@@ -120,6 +120,24 @@ fn a_job_that_has_waited_counts_as_a_higher_priority() {
     assert_eq!(first([hours(12), hours(6), 0]), "a");
 }
 
+/// The default limit is days: such a job is expected to take what others of its experiment took, twice over.
+#[test]
+fn a_job_without_a_limit_of_its_own_starts_before_its_turn_by_what_others_took() {
+    let starts = |longest: Option<u64>, limit: u64| {
+        let mut world = World::drawn(manual(3), "r r .", "r:2@100", "big:3 small:1");
+        world.jobs[2].limit = limit;
+        world.longest_run = longest;
+        world.starts(&POLICY)
+    };
+    let default = 7 * 24 * 3600;
+    assert_eq!(starts(None, default), "");
+    assert_eq!(starts(Some(50), default), "small");
+    assert_eq!(starts(Some(51), default), "");
+    // A limit of its own counts as it is.
+    assert_eq!(starts(Some(50), 101), "");
+    assert_eq!(starts(None, 100), "small");
+}
+
 struct Usual(BTreeMap<&'static str, u64>);
 
 impl RunTimes for Usual {
@@ -209,8 +227,9 @@ fn estimates_come_from_history_where_there_is_some_and_say_so() {
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[], 0), some(&[(100, Limits), (160, Limits)]));
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[("r", 30), ("a", 7)], 10), some(&[(20, History), (27, History)]));
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[("r", 30)], 10), some(&[(20, History), (80, HistoryAndLimits)]));
-    // It takes longer than usual: as long again, and never beyond its limit.
-    assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 40), some(&[(40, History)]));
-    assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 80), some(&[(20, History)]));
+    // It takes longer than usual: nothing is known but its limit, and that does not move with the clock.
+    assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 29), some(&[(1, History)]));
+    assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 30), some(&[(70, Limits)]));
+    assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 80), some(&[(20, Limits)]));
     assert_eq!(estimates("r:2@100", "a:9@60", &[], 0), [None]);
 }

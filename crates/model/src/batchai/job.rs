@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -210,8 +211,11 @@ impl Default for JobConstraints {
     }
 }
 
+/// How long a job may run that sets no limit of its own.
+pub const DEFAULT_WALL_CLOCK_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 fn seven_days() -> Span {
-    Span::days(7)
+    Span(DEFAULT_WALL_CLOCK_TIME)
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

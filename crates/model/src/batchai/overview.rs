@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ExecutionState, Priority, ToolType};
+use super::{EstimateBasis, ExecutionState, Priority, ToolType};
 use crate::{ApiError, Timestamp};
 
 /// A job in one line.
@@ -40,6 +40,8 @@ pub struct JobSummary {
     pub position: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_start: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate_basis: Option<EstimateBasis>,
 }
 
 /// A page of jobs, newest first, and how many there are in each state on all pages.

@@ -24,6 +24,8 @@ pub struct World {
     pub low_priority: bool,
     pub nodes: Vec<Node>,
     pub jobs: Vec<Job>,
+    /// What jobs took of late, all alike.
+    pub longest_run: Option<u64>,
     key: ClusterKey,
 }
 
@@ -86,7 +88,16 @@ impl World {
         let key = GroupKey::new("g").workspace("w").cluster("c");
         // Late enough for anything to have happened long ago.
         let (initial, low_priority) = (0, false);
-        Self { now: 1_000_000, target, initial, low_priority, nodes: Vec::new(), jobs: Vec::new(), key }
+        Self {
+            now: 1_000_000,
+            target,
+            initial,
+            low_priority,
+            nodes: Vec::new(),
+            jobs: Vec::new(),
+            longest_run: None,
+            key,
+        }
     }
 
     /// `nodes` that have stood like this for an hour, the jobs that run on them, and the queue in order of submission.
@@ -184,7 +195,7 @@ impl World {
             low_priority: self.low_priority,
             cores: 1,
             nodes: nodes.collect(),
-            jobs: Box::new(Line(&self.jobs)),
+            jobs: Box::new(Line(&self.jobs, self.longest_run)),
         }
     }
 
@@ -249,7 +260,7 @@ impl World {
 }
 
 /// Jobs in order of submission; those without a start are the queue.
-struct Line<'a>(&'a [Job]);
+struct Line<'a>(&'a [Job], Option<u64>);
 
 impl Jobs for Line<'_> {
     fn waiting(&self, priority: Priority) -> Waiting<'_> {
@@ -269,6 +280,10 @@ impl Jobs for Line<'_> {
             let started = job.started?;
             Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit) })
         }))
+    }
+
+    fn longest_run(&self, _: &JobKey) -> Option<Duration> {
+        self.1.map(Duration::from_secs)
     }
 }
 

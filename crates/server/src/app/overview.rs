@@ -118,7 +118,8 @@ impl App {
             error,
             waiting_for: why,
             position: standing.as_ref().map(|standing| standing.position),
-            estimated_start: standing.and_then(|standing| standing.estimated_start),
+            estimated_start: standing.as_ref().and_then(|standing| standing.estimated_start),
+            estimate_basis: standing.and_then(|standing| standing.estimate_basis),
         }
     }
 }

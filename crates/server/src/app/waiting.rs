@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use corro_model::batchai::{EstimateBasis, WaitReason, Waiting};
+use corro_model::batchai::{DEFAULT_WALL_CLOCK_TIME, EstimateBasis, WaitReason, Waiting};
 use corro_model::rights::Right;
 use corro_model::time::Span;
 use corro_model::{ClusterKey, JobKey, Timestamp};
@@ -17,10 +17,7 @@ use corro_store::{ClusterRecord, JobRecord, State, Timeline};
 use super::clusters::cluster_arguments;
 use super::hosts;
 use super::principals::{Caller, scope_of_key};
-use crate::reconcile::scaling::{self, Rules};
-
-/// So many of an experiment's last jobs tell how long its jobs usually take.
-const RECENT: usize = 25;
+use crate::reconcile::scaling::{self, RECENT_RUNS, Rules};
 
 /// How the queued ones of some jobs stand.
 pub struct Waits<'a>(HashMap<&'a JobKey, Standing>);
@@ -56,7 +53,17 @@ impl<'a> Waits<'a> {
             }
             let found = outlooks(&view, &scaling, now, &rules.policy, &history, &wanted);
             let place = cluster_arguments(state, key, &cluster.name);
-            let words = Words { state, caller, cluster, rules, place, view: &view, scaling: &scaling };
+            let words = Words {
+                state,
+                caller,
+                cluster,
+                rules,
+                place,
+                view: &view,
+                scaling: &scaling,
+                history: &history,
+                clock,
+            };
             let standing = |key: &'a JobKey| Some((key, words.standing(key, found.get(key)?)));
             waits.0.extend(wanted.iter().copied().filter_map(standing));
         }
@@ -91,7 +98,7 @@ impl RunTimes for History<'_> {
         if let Some(known) = self.known.borrow().get(experiment) {
             return *known;
         }
-        let mut times: Vec<Duration> = self.state.run_times(&job.experiment()).take(RECENT).collect();
+        let mut times: Vec<Duration> = self.state.run_times(&job.experiment()).take(RECENT_RUNS).collect();
         times.sort();
         let median = times.get(times.len() / 2).copied();
         self.known.borrow_mut().insert(experiment.to_owned(), median);
@@ -108,6 +115,8 @@ struct Words<'a> {
     place: String,
     view: &'a ClusterView<'a>,
     scaling: &'a Scaling<'a>,
+    history: &'a History<'a>,
+    clock: &'a Timeline,
 }
 
 impl Words<'_> {
@@ -149,7 +158,8 @@ impl Words<'_> {
                 format!("{ahead} {}", self.name(first, job))
             }
             Wait::WouldDelay { first, .. } => format!(
-                "cluster {cluster} has idle nodes, but the job could run until its limit and delay {}, which comes first",
+                "cluster {cluster} has idle nodes, but the job could run until its limit of {} and delay {}, which comes first",
+                Span(self.limit(job)),
                 self.name(first, job)
             ),
         }
@@ -160,7 +170,9 @@ impl Words<'_> {
         Some(match way {
             Unblock::NodesCome { nodes } => format!("{} of cluster {cluster} being ready", count(*nodes, "more node")),
             Unblock::JobsEnd { nodes, jobs, more } => {
-                let named = jobs.iter().map(|(ends, by)| format!("{} ends by {}", self.name(ends, job), when(*by)));
+                let named = jobs
+                    .iter()
+                    .map(|(ends, by)| format!("{} ends by {}{}", self.name(ends, job), when(*by), self.overdue(ends)));
                 let mut named: Vec<_> = named.collect();
                 if *more > 0 {
                     named.push(format!("{} must end too", count(*more, "more job")));
@@ -171,11 +183,11 @@ impl Words<'_> {
                 let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", when(by)));
                 format!("{} having started{by}", self.name(first, job))
             }
-            // Nodes may be there any moment: nothing is short enough.
-            Unblock::ShorterLimit { at_most } if at_most.as_secs() == 0 => return None,
             Unblock::ShorterLimit { at_most } => {
-                let limit = Span(Duration::from_secs(at_most.as_secs()));
-                format!("a constraints.maxWallClockTime of {limit} or less: submit the job again with that")
+                let limit = Span(round_limit(*at_most)?);
+                format!(
+                    "a wall-clock limit that fits: submit the job again with constraints.maxWallClockTime set to what it needs, {limit} or less"
+                )
             }
             Unblock::NodesMended { nodes } => {
                 let see = format!("see 'corro batchai cluster show {}'", self.place);
@@ -186,6 +198,22 @@ impl Words<'_> {
                 format!("{} for cluster {cluster}: {}", count(*to, "node"), self.grow(*to))
             }
         })
+    }
+
+    fn limit(&self, job: &JobKey) -> Duration {
+        self.state.jobs.get(job).map_or(DEFAULT_WALL_CLOCK_TIME, |job| job.spec.constraints.max_wall_clock_time.0)
+    }
+
+    /// That a running job has taken longer than others of its experiment: how long it will still take, nobody knows.
+    fn overdue(&self, job: &JobKey) -> String {
+        let started = self.state.jobs.get(job).and_then(|job| job.state().started());
+        let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
+        match ran.zip(self.history.usual(job)) {
+            Some((ran, usual)) if ran >= usual => {
+                format!(" (it has run longer than jobs of its experiment usually do: {})", Span(whole_seconds(usual)))
+            }
+            _ => String::new(),
+        }
     }
 
     fn grow(&self, to: usize) -> String {
@@ -260,6 +288,25 @@ fn basis(basis: Basis) -> EstimateBasis {
         Basis::Limits => EstimateBasis::Limits,
         Basis::HistoryAndLimits => EstimateBasis::HistoryAndLimits,
     }
+}
+
+/// A limit that a person would write: whole days, hours or minutes. `None` when it is too short to be of use.
+fn round_limit(at_most: Duration) -> Option<Duration> {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let seconds = at_most.as_secs();
+    let unit = match seconds {
+        0..MINUTE => return None,
+        MINUTE..HOUR => MINUTE,
+        HOUR..DAY => HOUR,
+        DAY.. => DAY,
+    };
+    Some(Duration::from_secs(seconds / unit * unit))
+}
+
+fn whole_seconds(span: Duration) -> Duration {
+    Duration::from_secs(span.as_secs())
 }
 
 fn count(n: usize, what: &str) -> String {

@@ -102,6 +102,9 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> Runni
     RunningView { key, started, ends_by }
 }
 
+/// So many of an experiment's last jobs tell how long its jobs take.
+pub const RECENT_RUNS: usize = 25;
+
 struct JobsOf<'a> {
     state: &'a State,
     cluster: &'a ClusterKey,
@@ -117,6 +120,10 @@ impl Jobs for JobsOf<'_> {
             node_count: job.node_count.max(1) as usize,
             limit: job.limit,
         }))
+    }
+
+    fn longest_run(&self, job: &JobKey) -> Option<Duration> {
+        self.state.run_times(&job.experiment()).take(RECENT_RUNS).max()
     }
 
     fn running(&self) -> Running<'_> {

@@ -60,12 +60,14 @@ fn the_first_in_line_and_those_behind_it_say_what_they_wait_for() {
     assert_eq!(b.standing.reason, WaitReason::WouldDelay);
     assert_eq!(
         b.why.as_deref(),
-        Some("cluster NC6 has idle nodes, but the job could run until its limit and delay A, which comes first")
+        Some(
+            "cluster NC6 has idle nodes, but the job could run until its limit of PT2H and delay A, which comes first"
+        )
     );
     assert_eq!(b.standing.unblocked_by[0], format!("A having started, by {by} at the latest"));
     assert_eq!(
         b.standing.unblocked_by[1],
-        "a constraints.maxWallClockTime of PT1H or less: submit the job again with that"
+        "a wall-clock limit that fits: submit the job again with constraints.maxWallClockTime set to what it needs, PT1H or less"
     );
     let c = standing(&state, "c");
     assert_eq!(c.why.as_deref(), Some("2 jobs of cluster NC6 come first, and the first that waits is A"));
@@ -94,6 +96,34 @@ fn what_jobs_of_the_experiment_took_makes_the_estimate() {
     submit(&mut state, "a", 1, "P7D");
     let a = standing(&state, "a").standing;
     assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(40)), Some(EstimateBasis::History)));
+}
+
+#[test]
+fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "x", 1, "PT1H");
+    start(&mut state, "x", &[1]);
+    end(&mut state, "x", at(40));
+    submit(&mut state, "r", 1, "P7D");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "P7D");
+    let key = key("a");
+    let clock = Timeline::starting(at(60));
+    let mut waits = Waits::of(&state, &Caller::server(), &Rules::USUAL, &clock, [(&key, &*state.jobs[&key])]);
+    let a = waits.take(&key).expect("the job waits").standing;
+    assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(7 * 24 * 3600)), Some(EstimateBasis::Limits)));
+    let told = &a.unblocked_by[0];
+    assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: PT40S)"), "{told}");
+}
+
+#[test]
+fn limits_are_advised_as_people_write_them() {
+    let rounded = |seconds| round_limit(Duration::from_secs(seconds)).map(|limit| Span(limit).to_string());
+    let six_days = 6 * 86_400 + 23 * 3600 + 50 * 60 + 53;
+    assert_eq!(
+        [59, 61, 3599, 7300, six_days].map(rounded),
+        [None, Some("PT1M".into()), Some("PT59M".into()), Some("PT2H".into()), Some("P6D".into())]
+    );
 }
 
 #[test]

@@ -154,9 +154,17 @@ function queueTable() {
 
 export function waitWords(job) {
   const why = sentence(job.waitingFor ?? 'it is about to start');
-  if (!job.estimatedStart) return why;
-  const at = new Date(job.estimatedStart);
-  return `${why} Likely start: ${at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit' })}.`;
+  const at = new Date(job.estimatedStart ?? NaN);
+  // An estimate that has passed is none; nodes that are on their way may be there any moment.
+  if (!(at > Date.now()) || job.estimateBasis === 'nodes') return why;
+  return job.estimateBasis === 'limits' ? `${why} At the latest it starts ${moment(at)}.` : `${why} Likely start: ${moment(at)}.`;
+}
+
+// The time of day, with the date unless that is today.
+function moment(at) {
+  const time = { hour: '2-digit', minute: '2-digit' };
+  const isToday = at.toDateString() === new Date().toDateString();
+  return at.toLocaleString(undefined, isToday ? time : { ...time, day: 'numeric', month: 'short' });
 }
 
 /** All jobs, newest first, a page at a time; `fixed` narrows what is asked for. */
