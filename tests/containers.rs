@@ -10,7 +10,7 @@ mod reaching;
 #[path = "containers/registry.rs"]
 mod registry;
 
-use engine::{EMPTY, Engine, IMAGE};
+use engine::{EMPTY, Engine, IMAGE, WITHOUT_PATH};
 use harness::faulty::{SHARE, wait_until_dead, waiting_rank};
 use harness::{IN_WORKSPACE, Site, signal, wait_for};
 use registry::Registry;

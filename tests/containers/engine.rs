@@ -13,6 +13,8 @@ use crate::harness::{Site, is_alive, signal, wait_for};
 
 /// With a shell, the usual small programs, and a variable of its own.
 pub const IMAGE: &str = "corro-test:1";
+/// The same without a `PATH`.
+pub const WITHOUT_PATH: &str = "corro-test-without-path:1";
 /// With nothing that could be run.
 pub const EMPTY: &str = "corro-empty:1";
 
@@ -104,6 +106,7 @@ impl Engine {
         fill(&root);
         let tar = self.pack("image.tar", &root);
         self.ask(&["import", "--change", "ENV IN_IMAGE=yes", "--change", "ENV PATH=/usr/bin:/bin", &tar, IMAGE]);
+        self.ask(&["import", "--change", "ENV IN_IMAGE=yes", &tar, WITHOUT_PATH]);
         let empty = self.dir.path().join("empty");
         fs::create_dir(&empty).and_then(|()| fs::write(empty.join("nothing"), "")).expect("almost nothing");
         let tar = self.pack("empty.tar", &empty);

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::harness::faulty::waiting_rank;
 use crate::harness::host::find_program;
 use crate::harness::{Ended, IN_WORKSPACE, Site};
+use crate::{IMAGE, WITHOUT_PATH};
 
 /// The words of `corro job exec` beside the job `reached`.
 fn exec(site: &Site, command: &[&str]) -> Command {
@@ -81,12 +82,17 @@ fn with_a_terminal(site: &Site) {
 
 /// The image has none of the libraries that our helper needs beside the C library.
 pub fn nodes_of_a_job_reach_each_other(site: &Site) {
+    reach_each_other(site, "reach", IMAGE);
+    reach_each_other(site, "bare", WITHOUT_PATH);
+}
+
+fn reach_each_other(site: &Site, name: &str, image: &str) {
     let command = "for host in ${AZ_BATCH_HOST_LIST//,/ }; do echo words | ssh -x $host 'cat; echo $IN_IMAGE in $AZ_BATCHAI_JOB_TEMP'; done; \
         ssh ${AZ_BATCH_HOST_LIST#*,} exit 9; echo code $?; ssh 192.0.2.1 true; echo code $?";
     let settings = json!({"customToolkitSettings": {"commandLine": command}});
-    crate::submit(site, "reach", 2, "nc6cluster", settings, json!({}));
-    let job = site.wait_for_end("reach");
-    let (stdout, stderr) = (site.job_file("reach", "stdout.txt"), site.job_file("reach", "stderr.txt"));
+    crate::submit(site, name, 2, "nc6cluster", settings, json!({"containerSettings": crate::in_image(image)}));
+    let job = site.wait_for_end(name);
+    let (stdout, stderr) = (site.job_file(name, "stdout.txt"), site.job_file(name, "stderr.txt"));
     assert_eq!(job["executionState"], "succeeded", "{job}\n{stdout}\n{stderr}");
     let lines: Vec<&str> = stdout.lines().collect();
     let [words, first, more, second, rest @ ..] = &lines[..] else { panic!("{stdout}\n{stderr}") };

@@ -75,8 +75,8 @@ fn ranks_are_told_their_place() {
             ("AZ_BATCHAI_MPI_MASTER_NODE", first.into()),
             ("AZ_BATCH_HOST_LIST", format!("{first},{second}")),
             ("AZ_BATCH_MASTER_NODE", format!("{first}:6000")),
-            ("AZ_BATCHAI_NUM_GPUS", "1".into()),
-            ("AZ_BATCHAI_NUM_GPUS_PER_NODE", "1".into()),
+            ("AZ_BATCHAI_NUM_GPUS", super::gpus_of_a_node()),
+            ("AZ_BATCHAI_NUM_GPUS_PER_NODE", super::gpus_of_a_node()),
             ("GREETING", format!("hello {temp}/mounts/myshare/data")),
         ];
         for (name, value) in expected {

@@ -230,7 +230,7 @@ fn seen(logs: &Path, job: &Value) -> Vec<String> {
                 }
             };
             assert_eq!(variable("AZ_BATCHAI_MPI_MASTER_NODE").is_some(), is_mpi, "{line}");
-            assert_eq!(need("AZ_BATCHAI_NUM_GPUS"), "1", "{line}");
+            assert_eq!(need("AZ_BATCHAI_NUM_GPUS"), super::gpus_of_a_node(), "{line}");
             let words: Vec<&str> = said["args"].as_array().expect("words").iter().filter_map(Value::as_str).collect();
             let mut words = words.join(" ");
             for (name, place) in [

@@ -18,6 +18,7 @@ use crate::container::relay::Entry;
 use crate::crew::{Crew, Output};
 use crate::directories::{JobDirectories, Layout, SHARED};
 use crate::execution_log::ExecutionLog;
+use crate::limits::gpus;
 use crate::logs::{LogFile, LogNames};
 use crate::mounts::{MountCommands, MountFailure, Mounted, Site};
 use crate::output::{OutputDir, OutputRoots};
@@ -77,7 +78,7 @@ pub fn lay_ground(
     if !in_container {
         node_variables.insert("TMPDIR".to_owned(), directories.layout.scratch.to_string_lossy().into_owned());
     }
-    let environment = variables::compose(node_variables, &directories.layout, order);
+    let environment = variables::compose(node_variables, &directories.layout, order, gpus::most(order.gpus));
     let secrets = secrets_of(order, Some(&environment));
     log.redact(secrets.clone());
     let names = LogNames::new(order, node);

@@ -32,7 +32,7 @@ use crate::place::Places;
 use crate::ports::Ports;
 use crate::prepare::Ground;
 use crate::remote::{House, Remote};
-use crate::{failure, mpi, prepare, python, ranks, remote, tensorflow, wheels};
+use crate::{failure, mpi, prepare, python, ranks, remote, tensorflow, variables, wheels};
 
 /// What every task of a node shares.
 #[derive(Clone, Debug)]
@@ -258,15 +258,12 @@ impl Task {
             return Ok(());
         }
         let (address, node) = (&self.context.address, &self.context.node);
-        let (job, home) = (&ground.directories.layout.job_temp, &ground.directories.layout.home);
+        let job = &ground.directories.layout.job_temp;
         let in_container = self.order.container.is_some() && !self.order.containers_on_host;
         let helper = remote::install(&ground.directories, in_container);
         let helper = helper.map_err(|error| failure::directory(job, node, &error))?;
         let variables = &mut ground.environment.variables;
         let path = variables.get("PATH").map(String::as_str);
-        if path.is_none() {
-            remote::add_to_start_up(&helper, home).map_err(|error| failure::directory(home, node, &error))?;
-        }
         let added = remote::variables(&helper, address, &self.order, path);
         for (name, value) in added {
             // What somebody says about their launcher stays.
@@ -320,6 +317,12 @@ impl Task {
     fn show_gpus(&self, ground: &mut Ground) {
         let says_itself = self.order.environment.iter().any(|variable| variable.name == gpus::VARIABLE)
             || self.order.secrets.iter().any(|secret| secret.name == gpus::VARIABLE);
+        for (name, value) in variables::number_of_gpus(self.held.gpus.count(self.order.gpus)) {
+            let is_users = self.order.environment.iter().any(|variable| variable.name == name);
+            if !is_users {
+                ground.environment.variables.insert(name, value);
+            }
+        }
         if let Some(numbers) = self.held.gpus.variable().filter(|_| !says_itself) {
             ground.environment.variables.insert(gpus::VARIABLE.to_owned(), numbers);
             // The numbers are the machine's, not those of the fastest first.

@@ -22,9 +22,12 @@ pub struct Environment {
 
 /// Each step may use what the steps before have set: the node's own variables, the service's, inputs and outputs, the
 /// user's variables, the user's secrets.
-pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &TaskOrder) -> Environment {
+///
+/// `gpus`: those that the job has on this node, which may be fewer than its VM size names.
+pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &TaskOrder, gpus: usize) -> Environment {
     let mut variables = inherited;
     variables.extend(of_service(layout, order));
+    variables.extend(number_of_gpus(gpus));
 
     let prefix = absolute(layout, &expand(&order.std_out_err_path_prefix, &variables, Unknown::Vanishes));
     let log_directory = prefix.join(&order.segment).join("stdouterr");
@@ -80,10 +83,13 @@ fn add_users(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVaria
     variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
 }
 
+pub fn number_of_gpus(gpus: usize) -> [(String, String); 2] {
+    ["AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_NUM_GPUS_PER_NODE"].map(|name| (name.to_owned(), gpus.to_string()))
+}
+
 fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
     let names = order.launch_names();
     let master = names.first().map_or("", String::as_str);
-    let gpus = order.gpus.to_string();
     let mut variables = vec![
         ("AZ_BATCHAI_MOUNT_ROOT", text(&layout.mount_root)),
         ("AZ_BATCHAI_JOB_MOUNT_ROOT", text(&layout.job_mount_root)),
@@ -92,8 +98,6 @@ fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
         ("AZ_BATCHAI_SHARED_JOB_TEMP", text(&layout.shared)),
         ("AZ_BATCHAI_MPI_HOST_FILE", text(&layout.hostfile)),
         ("AZ_BATCH_HOST_LIST", names.join(",")),
-        ("AZ_BATCHAI_NUM_GPUS", gpus.clone()),
-        ("AZ_BATCHAI_NUM_GPUS_PER_NODE", gpus),
         ("HOME", text(&layout.home)),
         // Recipes write their set-up there in job preparation and rely on it later.
         ("BASH_ENV", text(&layout.home.join(".bashrc"))),
@@ -130,12 +134,13 @@ mod tests {
     fn compose_for(order: &TaskOrder) -> Environment {
         let inherited = [("PATH", "/usr/bin"), ("HOME", "/home/operator")];
         let inherited = inherited.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        compose(inherited.into(), &Layout::new(Path::new("/n"), order), order)
+        compose(inherited.into(), &Layout::new(Path::new("/n"), order), order, 3)
     }
 
     #[test]
     fn a_job_of_two_nodes_sees_every_variable() {
         let mut order = testing::order(2);
+        // Of which the machine has three.
         order.gpus = 4;
         order.input_directories =
             vec![InputDirectory { id: "SCRIPTS".into(), path: "$AZ_BATCHAI_JOB_MOUNT_ROOT/s".into() }];
@@ -164,8 +169,8 @@ mod tests {
             "AZ_BATCHAI_MOUNT_ROOT=/n/mounts".to_owned(),
             "AZ_BATCHAI_MPI_HOST_FILE=/n/jobs/w/e/j/hostfile".to_owned(),
             "AZ_BATCHAI_MPI_MASTER_NODE=127.0.0.4".to_owned(),
-            "AZ_BATCHAI_NUM_GPUS=4".to_owned(),
-            "AZ_BATCHAI_NUM_GPUS_PER_NODE=4".to_owned(),
+            "AZ_BATCHAI_NUM_GPUS=3".to_owned(),
+            "AZ_BATCHAI_NUM_GPUS_PER_NODE=3".to_owned(),
             format!("AZ_BATCHAI_OUTPUT_ALL=/n/mounts/external/{segment}/outputs"),
             format!("AZ_BATCHAI_OUTPUT_MODEL=/n/mounts/external/{segment}/outputs/models/a"),
             "AZ_BATCHAI_SHARED_JOB_TEMP=/n/jobs/w/e/j/shared".to_owned(),

@@ -93,7 +93,8 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     let mut container = started.map_err(|error| Refusal::of_start(&error))?;
     let words = plan::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());
     log.line(format_args!("Started container {}: {words}", short(&container.id)));
-    ground.environment = inside(ground, order, image.variables).map_err(|error| unwritable(&error))?;
+    let gpus = task.held.gpus.count(order.gpus);
+    ground.environment = inside(ground, order, gpus, image.variables).map_err(|error| unwritable(&error))?;
     // Some of them may be made from variables of the image.
     ground.confinement.secrets = secrets_of(order, Some(&ground.environment));
     log.redact(ground.confinement.secrets.clone());
@@ -111,11 +112,16 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
 }
 
 /// The job's variables on top of the image's, which stand in the place of this machine's. The logs stay where they are.
-fn inside(ground: &Ground, order: &TaskOrder, image: BTreeMap<String, String>) -> io::Result<variables::Environment> {
+fn inside(
+    ground: &Ground,
+    order: &TaskOrder,
+    gpus: usize,
+    image: BTreeMap<String, String>,
+) -> io::Result<variables::Environment> {
     let home = image.get("HOME").filter(|home| home.starts_with('/')).map_or(HOME, String::as_str);
     let layout = Layout { home: home.into(), ..ground.directories.layout.clone() };
     let of_service = layout.home.join(".bashrc").to_string_lossy().into_owned();
-    let mut environment = variables::compose(image, &layout, order);
+    let mut environment = variables::compose(image, &layout, order, gpus);
     environment.log_directory = ground.environment.log_directory.clone();
     let logs = environment.log_directory.to_string_lossy().into_owned();
     environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);

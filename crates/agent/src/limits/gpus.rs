@@ -39,6 +39,11 @@ impl Gpus {
         (self.on_machine > 0).then(|| list(&self.numbers, ","))
     }
 
+    /// How many a job has that wants so many.
+    pub fn count(&self, wanted: u32) -> usize {
+        if self.on_machine > 0 { self.numbers.len() } else { most(wanted) }
+    }
+
     /// For the execution log; a job that wants none is not told.
     pub fn words(&self, wanted: u32) -> Option<String> {
         let numbers = list(&self.numbers, ", ");
@@ -60,6 +65,17 @@ pub fn inventory() -> Vec<u16> {
     let mut cards: Vec<u16> = entries.filter_map(|entry| card(entry.file_name().to_str()?)).collect();
     cards.sort_unstable();
     usable(cards, std::env::var(VARIABLE).ok().as_deref())
+}
+
+/// How many a job that wants so many can have here, if no other node's job holds any. Those with names are passed on as they are.
+pub fn most(wanted: u32) -> usize {
+    let known = inventory().len();
+    (wanted as usize).min(if known > 0 { known } else { named(std::env::var(VARIABLE).ok().as_deref()) })
+}
+
+fn named(given: Option<&str>) -> usize {
+    let names = given.unwrap_or_default().split(',').map(str::trim);
+    names.filter(|word| word.starts_with("GPU-") || word.starts_with("MIG-")).count()
 }
 
 /// What leaves an agent the first `count` of them; nothing where they are not told apart by numbers.
@@ -96,13 +112,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_named_counts_and_nothing_else_does() {
+        assert_eq!([None, Some("0,1"), Some("GPU-1f, MIG-2")].map(named), [0, 0, 2]);
+        assert_eq!(Gpus::claim_as(2, &[], "corro-test-no-gpu").count(0), 0);
+    }
+
+    #[test]
     fn no_two_nodes_have_the_same() {
         let name = format!("corro-test-gpu-{}", std::process::id());
         let claim = |wanted: u32| Gpus::claim_as(wanted, &[0, 1, 2, 5], &name);
         let first = claim(2);
         assert_eq!((first.variable().as_deref(), first.words(2).as_deref()), (Some("0,1"), Some("number 0, 1")));
         let second = claim(3);
-        assert_eq!(second.numbers, [2, 5], "what is left");
+        assert_eq!((second.numbers.as_slice(), second.count(3)), (&[2, 5][..], 2), "what is left");
         assert!(second.words(3).is_some_and(|words| words.contains("ONLY so many of 3")));
         let third = claim(1);
         assert_eq!(third.variable().as_deref(), Some(""), "it sees none of the others'");

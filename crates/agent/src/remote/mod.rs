@@ -12,7 +12,6 @@ mod session;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,6 @@ use tokio::task::JoinSet;
 use corro_launch::connection_set::ConnectionSet;
 use corro_launch::environment::SECRET_VARIABLE;
 use corro_model::node::{GangAddress, TaskOrder};
-use corro_shares::{SharePath, VolumeDir};
 
 use crate::meeting::{MeetingError, interface_of, resolve};
 use crate::ports::Ports;
@@ -99,12 +97,8 @@ async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receive
     sessions.finish().await;
 }
 
-/// A container has a search path of its own, which only its shell knows: its start-up file puts the helper first.
-pub fn add_to_start_up(helper: &Path, home: &Path) -> io::Result<()> {
-    let start_up = SharePath::parse(".bashrc").map_err(io::Error::other)?;
-    let mut file = VolumeDir::open(home)?.append_file(&start_up)?;
-    writeln!(file, "export PATH=\"{}:$PATH\"", helper.display())
-}
+/// Where programs are looked for in a container whose image says nothing about it: what container engines take then.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
 pub fn variables(helper: &Path, address: &str, order: &TaskOrder, path: Option<&str>) -> BTreeMap<String, String> {
@@ -129,7 +123,8 @@ pub fn variables(helper: &Path, address: &str, order: &TaskOrder, path: Option<&
         ("I_MPI_HYDRA_BOOTSTRAP", "ssh".to_owned()),
         ("I_MPI_HYDRA_BOOTSTRAP_EXEC", program),
     ];
-    variables.extend(path.map(|path| ("PATH", format!("{directory}:{path}"))));
+    let path = path.filter(|path| !path.is_empty()).unwrap_or(DEFAULT_PATH);
+    variables.push(("PATH", format!("{directory}:{path}")));
     let interface = interface_of(address);
     if order.shares_machines() || interface.as_deref() == Some("lo") {
         // Nodes of one machine: each would be bound to the machine's first processors.
