@@ -3,7 +3,7 @@
 //! byte repeated: the same offset is asked for again, for up to a minute.
 
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corro_client::link::Reading;
 use corro_client::{ClientError, FileLink};
@@ -26,18 +26,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) -> Result<(), Failure> {
     // A task, which the runtime's other threads run: Ctrl-C works even while this one is stuck in writing to a standard
     // output that nobody takes off our hands.
-    tokio::spawn(async {
+    let job = directory.job.clone();
+    tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             if rustix::termios::isatty(io::stdout()) {
                 // The prompt shall not stand behind a half line, nor in the colour of a log. Not through the standard output of the program, whose
                 // lock may be held by the one that is stuck.
                 let _ = rustix::io::write(rustix::stdio::stdout(), b"\x1b[0m\n");
             }
+            let (name, arguments) = (job.name("job"), job.arguments());
+            say(format_args!("The job \"{name}\" goes on. Stop it with 'corro batchai job terminate {arguments}'."));
             std::process::exit(0);
         }
     });
     let (patience, out) = (Patience::default(), foreign_stdout());
-    let mut follower = Follower { session, directory, name, patience, out, offset: 0, pause: FIRST_PAUSE };
+    let silence = Silence::new(Instant::now());
+    let mut follower = Follower { session, directory, name, patience, out, silence, offset: 0, pause: FIRST_PAUSE };
     let Some(mut link) = follower.find().await? else { return Ok(()) };
     loop {
         // The state first, the bytes after it: all output is there before a job is reported ended, so what is read
@@ -51,7 +55,38 @@ pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) 
             summarize(&job);
             return Ok(());
         }
+        if let Some(silent) = follower.silence.after(Instant::now(), read > 0) {
+            let seconds = silent.as_secs();
+            say(format_args!("The job \"{}\" runs, and has written nothing to {name} for {seconds} s.", job.name));
+        }
         follower.rest(read > 0).await;
+    }
+}
+
+/// How long nothing was written, told after ten seconds and then each time it has become twice as long.
+struct Silence {
+    since: Instant,
+    next: Duration,
+}
+
+const FIRST_SILENCE: Duration = Duration::from_secs(10);
+
+impl Silence {
+    fn new(now: Instant) -> Silence {
+        Silence { since: now, next: FIRST_SILENCE }
+    }
+
+    /// What there is to tell at this moment.
+    fn after(&mut self, now: Instant, news: bool) -> Option<Duration> {
+        if news {
+            *self = Silence::new(now);
+        }
+        let silent = now.saturating_duration_since(self.since);
+        if silent < self.next {
+            return None;
+        }
+        self.next = silent * 2;
+        Some(silent)
     }
 }
 
@@ -73,6 +108,7 @@ struct Follower<'a> {
     name: &'a str,
     patience: Patience,
     out: ForeignText<io::Stdout>,
+    silence: Silence,
     /// Bytes printed so far.
     offset: u64,
     pause: Duration,
@@ -123,7 +159,9 @@ impl Follower<'_> {
         let found = files.into_iter().find(|file| file.name == self.name).and_then(|file| file.download_url);
         let Some(url) = found else { return Ok(None) };
         if self.offset == 0 {
-            say(format_args!("File found with URL \"{url}\". Start streaming"));
+            // Without its signature, which is for whoever may read the file, and not for people.
+            let address = url.split('?').next().unwrap_or_default();
+            say(format_args!("File found with URL \"{address}\". Start streaming"));
         }
         Ok(Some(FileLink::new(&url)?.trusting(&self.session.trust()?)?))
     }
@@ -221,6 +259,17 @@ fn summarize(job: &Job) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn silence_is_told_less_and_less_often() {
+        let began = Instant::now();
+        let mut silence = Silence::new(began);
+        let told: Vec<u64> =
+            (1..=100).filter(|second| silence.after(began + Duration::from_secs(*second), false).is_some()).collect();
+        assert_eq!(told, [10, 20, 40, 80]);
+        assert_eq!(silence.after(began + Duration::from_secs(170), true), None);
+        assert_eq!(silence.after(began + Duration::from_secs(180), false), Some(Duration::from_secs(10)));
+    }
 
     #[test]
     fn who_waits_for_the_wrong_file_is_told_the_right_one() {

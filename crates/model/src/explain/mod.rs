@@ -238,6 +238,11 @@ fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
     lines
 }
 
+/// That the processes of a running job write nothing to their logs.
+pub fn silent(since: Duration) -> String {
+    format!("Its processes have written no output for {} s.", since.as_secs())
+}
+
 fn submitted(properties: &JobProperties) -> Timestamp {
     properties.provisioning.creation_time
 }
