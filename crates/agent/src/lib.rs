@@ -81,6 +81,7 @@ use incarnation::{Incarnation, TagPrefix, Validity};
 pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
 pub use identity::{has_joined, holder};
+pub use limits::machine_in_words;
 pub use ports::PortRange;
 
 /// Why an agent ended. All are orderly ends.

@@ -86,6 +86,17 @@ impl Capacity {
     }
 }
 
+/// What this machine has, in words: `2 cores, 23 GiB of memory and no GPU`.
+pub fn machine_in_words() -> String {
+    let Capacity { memory_bytes, cores } = Capacity::here();
+    let gpus = match gpus::inventory().len() {
+        0 => "no GPU".to_owned(),
+        1 => "1 GPU".to_owned(),
+        n => format!("{n} GPUs"),
+    };
+    format!("{cores} core{}, {} GiB of memory and {gpus}", if cores == 1 { "" } else { "s" }, memory_bytes >> 30)
+}
+
 impl Groups {
     /// Makes the groups of the node whose directory is `root`, or finds those that an earlier agent left.
     pub fn make(root: &Path) -> Groups {

@@ -3,8 +3,10 @@
 //! with everything blanked that could be a key, a password, a token or the value of a variable. The levels are below those
 //! that long-running commands tell, which are not about requests.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use corro_model::warnings;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -35,8 +37,20 @@ pub fn sent(method: &Method, url: &str, body: &[u8]) {
     }
 }
 
+/// Who is told of warnings beside answers.
+static ON_WARNING: OnceLock<fn(&str)> = OnceLock::new();
+
+/// From now on `tell` is given every warning that comes with an answer. The first to say so is listened to.
+pub fn on_warning(tell: fn(&str)) {
+    let _ = ON_WARNING.set(tell);
+}
+
 /// The head of the answer is there.
 pub fn answered(status: StatusCode, headers: &HeaderMap, after: Duration) {
+    if let Some(tell) = ON_WARNING.get() {
+        let values = headers.get_all(warnings::HEADER).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+        values.filter_map(|value| warnings::decode(&value)).for_each(|text| tell(&text));
+    }
     debug!("  {status} after {} ms", after.as_millis());
     for name in SHOWN {
         if let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) {

@@ -24,6 +24,7 @@ pub use client::Client;
 pub use error::ClientError;
 pub use events::Events;
 pub use files::{Credential, FileService};
+pub use journal::on_warning;
 pub use link::FileLink;
 pub use operation::{PATIENCE, Pending};
 pub use profile::{Profile, ProfileError};

@@ -84,6 +84,38 @@ pub fn list_for_object(path: &str, given: &Value, read: &Value) -> Option<String
     }
 }
 
+/// Fields of `given` that what was read from it does not have: nobody knows them. One without a value (null, or empty) is as good as absent.
+pub fn unknown_fields(path: &str, given: &Value, read: &Value, found: &mut Vec<String>) {
+    match (given, read) {
+        (Value::Array(given), Value::Array(read)) => {
+            for (i, (given, read)) in given.iter().zip(read).enumerate() {
+                unknown_fields(&format!("{path}[{i}]"), given, read, found);
+            }
+        }
+        (Value::Object(given), Value::Object(read)) => {
+            for (name, value) in given {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match read.get(name) {
+                    Some(read) => unknown_fields(&path, value, read, found),
+                    None if has_value(value) => found.push(path),
+                    None => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn has_value(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => fields.values().any(has_value),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
 fn problem(cause: &serde_json::Error, field: Option<String>) -> JsonProblem {
     let text = cause.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);

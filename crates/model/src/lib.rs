@@ -34,6 +34,7 @@ pub mod time;
 pub mod usage;
 pub mod validate;
 pub mod vm_size;
+pub mod warnings;
 
 pub use error::ApiError;
 pub use ids::{AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, WorkspaceKey};

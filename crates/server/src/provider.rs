@@ -54,6 +54,11 @@ pub trait Provider: Send + Sync + 'static {
     /// once that holds. While `polite` the agent is left to finish by itself.
     fn ensure_gone(&self, node: &NodeId, polite: bool) -> bool;
 
+    /// What nodes are here, in words, where they have not what their VM size names.
+    fn nodes_are(&self) -> Option<String> {
+        None
+    }
+
     /// Why the node's agent is not there yet, or is no more, in the words of whoever was asked for it. Never blocks.
     fn says(&self, _node: &NodeId) -> Option<String> {
         None

@@ -11,7 +11,9 @@ use corro_model::batchai::{
     AutoScaleSettings, Cluster, ClusterUpdateParameters, ClusterUpdateProperties, DeallocationOption,
     ManualScaleSettings, RemoteLoginInformation, ScaleSettings,
 };
-use corro_model::ops::{ClustersDelete, ClustersGet, ClustersList, ClustersListRemoteLogin, ClustersUpdate};
+use corro_model::ops::{
+    ClustersDelete, ClustersGet, ClustersList, ClustersListRemoteLogin, ClustersUpdate, JobsListAll, NoBody,
+};
 use corro_model::validate;
 
 use super::names::{Chosen, EndArgs, Names, WorkspaceArgs, with};
@@ -119,6 +121,9 @@ pub struct AutoScaleArgs {
     max: i32,
 }
 
+/// Jobs that are named when their cluster is deleted.
+const MOST_NAMED: usize = 5;
+
 struct Clusters;
 
 impl Resource for Clusters {
@@ -127,10 +132,29 @@ impl Resource for Clusters {
     type List = ClustersList;
     const SHAPE: Shape = Shape::Cluster;
     const TABLE: TableKind = TableKind::Cluster;
+
+    async fn losses(client: &Client, target: &Target) -> Vec<String> {
+        let Ok(cluster) = client.get::<ClustersGet>(&target.values()).await else { return Vec::new() };
+        let query = [("cluster", cluster.id.as_str()), ("state", "queued,running,terminating")];
+        let Ok(jobs) = client.call::<JobsListAll>(&[], &query, &NoBody {}).await else { return Vec::new() };
+        let (running, queued) = (jobs.counts.running + jobs.counts.terminating, jobs.counts.queued);
+        let mut losses = Vec::new();
+        if running + queued > 0 {
+            let named: Vec<String> =
+                jobs.value.iter().take(MOST_NAMED).map(|job| format!("\"{}\"", job.name)).collect();
+            let more = if jobs.value.len() > MOST_NAMED { ", …" } else { "" };
+            losses.push(format!(
+                "The cluster \"{}\" has jobs that will fail: {running} running, {queued} queued ({}{more}).",
+                cluster.name,
+                named.join(", ")
+            ));
+        }
+        losses
+    }
 }
 
 pub async fn run(session: &Session, command: ClusterCommand) -> Result<(), Failure> {
-    let deleting = Ending { doing: "Deleting", loss: None };
+    let deleting = Ending { doing: "Deleting", deletes: true, loss: None };
     match command {
         ClusterCommand::Create(args) => create::create(session, *args).await,
         ClusterCommand::Show(args) => resource::show::<Clusters>(session, &args).await,

@@ -54,6 +54,7 @@ impl Resource for Experiments {
 pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Failure> {
     let deleting = Ending {
         doing: "Deleting",
+        deletes: true,
         loss: Some("Its jobs are deleted with it, running ones are stopped. Their output stays on the shares."),
     };
     match command {

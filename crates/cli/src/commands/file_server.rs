@@ -99,7 +99,7 @@ pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<()
     // These commands alone know a default workspace, as those of `az` do.
     let default = |option: &str| setting("defaults", &format!("default_workspace_{option}"));
     command.place().default_to(default("resource_group"), default("name"));
-    let deleting = Ending { doing: "Deleting", loss: Some("All files on it are deleted with it.") };
+    let deleting = Ending { doing: "Deleting", deletes: true, loss: Some("All files on it are deleted with it.") };
     match command {
         FileServerCommand::Create(args) => create(session, *args).await,
         FileServerCommand::Show(args) => {

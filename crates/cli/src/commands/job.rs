@@ -131,11 +131,22 @@ impl Resource for Jobs {
     type List = JobsList;
     const SHAPE: Shape = Shape::Job;
     const TABLE: TableKind = TableKind::Job;
+
+    async fn losses(client: &Client, target: &Target) -> Vec<String> {
+        let Ok(job) = client.get::<JobsGet>(&target.values()).await else { return Vec::new() };
+        match job.properties.status.execution_state {
+            ExecutionState::Running => {
+                vec![format!("The job \"{}\" is running: it is stopped. What it wrote to shares stays.", job.name)]
+            }
+            ExecutionState::Queued => vec![format!("The job \"{}\" is queued: it will not run.", job.name)],
+            _ => Vec::new(),
+        }
+    }
 }
 
 pub async fn run(session: &Session, command: JobCommand) -> Result<(), Failure> {
-    let stopping = Ending { doing: "Stopping", loss: None };
-    let deleting = Ending { doing: "Deleting", loss: None };
+    let stopping = Ending { doing: "Stopping", deletes: false, loss: None };
+    let deleting = Ending { doing: "Deleting", deletes: true, loss: None };
     match command {
         JobCommand::Create(args) => create(session, *args).await,
         JobCommand::Show(args) => resource::show::<Jobs>(session, &args).await,

@@ -1,6 +1,7 @@
 //! What all resources have in common: they are shown, listed and ended in the same way. A resource says which requests
 //! and which table are its own; these functions do the rest. Entered by the files of the resources.
 
+use corro_client::Client;
 use corro_model::batchai::Page;
 use corro_model::ops::{NoBody, Operation};
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
 use crate::prompt;
 use crate::session::Session;
+use crate::talk::say;
 
 /// A kind of resource: how it is asked for and how it is printed.
 pub trait Resource {
@@ -21,13 +23,20 @@ pub trait Resource {
     type List: Operation<Request = NoBody, Response = Page<Self::Item>>;
     const SHAPE: Shape;
     const TABLE: TableKind;
+
+    /// What is lost when it is ended now, as sentences; nothing when that cannot be known.
+    async fn losses(_client: &Client, _target: &Target) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// How a command ends what it is about.
 pub struct Ending {
     /// Beside the spinner.
     pub doing: &'static str,
-    /// What the user will have lost, said before the question.
+    /// It will be gone: what it holds now is said before the question.
+    pub deletes: bool,
+    /// What the user will have lost in any case, said too.
     pub loss: Option<&'static str>,
 }
 
@@ -52,6 +61,9 @@ where
     O: Operation<Request = NoBody>,
 {
     let targets = targets::<R>(&args.chosen)?;
+    for target in targets.iter().filter(|_| ending.deletes) {
+        R::losses(session.client()?, target).await.iter().for_each(say);
+    }
     prompt::confirm_loss(args.yes, ending.loss)?;
     for target in &targets {
         let pending = session.client()?.start::<O>(&target.values(), &NoBody {}).await;

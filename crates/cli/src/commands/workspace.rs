@@ -78,6 +78,7 @@ impl Resource for Workspaces {
 pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Failure> {
     let deleting = Ending {
         doing: "Deleting",
+        deletes: true,
         loss: Some("Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped."),
     };
     match command {

@@ -72,6 +72,7 @@ impl App {
                 allocation: AllocationState::Resizing,
                 allocation_since: now,
             };
+            app.warn_of_nodes(&record);
             txn.put(key.clone(), record);
             let id = format!("{}${group}${workspace}${name}", app.subscription);
             let operation = operations::begin(&app, txn, OperationGoal::ClusterCreated(key), id, now);
@@ -104,6 +105,7 @@ impl App {
                 app.quotas.check_cores(txn.state(), &workspace.location, &key, &wanted)?;
                 record.spec.scale_settings = scale.clone();
                 txn.put(key.clone(), record.clone());
+                app.warn_of_resize(txn.state(), &key, &record);
             }
             Ok(app.cluster_answer(txn.state(), &key, &record))
         });

@@ -11,7 +11,8 @@ use super::principals::Caller;
 impl App {
     /// The same rules, applied on behalf of `caller`, who uses `client`: what is changed through it is noted as theirs.
     pub fn acting_as(&self, caller: Caller, address: &str, client: Client) -> Self {
-        Self { store: self.store.acting_from(&caller.id, address), caller: caller.into(), client, ..self.clone() }
+        let (store, warnings) = (self.store.acting_from(&caller.id, address), Default::default());
+        Self { store, caller: caller.into(), client, warnings, ..self.clone() }
     }
 
     /// What happened, newest first, inside what the caller owns.

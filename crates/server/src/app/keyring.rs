@@ -9,6 +9,7 @@ use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_store::AccountRecord;
 
 use super::App;
+use super::warnings::jobs_with_share;
 use crate::http::files::AccountKeys;
 use crate::http::standing::{Judge, key_mark};
 
@@ -52,6 +53,10 @@ impl AccountKeys for Keyring {
 
     fn stands(&self, by: &str) -> bool {
         self.app.stands(by)
+    }
+
+    fn in_use(&self, account: &str, share: &str) -> Option<String> {
+        jobs_with_share(&self.app.snapshot(), account, share)
     }
 }
 

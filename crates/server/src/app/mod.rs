@@ -40,6 +40,7 @@ pub mod usage;
 pub mod usages;
 pub mod volumes;
 mod waiting;
+pub mod warnings;
 mod why;
 pub mod workspaces;
 
@@ -92,6 +93,10 @@ pub struct App {
     pub hosts: hosts::Hosts,
     /// What the nodes of a job share.
     pub job_shared: Arc<Shares>,
+    /// What whoever asks should know beside the answer; of one request.
+    pub warnings: warnings::Warnings,
+    /// What nodes are, where they have not what their VM size names.
+    pub nodes_are: Arc<std::sync::OnceLock<String>>,
 }
 
 impl App {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::response::Response;
-use corro_model::{ApiError, Timestamp};
+use corro_model::{ApiError, Timestamp, warnings};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 use serde::{Deserialize, Serialize};
@@ -176,6 +176,18 @@ fn empty(status: StatusCode) -> Response {
     }
     response
 }
+
+/// Adds what the caller should know beside the answer.
+pub fn warn(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>) {
+    for warning in warnings.into_iter().take(MOST_WARNINGS) {
+        if let Ok(value) = HeaderValue::from_bytes(warnings::encode(&warning).as_bytes()) {
+            headers.append(header::WARNING, value);
+        }
+    }
+}
+
+/// Of one answer.
+const MOST_WARNINGS: usize = 20;
 
 fn set(response: &mut Response, name: HeaderName, value: &str) {
     // A value that cannot be a header comes from an odd Host line; the answer goes without it.

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::MAX_BODY;
-use super::answer::{Answer, Room};
+use super::answer::{Answer, Room, warn};
 use super::call::{Call, base_url, read_body};
 use crate::app::App;
 
@@ -52,9 +52,15 @@ impl Router {
         let handler: Handler = Box::new(move |app, call| {
             let room = room.clone();
             Box::pin(async move {
-                let body = parse_body::<O::Request>(&call.body)?;
+                let (body, unknown) = parse_body::<O::Request>(&call.body)?;
                 let Call { params, query, base_url, path, accept, .. } = call;
-                Ok(handler(app, Call { params, query, body, base_url, path, accept }).await?.into_response(&room))
+                let warnings = app.warnings.clone();
+                let call = Call { params, query, body, base_url, path, accept };
+                let mut response = handler(app, call).await?.into_response(&room);
+                let unknown =
+                    unknown.into_iter().map(|field| format!("the field '{field}' is not known and is ignored"));
+                warn(response.headers_mut(), unknown.chain(warnings.take()));
+                Ok(response)
             })
         });
         self.routes.push(Route {
@@ -158,8 +164,8 @@ fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<()
     }
 }
 
-/// Operations without a body get none, whatever was sent.
-fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<R, ApiError> {
+/// What a body says, and the fields in it that nobody knows. Operations without a body get none, whatever was sent.
+fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<(R, Vec<String>), ApiError> {
     let body = if TypeId::of::<R>() == TypeId::of::<NoBody>() { b"{}" } else { body };
     let read: R = job_file::parse(body).or_else(|problem| without_nulls(body).ok_or(problem)).map_err(|problem| {
         let error = ApiError::bad_body(format!("The request's body cannot be used: {problem}"));
@@ -168,14 +174,25 @@ fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<
             None => error,
         }
     })?;
-    if body.contains(&b'[')
-        && let (Ok(given), Ok(known)) = (serde_json::from_slice(body), serde_json::to_value(&read))
-        && let Some(field) = job_file::list_for_object("", &given, &known)
-    {
-        let message = format!("The request's body cannot be used: field '{field}' is a list, expected an object");
-        return Err(ApiError::bad_body(message).about(field));
+    let mut unknown = Vec::new();
+    if let (Ok(given), Ok(known)) = (serde_json::from_slice(body), serde_json::to_value(&read)) {
+        if let Some(field) = job_file::list_for_object("", &given, &known) {
+            let message = format!("The request's body cannot be used: field '{field}' is a list, expected an object");
+            return Err(ApiError::bad_body(message).about(field));
+        }
+        job_file::unknown_fields("", &given, &known, &mut unknown);
+        unknown.retain(|field| !is_forgiven(field));
     }
-    Ok(read)
+    Ok((read, unknown))
+}
+
+/// Clients of the service send these of what they were given, or its own examples have them.
+fn is_forgiven(field: &str) -> bool {
+    let (parent, name) = field.rsplit_once('.').unwrap_or(("", field));
+    match parent {
+        "" => ["$schema", "id", "name", "type", "location", "tags", "kind", "etag"].contains(&name),
+        _ => parent.contains("outputDirectories") && name == "type",
+    }
 }
 
 /// The same body without its nulls: to the service they were as good as absent. Nothing when there are none, or when it

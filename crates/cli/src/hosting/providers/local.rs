@@ -174,6 +174,11 @@ impl Provider for LocalNodes {
         Some(self.child(node).is_some() || is_usable())
     }
 
+    fn nodes_are(&self) -> Option<String> {
+        let machine = corro_agent::machine_in_words();
+        Some(format!("a group of processes on the server's machine, which has {machine} for all of them"))
+    }
+
     fn ask_to_stop(&self, node: &NodeId) {
         self.ask(node);
     }

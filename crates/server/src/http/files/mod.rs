@@ -83,6 +83,11 @@ pub trait AccountKeys: Send + Sync + 'static {
     fn stands(&self, _by: &str) -> bool {
         false
     }
+
+    /// Who loses something with a share that is deleted, in words.
+    fn in_use(&self, _account: &str, _share: &str) -> Option<String> {
+        None
+    }
 }
 
 /// How the account was named in the request.

@@ -3,6 +3,7 @@
 use axum::response::Response;
 use corro_shares::{Properties, Removed, Share, ShareError, SharePath, SnapshotId, Stat, TreeEntry};
 
+use super::super::answer::warn;
 use super::{
     Context, about, call::Call, directories::page_limit, guard::Guard, lease::Lease, leases, policies,
     refusal::Refusal, reply, xml,
@@ -231,7 +232,11 @@ pub(super) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
         .await?;
     let removed = removed.ok_or(Refusal::new("ShareHasSnapshots"))?;
     removed.into_iter().for_each(|removed| report(&context, removed));
-    Ok(reply::empty(202))
+    let mut response = reply::empty(202);
+    if context.snapshot.is_none() {
+        warn(response.headers_mut(), context.service.keys.in_use(&context.call.account, &context.share));
+    }
+    Ok(response)
 }
 
 /// Brings a deleted share back, which nobody can: they are not kept.
