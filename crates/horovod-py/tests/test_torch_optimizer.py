@@ -220,8 +220,38 @@ def test_sparse_gradients(sparse_as_dense, groups):
         loss(expected, words).backward()
         plain.step()
     equal(model, expected)
-    if SIZE > 1:
-        assert model["table"].weight.grad.is_sparse != sparse_as_dense
+    gradient = model["table"].weight.grad
+    assert gradient.is_sparse and gradient.sparse_dim() == 1
+
+
+@pytest.mark.parametrize("sparse_as_dense", [False, True])
+@pytest.mark.parametrize("groups", [None, 1])
+@pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.bf16])
+def test_an_optimizer_that_takes_sparse_gradients_only(sparse_as_dense, groups, compression):
+    def table():
+        torch.manual_seed(3)
+        return nn.Embedding(10, 3, sparse=True)
+
+    own, expected = table(), table()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SparseAdam(list(own.parameters()), lr=0.1),
+        sparse_as_dense=sparse_as_dense,
+        compression=compression,
+        groups=groups,
+    )
+    plain = torch.optim.SparseAdam(list(expected.parameters()), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        plain.zero_grad()
+        # Each rank has other words, and from the second step on only the first rank has any.
+        if step == 0 or RANK == 0:
+            own(torch.tensor([RANK, 8])).sum().backward()
+        ranks = range(SIZE) if step == 0 else [0]
+        (sum(expected(torch.tensor([rank, 8])).sum() for rank in ranks) / SIZE).backward()
+        optimizer.step()
+        plain.step()
+        assert own.weight.grad.is_sparse
+    equal(own, expected, rtol=1e-5, atol=1e-5)
 
 
 @together
@@ -348,6 +378,25 @@ def test_only_members_of_the_process_set_reduce():
     finally:
         assert hvd.remove_process_set(first)
         assert others is None or hvd.remove_process_set(others)
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_parameters_have_names(op):
+    model = network()
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.1), op=op)
+    names = optimizer._parameter_names
+    assert [names[parameter] for layer in (0, 2) for parameter in model[layer].parameters()] == [
+        "allreduce.noname.0.0",
+        "allreduce.noname.0.1",
+        "allreduce.noname.1.0",
+        "allreduce.noname.1.1",
+    ]
+    optimizer.add_param_group({"params": model[4].parameters()})
+    assert optimizer._parameter_names[model[4].bias] == "allreduce.noname.2.1"
+    named = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), op=op)
+    assert named._parameter_names == {parameter: name for name, parameter in model.named_parameters()}
+    assert copy.deepcopy((model, named))[1]._parameter_names.keys().isdisjoint(names)
 
 
 def test_it_stays_an_optimizer_of_its_class():

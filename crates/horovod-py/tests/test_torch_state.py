@@ -124,6 +124,44 @@ def test_parameters_of_other_kinds_and_without_gradient():
     assert model["whole"].item() == ROOT and model["short"].tolist() == [ROOT, ROOT]
 
 
+@pytest.mark.parametrize("distributed", [True, False])
+def test_a_fresh_optimizer_is_left_with_zero_gradients(distributed):
+    model = network(seed=1)
+    model[0].bias.requires_grad_(False)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    if distributed:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=ROOT)
+    for parameter, value in zip(model.parameters(), before):
+        assert torch.equal(parameter.detach(), value)
+        if parameter.requires_grad:
+            assert torch.equal(parameter.grad, torch.zeros_like(parameter))
+        else:
+            assert parameter.grad is None
+    # One whose state is there keeps its gradients.
+    step(model, optimizer)
+    gradient = model[2].weight.grad.clone()
+    assert gradient.any()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=ROOT)
+    assert torch.equal(model[2].weight.grad, gradient)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "sparse_adam", "dense"])
+def test_zero_gradients_of_embeddings_are_sparse(kind):
+    table = nn.Embedding(4, 2, sparse=True)
+    if kind == "sparse_adam":
+        optimizer, model = torch.optim.SparseAdam(list(table.parameters()), lr=0.1), None
+    else:
+        optimizer, model = torch.optim.SGD(table.parameters(), lr=0.1), table if kind == "sgd" else None
+    hvd.broadcast_optimizer_state(optimizer, root_rank=ROOT, model=model)
+    assert table.weight.grad.is_sparse == (kind != "dense")
+    assert not table.weight.grad.to_dense().any()
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    assert table.weight.grad.to_dense()[1].tolist() == [1.0, 1.0]
+
+
 def test_lbfgs_is_refused():
     with pytest.raises(ValueError, match="cannot broadcast torch.optim.LBFGS state"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(network(0).parameters()), root_rank=0)

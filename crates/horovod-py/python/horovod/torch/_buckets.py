@@ -84,6 +84,7 @@ class Member:
         "gathered",
         "is_staged",
         "n_sparse",
+        "sparse_again",
         "host",
         "event",
     )
@@ -105,6 +106,8 @@ class Member:
         self.is_staged = False
         self.n_sparse: Optional[int] = None
         """Of a parameter whose gradients are sparse: how many of their dimensions."""
+        self.sparse_again = False
+        """Whether the gradient travels dense and was sparse (`sparse_as_dense`): the optimizer gets it sparse."""
 
     def on_gradient(self, *_: Any) -> None:
         """Autograd has added to the parameter's gradient."""
@@ -135,10 +138,14 @@ class Member:
                 "in place."
             )
         if gradient.layout is not torch.strided:
+            if self.n_sparse is not None and gradient._nnz() == 0:
+                # `zero_()` makes all dimensions sparse, and the ranks gather only what has the same ones.
+                gradient = self._nothing()
+            self.n_sparse = gradient.sparse_dim()
             if not shared.sparse_as_dense:
-                self.n_sparse = gradient.sparse_dim()
                 self.gathered = sparse_allreduce_async(gradient, self.name, shared.op, shared.process_set)
                 return None
+            self.sparse_again = True
             gradient = gradient.to_dense()
         sent, self.context = shared.compression.compress(gradient)
         self.gradient, self.sent = gradient, sent.contiguous()
@@ -166,13 +173,15 @@ class Member:
         if result is not gradient:
             with torch.no_grad():
                 gradient.copy_(result)
+        if self.sparse_again:
+            gradient = gradient.to_sparse(self.n_sparse)
         if parameter.grad is not gradient:
             parameter.grad = gradient
 
     def forget(self) -> None:
         """Lets go of the gradient."""
         self.gradient = self.sent = self.context = self.gathered = None
-        self.is_staged = False
+        self.is_staged = self.sparse_again = False
 
 
 class Bucket:

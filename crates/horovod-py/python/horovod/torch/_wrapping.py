@@ -38,6 +38,12 @@ class Wrapped:
     _hvd_names: Dict[int, str]
     param_groups: List[Dict[str, Any]]
 
+    @property
+    def _parameter_names(self) -> Dict[torch.Tensor, str]:
+        """Upstream's attribute: the name of each parameter on the wire, as given or by its place."""
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        return {parameter: self._hvd_names[id(parameter)] for parameter in parameters}
+
     def _hvd_plain(self) -> Any:
         """The optimizer without Horovod, sharing everything."""
         plain: Any = object.__new__(self._hvd_class)

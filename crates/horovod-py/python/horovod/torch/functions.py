@@ -37,14 +37,17 @@ def broadcast_optimizer_state(
     """Gives all ranks the root's state of the optimizer and its options (learning rate and so on).
 
     The root describes its state, so the other ranks need have none or may have another one. A state that is still empty
-    stays empty: the first step then begins like that of a single process. `model` is not needed here; it is taken
-    because Horovod takes it.
+    stays empty, so that the first step begins like that of a single process; upstream creates it by a step with zero
+    gradients, and like there the gradients are zero afterwards. `model` tells which of them are sparse: those of its
+    sparse embeddings.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         # It keeps its history in lists that grow with the steps, and expects it at one device.
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     is_root = basics.rank() == root_rank
     state_dict = optimizer.state_dict()
+    if not state_dict["state"]:
+        _zero_gradients(optimizer, model)
     described, found = _describe(state_dict["state"]) if is_root else (None, [])
     message = (described, state_dict["param_groups"]) if is_root else None
     described, groups = broadcast_object(message, root_rank, name="broadcast_optimizer_state")
@@ -90,6 +93,22 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessS
     lengths = synchronize(allgather_async(torch.tensor([sent.numel()]), f"{name}.sz", process_set))
     gathered = synchronize(allgather_async(sent, f"{name}.t", process_set))
     return [_unpickled(part) for part in torch.split(gathered, lengths.tolist())]
+
+
+def _zero_gradients(optimizer: torch.optim.Optimizer, model: Optional[torch.nn.Module]) -> None:
+    """Gives every trained parameter a gradient of zero, in the layout that the optimizer expects."""
+    embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)] if model else []
+    sparse = {id(parameter) for embedding in embeddings if embedding.sparse for parameter in embedding.parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not parameter.requires_grad:
+                continue
+            zero = torch.zeros_like(parameter)
+            is_sparse = isinstance(optimizer, torch.optim.SparseAdam) or (
+                isinstance(optimizer, torch.optim.SGD) and id(parameter) in sparse
+            )
+            # By rows, as the gradients of embeddings are: autograd adds only what has the same sparse dimensions.
+            parameter.grad = zero.to_sparse(min(1, zero.dim())) if is_sparse else zero
 
 
 class _Place(NamedTuple):

@@ -42,7 +42,7 @@ def DistributedOptimizer(
     gradient_predivide_factor: with Average, the sum is divided by this factor before it and by size / factor after it.
     groups: how many groups of parameters, or lists of parameters, are to be reduced together. num_groups is its old
         name.
-    sparse_as_dense: sparse gradients are made dense and reduced, instead of gathered.
+    sparse_as_dense: sparse gradients are made dense and reduced, instead of gathered; the optimizer gets sparse ones.
     process_set: the ranks among which gradients are reduced. On others the optimizer stays as it was.
     """
     if isinstance(optimizer, (_DistributedOptimizer, DeltaOptimizer)):
