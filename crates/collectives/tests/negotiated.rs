@@ -2,7 +2,7 @@
 
 mod ranks;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corro_collectives::coordinator::SetId;
 use corro_collectives::engine::calls::Reduce;
@@ -464,6 +464,44 @@ fn a_timeline_shows_who_was_ready_when_and_what_was_done() {
     // Each of both ranks was ready for each of the four operations.
     assert!(named("0") >= 4 && named("1") >= 4 && named("CYCLE_START") > 0, "{text}");
     assert!(text.contains("allreduce.test_allreduce") && text.contains("start_time_since_epoch_in_micros"));
+}
+
+#[test]
+fn a_timeline_started_later_shows_the_first_negotiation_while_it_waits() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |round: usize| directory.path().join(format!("timeline{round}.json"));
+    let text = |round: usize| std::fs::read_to_string(path(round)).unwrap_or_default();
+    on_ranks(2, &Options::PLAIN, |world| {
+        let rank = world.rank();
+        let engine = Engine::in_world(world, &settings(&[("HOROVOD_TIMELINE", "DYNAMIC")])).expect("an engine");
+        for round in 0..2 {
+            engine.barrier(ALL).expect("all come");
+            if rank == 0 {
+                engine.timeline().start(&path(round), true, 0).expect("a file");
+            }
+            // The other rank asks once the timeline says that it is waited for.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while rank == 1 && !text(round).contains("NEGOTIATE_ALLREDUCE") && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let is_shown = rank == 0 || Instant::now() < deadline;
+            engine.allreduce("allreduce.first", &mut [1.0f32; 3], Reduce::SUM).expect("a sum");
+            if rank == 0 {
+                engine.timeline().stop().expect("it was written");
+            }
+            engine.barrier(ALL).expect("all come");
+            assert!(is_shown, "{}", text(round));
+        }
+        engine.barrier(ALL).expect("all come");
+        engine.shut_down();
+    });
+    for round in 0..2 {
+        let text = text(round);
+        let events: serde_json::Value = serde_json::from_str(&text).expect("it is whole");
+        let events = events.as_array().expect("a list");
+        let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+        assert_eq!((named("NEGOTIATE_ALLREDUCE"), named("ALLREDUCE"), named("0"), named("1")), (1, 1, 1, 1), "{text}");
+    }
 }
 
 #[test]

@@ -366,13 +366,18 @@ def test_timeline_needs_leave(job: None) -> None:
 def test_timeline(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_TIMELINE", "DYNAMIC")
     hvd.init()
-    hvd.start_timeline(str(tmp_path / "timeline.json"))
-    allreduce(np.ones(2), "seen")
-    _core.barrier()
-    hvd.stop_timeline()
-    if hvd.rank() == 0:
-        assert "allreduce.seen" in (tmp_path / "timeline.json").read_text()
-    _core.barrier()
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.json"
+        hvd.start_timeline(str(path), mark_cycles=True)
+        allreduce(np.ones(2), name)
+        hvd.stop_timeline()
+        if hvd.rank() == 0:
+            text = path.read_text()
+            assert f"allreduce.{name}" in text
+            # Also of the first operation after the start.
+            for event in ("NEGOTIATE_ALLREDUCE", "ALLREDUCE", "CYCLE_START"):
+                assert f'"{event}"' in text, text
+        _core.barrier()
     hvd.shutdown()
 
 

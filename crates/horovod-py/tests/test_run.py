@@ -137,6 +137,23 @@ def test_output_comes_in_whole_lines():
     assert len(done.stdout.splitlines()) == 4 * 201
 
 
+def test_a_last_line_without_an_end_stays_without_one():
+    done = _run("-np", "1", "sh", "-c", r"printf 'first\nlast'; printf 'lost' >&2")
+    assert (done.stdout, done.stderr) == ("[0]<stdout>:first\n[0]<stdout>:last", "[0]<stderr>:lost")
+    # But what comes next on the same stream begins a line of its own.
+    done = _run("-np", "1", "sh", "-c", "printf lost >&2; exit 3")
+    assert done.stderr.startswith("[0]<stderr>:lost\nProcess 0 exit with status code 3.\n")
+    # Also a line so long that it is shown in pieces.
+    done = _run("-np", "1", *_python("import os; os.write(1, b'x' * 200000)"))
+    assert done.stdout == "[0]<stdout>:" + "x" * 200000
+
+
+def test_a_missing_command_is_refused_with_usage():
+    done = _run("-np", "2")
+    assert done.returncode == 2
+    assert "usage: horovodrun" in done.stderr and "the command to run is missing" in done.stderr
+
+
 def test_progress_bars_stay_alive():
     # Not as text: that would change the ends of lines.
     done = subprocess.run([*HOROVODRUN, "-np", "1", "printf", r"10%%\r20%%\r\nend\r\n"], stdout=subprocess.PIPE)

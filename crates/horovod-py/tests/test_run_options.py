@@ -5,7 +5,7 @@ Run once, without spmd: nothing is started here."""
 import pytest
 
 from horovod.runner.common.util import config_file, config_parser, env, hosts, secret
-from horovod.runner.launch import is_gloo_used, parse_args, run_controller
+from horovod.runner.launch import _run, is_gloo_used, parse_args, run_controller
 
 
 def _environment(options):
@@ -104,7 +104,6 @@ def test_what_options_mean(options, name, value):
     [
         ("true", "-np/--num-proc is required"),
         ("-np 0 true", "use 1 or more"),
-        ("-np 2", "the command to run is missing"),
         ("-np 2 --mpi true", "leave --mpi out"),
         ("-np 2 --jsrun true", "leave --jsrun out"),
         ("-np 2 --gloo --mpi true", "not allowed with"),
@@ -113,6 +112,7 @@ def test_what_options_mean(options, name, value):
         ("-np 2 --log-level LOUD true", "invalid choice"),
         ("-np two true", "invalid int value"),
         ("-np 2 --no-such-option true", "--no-such-option"),
+        ("-np 2 --host a:1 true", "ambiguous option: --host could match"),
     ],
 )
 def test_what_is_refused_with_usage(options, told, capsys):
@@ -196,8 +196,7 @@ def test_a_config_file(tmp_path, monkeypatch, with_yaml):
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("params:\n  fusion_treshold_mb: 3\n", "params.fusion_treshold_mb"),
-        ("paramz:\n  cycle_time_ms: 3\n", "does not know: paramz"),
+        ("params: 3\n", "params: 3 is not a section"),
         ("params:\n  cycle_time_ms: -3\n", "cycle_time_ms=-3 must be >= 0"),
         ("params:\n  cycle_time_ms: soon\n", "cycle_time_ms=soon must be a number"),
         ("controller: smoke\n", "smoke is none of gloo, mpi, jsrun"),
@@ -208,6 +207,38 @@ def test_a_config_file_that_makes_no_sense(tmp_path, text, told):
     path.write_text(text)
     with pytest.raises(ValueError, match=told):
         parse_args(["-np", "2", "--config-file", str(path), "true"])
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("params:\n  fusion_treshold_mb: 3\n  cycle_time_ms: 2\n", "params.fusion_treshold_mb"),
+        ("paramz:\n  cycle_time_ms: 3\nmore: 1\nparams:\n  cycle_time_ms: 2\n", "paramz, more"),
+        ("params:\n  cycle_time_ms: 2\ntimeline:\n", None),
+    ],
+)
+def test_unknown_entries_of_a_config_file_are_ignored_with_a_warning(tmp_path, capsys, text, told):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    args = parse_args(["-np", "2", "--config-file", str(path), "true"])
+    assert config_parser.set_env_from_args({}, args) == {"HOROVOD_CYCLE_TIME": "2"}
+    warned = f"horovodrun: warning: entries of the config file that are not known are ignored: {told}\n"
+    assert capsys.readouterr() == ("", warned if told else "")
+
+
+def test_options_may_be_abbreviated():
+    args = parse_args("--num-p 2 --verb --fusion 3 --no-auto --network-interface lo python t.py --verb".split())
+    assert (args.num_proc, args.verbose, args.fusion_threshold_mb, args.autotune) == (2, True, 3, False)
+    assert list(args.nics) == ["lo"]
+    assert args.command == ["python", "t.py", "--verb"]
+    assert args.given == {"fusion_threshold_mb", "autotune"}
+
+
+def test_options_without_a_command():
+    args = parse_args(["-np", "2"])
+    assert (args.num_proc, args.command) == (2, [])
+    with pytest.raises(ValueError, match="the command to run is missing"):
+        _run(args)
 
 
 @pytest.mark.parametrize("text", ["params: [1, 2]", "params:\n  a:\n    b: 1", "- a", "a: &x 1", "  a: 1"])

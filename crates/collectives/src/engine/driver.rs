@@ -97,6 +97,9 @@ impl Driver {
         }
         let now = self.began.elapsed();
         self.status.pending(self.member.n_pending(), now);
+        if let Some(coordinator) = &mut self.coordinator {
+            self.observed.watch_agreement(coordinator);
+        }
         busy |= self.tell_coordinator(now);
         busy |= self.listen(now);
         self.coordinate();
@@ -281,7 +284,11 @@ impl Driver {
 
     /// Lets the coordinator, if it is here, tell everybody what it has decided.
     fn coordinate(&mut self) {
-        let Some(coordinator) = self.coordinator.as_mut().filter(|coordinator| coordinator.has_news()) else { return };
+        let Some(coordinator) = &mut self.coordinator else { return };
+        self.observed.note_agreement(coordinator);
+        if !coordinator.has_news() {
+            return;
+        }
         let (post, frame, to_self) = (&mut self.post, &mut self.frame, &mut self.to_self);
         coordinator.drain(|rank, messages| {
             if rank == 0 {
@@ -293,6 +300,7 @@ impl Driver {
             post.send(rank as usize, frame);
         });
         self.observed.note_agreement(coordinator);
+        self.observed.timeline.mark_cycle();
         let mut nonsense = None;
         for message in self.to_self.drain(..) {
             if let Err(error) = self.member.on_message(message, &mut self.actions) {

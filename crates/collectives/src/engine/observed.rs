@@ -67,22 +67,22 @@ impl Observed {
         Autotune::new(config, initial, log)
     }
 
-    /// What the coordinator noted for the timeline.
+    /// Has the coordinator note events exactly while the timeline is on. Before it receives requests, so that the first
+    /// operation after a start is noted.
+    pub fn watch_agreement(&self, coordinator: &mut Coordinator) {
+        coordinator.events().set(self.timeline.is_on());
+    }
+
+    /// Writes what the coordinator noted to the timeline, with the time of this moment: called in every turn, so that a
+    /// name's negotiation begins when the first rank has asked, not when all have.
     pub fn note_agreement(&self, coordinator: &mut Coordinator) {
-        let events = coordinator.events();
-        if !self.timeline.is_on() {
-            events.set(false);
-            return;
-        }
-        events.set(true);
-        for event in events.take() {
+        for event in coordinator.events().take() {
             match event {
                 Event::Start { name, kind, .. } => self.timeline.negotiate_start(&name, kind.name()),
                 Event::Ready { name, place, .. } => self.timeline.rank_ready(&name, place as usize),
                 Event::End { name, .. } => self.timeline.negotiate_end(&name),
             }
         }
-        self.timeline.mark_cycle();
     }
 
     pub fn begin(&self, kind: Kind, tensors: &[Tensor]) {

@@ -302,6 +302,26 @@ fn tuning_reaches_all_and_holds() {
 }
 
 #[test]
+fn a_timeline_hears_of_those_who_asked_before_it_began() {
+    let mut world = World::new(3);
+    let (area, name) = (GLOBAL_AREA, Arc::<str>::from("x"));
+    for _ in 0..2 {
+        world.coordinator.events().set(false);
+        world.submit(2, request("x"));
+        world.run();
+        world.coordinator.events().set(true);
+        for rank in 0..2 {
+            world.submit(rank, request("x"));
+            world.run();
+        }
+        let ready = |place| Event::Ready { area, name: name.clone(), place };
+        let start = Event::Start { area, name: name.clone(), kind: Kind::Allreduce };
+        let end = Event::End { area, name: name.clone() };
+        assert_eq!(world.coordinator.events().take(), [start, ready(2), ready(0), ready(1), end]);
+    }
+}
+
+#[test]
 fn a_timeline_hears_who_is_ready_when() {
     let mut world = World::new(2);
     world.submit(0, request("before"));

@@ -56,7 +56,7 @@ def run(
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
     if use_mpi:
         raise ValueError("use_mpi: this Horovod needs no MPI, and has none; leave it out.")
-    options = launch.parse_args(["-np", str(num_proc), "function"])
+    options = launch.parse_args(["-np", str(num_proc)])
     options.run_func = (func, tuple(args), dict(kwargs or {}))
     options.executable = executable
     options.min_num_proc, options.max_num_proc, options.slots = min_num_proc, max_num_proc, slots

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
@@ -191,21 +191,23 @@ def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, Stops], int]
                 if stops.stop.is_set():
                     stops.kill.set()
                 else:
-                    print("Ending all processes; a second signal ends them at once.", file=sys.stderr, flush=True)
+                    _tell("Ending all processes; a second signal ends them at once.")
                     stops.stop.set()
                 first = first or news
                 continue
             n_running -= 1
             if news.exit_code != 0 and first is None:
                 first = news
-                print(
-                    news.problem or f"Process {news.rank} exit with status code {news.exit_code}.",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                _tell(news.problem or f"Process {news.rank} exit with status code {news.exit_code}.")
                 stops.stop.set()
     if first is not None:
         raise JobStopped(first.exit_code) if first.rank is None else JobFailed(first.rank, first.exit_code)
+
+
+def _tell(text: str) -> None:
+    """On a line of its own, also after a process that left one without an end."""
+    with suppress(OSError, ValueError):  # Nobody may be reading any more: the job ends all the same.
+        Console(sys.stderr).write(f"{text}\n".encode())
 
 
 class _News(NamedTuple):

@@ -26,6 +26,8 @@ def run_commandline() -> None:
     """The command. Exits as the first process that failed; 128 + s after signal s."""
     try:
         args = parse_args()
+        if not args.command and not args.check_build:
+            options.make_parser().error(options.COMMAND_IS_MISSING)
         _run(args)
     except JobStopped as stopped:
         sys.exit(stopped.exit_code)
@@ -46,6 +48,8 @@ def _run(args: argparse.Namespace) -> Optional[List[Any]]:
 
         print(report(args.verbose))
         return None
+    if args.run_func is None and not args.command:
+        raise ValueError(options.COMMAND_IS_MISSING)
     if options.is_elastic(args):
         return _run_elastic(args)
     return _run_static(args)

@@ -12,10 +12,14 @@ from horovod import __version__
 from horovod.runner.common.util import config_file, config_parser
 from horovod.runner.common.util.env import LOG_LEVEL_STR
 
+COMMAND_IS_MISSING = (
+    "the command to run is missing: write it after the options, such as: horovodrun -np 2 python train.py"
+)
+
 
 def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """From the command line, then what the config file says about options that were not given. Ends the process with
-    Horovod's usage when they make no sense."""
+    Horovod's usage when they make no sense. The command may be missing: only a job that is started needs it."""
     parser = make_parser()
     args = parser.parse_args(argv)
     args.nics = _nics(args)
@@ -30,10 +34,6 @@ def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
         parser.error("argument -np/--num-proc is required: the number of processes to start")
     if args.num_proc is not None and args.num_proc < 1:
         parser.error(f"argument -np/--num-proc: {args.num_proc} is not a number of processes; use 1 or more")
-    if not args.command:
-        parser.error(
-            "the command to run is missing: write it after the options, such as: horovodrun -np 2 python train.py"
-        )
     return args
 
 
@@ -53,8 +53,9 @@ class _Remember(argparse.Action):
 
 
 def make_parser() -> argparse.ArgumentParser:
+    # Long options may be abbreviated, as upstream's may.
     parser = argparse.ArgumentParser(
-        prog="horovodrun", description="Starts the processes of a distributed training job.", allow_abbrev=False
+        prog="horovodrun", description="Starts the processes of a distributed training job."
     )
     parser.set_defaults(given=set())
     parser.add_argument("-v", "--version", action="version", version=__version__)

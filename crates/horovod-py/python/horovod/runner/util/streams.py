@@ -6,12 +6,14 @@ import os
 import re
 import threading
 import time
-from typing import IO, Any, Callable, Optional
+from typing import IO, Any, Callable, Dict, Optional
 
 # A carriage return ends a line too, so that progress bars stay alive.
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
 # A line longer than this is given out in pieces.
 _LONGEST_HELD = 64 * 1024
+# Streams whose last line has no end yet, by file descriptor (those in memory by identity), with who wrote it.
+_unfinished: Dict[int, object] = {}
 
 
 class Console:
@@ -26,9 +28,17 @@ class Console:
             self._fd: Optional[int] = stream.fileno()
         except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
             self._fd = None  # A notebook's stream, or one in memory.
+        self._key = id(stream) if self._fd is None else self._fd
 
-    def write(self, block: bytes) -> None:
+    def write(self, block: bytes, writer: object = None) -> None:
+        """Writes a block. Where another writer has left a line without an end, that is ended first."""
+        if not block:
+            return
         with self._lock:
+            if _unfinished.pop(self._key, writer) is not writer:
+                block = b"\n" + block
+            if block[-1:] not in (b"\n", b"\r"):
+                _unfinished[self._key] = writer
             if self._fd is None:
                 self._stream.write(block.decode(errors="replace"))
                 self._stream.flush()
@@ -49,10 +59,9 @@ class Lines:
     def push(self, piece: bytes) -> bytes:
         """What can be shown now, perhaps nothing."""
         held = self._held + piece
-        out, end = [], 0
-        for line in _LINE.finditer(held):
-            end = line.end()
-            out.append(self._with_prefix(line.group()))
+        # Up to the last end: beyond it the expression would look for one from every byte anew.
+        end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
+        out = [self._with_prefix(line.group()) for line in _LINE.finditer(held, 0, end)]
         self._held = held[end:]
         if len(self._held) > _LONGEST_HELD:
             out.append(self._with_prefix(self._held))
@@ -60,11 +69,9 @@ class Lines:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """The unfinished line, ended: what another process says next must not continue it."""
+        """The last line, when it has no end: it is shown without one."""
         rest, self._held = self._held, b""
-        if rest:
-            return self._with_prefix(rest) + b"\n"
-        return b"" if self._last in (b"\n", b"\r") else b"\n"
+        return self._with_prefix(rest) if rest else b""
 
     def _with_prefix(self, piece: bytes) -> bytes:
         # The second half of "\r\n" is no line of its own.
@@ -94,7 +101,7 @@ def forward(
         if not block or not shown:
             return
         try:
-            console.write(block)
+            console.write(block, lines)
         except (OSError, ValueError):
             shown = False
             failed()

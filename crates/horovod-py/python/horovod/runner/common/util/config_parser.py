@@ -2,6 +2,7 @@
 three functions that walk it; reads no file and changes no environment but the one it is handed."""
 
 import argparse
+import sys
 from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Optional, Set
 
 
@@ -129,17 +130,21 @@ def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -
 
 
 def set_args_from_config(args: argparse.Namespace, config: Dict[str, Any], override_args: Set[str]) -> None:
-    """Adds what a config file says, but for the options named in `override_args`: those were given. What the file
-    says and nobody knows is a ValueError, since it is a typing error more often than not."""
+    """Adds what a config file says, but for the options named in `override_args`: those were given. Entries that are
+    not known are ignored, with a warning on standard error: a file may be written for another version."""
     unknown = []
     for section, content in config.items():
         if section == "controller":
             _set_controller(args, content, override_args)
             continue
         keys = {knob.key: knob for knob in _KNOBS if knob.section == section}
-        if not keys or not isinstance(content, dict):
-            unknown.append(section)
+        if not keys:
+            unknown.append(str(section))
             continue
+        if content is None:
+            continue
+        if not isinstance(content, dict):
+            raise ValueError(f"{section}: {content} is not a section: its entries belong on lines of their own")
         for key, value in content.items():
             knob = keys.get(key)
             if knob is None:
@@ -147,7 +152,11 @@ def set_args_from_config(args: argparse.Namespace, config: Dict[str, Any], overr
             elif knob.arg not in override_args and value is not None:
                 setattr(args, knob.arg, not value if knob.arg == "no_stall_check" else value)
     if unknown:
-        raise ValueError(f"The config file has entries that horovodrun does not know: {', '.join(unknown)}")
+        print(
+            "horovodrun: warning: entries of the config file that are not known are ignored:"
+            f" {', '.join(unknown)}",
+            file=sys.stderr,
+        )
 
 
 def validate_config_args(args: argparse.Namespace) -> None:
