@@ -114,3 +114,57 @@ def test_forms_without_gradient():
     assert hvd.allreduce(given.detach()).grad_fn is None
     with torch.no_grad():
         assert not hvd.allreduce(given).requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:Parameter `average`:DeprecationWarning")
+def test_upstreams_functions_and_the_order_of_their_arguments():
+    """As other packages call them."""
+    from horovod.torch import mpi_ops
+
+    all_ranks = hvd.global_process_set
+    rows = sum(range(1, SIZE + 1))
+
+    def check(function, *arguments):
+        given = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        results = function.apply(*arguments)
+        results = results if isinstance(results, tuple) else (results,)
+        floating = [result for result in results if result.is_floating_point()]
+        sum(result.sum() for result in floating).backward()
+        assert all(tensor.grad.shape == tensor.shape for tensor in given)
+        return results
+
+    for average, op in [(True, None), (None, hvd.Average)]:
+        (reduced,) = check(mpi_ops.HorovodAllreduce, leaf((3,)), average, "u.allreduce", op, 2.0, 0.5, all_ranks)
+        torch.testing.assert_close(reduced, sum(leaf((3,)).detach() - RANK + rank for rank in range(SIZE)) / SIZE)
+        grouped = check(
+            mpi_ops.HorovodGroupedAllreduce, average, None, op, 1.0, 1.0, all_ranks, leaf((3,)), leaf((2,))
+        )
+        torch.testing.assert_close(grouped[0], reduced)
+    assert check(mpi_ops.HorovodAllgather, leaf((RANK + 1, 2)), "u.allgather", all_ranks)[0].shape == (rows, 2)
+    gathered = check(mpi_ops.HorovodGroupedAllgather, None, all_ranks, leaf((RANK + 1, 2)), leaf((1,)))
+    assert [tuple(one.shape) for one in gathered] == [(rows, 2), (SIZE,)]
+    (sent,) = check(mpi_ops.HorovodBroadcast, leaf((2,)), SIZE - 1, "u.broadcast", all_ranks)
+    assert sent.tolist() == [SIZE - 1, SIZE]
+    output, received = check(mpi_ops.HorovodAlltoall, leaf((SIZE,)), None, None, all_ranks)
+    assert output.shape == (SIZE,) and received.tolist() == [1] * SIZE
+    (part,) = check(mpi_ops.HorovodReducescatter, leaf((SIZE, 2)), None, hvd.Sum, all_ranks, 1.0, 1.0)
+    assert part.shape == (1, 2)
+    parts = check(mpi_ops.HorovodGroupedReducescatter, None, hvd.Sum, all_ranks, 1.0, 1.0, leaf((SIZE,)), leaf((SIZE,)))
+    assert [tuple(one.shape) for one in parts] == [(1,), (1,)]
+
+
+def test_names_that_other_packages_import():
+    import horovod
+    from horovod.common.util import check_extension, gpu_available
+    from horovod.torch import mpi_ops
+
+    assert horovod.torch is hvd
+    assert hvd.check_extension is check_extension and mpi_ops.gpu_available is gpu_available
+    check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", hvd.__file__, "mpi_lib_v2")
+    assert gpu_available("torch") == hvd._check_has_gpu() == torch.cuda.is_available()
+    basics = mpi_ops._basics
+    assert (basics.rank(), basics.size(), basics.is_initialized()) == (RANK, SIZE, True)
+    assert (basics.Average, basics.Sum, basics.Adasum) == (hvd.Average, hvd.Sum, hvd.Adasum)
+    assert (basics._process_set_rank(0), basics._process_set_size(0)) == (RANK, SIZE)
+    assert basics._get_process_set_ids_and_ranks() == {0: list(range(SIZE))}
+    assert mpi_ops.HorovodInternalError is hvd.HorovodInternalError

@@ -160,6 +160,39 @@ def rocm_built() -> bool:
     return False
 
 
+class HorovodBasics:
+    """Upstream's object with the functions and constants of this module. Frameworks make one as `mpi_ops._basics`, and other packages
+    reach the job through that.
+    """
+
+    def __init__(self, pkg_path: str, *args: str) -> None:
+        """pkg_path and args: where upstream's compiled module of a framework is. There is one module for all, so they are not needed."""
+        self.Average, self.Sum, self.Adasum = Average, Sum, Adasum
+        self.Min, self.Max, self.Product = Min, Max, Product
+        self.init, self.shutdown, self.is_initialized = init, shutdown, is_initialized
+        self.start_timeline, self.stop_timeline = start_timeline, stop_timeline
+        self.rank, self.size = rank, size
+        self.local_rank, self.local_size = local_rank, local_size
+        self.cross_rank, self.cross_size = cross_rank, cross_size
+        self.is_homogeneous = is_homogeneous
+        self.mpi_threads_supported, self.mpi_enabled, self.mpi_built = mpi_threads_supported, mpi_enabled, mpi_built
+        self.gloo_enabled, self.gloo_built = gloo_enabled, gloo_built
+        self.nccl_built, self.ddl_built, self.ccl_built = nccl_built, ddl_built, ccl_built
+        self.cuda_built, self.rocm_built = cuda_built, rocm_built
+
+    def _process_set_rank(self, process_set_id: int) -> int:
+        members = _core.process_set_ranks(process_set_id)
+        if rank() not in members:
+            raise ValueError("Process is not part of provided process set.")
+        return members.index(rank())
+
+    def _process_set_size(self, process_set_id: int) -> int:
+        return len(_core.process_set_ranks(process_set_id))
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        return dict(_core.process_sets())
+
+
 def _ranks_of(comm: Optional[Union[Sequence[int], Any]]) -> Optional[list[int]]:
     if comm is None:
         return None

@@ -141,10 +141,13 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def check_extension(ext_name: str, ext_env_var: str = "", pkg_path: str = "", *args: Any) -> None:
-    """ImportError when horovod does not work with that framework ("horovod.torch")."""
+    """ImportError when horovod does not work with that framework ("horovod.torch"). The rest of the arguments says where upstream's
+    compiled module is; there is one module for all frameworks, so it is not needed.
+    """
     base_name = ext_name.rsplit(".", 1)[-1]
     if not extension_available(base_name):
-        raise ImportError(f"Extension {ext_name} is not usable: install {_MODULES.get(base_name, base_name)} first.")
+        reason = f"install {_MODULES[base_name]} first" if _has_module(f"horovod.{base_name}") else "it is not part of this package"
+        raise ImportError(f"Extension {ext_name} has not been built: {reason}.")
 
 
 def get_ext_suffix() -> str:

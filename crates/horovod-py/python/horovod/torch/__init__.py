@@ -44,6 +44,7 @@ from horovod.common.process_sets import (  # noqa: F401
     global_process_set,
     remove_process_set,
 )
+from horovod.common.util import check_extension  # noqa: F401
 from horovod.torch.compression import Compression  # noqa: F401
 from horovod.torch.functions import (  # noqa: F401
     allgather_object,
@@ -82,6 +83,13 @@ from horovod.torch.mpi_ops import (  # noqa: F401
 )
 from horovod.torch.optimizer import DistributedOptimizer  # noqa: F401
 from horovod.torch.sync_batch_norm import SyncBatchNorm  # noqa: F401
+
+
+def _check_has_gpu() -> bool:
+    """Whether PyTorch sees a GPU: upstream's name for it."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def __getattr__(name: str) -> Any:

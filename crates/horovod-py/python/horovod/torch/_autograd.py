@@ -1,5 +1,6 @@
-"""What the collectives that wait mean to autograd. `mpi_ops` enters, with tensors that ask for a gradient and with
-those that do not. The gradients follow Horovod's rules, which for allgather and broadcast average over the ranks.
+"""Autograd functions of the collectives that wait, with upstream's names and order of arguments: packages call their
+`apply`. `mpi_ops` uses them for tensors that ask for a gradient and for those that do not. The gradients follow Horovod's
+rules, which for allgather and broadcast average over the ranks.
 
 Names: what backward does is named after what forward did, so that it meets its like on the other ranks; unnamed stays
     unnamed.
@@ -22,61 +23,77 @@ from horovod.torch._reductions import (
 )
 
 Function = torch.autograd.Function
-Scales = Tuple[float, float]
 
 
 def backward_name(name: Optional[str]) -> Optional[str]:
     return None if name is None else f"{name}.backward"
 
 
-class Allreduce(Function):
+class HorovodAllreduce(Function):
     """The gradient is reduced in the same way."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, tensor: torch.Tensor
+        ctx: Any,
+        tensor: torch.Tensor,
+        average: Optional[bool],
+        name: Optional[str],
+        op: Optional[int],
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
     ) -> torch.Tensor:
-        ctx.call = (backward_name(name), op, scales, process_set)
-        return synchronize(allreduce_async(tensor, None, name, op, *scales, process_set))
+        ctx.call = (average, backward_name(name), op, prescale_factor, postscale_factor, process_set)
+        return synchronize(
+            allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+        )
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
-        return (None,) * 4 + (Allreduce.apply(*ctx.call, gradient.contiguous()),)
+        return (HorovodAllreduce.apply(gradient.contiguous(), *ctx.call), *(None,) * 6)
 
 
-class GroupedAllreduce(Function):
+class HorovodGroupedAllreduce(Function):
     """The gradients are reduced in the same way, as a group."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, *tensors: torch.Tensor
+        ctx: Any,
+        average: Optional[bool],
+        name: Optional[str],
+        op: Optional[int],
+        prescale_factor: float,
+        postscale_factor: float,
+        process_set: ProcessSet,
+        *tensors: torch.Tensor,
     ) -> Tuple[torch.Tensor, ...]:
-        ctx.call = (backward_name(name), op, scales, process_set)
-        return synchronize(grouped_allreduce_async(tensors, None, name, op, *scales, process_set))
+        ctx.call = (average, backward_name(name), op, prescale_factor, postscale_factor, process_set)
+        return synchronize(
+            grouped_allreduce_async(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
-        return (None,) * 4 + tuple(
-            GroupedAllreduce.apply(*ctx.call, *(gradient.contiguous() for gradient in gradients))
-        )
+        reduced = HorovodGroupedAllreduce.apply(*ctx.call, *(gradient.contiguous() for gradient in gradients))
+        return (*(None,) * 6, *reduced)
 
 
-class Allgather(Function):
+class HorovodAllgather(Function):
     """The gradient is averaged, and each rank takes the rows that were its own."""
 
     @staticmethod
-    def forward(ctx: Any, name: Optional[str], process_set: ProcessSet, tensor: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, name: Optional[str], process_set: ProcessSet) -> torch.Tensor:
         ctx.call = (backward_name(name), process_set)
         ctx.rows = [tensor.shape[0]]
         return synchronize(allgather_async(tensor, name, process_set))
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
-        return None, None, *_own_rows(ctx.call, ctx.rows, [gradient])
+        return (*_own_rows(ctx.call, ctx.rows, [gradient]), None, None)
 
 
-class GroupedAllgather(Function):
-    """As Allgather, for each member."""
+class HorovodGroupedAllgather(Function):
+    """As HorovodAllgather, for each member."""
 
     @staticmethod
     def forward(
@@ -88,84 +105,97 @@ class GroupedAllgather(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
-        return None, None, *_own_rows(ctx.call, ctx.rows, gradients)
+        return (None, None, *_own_rows(ctx.call, ctx.rows, gradients))
 
 
-class Broadcast(Function):
+class HorovodBroadcast(Function):
     """The gradient is averaged at the root; the others' inputs had no part in the result."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: Optional[str], root_rank: int, process_set: ProcessSet, tensor: torch.Tensor
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: Optional[str], process_set: ProcessSet
     ) -> torch.Tensor:
-        ctx.call = (backward_name(name), Average, (1.0, 1.0), process_set)
+        ctx.call = (None, backward_name(name), Average, 1.0, 1.0, process_set)
         ctx.root_rank = root_rank
         return synchronize(broadcast_async(tensor, root_rank, name, process_set))
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
-        reduced = Allreduce.apply(*ctx.call, gradient.contiguous())
-        return None, None, None, reduced if basics.rank() == ctx.root_rank else torch.zeros_like(reduced)
+        reduced = HorovodAllreduce.apply(gradient.contiguous(), *ctx.call)
+        return reduced if basics.rank() == ctx.root_rank else torch.zeros_like(reduced), None, None, None
 
 
-class Alltoall(Function):
+class HorovodAlltoall(Function):
     """The gradient goes back to where the rows came from. Rows that were sent to nobody have none."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: Optional[str], splits: Splits, process_set: ProcessSet, tensor: torch.Tensor
+        ctx: Any, tensor: torch.Tensor, splits: Splits, name: Optional[str], process_set: ProcessSet
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         output, received = synchronize(alltoall_async(tensor, splits, name, process_set))
-        ctx.call = (backward_name(name), received.cpu(), process_set)
+        ctx.call = (received.cpu(), backward_name(name), process_set)
         ctx.shape = tensor.shape
         ctx.mark_non_differentiable(received)
         return output, received
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _received: Any) -> Tuple[Any, ...]:
-        returned, _ = Alltoall.apply(*ctx.call, gradient.contiguous())
+        returned, _ = HorovodAlltoall.apply(gradient.contiguous(), *ctx.call)
         unsent = ctx.shape[0] - returned.shape[0]
         if unsent:
             returned = torch.cat([returned, returned.new_zeros((unsent, *ctx.shape[1:]))])
-        return None, None, None, returned
+        return returned, None, None, None
 
 
-class Reducescatter(Function):
+class HorovodReducescatter(Function):
     """The gradient is gathered; times the number of ranks for Sum."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, tensor: torch.Tensor
+        ctx: Any,
+        tensor: torch.Tensor,
+        name: Optional[str],
+        op: int,
+        process_set: ProcessSet,
+        prescale_factor: float,
+        postscale_factor: float,
     ) -> torch.Tensor:
         ctx.call = (backward_name(name), process_set)
-        ctx.factor = _reducescatter_factor(op, scales, process_set)
-        return synchronize(reducescatter_async(tensor, name, op, process_set, *scales))
+        ctx.factor = _reducescatter_factor(op, process_set, prescale_factor, postscale_factor)
+        return synchronize(reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor))
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
-        gathered = Allgather.apply(*ctx.call, (gradient * ctx.factor).contiguous())
-        return (None,) * 4 + (gathered,)
+        gathered = HorovodAllgather.apply((gradient * ctx.factor).contiguous(), *ctx.call)
+        return (gathered, *(None,) * 5)
 
 
-class GroupedReducescatter(Function):
-    """As Reducescatter, for each member."""
+class HorovodGroupedReducescatter(Function):
+    """As HorovodReducescatter, for each member."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: Optional[str], op: int, scales: Scales, process_set: ProcessSet, *tensors: torch.Tensor
+        ctx: Any,
+        name: Optional[str],
+        op: int,
+        process_set: ProcessSet,
+        prescale_factor: float,
+        postscale_factor: float,
+        *tensors: torch.Tensor,
     ) -> Tuple[torch.Tensor, ...]:
         ctx.call = (backward_name(name), process_set)
-        ctx.factor = _reducescatter_factor(op, scales, process_set)
-        return synchronize(grouped_reducescatter_async(tensors, name, op, process_set, *scales))
+        ctx.factor = _reducescatter_factor(op, process_set, prescale_factor, postscale_factor)
+        return synchronize(
+            grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
-        gathered = GroupedAllgather.apply(*ctx.call, *((gradient * ctx.factor).contiguous() for gradient in gradients))
-        return (None,) * 4 + tuple(gathered)
+        scaled = ((gradient * ctx.factor).contiguous() for gradient in gradients)
+        return (*(None,) * 5, *HorovodGroupedAllgather.apply(*ctx.call, *scaled))
 
 
-def _reducescatter_factor(op: int, scales: Scales, process_set: ProcessSet) -> float:
-    prescale, postscale = scales
+def _reducescatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:
     return prescale * postscale * ((process_set.size() or 1) if op == Sum else 1)
 
 
@@ -174,8 +204,8 @@ def _own_rows(
 ) -> Tuple[torch.Tensor, ...]:
     """Of each gathered tensor's averaged gradient, the part of this rank."""
     name, process_set = call
-    averaged = GroupedAllreduce.apply(
-        name, Average, (1.0, 1.0), process_set, *(gradient.contiguous() for gradient in gradients)
+    averaged = HorovodGroupedAllreduce.apply(
+        None, name, Average, 1.0, 1.0, process_set, *(gradient.contiguous() for gradient in gradients)
     )
     rows_name = None if name is None else f"{name}.rows"
     rows_by_rank = synchronize(allgather_async(torch.tensor([list(rows)]), rows_name, process_set))

@@ -10,6 +10,7 @@ from horovod import _core
 from horovod.common.basics import (  # noqa: F401
     Adasum,
     Average,
+    HorovodBasics,
     Max,
     Min,
     Product,
@@ -37,8 +38,25 @@ from horovod.common.basics import (  # noqa: F401
     start_timeline,
     stop_timeline,
 )
-from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
-from horovod.torch import _autograd
+from horovod.common.exceptions import HorovodInternalError  # noqa: F401
+from horovod.common.process_sets import (  # noqa: F401
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    process_set_id,
+    remove_process_set,
+)
+from horovod.common.util import gpu_available, num_rank_is_power_2  # noqa: F401
+from horovod.torch._autograd import (
+    HorovodAllgather,
+    HorovodAllreduce,
+    HorovodAlltoall,
+    HorovodBroadcast,
+    HorovodGroupedAllgather,
+    HorovodGroupedAllreduce,
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
+)
 from horovod.torch._exchanges import (  # noqa: F401
     Splits,
     allgather_async,
@@ -62,6 +80,9 @@ from horovod.torch._reductions import (  # noqa: F401
 )
 from horovod.torch.compression import Compression, Compressor
 
+# Upstream's name, through which other packages reach the job.
+_basics = HorovodBasics(__file__, "mpi_lib_v2")
+
 
 def allreduce(
     tensor: torch.Tensor,
@@ -78,7 +99,7 @@ def allreduce(
     """
     op = handle_average_backwards_compatibility(op, average)
     sent, context = compression.compress(tensor)
-    reduced = _autograd.Allreduce.apply(name, op, (prescale_factor, postscale_factor), process_set, sent)
+    reduced = HorovodAllreduce.apply(sent, None, name, op, prescale_factor, postscale_factor, process_set)
     return compression.decompress(reduced, context)
 
 
@@ -108,7 +129,7 @@ def grouped_allreduce(
     """The tensors reduced over all ranks of the set, all or none."""
     op = handle_average_backwards_compatibility(op, average)
     sent, contexts = _compress(compression, tensors)
-    reduced = _autograd.GroupedAllreduce.apply(name, op, (prescale_factor, postscale_factor), process_set, *sent)
+    reduced = HorovodGroupedAllreduce.apply(None, name, op, prescale_factor, postscale_factor, process_set, *sent)
     return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
 
@@ -131,21 +152,21 @@ def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """The rows of all ranks of the set in their order. Ranks may have different numbers of rows."""
-    return _autograd.Allgather.apply(name, process_set, tensor)
+    return HorovodAllgather.apply(tensor, name, process_set)
 
 
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Tuple[torch.Tensor, ...]:
     """Gathers the tensors, all or none."""
-    return _autograd.GroupedAllgather.apply(name, process_set, *checked_group(tensors))
+    return HorovodGroupedAllgather.apply(name, process_set, *checked_group(tensors))
 
 
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     """The root's tensor on every rank of the set. The root is a global rank."""
-    return _autograd.Broadcast.apply(name, root_rank, process_set, tensor)
+    return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
 
 def broadcast_(
@@ -164,7 +185,7 @@ def alltoall(
     """Sends `splits[i]` rows to rank i of the set, equally many to each without splits. The rows that came, ordered by
     sender; with splits also how many came from each.
     """
-    output, received = _autograd.Alltoall.apply(name, splits, process_set, tensor)
+    output, received = HorovodAlltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
 
 
@@ -181,8 +202,8 @@ def reducescatter(
     evenly.
     """
     sent, context = compression.compress(tensor)
-    scales = (prescale_factor, postscale_factor)
-    return compression.decompress(_autograd.Reducescatter.apply(name, op, scales, process_set, sent), context)
+    reduced = HorovodReducescatter.apply(sent, name, op, process_set, prescale_factor, postscale_factor)
+    return compression.decompress(reduced, context)
 
 
 def grouped_reducescatter(
@@ -196,8 +217,7 @@ def grouped_reducescatter(
 ) -> List[torch.Tensor]:
     """This rank's share of the rows of each reduced tensor, all or none."""
     sent, contexts = _compress(compression, tensors)
-    scales = (prescale_factor, postscale_factor)
-    reduced = _autograd.GroupedReducescatter.apply(name, op, scales, process_set, *sent)
+    reduced = HorovodGroupedReducescatter.apply(name, op, process_set, prescale_factor, postscale_factor, *sent)
     return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
 

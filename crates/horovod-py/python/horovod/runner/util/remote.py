@@ -50,7 +50,9 @@ def check_hosts_reachable(host_names: Iterable[str], settings: BaseSettings) -> 
         hosts = [host for host in hosts if not cache.get(f"ssh {host}")]
     if not hosts:
         return
-    answers: Dict[int, Optional[str]] = execute_function_multithreaded(_problem, [(host, settings) for host in hosts])
+    answers: Dict[int, Optional[str]] = (
+        execute_function_multithreaded(_problem, [(host, settings) for host in hosts]) or {}
+    )
     problems = []
     for position, host in enumerate(hosts):
         problem = answers[position]

@@ -48,6 +48,46 @@ class Console:
                 rest = rest[os.write(self._fd, rest) :]
 
 
+class Pipe:
+    """Upstream's pipe within a process: one thread writes text or bytes, another reads them. Holds one block; whoever
+    writes the next waits until it is read."""
+
+    def __init__(self) -> None:
+        self._block: Any = None
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def write(self, buf: Any) -> None:
+        """RuntimeError when the pipe is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._block is None or self._closed)
+            if self._closed:
+                raise RuntimeError("Pipe is closed")
+            self._block = buf
+            self._changed.notify_all()
+
+    def read(self, length: int = -1) -> Any:
+        """At most `length` of the block, all of it without a length; None when the pipe is closed and empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._block is not None or self._closed)
+            block = self._block
+            if block is None:
+                return None
+            end = length if 0 < length < len(block) else len(block)
+            self._block = block[end:] if end < len(block) else None
+            self._changed.notify_all()
+            return block[:end]
+
+    def flush(self) -> None:
+        """Nothing: what is written can be read."""
+
+    def close(self) -> None:
+        """What is in it can still be read."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
 class Lines:
     """Whole lines out of pieces, each with a prefix."""
 
@@ -102,7 +142,7 @@ def forward(
             return
         try:
             console.write(block, lines)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # The last: a closed `Pipe`.
             shown = False
             failed()
 

@@ -1,15 +1,27 @@
 """Threads of the launcher: all of them daemons, because its end must wait for nobody."""
 
+import contextlib
 import queue
 import threading
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 
 def in_thread(
-    target: Callable[..., Any], args: Tuple[Any, ...] = (), name: Optional[str] = None, daemon: bool = True
+    target: Callable[..., Any],
+    args: Tuple[Any, ...] = (),
+    name: Optional[str] = None,
+    daemon: bool = True,
+    silent: bool = False,
 ) -> threading.Thread:
-    """Runs a function on a thread of its own."""
-    thread = threading.Thread(target=target, args=args, name=name, daemon=daemon)
+    """Runs a function on a thread of its own; a silent one shows no exception."""
+    if not isinstance(args, tuple):
+        raise ValueError(f"args must be a tuple, not {type(args)}, for a single argument use (arg,)")
+
+    def run_silently(*args: Any) -> None:
+        with contextlib.suppress(Exception):
+            target(*args)
+
+    thread = threading.Thread(target=run_silently if silent else target, args=args, name=name, daemon=daemon)
     thread.start()
     return thread
 
@@ -21,8 +33,15 @@ def on_event(
     stop: Optional[threading.Event] = None,
     check_stop_interval_s: float = 0.2,
     daemon: bool = True,
+    silent: bool = False,
 ) -> threading.Thread:
     """Calls a function once when the event is set; forgets about it when `stop` is set first."""
+    if event is None:
+        raise ValueError("Event must not be None")
+    if not isinstance(args, tuple):
+        raise ValueError(f"args must be a tuple, not {type(args)}, for a single argument use (arg,)")
+    if stop is None and not daemon:
+        raise ValueError("Stop event must be given for non-daemon event thread")
 
     def wait() -> None:
         while not event.wait(None if stop is None else check_stop_interval_s):
@@ -31,14 +50,17 @@ def on_event(
         if stop is None or not stop.is_set():
             func(*args)
 
-    return in_thread(wait, daemon=daemon)
+    return in_thread(wait, daemon=daemon, silent=silent)
 
 
 def execute_function_multithreaded(
-    fn: Callable[..., Any], args_list: Sequence[Sequence[Any]], max_concurrent_executions: int = 1000
-) -> Dict[int, Any]:
+    fn: Callable[..., Any],
+    args_list: Sequence[Sequence[Any]],
+    block_until_all_done: bool = True,
+    max_concurrent_executions: int = 1000,
+) -> Optional[Dict[int, Any]]:
     """Calls a function with each set of arguments, side by side. Results by position; the first exception is raised
-    when all have ended."""
+    when all have ended. None at once, when it is not to wait."""
     todo: "queue.SimpleQueue[Tuple[int, Sequence[Any]]]" = queue.SimpleQueue()
     for position, arguments in enumerate(args_list):
         todo.put((position, arguments))
@@ -57,6 +79,8 @@ def execute_function_multithreaded(
                 failures.append(failure)
 
     threads = [in_thread(work) for _ in range(min(len(args_list), max_concurrent_executions))]
+    if not block_until_all_done:
+        return None
     for thread in threads:
         thread.join()
     if failures:

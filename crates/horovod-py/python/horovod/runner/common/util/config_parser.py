@@ -5,6 +5,33 @@ import argparse
 import sys
 from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Optional, Set
 
+# The variables, under upstream's names.
+HOROVOD_FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
+HOROVOD_CYCLE_TIME = "HOROVOD_CYCLE_TIME"
+HOROVOD_CACHE_CAPACITY = "HOROVOD_CACHE_CAPACITY"
+HOROVOD_HIERARCHICAL_ALLREDUCE = "HOROVOD_HIERARCHICAL_ALLREDUCE"
+HOROVOD_HIERARCHICAL_ALLGATHER = "HOROVOD_HIERARCHICAL_ALLGATHER"
+HOROVOD_TORUS_ALLREDUCE = "HOROVOD_TORUS_ALLREDUCE"
+HOROVOD_AUTOTUNE = "HOROVOD_AUTOTUNE"
+HOROVOD_AUTOTUNE_LOG = "HOROVOD_AUTOTUNE_LOG"
+HOROVOD_AUTOTUNE_WARMUP_SAMPLES = "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"
+HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"
+HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"
+HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE"
+HOROVOD_TIMELINE = "HOROVOD_TIMELINE"
+HOROVOD_TIMELINE_MARK_CYCLES = "HOROVOD_TIMELINE_MARK_CYCLES"
+HOROVOD_STALL_CHECK_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
+HOROVOD_STALL_CHECK_TIME_SECONDS = "HOROVOD_STALL_CHECK_TIME_SECONDS"
+HOROVOD_STALL_SHUTDOWN_TIME_SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+HOROVOD_MPI_THREADS_DISABLE = "HOROVOD_MPI_THREADS_DISABLE"
+HOROVOD_NUM_NCCL_STREAMS = "HOROVOD_NUM_NCCL_STREAMS"
+HOROVOD_THREAD_AFFINITY = "HOROVOD_THREAD_AFFINITY"
+HOROVOD_GLOO_TIMEOUT_SECONDS = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+HOROVOD_LOG_LEVEL = "HOROVOD_LOG_LEVEL"
+HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
+NCCL_IB_DISABLE = "NCCL_IB_DISABLE"
+LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
+
 
 def _boolean(value: Any) -> str:
     return "1" if value else "0"
@@ -30,22 +57,22 @@ class _Knob(NamedTuple):
 _KNOBS: List[_Knob] = [
     _Knob(
         "fusion_threshold_mb",
-        "HOROVOD_FUSION_THRESHOLD",
+        HOROVOD_FUSION_THRESHOLD,
         "params",
         "fusion_threshold_mb",
         lambda value: str(int(value * 1024 * 1024)),
         is_number=True,
     ),
-    _Knob("cycle_time_ms", "HOROVOD_CYCLE_TIME", "params", "cycle_time_ms", is_number=True),
-    _Knob("cache_capacity", "HOROVOD_CACHE_CAPACITY", "params", "cache_capacity", is_number=True),
-    _Knob("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", "params", "hierarchical_allreduce", _boolean),
-    _Knob("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", "params", "hierarchical_allgather", _boolean),
-    _Knob("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", "params", "torus_allreduce", _boolean),
-    _Knob("autotune", "HOROVOD_AUTOTUNE", "autotune", "enabled", _boolean, needs="autotune"),
-    _Knob("autotune_log_file", "HOROVOD_AUTOTUNE_LOG", "autotune", "log_file", needs="autotune"),
+    _Knob("cycle_time_ms", HOROVOD_CYCLE_TIME, "params", "cycle_time_ms", is_number=True),
+    _Knob("cache_capacity", HOROVOD_CACHE_CAPACITY, "params", "cache_capacity", is_number=True),
+    _Knob("hierarchical_allreduce", HOROVOD_HIERARCHICAL_ALLREDUCE, "params", "hierarchical_allreduce", _boolean),
+    _Knob("hierarchical_allgather", HOROVOD_HIERARCHICAL_ALLGATHER, "params", "hierarchical_allgather", _boolean),
+    _Knob("torus_allreduce", HOROVOD_TORUS_ALLREDUCE, "params", "torus_allreduce", _boolean),
+    _Knob("autotune", HOROVOD_AUTOTUNE, "autotune", "enabled", _boolean, needs="autotune"),
+    _Knob("autotune_log_file", HOROVOD_AUTOTUNE_LOG, "autotune", "log_file", needs="autotune"),
     _Knob(
         "autotune_warmup_samples",
-        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+        HOROVOD_AUTOTUNE_WARMUP_SAMPLES,
         "autotune",
         "warmup_samples",
         needs="autotune",
@@ -53,7 +80,7 @@ _KNOBS: List[_Knob] = [
     ),
     _Knob(
         "autotune_steps_per_sample",
-        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+        HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE,
         "autotune",
         "steps_per_sample",
         needs="autotune",
@@ -61,7 +88,7 @@ _KNOBS: List[_Knob] = [
     ),
     _Knob(
         "autotune_bayes_opt_max_samples",
-        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+        HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES,
         "autotune",
         "bayes_opt_max_samples",
         needs="autotune",
@@ -69,49 +96,49 @@ _KNOBS: List[_Knob] = [
     ),
     _Knob(
         "autotune_gaussian_process_noise",
-        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+        HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE,
         "autotune",
         "gaussian_process_noise",
         needs="autotune",
         is_number=True,
         most=1,
     ),
-    _Knob("timeline_filename", "HOROVOD_TIMELINE", "timeline", "filename", needs="timeline_filename"),
+    _Knob("timeline_filename", HOROVOD_TIMELINE, "timeline", "filename", needs="timeline_filename"),
     _Knob(
         "timeline_mark_cycles",
-        "HOROVOD_TIMELINE_MARK_CYCLES",
+        HOROVOD_TIMELINE_MARK_CYCLES,
         "timeline",
         "mark_cycles",
         _boolean,
         needs="timeline_filename",
     ),
-    _Knob("no_stall_check", "HOROVOD_STALL_CHECK_DISABLE", "stall_check", "enabled", _boolean),
+    _Knob("no_stall_check", HOROVOD_STALL_CHECK_DISABLE, "stall_check", "enabled", _boolean),
     _Knob(
         "stall_check_warning_time_seconds",
-        "HOROVOD_STALL_CHECK_TIME_SECONDS",
+        HOROVOD_STALL_CHECK_TIME_SECONDS,
         "stall_check",
         "warning_time_seconds",
         is_number=True,
     ),
     _Knob(
         "stall_check_shutdown_time_seconds",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS,
         "stall_check",
         "shutdown_time_seconds",
         is_number=True,
     ),
-    _Knob("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", "library_options", "mpi_threads_disable", _boolean),
-    _Knob("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", "library_options", "num_nccl_streams", is_number=True),
-    _Knob("thread_affinity", "HOROVOD_THREAD_AFFINITY", "library_options", "thread_affinity"),
+    _Knob("mpi_threads_disable", HOROVOD_MPI_THREADS_DISABLE, "library_options", "mpi_threads_disable", _boolean),
+    _Knob("num_nccl_streams", HOROVOD_NUM_NCCL_STREAMS, "library_options", "num_nccl_streams", is_number=True),
+    _Knob("thread_affinity", HOROVOD_THREAD_AFFINITY, "library_options", "thread_affinity"),
     _Knob(
         "gloo_timeout_seconds",
-        "HOROVOD_GLOO_TIMEOUT_SECONDS",
+        HOROVOD_GLOO_TIMEOUT_SECONDS,
         "library_options",
         "gloo_timeout_seconds",
         is_number=True,
     ),
-    _Knob("log_level", "HOROVOD_LOG_LEVEL", "logging", "level"),
-    _Knob("log_with_timestamp", "HOROVOD_LOG_HIDE_TIME", "logging", "with_timestamp", _inverted),
+    _Knob("log_level", HOROVOD_LOG_LEVEL, "logging", "level"),
+    _Knob("log_with_timestamp", HOROVOD_LOG_HIDE_TIME, "logging", "with_timestamp", _inverted),
 ]
 
 _CONTROLLERS = {"gloo": "use_gloo", "mpi": "use_mpi", "jsrun": "use_jsrun"}
@@ -125,7 +152,7 @@ def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -
         if value is not None and (knob.needs is None or getattr(args, knob.needs, None)):
             env[knob.variable] = knob.to_text(value)
     if getattr(args, "tcp_flag", None):
-        env["NCCL_IB_DISABLE"] = "1"
+        env[NCCL_IB_DISABLE] = "1"
     return env
 
 

@@ -5,9 +5,28 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from typing import Iterable, List, Optional, Tuple
+from importlib import import_module
+from typing import Any, Callable, Iterable, List, Optional, Tuple
 
 _SIOCGIFADDR = 0x8915
+_PORT_ATTEMPTS = 100
+# Upstream has these here. They are read when somebody asks for them: the launcher does without.
+_IN_RPC = {
+    "AckResponse",
+    "AckStreamResponse",
+    "BasicClient",
+    "BasicService",
+    "NoValidAddressesFound",
+    "PingRequest",
+    "PingResponse",
+    "Wire",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _IN_RPC:
+        return getattr(import_module("horovod.runner.common.util.rpc"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def get_local_intfs() -> List[Tuple[str, str]]:
@@ -77,8 +96,14 @@ def address_towards(host_names: Iterable[str]) -> str:
     return resolve_host_address(socket.gethostname()) or "127.0.0.1"
 
 
-def find_port() -> int:
-    """A port that is free at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.bind(("", 0))
-        return int(sock.getsockname()[1])
+def find_port(server_factory: Callable[[Tuple[str, int]], Any]) -> Tuple[Any, int]:
+    """A server on a free port, made by the factory from an address, and the port."""
+    for _ in range(_PORT_ATTEMPTS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.bind(("", 0))
+            port = int(sock.getsockname()[1])
+        try:
+            return server_factory(("", port)), port
+        except OSError:
+            continue  # Somebody else took it in between.
+    raise OSError(f"Unable to find a port to bind to: {_PORT_ATTEMPTS} free ones were taken by others")

@@ -9,11 +9,12 @@ import secrets
 HOROVOD_SECRET_KEY = "_HOROVOD_SECRET_KEY"
 # The engine reads this one; ranks prove to each other that they know it.
 JOB_SECRET = "CORRO_JOB_SECRET"
+SECRET_LENGTH = 32
 DIGEST_LENGTH = 32
 
 
 def make_secret_key() -> bytes:
-    return secrets.token_bytes(DIGEST_LENGTH)
+    return secrets.token_bytes(SECRET_LENGTH)
 
 
 def compute_digest(key: bytes, msg: bytes) -> bytes:

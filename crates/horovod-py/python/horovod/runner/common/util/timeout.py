@@ -6,9 +6,14 @@ import time
 class TimeoutException(Exception):
     """Something did not happen in time."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
 
 class Timeout:
-    """Ends `timeout` seconds from now. The message may have {timeout} and {activity} in it."""
+    """Ends `timeout` seconds from now. The message may have {timeout} and {activity} in it; without the first, how long
+    it was is added."""
 
     def __init__(self, timeout: float, message: str) -> None:
         self._timeout = timeout
@@ -25,4 +30,7 @@ class Timeout:
     def check_time_out_for(self, activity: str) -> None:
         """Raises when time is over."""
         if self.timed_out():
-            raise TimeoutException(self._message.format(timeout=self._timeout, activity=activity))
+            text = self._message.format(timeout=self._timeout, activity=activity)
+            if "{timeout" not in self._message:
+                text = f"{text.rstrip().rstrip('.')}. Timeout after {self._timeout} seconds."
+            raise TimeoutException(text)
