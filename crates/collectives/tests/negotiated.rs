@@ -2,10 +2,12 @@
 
 mod ranks;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corro_collectives::coordinator::SetId;
 use corro_collectives::engine::calls::Reduce;
+use corro_collectives::engine::handle::CompletionEvent;
 use corro_collectives::settings::Settings;
 use corro_collectives::{Compression, Element, Engine, Options, ReduceOp, Transport};
 use half::{bf16, f16};
@@ -34,6 +36,28 @@ fn each(n: usize, variables: &[(&str, &str)], body: impl Fn(&Engine) + Sync) {
 
 fn rank(engine: &Engine) -> usize {
     engine.place().rank
+}
+
+#[test]
+fn an_event_counts_whichever_call_ends_first() {
+    each(2, &[], |engine| {
+        let event = Arc::new(CompletionEvent::default());
+        let seen = event.count();
+        if rank(engine) == 0 {
+            // Nobody has joined, and nobody waits: the engine says so in time.
+            assert!(engine.wait_event(&event, seen, Duration::from_millis(1)));
+            event.notify();
+            assert_ne!(event.count(), seen);
+        }
+        let seen = event.count();
+        let joined = engine.begin_join_with_event(event.clone());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while event.count() == seen {
+            assert!(engine.wait_event(&event, seen, Duration::from_millis(100)));
+            assert!(Instant::now() < deadline, "the join has not ended");
+        }
+        assert!(joined.is_done() && joined.outcome().expect("all joined").last_joined.is_some());
+    });
 }
 
 #[test]

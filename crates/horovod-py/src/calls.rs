@@ -5,6 +5,7 @@
 //! threads never touch an object of Python's, so that a fork cannot find them doing it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use corro_collectives::coordinator::{Kind, Request, SHUT_DOWN, SetId, SubmitError};
@@ -19,6 +20,9 @@ use crate::{engine, errors, waiting};
 
 /// Everything asked for and not synchronized.
 static CALLS: Mutex<Option<Calls>> = Mutex::new(None);
+
+/// All ranks have joined in an operation of TensorFlow's. Not behind the lock: a thread without the GIL sets it.
+static JOINED_IN_GRAPH: AtomicBool = AtomicBool::new(false);
 
 #[derive(Default)]
 struct Calls {
@@ -122,6 +126,9 @@ fn enter(
     let mut over = Vec::new();
     let mut calls = lock();
     let calls = calls.get_or_insert_default();
+    if JOINED_IN_GRAPH.swap(false, Ordering::SeqCst) {
+        calls.unnamed.remove(&SetId::GLOBAL.0);
+    }
     let number = calls.last_number + 1;
     let n_unnamed = calls.unnamed.get(&template.set.0).copied().unwrap_or_default() + u64::from(name.is_none());
     let wire_name = wire_name(prefix, name, n_unnamed);
@@ -193,6 +200,11 @@ pub fn count_anew(set: SetId) {
     if let Some(calls) = lock().as_mut() {
         calls.unnamed.remove(&set.0);
     }
+}
+
+/// As `count_anew` for the global set, without the GIL: from the next submission on.
+pub fn on_joined_in_graph() {
+    JOINED_IN_GRAPH.store(true, Ordering::SeqCst);
 }
 
 /// As `count_anew`, for all sets.

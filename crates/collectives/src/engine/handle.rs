@@ -62,11 +62,36 @@ pub struct Output {
     pub received: Vec<u64>,
 }
 
+/// Counts the calls that have ended among those it was given to, so that one thread can wait for whichever ends first. Wraps around.
+#[derive(Debug, Default)]
+pub struct CompletionEvent {
+    n_ended: AtomicU32,
+}
+
+impl CompletionEvent {
+    /// To be read before looking at the handles, and given to [`crate::Engine::wait_event`] afterwards: nothing is missed between.
+    pub fn count(&self) -> u32 {
+        self.n_ended.load(Ordering::SeqCst)
+    }
+
+    /// Ends the waiting as if a call had ended, to have the waiter look at what is new.
+    pub fn notify(&self) {
+        self.n_ended.fetch_add(1, Ordering::SeqCst);
+        wake(&self.n_ended);
+    }
+
+    /// Sleeps on a futex until the count is not `seen`, or for a while. May return early.
+    pub fn sleep(&self, seen: u32, nap: Duration) {
+        sleep(&self.n_ended, seen, nap);
+    }
+}
+
 /// One call: several tensors when it is a group.
 pub(crate) struct Slot {
     /// 0 while pending. What waiters sleep on.
     done: AtomicU32,
     inside: Mutex<Inside>,
+    event: Option<Arc<CompletionEvent>>,
 }
 
 struct Inside {
@@ -78,9 +103,14 @@ struct Inside {
 impl Slot {
     /// Pending until so many tensors have ended: not at all for none.
     pub fn new(n_tensors: usize) -> Arc<Slot> {
+        Slot::with_event(n_tensors, None)
+    }
+
+    /// As [`Slot::new`]; the event counts the call when it ends.
+    pub fn with_event(n_tensors: usize, event: Option<Arc<CompletionEvent>>) -> Arc<Slot> {
         let outcome = Outcome { outputs: vec![Output::default(); n_tensors], ..Outcome::default() };
         let inside = Inside { n_left: n_tensors, outcome, error: None };
-        Arc::new(Slot { done: AtomicU32::new(u32::from(n_tensors == 0)), inside: Mutex::new(inside) })
+        Arc::new(Slot { done: AtomicU32::new(u32::from(n_tensors == 0)), inside: Mutex::new(inside), event })
     }
 
     /// Never waits.
@@ -100,8 +130,7 @@ impl Slot {
         inside.n_left -= 1;
         if inside.n_left == 0 {
             drop(inside);
-            self.done.store(1, Ordering::SeqCst);
-            wake(&self.done);
+            self.finish();
         }
     }
 
@@ -111,8 +140,15 @@ impl Slot {
         inside.error.get_or_insert(error);
         inside.n_left = 0;
         drop(inside);
+        self.finish();
+    }
+
+    fn finish(&self) {
         self.done.store(1, Ordering::SeqCst);
         wake(&self.done);
+        if let Some(event) = &self.event {
+            event.notify();
+        }
     }
 
     /// Sleeps for a while, or until it is done.

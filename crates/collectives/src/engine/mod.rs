@@ -24,7 +24,7 @@ use crate::coordinator::{Config, Coordinator, Member, MemberConfig, SHUT_DOWN, S
 use crate::engine::desk::Desk;
 use crate::engine::driver::Driver;
 use crate::engine::entry::Ask;
-use crate::engine::handle::{EngineError, Outcome, Slot};
+use crate::engine::handle::{CompletionEvent, EngineError, Outcome, Slot};
 use crate::engine::observed::Observed;
 use crate::observe::shared_steps::SharedSteps;
 use crate::observe::timeline::Timeline;
@@ -250,6 +250,31 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// As [`Inner::wait`], for any call that the event counts. False when the engine has ended by a panic.
+    fn wait_event(&self, event: &CompletionEvent, seen: u32, deadline: Instant) -> bool {
+        let over = || event.count() != seen || Instant::now() >= deadline;
+        let mut n_looks = 0;
+        while !over() {
+            match self.driver.try_lock() {
+                Ok(mut driver) => {
+                    self.drive(&mut driver, |_| over(), true);
+                    self.leave(driver);
+                }
+                Err(TryLockError::Poisoned(_)) => return false,
+                Err(TryLockError::WouldBlock) => {
+                    n_looks += 1;
+                    if n_looks < 20 {
+                        std::hint::spin_loop();
+                        continue;
+                    }
+                    self.waker.wake();
+                    event.sleep(seen, BESIDE);
+                }
+            }
+        }
+        true
     }
 
     fn wait_for_end(&self) {

@@ -15,11 +15,11 @@ pub enum Code {
 macro_rules! opaque {
     ($($name:ident)*) => { $(#[repr(C)] pub struct $name { _inside: [u8; 0] })* };
 }
-opaque!(RawStatus Tensor Context Construction OpDefinition KernelBuilder ShapeContext ShapeHandle);
+opaque!(RawStatus Tensor Context Construction OpDefinition KernelBuilder ShapeContext ShapeHandle Done);
 
 pub type ShapeFunction = unsafe extern "C" fn(*mut ShapeContext, *mut RawStatus);
 pub type Create = unsafe extern "C" fn(*mut Construction) -> *mut c_void;
-pub type Compute = unsafe extern "C" fn(*mut c_void, *mut Context);
+pub type ComputeAsync = unsafe extern "C" fn(*mut c_void, *mut Context, *mut Done);
 pub type Delete = unsafe extern "C" fn(*mut c_void);
 
 macro_rules! table {
@@ -72,7 +72,8 @@ table! {
     set_output_shape "TF_ShapeInferenceContextSetOutput" (*mut ShapeContext, c_int, *mut ShapeHandle, *mut RawStatus);
     set_unknown_shapes "TF_ShapeInferenceContextSetUnknownShape" (*mut ShapeContext, *mut RawStatus);
 
-    new_kernel "TF_NewKernelBuilder" (*const c_char, *const c_char, Create, Compute, Delete) -> *mut KernelBuilder;
+    new_kernel "TF_NewAsyncKernelBuilder" (*const c_char, *const c_char, Create, ComputeAsync, Delete) -> *mut KernelBuilder;
+    run_done "TF_RunAsyncOpKernelDoneCallback" (*mut Done);
     register_kernel "TF_RegisterKernelBuilder" (*const c_char, *mut KernelBuilder, *mut RawStatus);
 
     attribute_size "TF_OpKernelConstruction_GetAttrSize"

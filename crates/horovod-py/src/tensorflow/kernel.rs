@@ -1,15 +1,17 @@
-//! What TensorFlow calls: a kernel is made for a node of a graph, computes any number of times, and is deleted. Computing asks the engine for
-//! all requests of the node, and waits for them.
+//! Asynchronous kernels: TensorFlow makes one for each node of a graph, executes it any number of times, and deletes it. An execution
+//! submits all requests of the node to the engine; `completion` does the rest. Never blocks.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::Range;
 
 use corro_collectives::coordinator::{Kind, Request, SetId};
-use corro_collectives::engine::calls::Handle;
 use corro_collectives::engine::entry::{Place, Target};
-use corro_collectives::engine::handle::{Outcome, Output};
-use corro_collectives::{Dtype, Engine, EngineError, ReduceOp};
+use corro_collectives::{Dtype, ReduceOp};
 
-use super::api::{Code, Construction, Context, RawStatus, ShapeContext, Status, Tensor};
+use super::api::{Code, Construction, Context, Done, RawStatus, ShapeContext, Status};
+use super::completion::{self, PendingOp, Submitted};
+use super::context::{Failure, OpContext, TensorRef};
+use super::done_callback::DoneCallback;
 use super::{api, current};
 use crate::errors::NOT_INITIALIZED;
 
@@ -24,125 +26,6 @@ struct Kernel {
     postscale: f64,
     root: u32,
     set: SetId,
-}
-
-/// What a failure is to TensorFlow.
-struct Failure {
-    code: Code,
-    text: String,
-}
-
-impl Failure {
-    fn argument(text: impl Into<String>) -> Failure {
-        Failure { code: Code::InvalidArgument, text: text.into() }
-    }
-
-    fn of_engine(error: &EngineError) -> Failure {
-        let text = error.to_string();
-        let code = if error.is_argument() {
-            Code::InvalidArgument
-        } else if is_disagreement(&text) {
-            Code::FailedPrecondition
-        } else {
-            Code::Unknown
-        };
-        Failure { code, text }
-    }
-}
-
-/// Found while the ranks agreed: the operation never began, and the engine goes on. As in `errors.py`.
-fn is_disagreement(text: &str) -> bool {
-    let beginnings = [
-        "Mismatched ",
-        "Process-set rank zero tried to ",
-        "Horovod has not been initialized",
-        "Reduction op type not supported",
-        "No Adasum operation enabled",
-        "Reducescatter currently only supports",
-    ];
-    beginnings.iter().any(|beginning| text.starts_with(beginning)) || text.contains(" is not supported with Join")
-}
-
-/// A tensor of TensorFlow's that is held.
-struct Held(*mut Tensor);
-
-impl Held {
-    fn shape(&self) -> Vec<u64> {
-        // SAFETY: the tensor is held; dimensions are asked for by numbers it has.
-        unsafe { (0..(api().n_dimensions)(self.0)).map(|axis| (api().dimension)(self.0, axis) as u64).collect() }
-    }
-
-    fn dtype(&self) -> Option<Dtype> {
-        // SAFETY: the tensor is held.
-        dtype_of(unsafe { (api().tensor_type)(self.0) })
-    }
-
-    fn n_bytes(&self) -> usize {
-        // SAFETY: the tensor is held.
-        unsafe { (api().n_bytes)(self.0) }
-    }
-
-    /// Never null: an empty tensor may have no memory.
-    fn bytes(&self) -> *mut u8 {
-        // SAFETY: the tensor is held.
-        let bytes: *mut u8 = unsafe { (api().bytes)(self.0) }.cast();
-        if bytes.is_null() { std::ptr::dangling_mut() } else { bytes }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // SAFETY: it was handed over to us, and is let go here only.
-        unsafe { (api().delete_tensor)(self.0) }
-    }
-}
-
-/// One computation that TensorFlow waits for.
-struct Call(*mut Context);
-
-impl Call {
-    /// An output that the engine made room for.
-    fn give(&self, index: usize, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> Result<(), Failure> {
-        let output = self.allocate(index, dtype, shape, bytes.len())?;
-        // SAFETY: TensorFlow made room for as many bytes as the shape has, which are those of the engine's result.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), output.bytes(), bytes.len().min(output.n_bytes())) };
-        Ok(())
-    }
-
-    fn give_received(&self, index: usize, output: &Output) -> Result<(), Failure> {
-        let bytes: Vec<u8> = output.received.iter().flat_map(|rows| (*rows as i32).to_ne_bytes()).collect();
-        self.give(index, Dtype::I32, &[output.received.len() as u64], &bytes)
-    }
-
-    fn allocate(&self, index: usize, dtype: Dtype, shape: &[u64], n_bytes: usize) -> Result<Held, Failure> {
-        let (status, shape) = (Status::new(api()), shape.iter().map(|length| *length as i64).collect::<Vec<_>>());
-        let (index, dtype, n_dimensions) = (index as c_int, number_of(dtype), shape.len() as c_int);
-        // SAFETY: the context is good while the kernel computes, and the shape has as many numbers as we say.
-        let tensor = unsafe {
-            (api().allocate_output)(self.0, index, dtype, shape.as_ptr(), n_dimensions, n_bytes, status.raw())
-        };
-        status.check().map_err(|text| Failure { code: Code::Unknown, text })?;
-        Ok(Held(tensor))
-    }
-
-    fn inputs(&self) -> Result<Vec<Held>, Failure> {
-        let status = Status::new(api());
-        let input = |index| {
-            let mut tensor = std::ptr::null_mut();
-            // SAFETY: the context is good while the kernel computes; the tensor is handed over to us.
-            unsafe { (api().input)(self.0, index, &mut tensor, status.raw()) };
-            status.check().map(|()| Held(tensor)).map_err(Failure::argument)
-        };
-        // SAFETY: the context is good while the kernel computes.
-        (0..unsafe { (api().n_inputs)(self.0) }).map(input).collect()
-    }
-
-    fn fail(&self, failure: &Failure) {
-        let status = Status::new(api());
-        status.set(failure.code, &failure.text);
-        // SAFETY: the context is good while the kernel computes.
-        unsafe { (api().fail)(self.0, status.raw()) };
-    }
 }
 
 pub unsafe extern "C" fn create(construction: *mut Construction) -> *mut c_void {
@@ -165,13 +48,45 @@ pub unsafe extern "C" fn delete(kernel: *mut c_void) {
     }
 }
 
-pub unsafe extern "C" fn compute(kernel: *mut c_void, context: *mut Context) {
+/// Submits, and returns: no thread of TensorFlow's waits. `completion` runs the callback when the outcome is there.
+pub unsafe extern "C" fn compute_async(kernel: *mut c_void, context: *mut Context, done: *mut Done) {
     // SAFETY: made by `create`; TensorFlow deletes it after all computations have ended.
     let kernel = unsafe { &*kernel.cast::<Kernel>() };
-    let call = Call(context);
-    if let Err(failure) = kernel.perform(&call) {
-        call.fail(&failure);
-    }
+    // SAFETY: the callback is the one this kernel was called with, and the context is good until it has run.
+    let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
+    start(kernel.kind, context, done, |pending| kernel.submit_all(pending));
+}
+
+/// A join has no attributes: nothing is kept between its executions.
+pub unsafe extern "C" fn create_join(_construction: *mut Construction) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+/// As `compute_async`, for a join.
+pub unsafe extern "C" fn compute_join_async(_kernel: *mut c_void, context: *mut Context, done: *mut Done) {
+    // SAFETY: as in `compute_async`.
+    let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
+    start(Kind::Join, context, done, |pending| {
+        let handle = pending.engine.begin_join_with_event(completion::event().clone());
+        pending.submitted.push(Submitted { handle, first: 0, dtypes: vec![Dtype::I32] });
+        Ok(())
+    });
+}
+
+/// Has the requests of one execution submitted, and leaves it to `completion`.
+fn start(
+    kind: Kind,
+    context: OpContext,
+    done: DoneCallback,
+    submit: impl FnOnce(&mut PendingOp) -> Result<(), Failure>,
+) {
+    let Some(engine) = current() else {
+        context.fail(&Failure { code: Code::FailedPrecondition, text: NOT_INITIALIZED.into() });
+        return done.run();
+    };
+    let mut pending = PendingOp::new(kind, engine, context, done);
+    pending.failure = completion::ensure_thread().and_then(|()| submit(&mut pending)).err();
+    completion::enqueue(pending);
 }
 
 pub unsafe extern "C" fn same_shapes(context: *mut ShapeContext, status: *mut RawStatus) {
@@ -191,60 +106,39 @@ pub unsafe extern "C" fn unknown_shapes(context: *mut ShapeContext, status: *mut
     unsafe { (api().set_unknown_shapes)(context, status) }
 }
 
-/// Tensors of one request: their types, and what they are to the engine.
-struct Asked {
-    handle: Handle,
-    first: usize,
-    dtypes: Vec<Dtype>,
-}
-
 impl Kernel {
-    /// Asks for all, then waits for all. What has been asked for is waited for even when something fails: its memory is in use.
-    fn perform(&self, call: &Call) -> Result<(), Failure> {
-        let not_initialized = || Failure { code: Code::FailedPrecondition, text: NOT_INITIALIZED.into() };
-        let engine = current().ok_or_else(not_initialized)?;
-        let mut inputs = call.inputs()?;
+    /// Submits all requests of the node. When one is refused the operation fails, but only after those before it have ended: their
+    /// memory is in use.
+    fn submit_all(&self, pending: &mut PendingOp) -> Result<(), Failure> {
+        let mut inputs = pending.context.inputs()?;
         let splits = if self.kind == Kind::Alltoall { splits(inputs.pop())? } else { Vec::new() };
-        let (mut outputs, mut asked, mut result) = (Vec::new(), Vec::new(), Ok(()));
+        pending.inputs = inputs;
         let mut first = 0;
         for (n_tensors, name) in &self.requests {
-            match self.submit(&engine, call, name, first, &inputs[first..first + n_tensors], &splits, &mut outputs) {
-                Ok(submitted) => asked.push(submitted),
-                Err(failure) => {
-                    result = Err(failure);
-                    break;
-                }
-            }
+            let submitted = self.submit(pending, name, first..first + n_tensors, &splits)?;
+            pending.submitted.push(submitted);
             first += n_tensors;
         }
-        for Asked { handle, first, dtypes } in asked {
-            let outcome = engine.synchronize(&handle).map_err(|error| Failure::of_engine(&error));
-            let given = outcome.and_then(|outcome| self.give(call, first, &dtypes, &outcome));
-            result = result.and(given);
-        }
-        result
+        Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one place calls it, with its own variables")]
     fn submit(
         &self,
-        engine: &Engine,
-        call: &Call,
+        pending: &mut PendingOp,
         name: &str,
-        first: usize,
-        inputs: &[Held],
+        range: Range<usize>,
         splits: &[u64],
-        outputs: &mut Vec<Held>,
-    ) -> Result<Asked, Failure> {
+    ) -> Result<Submitted, Failure> {
+        let (first, n_tensors) = (range.start, range.len());
         let (mut requests, mut places, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, input) in inputs.iter().enumerate() {
+        for (index, input) in pending.inputs[range].iter().enumerate() {
             let dtype = input.dtype().ok_or_else(|| Failure::argument("Tensors of this type are not supported."))?;
-            let name = if self.grouped { format!("{name}_{}of{}", index + 1, inputs.len()) } else { name.to_owned() };
+            let name = if self.grouped { format!("{name}_{}of{n_tensors}", index + 1) } else { name.to_owned() };
             let shape = input.shape();
             let output = if is_in_place(self.kind) {
-                let output = call.allocate(first + index, dtype, &shape, input.n_bytes())?;
+                let output = pending.context.allocate(first + index, dtype, &shape, input.n_bytes())?;
                 let target = Target::At(output.bytes());
-                outputs.push(output);
+                pending.outputs.push(output);
                 target
             } else {
                 Target::Fresh
@@ -265,29 +159,16 @@ impl Kernel {
             });
             dtypes.push(dtype);
         }
-        // SAFETY: `perform` holds inputs and outputs until the handle is done, and TensorFlow lets nobody write to inputs or read outputs
-        // while the kernel computes.
-        let handle = unsafe { engine.submit(requests, places, self.grouped, None) };
-        Ok(Asked { handle: handle.map_err(|error| Failure::of_engine(&error))?, first, dtypes })
-    }
-
-    /// What is not in its place already.
-    fn give(&self, call: &Call, first: usize, dtypes: &[Dtype], outcome: &Outcome) -> Result<(), Failure> {
-        if is_in_place(self.kind) {
-            return Ok(());
-        }
-        for (index, (output, dtype)) in outcome.outputs.iter().zip(dtypes).enumerate() {
-            call.give(first + index, *dtype, &output.shape, &output.bytes)?;
-        }
-        match (self.kind, outcome.outputs.first()) {
-            (Kind::Alltoall, Some(output)) => call.give_received(first + dtypes.len(), output),
-            _ => Ok(()),
-        }
+        let event = Some(completion::event().clone());
+        // SAFETY: `pending` has inputs and outputs until the handle is done, and TensorFlow lets nobody write to inputs or read outputs
+        // before the done callback has run.
+        let handle = unsafe { pending.engine.submit_with_event(requests, places, self.grouped, None, event) };
+        Ok(Submitted { handle: handle.map_err(|error| Failure::of_engine(&error))?, first, dtypes })
     }
 }
 
 /// Of an alltoall. Those that were not given are an empty table, with two dimensions.
-fn splits(tensor: Option<Held>) -> Result<Vec<u64>, Failure> {
+fn splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
     let tensor = tensor.ok_or_else(|| Failure::argument("alltoall expects a 1D splits tensor"))?;
     match tensor.shape()[..] {
         [0, 0] => return Ok(Vec::new()),
@@ -295,7 +176,7 @@ fn splits(tensor: Option<Held>) -> Result<Vec<u64>, Failure> {
         [_] => {}
         _ => return Err(Failure::argument("alltoall expects a 1D splits tensor")),
     }
-    // SAFETY: the op's definition says int32, and the tensor is held.
+    // SAFETY: the op's definition says int32, and the tensor is referenced.
     let numbers = unsafe { std::slice::from_raw_parts(tensor.bytes().cast::<i32>(), tensor.n_bytes() / 4) };
     let split = |split: &i32| {
         u64::try_from(*split).map_err(|_| Failure::argument(format!("splits must not be negative, but one is {split}")))
@@ -357,29 +238,7 @@ fn string(construction: *mut Construction, name: &CStr) -> Result<String, String
     }
 }
 
-fn is_in_place(kind: Kind) -> bool {
+/// Whether the engine writes results to memory that the kernel allocates beforehand: their shapes are those of the inputs.
+pub fn is_in_place(kind: Kind) -> bool {
     matches!(kind, Kind::Allreduce | Kind::Adasum | Kind::Broadcast)
-}
-
-/// TensorFlow's numbers, as in its `tf_datatype.h`.
-const NUMBERS: [(Dtype, c_int); 11] = [
-    (Dtype::F32, 1),
-    (Dtype::F64, 2),
-    (Dtype::I32, 3),
-    (Dtype::U8, 4),
-    (Dtype::I16, 5),
-    (Dtype::I8, 6),
-    (Dtype::I64, 9),
-    (Dtype::Bool, 10),
-    (Dtype::Bf16, 14),
-    (Dtype::U16, 17),
-    (Dtype::F16, 19),
-];
-
-fn number_of(dtype: Dtype) -> c_int {
-    NUMBERS.iter().find(|(ours, _)| *ours == dtype).expect("every dtype has a number").1
-}
-
-fn dtype_of(number: c_int) -> Option<Dtype> {
-    NUMBERS.iter().find(|(_, theirs)| *theirs == number).map(|(dtype, _)| *dtype)
 }

@@ -1,13 +1,16 @@
 //! Horovod's operations as TensorFlow's own, registered through its C API while it runs: nothing is compiled against TensorFlow. Entered by
 //! `python/horovod/tensorflow/native.py`, which finds the functions in the library that is loaded and hands over their addresses.
 //!
-//! `api` is the C API as far as it is used, `kernel` what runs in a graph. One operation carries all requests of its kind of one step: they
-//! are under way together, and one thread of TensorFlow waits. Asynchronous kernels would need no thread, but the C API hands them
-//! a callback that lives on the stack (seen in 2.21): it is gone when there is something to call it for.
+//! `api` is the C API as far as it is used, `kernel` the asynchronous kernels, `context` one execution of an operation, `completion` the
+//! thread that waits in place of TensorFlow's, `done_callback` how it tells TensorFlow. One operation carries all requests of its kind of
+//! one step: they are under way together.
 //!
 //! None of this takes the GIL, and none of it is for a forked child, where TensorFlow does not work either.
 
 mod api;
+mod completion;
+mod context;
+mod done_callback;
 mod kernel;
 
 use std::collections::HashMap;
@@ -19,6 +22,7 @@ use pyo3::prelude::*;
 
 use crate::errors;
 use api::{Api, Status};
+use done_callback::LIBSTDCXX_SYMBOL;
 
 /// Of this process's TensorFlow. A second one in the same process has no place here.
 static API: OnceLock<Api> = OnceLock::new();
@@ -57,6 +61,9 @@ pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
     if API.get().is_some() {
         return Ok(());
     }
+    if !symbols.contains_key(LIBSTDCXX_SYMBOL) {
+        return Err(errors::argument("this TensorFlow does not use libstdc++, whose std::function is needed"));
+    }
     // SAFETY: native.py gives the addresses of the functions of these names in TensorFlow's library, which is never unloaded.
     let api =
         unsafe { Api::at(&symbols) }.map_err(|name| errors::argument(format!("this TensorFlow has no {name}")))?;
@@ -65,13 +72,13 @@ pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
         define(api, name)
             .map_err(|text| errors::argument(format!("{} cannot be registered: {text}", name.to_string_lossy())))?;
     }
-    Ok(())
+    define_join(api).map_err(|text| errors::argument(format!("HorovodJoin cannot be registered: {text}")))
 }
 
 /// The names of TensorFlow's functions that registration needs.
 #[pyfunction]
 pub fn tensorflow_symbols() -> Vec<&'static str> {
-    api::SYMBOLS.to_vec()
+    [api::SYMBOLS, &[LIBSTDCXX_SYMBOL]].concat()
 }
 
 /// Whatever runs from here on is this engine's.
@@ -104,13 +111,31 @@ fn define(api: &Api, name: &CStr) -> Result<(), String> {
             (api.add_input)(definition, c"splits: int32".as_ptr());
             (api.add_output)(definition, c"received_splits: int32".as_ptr());
         }
-        // Runs in the order of the program, and is not computed once and for all when a graph with constants is optimized.
+        // Not computed once and for all when a graph with constants is optimized, and never left out of a tf.function.
         (api.set_stateful)(definition, true);
         (api.set_shape_function)(definition, if keeps_shapes { kernel::same_shapes } else { kernel::unknown_shapes });
         (api.register_op)(definition, status.raw());
         status.check()?;
-        let builder = (api.new_kernel)(name.as_ptr(), c"CPU".as_ptr(), kernel::create, kernel::compute, kernel::delete);
+        let builder =
+            (api.new_kernel)(name.as_ptr(), c"CPU".as_ptr(), kernel::create, kernel::compute_async, kernel::delete);
         (api.register_kernel)(kernel_name.as_ptr(), builder, status.raw());
+        status.check()
+    }
+}
+
+fn define_join(api: &Api) -> Result<(), String> {
+    let (name, status) = (c"HorovodJoin".as_ptr(), Status::new(api));
+    // SAFETY: as in `define`.
+    unsafe {
+        let definition = (api.new_op_definition)(name);
+        (api.add_output)(definition, c"last_joined_rank: int32".as_ptr());
+        (api.set_stateful)(definition, true);
+        (api.set_shape_function)(definition, kernel::unknown_shapes);
+        (api.register_op)(definition, status.raw());
+        status.check()?;
+        let (create, compute) = (kernel::create_join, kernel::compute_join_async);
+        let builder = (api.new_kernel)(name, c"CPU".as_ptr(), create, compute, kernel::delete);
+        (api.register_kernel)(c"HorovodJoinCpu".as_ptr(), builder, status.raw());
         status.check()
     }
 }

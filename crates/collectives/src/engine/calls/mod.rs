@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::engine::calls::requests::{broadcasting, elements, exchanging, fresh, gathering, in_place};
 use crate::engine::calls::requests::{reduction, scattering};
 use crate::engine::entry::{Ask, Keeps, Place, Target};
-use crate::engine::handle::{EngineError, Outcome, Slot};
+use crate::engine::handle::{CompletionEvent, EngineError, Outcome, Slot};
 use crate::op::ReduceOp;
 
 /// How a reduction is done. All members say the same.
@@ -194,6 +194,13 @@ impl Engine {
         self.begin(|slot| Ask::Join { set: SetId::GLOBAL, slot })
     }
 
+    /// As [`Engine::join`], for a caller that does not drive the engine; the event counts the call when it ends.
+    pub fn begin_join_with_event(&self, event: Arc<CompletionEvent>) -> Handle {
+        let slot = Slot::with_event(1, Some(event));
+        self.ask(Ask::Join { set: SetId::GLOBAL, slot: slot.clone() });
+        Handle { slot }
+    }
+
     /// Makes a process set of some global ranks. Collective over all ranks, members or not, with the same `ranks` everywhere; needs
     /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     pub fn add_set(&self, ranks: Vec<u32>) -> Result<SetMade, EngineError> {
@@ -234,12 +241,31 @@ impl Engine {
     /// requests' shapes say, and outputs as many.
     pub unsafe fn submit(
         &self,
-        mut requests: Vec<Request>,
+        requests: Vec<Request>,
         places: Vec<Place>,
         grouped: bool,
         keeps: Keeps,
     ) -> Result<Handle, EngineError> {
-        let slot = Slot::new(requests.len());
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.submit_with_event(requests, places, grouped, keeps, None) }
+    }
+
+    /// As [`Engine::submit`]. The event, if there is one, counts the call when it ends; a call without tensors is not counted.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    ///
+    /// # Safety
+    /// As [`Engine::submit`].
+    pub unsafe fn submit_with_event(
+        &self,
+        mut requests: Vec<Request>,
+        places: Vec<Place>,
+        grouped: bool,
+        keeps: Keeps,
+        event: Option<Arc<CompletionEvent>>,
+    ) -> Result<Handle, EngineError> {
+        let slot = Slot::with_event(requests.len(), event);
         self.desk.enter(&mut requests, grouped, &slot).map_err(EngineError::of)?;
         if !requests.is_empty() {
             self.ask(Ask::Tensors { requests, places, grouped, slot: slot.clone(), keeps });
@@ -251,6 +277,12 @@ impl Engine {
     pub fn wait_for(&self, handle: &Handle, limit: Duration) -> bool {
         self.inner.wait(&handle.slot, Some(Instant::now() + limit));
         handle.is_done()
+    }
+
+    /// Waits until the event's count is not `seen` any more, driving the engine meanwhile, but no longer than that. False when this engine
+    /// cannot be driven any more, after a panic: [`Engine::wait_for`] then fails what is pending.
+    pub fn wait_event(&self, event: &CompletionEvent, seen: u32, limit: Duration) -> bool {
+        self.inner.wait_event(event, seen, Instant::now() + limit)
     }
 
     /// Waits for the outcome, driving the engine meanwhile. Only the first call gets the outputs.

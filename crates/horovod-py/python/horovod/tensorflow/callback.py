@@ -1,11 +1,13 @@
-"""Collectives in a graph by one Python callback. The way for TensorFlows that let no operations be registered while they run.
+"""Collectives in a tf.function by one Python callback. The way for TensorFlows that let no operations be registered while they run.
 
 A callback takes the whole list: it asks for all, then waits for all. TensorFlow runs callbacks of a tf.function in the order of the
-program, so that ranks meet.
+program, so that ranks meet. It runs those of a graph of TensorFlow 1 in any order, each on one of the few threads of its executor: ranks
+whose threads wait for different operations would wait for ever, so that collectives by callback are refused there.
 """
 
 from typing import TYPE_CHECKING, Any, List
 
+import numpy as np
 import tensorflow as tf
 
 from horovod import _core
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
     """Adds the callback to the graph; its outputs, as each request has them."""
+    _check_order(requests[0].op_name)
     inputs, dtypes = [], []
     for request in requests:
         inputs += request.tensors + ([] if request.splits is None else [request.splits])
@@ -38,11 +41,26 @@ def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
     return [_shaped(request, flat) for request in requests]
 
 
+def join() -> tf.Tensor:
+    """The rank that joined last."""
+    _check_order("HorovodJoin")
+    return value(lambda: np.int32(_core.join()), tf.int32, "HorovodJoin")
+
+
 def value(compute: Any, dtype: tf.DType, name: str) -> tf.Tensor:
     """A number that is asked for when the graph runs."""
     result = tf.numpy_function(compute, [], dtype, name=name)
     result.set_shape([])
     return result
+
+
+def _check_order(op_name: str) -> None:
+    if not tf.compat.v1.get_default_graph().building_function:
+        raise RuntimeError(
+            f"{op_name} in a graph of TensorFlow 1 needs operations of its own, which "
+            "cannot be registered with this TensorFlow or are turned off by HOROVOD_TENSORFLOW_OPS=callback. Use tf.function, or a "
+            "TensorFlow for Linux from 2.7 on."
+        )
 
 
 def _shaped(request: "Request", flat: "List[tf.Tensor]") -> "List[tf.Tensor]":

@@ -43,7 +43,7 @@ from horovod.common.basics import (  # noqa: F401
 )
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
-from horovod.tensorflow import callback
+from horovod.tensorflow import callback, native
 from horovod.tensorflow.errors import as_tensorflow_errors
 from horovod.tensorflow.requests import Request, perform
 
@@ -262,7 +262,7 @@ def join() -> tf.Tensor:
     if tf.executing_eagerly():
         with as_tensorflow_errors("HorovodJoin"):
             return tf.constant(_core.join(), tf.int32)
-    return callback.value(_int32(_core.join), tf.int32, "HorovodJoin")
+    return native.join() if native.is_available() else callback.join()
 
 
 def rank_op(name: Optional[str] = None) -> tf.Tensor:

@@ -1,7 +1,8 @@
 """Collectives in a graph as operations of TensorFlow's own, registered while it runs through its C API. Used by `requests` where it can be.
 
 TensorFlow's functions are found in the library that is loaded, and their addresses handed to the engine's side, which registers the
-operations. No Python runs in a step, and nobody waits for the GIL. HOROVOD_TENSORFLOW_OPS=callback does without.
+operations. Their kernels are asynchronous: none keeps a thread of TensorFlow's executor while other ranks are waited for. No Python runs
+in a step, and nobody waits for the GIL. HOROVOD_TENSORFLOW_OPS=callback does without.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 import tensorflow as tf
 
 from horovod import _core
+from horovod.tensorflow.ordering import after_all, after_joins, run_independently
 
 if TYPE_CHECKING:
     from horovod.tensorflow.requests import Request
@@ -34,13 +36,11 @@ def is_available() -> bool:
 def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
     """Adds operations to the graph; their outputs, as each request has them. Neighbours of one kind become one operation."""
     results: List[List[tf.Tensor]] = []
-    before: List[tf.Operation] = []
     for _, alike in itertools.groupby(requests, _kind):
         mine = list(alike)
-        # One after the other: each has a thread wait, and ranks must not wait for different ones.
-        with tf.control_dependencies(before):
+        with after_joins():
             op = _operation(mine)
-        before = [op]
+        run_independently(op)
         outputs = iter(op.outputs)
         for request in mine:
             results.append([_shaped(request, tensor, next(outputs)) for tensor in request.tensors])
@@ -48,6 +48,17 @@ def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
                 results[-1].append(next(outputs))
                 results[-1][-1].set_shape([None])
     return results
+
+
+def join() -> tf.Tensor:
+    """The rank that joined last."""
+    from tensorflow.python.framework import op_def_library
+
+    with after_all(), tf.device("/CPU:0"):
+        _, _, op, _ = op_def_library._apply_op_helper("HorovodJoin", name="HorovodJoin")
+    run_independently(op, is_join=True)
+    op.outputs[0].set_shape([])
+    return op.outputs[0]
 
 
 def _operation(requests: "List[Request]") -> tf.Operation:

@@ -1,8 +1,8 @@
 """The one way from TensorFlow's tensors to the engine. Every collective of this package is a list of requests handed to `perform`.
 
 Requests of one list are under way together. Eager tensors go straight to the engine. In a graph they become operations: real ones,
-registered by `native` where this TensorFlow allows it, else one Python callback for the whole list (`callback`). Never one callback that
-waits per tensor: two ranks may run theirs in different orders, and would wait for each other.
+registered by `native` where this TensorFlow allows it, else one Python callback for the whole list (`callback`). The former keep no
+thread of TensorFlow's while they wait: ranks may run their operations in different orders, and must not wait for each other.
 """
 
 from typing import Any, List, NamedTuple, Optional
@@ -73,9 +73,7 @@ def perform(requests: List[Request]) -> List[List[tf.Tensor]]:
             f"{requests[0].op_name} cannot be compiled by XLA: it talks to other processes. Call it outside of functions with "
             "jit_compile=True, or set jit_compile=False for this one (in Keras: model.compile(..., jit_compile=False))."
         )
-    if native.is_available():
-        return native.enqueue(requests)
-    return callback.enqueue(requests)
+    return native.enqueue(requests) if native.is_available() else callback.enqueue(requests)
 
 
 def _at_once(requests: List[Request]) -> List[List[tf.Tensor]]:

@@ -1,0 +1,171 @@
+//! Operations under way, and the thread that waits for them in place of TensorFlow's threads: it drives the engine until any of them has
+//! ended, sets the outputs and runs the done callback.
+//!
+//! TensorFlow's executor has as many threads as the machine has cores. A kernel that kept one of them while it waits for other ranks
+//! would deadlock as soon as the ranks' threads waited for different operations.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use corro_collectives::coordinator::Kind;
+use corro_collectives::engine::calls::Handle;
+use corro_collectives::engine::handle::{CompletionEvent, Outcome};
+use corro_collectives::{Dtype, Engine};
+
+use super::api::Code;
+use super::context::{Failure, OpContext, TensorRef};
+use super::done_callback::DoneCallback;
+use super::kernel::is_in_place;
+use crate::calls;
+
+/// Longest wait between two looks at the operations.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+/// The same while operations of an engine that was shut down are left beside those of the next one.
+const SHARED_WAIT_SLICE: Duration = Duration::from_millis(1);
+/// How long an engine that has ended by a panic is asked to fail an operation.
+const FAIL_SLICE: Duration = Duration::from_millis(1);
+
+static PENDING: Mutex<Vec<PendingOp>> = Mutex::new(Vec::new());
+
+/// One execution of an operation, from its submission to its done callback.
+pub struct PendingOp {
+    kind: Kind,
+    pub engine: Arc<Engine>,
+    pub context: OpContext,
+    done: DoneCallback,
+    /// The engine reads and writes their memory.
+    pub inputs: Vec<TensorRef>,
+    pub outputs: Vec<TensorRef>,
+    pub submitted: Vec<Submitted>,
+    /// Why the operation fails whatever comes of the requests.
+    pub failure: Option<Failure>,
+}
+
+/// A request of an operation: its handle, and its tensors among the operation's.
+pub struct Submitted {
+    pub handle: Handle,
+    pub first: usize,
+    pub dtypes: Vec<Dtype>,
+}
+
+impl PendingOp {
+    pub fn new(kind: Kind, engine: Arc<Engine>, context: OpContext, done: DoneCallback) -> PendingOp {
+        let (inputs, outputs, submitted) = (Vec::new(), Vec::new(), Vec::new());
+        PendingOp { kind, engine, context, done, inputs, outputs, submitted, failure: None }
+    }
+
+    fn is_done(&self) -> bool {
+        self.submitted.iter().all(|request| request.handle.is_done())
+    }
+
+    fn finish(self) {
+        let PendingOp { kind, engine, context, done, inputs, outputs, submitted, failure } = self;
+        let mut result = failure.map_or(Ok(()), Err);
+        for Submitted { handle, first, dtypes } in submitted {
+            let outcome = handle.outcome().map_err(|error| Failure::of_engine(&error));
+            let set = outcome.and_then(|outcome| set_outputs(&context, kind, first, &dtypes, &outcome));
+            result = result.and(set);
+        }
+        if let Err(failure) = result {
+            context.fail(&failure);
+        }
+        // Before the callback, which may start operations that want the memory.
+        drop((inputs, outputs, engine));
+        done.run();
+    }
+}
+
+/// Called with every completion. One for the process: its thread serves each engine in turn.
+pub fn event() -> &'static Arc<CompletionEvent> {
+    static EVENT: OnceLock<Arc<CompletionEvent>> = OnceLock::new();
+    EVENT.get_or_init(Arc::default)
+}
+
+/// Starts the thread, the first time.
+pub fn ensure_thread() -> Result<(), Failure> {
+    static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+    let start = || {
+        let thread = std::thread::Builder::new().name("corro-tf-done".into()).spawn(run);
+        thread.map(drop).map_err(|error| format!("no thread could be started: {error}"))
+    };
+    STARTED.get_or_init(start).clone().map_err(|text| Failure { code: Code::Unknown, text })
+}
+
+/// Leaves an operation to the thread. One that has already ended, or was never submitted, is finished at once.
+pub fn enqueue(pending: PendingOp) {
+    if pending.is_done() {
+        return pending.finish();
+    }
+    let mut queue = lock();
+    let was_idle = queue.is_empty();
+    queue.push(pending);
+    // An operation that ends from here on is found by the count; the thread does not know yet of one that ended just before.
+    if was_idle || queue.last().is_some_and(PendingOp::is_done) {
+        event().notify();
+    }
+}
+
+fn run() {
+    loop {
+        let seen = event().count();
+        let ended: Vec<PendingOp> = lock().extract_if(.., |pending| pending.is_done()).collect();
+        if !ended.is_empty() {
+            ended.into_iter().for_each(PendingOp::finish);
+            continue;
+        }
+        let engines = engines();
+        let slice = if engines.len() > 1 { SHARED_WAIT_SLICE } else { WAIT_SLICE };
+        if engines.is_empty() {
+            event().sleep(seen, WAIT_SLICE);
+        }
+        for engine in engines {
+            if !engine.wait_event(event(), seen, slice) {
+                let queue = lock();
+                let requests = queue.iter().filter(|pending| Arc::ptr_eq(&pending.engine, &engine));
+                requests.flat_map(|pending| &pending.submitted).for_each(|request| {
+                    engine.wait_for(&request.handle, FAIL_SLICE);
+                });
+            }
+        }
+    }
+}
+
+/// Those that operations are under way in: one, unless it was shut down and started again.
+fn engines() -> Vec<Arc<Engine>> {
+    let mut engines: Vec<Arc<Engine>> = Vec::new();
+    for pending in lock().iter() {
+        if !engines.iter().any(|engine| Arc::ptr_eq(engine, &pending.engine)) {
+            engines.push(pending.engine.clone());
+        }
+    }
+    engines
+}
+
+/// Results that are not in their place already.
+fn set_outputs(
+    context: &OpContext,
+    kind: Kind,
+    first: usize,
+    dtypes: &[Dtype],
+    outcome: &Outcome,
+) -> Result<(), Failure> {
+    if is_in_place(kind) {
+        return Ok(());
+    }
+    if kind == Kind::Join {
+        let last = outcome.last_joined.unwrap_or_default() as i32;
+        calls::on_joined_in_graph();
+        return context.set_output(first, Dtype::I32, &[], &last.to_ne_bytes());
+    }
+    for (index, (output, dtype)) in outcome.outputs.iter().zip(dtypes).enumerate() {
+        context.set_output(first + index, *dtype, &output.shape, &output.bytes)?;
+    }
+    match (kind, outcome.outputs.first()) {
+        (Kind::Alltoall, Some(output)) => context.set_received(first + dtypes.len(), output),
+        _ => Ok(()),
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Vec<PendingOp>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}

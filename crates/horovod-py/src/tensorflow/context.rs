@@ -1,0 +1,166 @@
+//! One execution of an operation as TensorFlow hands it to a kernel: inputs, outputs, and the error it may end with.
+//!
+//! The context belongs to TensorFlow and is good until the done callback has run, on any thread.
+
+use std::ffi::c_int;
+
+use corro_collectives::engine::handle::Output;
+use corro_collectives::{Dtype, EngineError};
+
+use super::api;
+use super::api::{Code, Context, Status, Tensor};
+
+/// The status that an operation fails with.
+pub struct Failure {
+    pub code: Code,
+    pub text: String,
+}
+
+impl Failure {
+    pub fn argument(text: impl Into<String>) -> Failure {
+        Failure { code: Code::InvalidArgument, text: text.into() }
+    }
+
+    pub fn of_engine(error: &EngineError) -> Failure {
+        let text = error.to_string();
+        let code = if error.is_argument() {
+            Code::InvalidArgument
+        } else if is_disagreement(&text) {
+            Code::FailedPrecondition
+        } else {
+            Code::Unknown
+        };
+        Failure { code, text }
+    }
+}
+
+/// Found while the ranks agreed: the operation never began, and the engine goes on. As in `errors.py`.
+fn is_disagreement(text: &str) -> bool {
+    let beginnings = [
+        "Mismatched ",
+        "Process-set rank zero tried to ",
+        "Horovod has not been initialized",
+        "Reduction op type not supported",
+        "No Adasum operation enabled",
+        "Reducescatter currently only supports",
+    ];
+    beginnings.iter().any(|beginning| text.starts_with(beginning)) || text.contains(" is not supported with Join")
+}
+
+/// A reference to a tensor of TensorFlow's: its buffer is not freed before this is dropped.
+pub struct TensorRef(*mut Tensor);
+
+// SAFETY: a TF_Tensor is a counted reference to a buffer, and nothing about it belongs to a thread.
+unsafe impl Send for TensorRef {}
+
+impl TensorRef {
+    pub fn shape(&self) -> Vec<u64> {
+        // SAFETY: the tensor is referenced; dimensions are asked for by numbers it has.
+        unsafe { (0..(api().n_dimensions)(self.0)).map(|axis| (api().dimension)(self.0, axis) as u64).collect() }
+    }
+
+    pub fn dtype(&self) -> Option<Dtype> {
+        // SAFETY: the tensor is referenced.
+        dtype_of(unsafe { (api().tensor_type)(self.0) })
+    }
+
+    pub fn n_bytes(&self) -> usize {
+        // SAFETY: the tensor is referenced.
+        unsafe { (api().n_bytes)(self.0) }
+    }
+
+    /// Never null: an empty tensor may have no memory.
+    pub fn bytes(&self) -> *mut u8 {
+        // SAFETY: the tensor is referenced.
+        let bytes: *mut u8 = unsafe { (api().bytes)(self.0) }.cast();
+        if bytes.is_null() { std::ptr::dangling_mut() } else { bytes }
+    }
+}
+
+impl Drop for TensorRef {
+    fn drop(&mut self) {
+        // SAFETY: the reference was handed over to us, and is released here only.
+        unsafe { (api().delete_tensor)(self.0) }
+    }
+}
+
+/// One execution of an operation.
+pub struct OpContext(*mut Context);
+
+// SAFETY: TensorFlow keeps the context of an asynchronous kernel until its done callback has run, and lets any thread use it.
+unsafe impl Send for OpContext {}
+
+impl OpContext {
+    /// # Safety
+    /// The context must be TensorFlow's, and its done callback must not run before the last use of this.
+    pub unsafe fn new(context: *mut Context) -> OpContext {
+        OpContext(context)
+    }
+
+    /// Sets an output to a copy of these bytes.
+    pub fn set_output(&self, index: usize, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> Result<(), Failure> {
+        let output = self.allocate(index, dtype, shape, bytes.len())?;
+        // SAFETY: TensorFlow made room for as many bytes as the shape has, which are those of the engine's result.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), output.bytes(), bytes.len().min(output.n_bytes())) };
+        Ok(())
+    }
+
+    /// Sets an output of int32 to the rows received from each member.
+    pub fn set_received(&self, index: usize, output: &Output) -> Result<(), Failure> {
+        let bytes: Vec<u8> = output.received.iter().flat_map(|rows| (*rows as i32).to_ne_bytes()).collect();
+        self.set_output(index, Dtype::I32, &[output.received.len() as u64], &bytes)
+    }
+
+    pub fn allocate(&self, index: usize, dtype: Dtype, shape: &[u64], n_bytes: usize) -> Result<TensorRef, Failure> {
+        let (status, shape) = (Status::new(api()), shape.iter().map(|length| *length as i64).collect::<Vec<_>>());
+        let (index, dtype, n_dimensions) = (index as c_int, number_of(dtype), shape.len() as c_int);
+        // SAFETY: the context is good until the done callback runs, and the shape has as many numbers as we say.
+        let tensor = unsafe {
+            (api().allocate_output)(self.0, index, dtype, shape.as_ptr(), n_dimensions, n_bytes, status.raw())
+        };
+        status.check().map_err(|text| Failure { code: Code::Unknown, text })?;
+        Ok(TensorRef(tensor))
+    }
+
+    pub fn inputs(&self) -> Result<Vec<TensorRef>, Failure> {
+        let status = Status::new(api());
+        let input = |index| {
+            let mut tensor = std::ptr::null_mut();
+            // SAFETY: the context is good until the done callback runs; the reference is handed over to us.
+            unsafe { (api().input)(self.0, index, &mut tensor, status.raw()) };
+            status.check().map(|()| TensorRef(tensor)).map_err(Failure::argument)
+        };
+        // SAFETY: the context is good until the done callback runs.
+        (0..unsafe { (api().n_inputs)(self.0) }).map(input).collect()
+    }
+
+    pub fn fail(&self, failure: &Failure) {
+        let status = Status::new(api());
+        status.set(failure.code, &failure.text);
+        // SAFETY: the context is good until the done callback runs.
+        unsafe { (api().fail)(self.0, status.raw()) };
+    }
+}
+
+/// TensorFlow's numbers, as in its `tf_datatype.h`.
+const NUMBERS: [(Dtype, c_int); 11] = [
+    (Dtype::F32, 1),
+    (Dtype::F64, 2),
+    (Dtype::I32, 3),
+    (Dtype::U8, 4),
+    (Dtype::I16, 5),
+    (Dtype::I8, 6),
+    (Dtype::I64, 9),
+    (Dtype::Bool, 10),
+    (Dtype::Bf16, 14),
+    (Dtype::U16, 17),
+    (Dtype::F16, 19),
+];
+
+fn number_of(dtype: Dtype) -> c_int {
+    NUMBERS.iter().find(|(ours, _)| *ours == dtype).expect("every dtype has a number").1
+}
+
+fn dtype_of(number: c_int) -> Option<Dtype> {
+    NUMBERS.iter().find(|(_, theirs)| *theirs == number).map(|(dtype, _)| *dtype)
+}
