@@ -219,3 +219,41 @@ def test_shut_down_ends_what_is_under_way():
     hvd.shutdown()
     hvd.init()
     np.testing.assert_array_equal(in_session(lambda: hvd.allreduce(tf.ones(1), name="again")), [1])
+
+
+def test_gradients_need_every_rank(run):
+    """Also where a rank's gradient does not depend on the values it gets: nothing that other ranks wait for may be pruned."""
+    size, ranks = hvd.size(), sum(range(1, hvd.size() + 1))
+    weights = np.arange(1.0, size + 1)
+
+    def build():
+        gradients = {}
+        for kind, call in KINDS.items():
+            if kind == "splits":
+                continue
+            x = tf.ones([size])
+            out = call(x, f"differentiated.{kind}")
+            out *= tf.range(1, tf.size(out) + 1, dtype=tf.float32) * float(hvd.rank() + 1)
+            gradients[kind] = tf.gradients(out, x)[0]
+        return gradients
+
+    results = run(build)
+    np.testing.assert_allclose(results["allreduce"], weights * ranks)
+    np.testing.assert_allclose(results["grouped_allreduce"], 2 * weights * ranks)
+    np.testing.assert_allclose(results["broadcast"], weights * ranks / size if hvd.rank() == 0 else np.zeros(size), rtol=1e-6)
+    own = (np.arange(size) + 1 + size * hvd.rank()) * ranks / size
+    np.testing.assert_allclose(results["allgather"], own, rtol=1e-6)
+    np.testing.assert_allclose(results["grouped_allgather"], own, rtol=1e-6)
+    np.testing.assert_allclose(results["alltoall"], (hvd.rank() + 1) * weights)
+    np.testing.assert_allclose(results["reducescatter"], size * weights)
+
+
+def test_the_gradient_of_a_broadcast_is_zero_elsewhere():
+    """Whatever the root's is."""
+
+    def build():
+        x = tf.ones([2])
+        return tf.gradients(hvd.broadcast(x, 0, name="of nothing"), x, grad_ys=tf.fill([2], float("nan")))[0]
+
+    out = in_session(build)
+    assert np.isnan(out).all() if hvd.rank() == 0 else (out == 0).all()

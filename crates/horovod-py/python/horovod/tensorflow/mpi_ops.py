@@ -166,7 +166,11 @@ def broadcast(
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         mean = _allreduce(gradients[0], None, Average, ignore_name_scope=ignore_name_scope, process_set=process_set)
-        return [mean if rank() == root_rank else tf.zeros_like(mean)]
+        if rank() == root_rank:
+            return [mean]
+        # Depends on the reduction, which would be pruned otherwise, and the root would wait for it. Not `0 * mean`, which may be NaN.
+        with tf.control_dependencies([mean]):
+            return [tf.zeros_like(mean)]
 
     return _differentiable(forward, backward, [tensor])[0]
 
