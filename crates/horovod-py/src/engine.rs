@@ -150,9 +150,9 @@ pub fn remove_process_set(py: Python<'_>, process_set: i64) -> PyResult<bool> {
 pub fn process_set_ranks(process_set: i64) -> PyResult<Vec<u32>> {
     let sets = process_sets()?;
     let found = sets.into_iter().find(|(id, _)| i64::from(*id) == process_set);
-    found.map(|(_, ranks)| ranks).ok_or_else(|| {
-        errors::argument(format!("Process set {process_set} does not exist, or has not been registered."))
-    })
+    found
+        .map(|(_, ranks)| ranks)
+        .ok_or_else(|| errors::argument("Process set does not exist or has not been registered."))
 }
 
 #[pyfunction]

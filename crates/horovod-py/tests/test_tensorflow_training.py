@@ -143,16 +143,16 @@ def test_local_sources(traced, scale):
 
     @traced
     def gradients():
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=True) as tape:
             loss = (mine + everybodys) * (rank + 1.0)
         tape = hvd.DistributedGradientTape(tape, scale_local_gradients=scale)
         tape.register_local_source(mine)
-        local, shared = tape.get_local_and_global_gradients([1, 2], [mine, everybodys])
+        local, shared = tape.get_local_and_global_gradients(loss, [mine, everybodys])
         assert local[0][0] is mine and shared[0][0] is everybodys
-        return tape.gradient(loss, [mine, everybodys])
+        return tape.gradient(loss, [mine, everybodys]) + [local[0][1], shared[0][1]]
 
     got = [float(g) for g in gradients()]
-    np.testing.assert_allclose(got, [(rank + 1) / (size if scale else 1), (size + 1) / 2], rtol=1e-6)
+    np.testing.assert_allclose(got, 2 * [(rank + 1) / (size if scale else 1), (size + 1) / 2], rtol=1e-6)
 
 
 def test_partial_tape():
@@ -269,3 +269,76 @@ def test_elastic_graphs_ask_for_the_size_when_they_run(monkeypatch):
         return hvd.DistributedGradientTape(tape).gradient(loss, variable)
 
     assert float(gradient()) == (hvd.size() + 1) / 2
+
+
+def test_aggregation_as_upstream_calls_it(traced):
+    """`compute_gradients`, then `apply_gradients` with a closure; the optimizer counts every pass."""
+    from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
+    from horovod.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
+
+    def reduce(gradients, variables):
+        return [hvd.allreduce(gradient, op=hvd.Sum) for gradient in gradients]
+
+    plain = LocalGradientAggregationHelper(
+        backward_passes_per_step=2,
+        allreduce_func=reduce,
+        sparse_as_dense=False,
+        average_aggregated_gradients=True,
+        rank=hvd.rank(),
+        optimizer_type=LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS,
+        name="plain",
+    )
+    assert LocalGradientAggregationHelperEager(2, reduce, False, True, hvd.global_process_set, True).counter is None
+    mine, everybodys = tf.Variable(0.0), tf.Variable(0.0)
+    plain.register_local_var(mine)
+
+    class Optimizer:
+        iterations = tf.Variable(0, dtype=tf.int64)
+
+    @traced
+    def step():
+        gradients = plain.compute_gradients([tf.constant(hvd.rank() + 1.0)] * 2, [mine, everybodys])
+
+        def update():
+            for variable, gradient in zip([mine, everybodys], gradients):
+                variable.assign_sub(gradient)
+            Optimizer.iterations.assign_add(1)
+
+        plain.apply_gradients(update, Optimizer, None)
+
+    for n_passes in range(1, 6):
+        step()
+        assert int(Optimizer.iterations.numpy()) == n_passes and int(plain.counter.numpy()) == n_passes % 2
+    n_steps, ranks = 2, sum(range(1, hvd.size() + 1))
+    np.testing.assert_allclose(mine.numpy(), -n_steps * (hvd.rank() + 1) / hvd.size(), rtol=1e-6)
+    np.testing.assert_allclose(everybodys.numpy(), -n_steps * ranks)
+
+
+def test_process_sets_that_were_not_added(traced):
+    missing, unknown = hvd.ProcessSet([0]), hvd.ProcessSet([0])
+    unknown.process_set_id = 99
+    calls = [
+        lambda process_set: hvd.allreduce(tf.ones(1), process_set=process_set),
+        lambda process_set: hvd.grouped_allreduce([tf.ones(1)], process_set=process_set),
+        lambda process_set: hvd.allgather(tf.ones(1), process_set=process_set),
+        lambda process_set: hvd.broadcast(tf.ones(1), 0, process_set=process_set),
+        lambda process_set: hvd.alltoall(tf.ones(hvd.size()), process_set=process_set),
+        lambda process_set: hvd.reducescatter(tf.ones(hvd.size()), process_set=process_set),
+        lambda process_set: hvd.broadcast_variables([tf.constant(1.0)], 0, process_set=process_set),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="not registered"):
+            traced(lambda call=call: call(missing))()
+        with pytest.raises(ValueError, match="Process set does not exist or has not been registered."):
+            traced(lambda call=call: call(unknown))()
+    with pytest.raises(ValueError, match="Process set does not exist"):
+        unknown.size()
+
+
+def test_upstreams_names():
+    variables = [tf.Variable(1.0), tf.Variable(2.0)]
+    refs = hvd.vars_to_refs([variables, variables[0]])
+    assert {refs: 1}[refs] == 1 and hvd.refs_to_vars(refs)[0][1] is variables[1]
+    assert hvd.elastic.TensorFlowKerasState and hvd.LocalGradientAggregationHelper
+    with pytest.raises(ImportError, match="tf.data.experimental.service"):
+        from horovod.tensorflow.data.compute_service import TfDataServiceConfig  # noqa: F401

@@ -117,9 +117,10 @@ class LearningRateScheduleCallbackImpl:
         optimizer = self.model.optimizer
         before, after = _read(optimizer, "learning_rate"), self.initial_lr * self.multiplier(epoch)
         _write(optimizer, "learning_rate", after)
-        if self.momentum_correction and before and getattr(optimizer, "momentum", None):
+        momentum = None if getattr(optimizer, "momentum", None) is None else _read(optimizer, "momentum")
+        if self.momentum_correction and before and momentum:
             # What the momentum remembers was scaled by the old rate.
-            self.restore_momentum = _read(optimizer, "momentum")
+            self.restore_momentum = momentum
             _write(optimizer, "momentum", self.restore_momentum * after / before)
 
 
@@ -160,13 +161,21 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
 class BestModelCheckpointImpl:
     """A ModelCheckpoint that keeps the best model; where to is set later, as `filepath`."""
 
-    def __init__(self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", save_freq: Any = "epoch"):
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+    ):
         super().__init__(
-            filepath="best.keras",
+            # Keras looks at the ending now.
+            filepath="best.weights.h5" if save_weights_only else "best.keras",
             monitor=monitor,
             verbose=verbose,
             save_best_only=True,
-            save_weights_only=False,
+            save_weights_only=save_weights_only,
             mode=mode,
             save_freq=save_freq,
         )
@@ -199,6 +208,6 @@ def _write(optimizer: Any, name: str, value: float) -> None:
     """Into the variable; what Keras keeps as a plain number is replaced (a compiled step has read it already, and goes on with it)."""
     current = getattr(optimizer, name)
     if hasattr(current, "assign"):
-        current.assign(value)
+        values.assign(current, value)
     else:
         setattr(optimizer, name, value)

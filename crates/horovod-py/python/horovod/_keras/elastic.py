@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
+from horovod._keras import values
 from horovod.common import basics
 from horovod.common.elastic import ObjectState, State
 from horovod.elastic.objects import broadcast_object
@@ -22,7 +23,7 @@ class KerasState(ObjectState):
         self.save()
 
     def save(self) -> None:
-        self._saved_arrays = [np.array(_as_array(variable)) for variable in self._variables()]
+        self._saved_arrays = [np.array(values.as_array(variable)) for variable in self._variables()]
         super().save()
 
     def restore(self) -> None:
@@ -30,7 +31,7 @@ class KerasState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        self._assign(self._bcast_object([_as_array(variable) for variable in self._variables()]))
+        self._assign(self._bcast_object([values.as_array(variable) for variable in self._variables()]))
         super().sync()
         self.save()
 
@@ -41,8 +42,8 @@ class KerasState(ObjectState):
         optimizer = self.optimizer
         if optimizer is None:
             return variables
-        if not getattr(optimizer, "built", True) and self.model.built:
-            optimizer.build(self.model.trainable_variables)
+        if self.model.built:
+            _ensure_built(optimizer, self.model.trainable_variables)
         own = optimizer.variables
         return variables + list(own() if callable(own) else own)
 
@@ -54,7 +55,7 @@ class KerasState(ObjectState):
                 " model (call it once, or give it an Input) before the state is made."
             )
         for variable, array in zip(variables, arrays):
-            variable.assign(array)
+            values.assign(variable, array)
 
 
 class CommitStateCallbackImpl:
@@ -108,9 +109,9 @@ def _bring_home(model: Any) -> None:
         bring()
 
 
-def _as_array(variable: Any) -> np.ndarray:
-    value = getattr(variable, "value", variable)
-    value = value if not callable(value) else variable
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+def _ensure_built(optimizer: Any, variables: List[Any]) -> None:
+    if hasattr(optimizer, "_create_all_weights"):
+        # Keras 2's legacy optimizers. Makes what is not there yet.
+        optimizer._create_all_weights(variables)
+    elif not getattr(optimizer, "built", getattr(optimizer, "_built", True)):
+        optimizer.build(variables)

@@ -45,9 +45,9 @@ class Distribution:
         self._reduction = self.backend.Reduction(
             name, compression, sparse_as_dense, op, gradient_predivide_factor, _checked_groups(groups), process_set
         )
-        self._aggregation = None
+        self.aggregation = None
         if backward_passes_per_step > 1:
-            self._aggregation = self.backend.Aggregation(
+            self.aggregation = self.backend.Aggregation(
                 backward_passes_per_step, self.reduce, sparse_as_dense, average_aggregated_gradients
             )
 
@@ -70,8 +70,8 @@ class Distribution:
         return scaled
 
     def step(self, optimizer: Any, gradients: List[Any], variables: List[Any], update: Any) -> Any:
-        if self._aggregation is not None:
-            return self._aggregation.step(optimizer, gradients, variables, update)
+        if self.aggregation is not None:
+            return self.aggregation.step(optimizer, gradients, variables, update)
         return update(self.reduce(gradients, variables))
 
 
@@ -85,11 +85,20 @@ class Distributed:
         """Its gradient stays this rank's own."""
         self._distribution().local[_key(var)] = var
 
+    @property
+    def _agg_helper(self) -> Any:
+        """What adds gradients up over several passes; None when every pass is a step. Upstream's name."""
+        return self._distribution().aggregation
+
     def _distribution(self) -> Distribution:
         # Made by from_config, as when a model is loaded: with the defaults.
         if self._horovod is None:
-            self._horovod = Distribution(self)
+            self._set("_horovod", Distribution(self))
         return self._horovod
+
+    def _set(self, name: str, value: Any) -> None:
+        """Past Keras, whose legacy optimizers take attributes for hyperparameters and whose others track them."""
+        object.__setattr__(self, name, value)
 
 
 class Keras3Mixin(Distributed):
@@ -106,17 +115,52 @@ class Keras3Mixin(Distributed):
 
 
 class Keras2Mixin(Distributed):
-    """For the optimizers of Keras 2, whose gradients are applied in pairs."""
+    """For the optimizers of Keras 2, whose gradients are applied in pairs.
+
+    As upstream's they reduce where gradients are computed; what is applied afterwards is reduced already. Gradients that come from
+    elsewhere, such as a tape of the user's, are reduced where they are applied. Those that are added up over several passes always are.
+    """
+
+    _horovod_computes = False
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        base = super().apply_gradients
+        distribution, base = self._distribution(), super().apply_gradients
+        if self._horovod_computes and distribution.aggregation is None:
+            return base(pairs, *args, **kwargs)
 
         def update(gradients: List[Any]) -> Any:
             return base(list(zip(gradients, variables)), *args, **kwargs)
 
-        return self._distribution().step(self, [gradient for gradient, _ in pairs], variables, update)
+        return distribution.step(self, [gradient for gradient, _ in pairs], variables, update)
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
+        """The gradients of all ranks, in pairs with their variables."""
+        if hasattr(super(), "compute_gradients"):
+            return self._reduced_pairs(super().compute_gradients(loss, var_list, tape=tape))
+        return self._compute_gradients(loss, var_list, tape=tape)
+
+    def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
+        """As `compute_gradients`: what the legacy optimizers call it."""
+        if not hasattr(super(), "_compute_gradients"):
+            return self.compute_gradients(loss, var_list, tape=tape)
+        import tensorflow as tf
+
+        tape = tf.GradientTape() if tape is None and callable(loss) else tape
+        return self._reduced_pairs(super()._compute_gradients(loss, var_list, grad_loss=grad_loss, tape=tape))
+
+    def get_gradients(self, loss: Any, params: Any) -> List[Any]:
+        """Of a graph of TensorFlow 1."""
+        return [gradient for gradient, _ in self._reduced_pairs(list(zip(super().get_gradients(loss, params), params)))]
+
+    def _reduced_pairs(self, pairs: Any) -> List[Any]:
+        pairs, distribution = list(pairs), self._distribution()
+        if distribution.aggregation is not None:
+            return pairs
+        self._set("_horovod_computes", True)
+        variables = [variable for _, variable in pairs]
+        return list(zip(distribution.reduce([gradient for gradient, _ in pairs], variables), variables))
 
 
 @functools.lru_cache(maxsize=None)
@@ -133,7 +177,7 @@ def create_distributed_optimizer(optimizer: Any, **settings: Any) -> Any:
     """A new optimizer with the configuration, and where there is one the state, of the given one."""
     distribution = Distribution(optimizer, **settings)
     new = distributed_class(type(optimizer)).from_config(optimizer.get_config())
-    new._horovod = distribution
+    new._set("_horovod", distribution)
     _carry_state(optimizer, new)
     if distribution.backend_name == "tensorflow":
         jit.ensure_split_steps()
@@ -144,7 +188,7 @@ def distribute_in_place(optimizer: Any, **settings: Any) -> None:
     """The optimizer of a loaded model becomes one of all ranks, with its state."""
     distribution = Distribution(optimizer, **settings)
     optimizer.__class__ = distributed_class(type(optimizer))
-    optimizer._horovod = distribution
+    optimizer._set("_horovod", distribution)
     if distribution.backend_name == "tensorflow":
         jit.ensure_split_steps()
 

@@ -3,6 +3,7 @@
 Through NumPy: values are small, and this is the same for all backends.
 """
 
+import sys
 from typing import Any, List, Optional
 
 import numpy as np
@@ -45,13 +46,25 @@ def broadcast_variables(variables: List[Any], root_rank: int) -> None:
     """Named by place in the list: Keras counts layers, and ranks may have made different numbers of them."""
     values = _numpy.broadcast([as_array(variable) for variable in variables], "HorovodBroadcast_variables", root_rank)
     for variable, value in zip(variables, values):
+        assign(variable, value)
+
+
+def assign(variable: Any, value: Any) -> None:
+    """At once, also in a graph of TensorFlow 1."""
+    session = _session_of(variable)
+    if session is None:
         variable.assign(value)
+    else:
+        variable.load(value, session)
 
 
 def as_array(value: Any) -> np.ndarray:
     """In main memory, whatever it was."""
     if hasattr(value, "detach"):
         return value.detach().cpu().numpy()
+    session = _session_of(value)
+    if session is not None:
+        return np.asarray(session.run(value))
     if hasattr(value, "numpy"):
         return np.asarray(value.numpy())
     if isinstance(value, float):
@@ -65,3 +78,11 @@ def as_tensor(value: Any) -> Any:
     import keras
 
     return keras.ops.convert_to_tensor(value)
+
+
+def _session_of(value: Any) -> Any:
+    """Keras' own, when the value is a tensor or a variable of a graph of TensorFlow 1; else None."""
+    tf = sys.modules.get("tensorflow")
+    if tf is None or tf.executing_eagerly() or not isinstance(value, (tf.Tensor, tf.Variable)):
+        return None
+    return tf.compat.v1.keras.backend.get_session()

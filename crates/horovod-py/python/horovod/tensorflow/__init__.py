@@ -77,7 +77,7 @@ from horovod.tensorflow.mpi_ops import (  # noqa: F401
 )
 from horovod.tensorflow.optimizer import DistributedOptimizer  # noqa: F401
 from horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape  # noqa: F401
-from horovod.tensorflow.util import _cache, _executing_eagerly, _make_subgraph  # noqa: F401
+from horovod.tensorflow.util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs  # noqa: F401
 
 
 def __getattr__(name: str) -> Any:
@@ -86,6 +86,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "SyncBatchNormalization":
         return importlib.import_module("horovod.tensorflow.sync_batch_norm").SyncBatchNormalization
+    if name in ("check_extension", "gpu_available"):
+        return getattr(importlib.import_module("horovod.common.util"), name)
     if name == "elastic":
         return importlib.import_module("horovod.tensorflow.elastic")
     if name == "BroadcastGlobalVariablesHook":

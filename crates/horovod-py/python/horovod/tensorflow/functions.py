@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from horovod import _core, _numpy
-from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.mpi_ops import wire_name
 from horovod.tensorflow.requests import Request, perform
-from horovod.tensorflow.util import _executing_eagerly, native_variable
+from horovod.tensorflow.util import _executing_eagerly, native_variable, registered_id
 
 
 def broadcast_variables(
@@ -50,7 +50,7 @@ def broadcast_object(
     import cloudpickle
 
     name = name or type(obj).__name__
-    members, is_root = process_set_id(process_set), _core.rank() == root_rank
+    members, is_root = registered_id(process_set), _core.rank() == root_rank
     if is_root:
         payload = np.frombuffer(cloudpickle.dumps(obj), dtype=np.uint8)
     length = np.array([payload.size if is_root else 0], dtype=np.int64)
@@ -75,7 +75,7 @@ def allgather_object(
     import cloudpickle
 
     name = name or type(obj).__name__
-    members = process_set_id(process_set)
+    members = registered_id(process_set)
     payload = np.frombuffer(cloudpickle.dumps(obj), dtype=np.uint8)
     lengths = _numpy.allgather(np.array([payload.size], dtype=np.int64), f"{name}.sz", members)
     whole = _numpy.allgather(payload, f"{name}.t", members).tobytes()
@@ -90,7 +90,7 @@ def _broadcast_and_assign(variables: List[Any], root_rank: int, name: Optional[s
         value = tf.convert_to_tensor(native_variable(variable))
         wire = wire_name("HorovodBroadcast", [value], f"{name or 'HorovodBroadcast_variables'}_{number}")
         requests.append(
-            Request(_core.BROADCAST, wire, [value], root=root_rank, process_set=process_set_id(process_set))
+            Request(_core.BROADCAST, wire, [value], root=root_rank, process_set=registered_id(process_set))
         )
     values = [results[0] for results in perform(requests)]
     return tf.group(*[native_variable(variable).assign(value) for variable, value in zip(variables, values)])

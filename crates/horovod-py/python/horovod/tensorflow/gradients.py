@@ -14,7 +14,7 @@ from horovod.common.util import split_list
 from horovod.tensorflow.collectives import check_sparse
 from horovod.tensorflow.mpi_ops import Adasum, Average, check_num_rank_power_of_2, rank, size, size_op, wire_name
 from horovod.tensorflow.requests import Request, perform
-from horovod.tensorflow.util import key
+from horovod.tensorflow.util import key, registered_id
 
 
 class Reduction:
@@ -96,7 +96,7 @@ class Reduction:
         return [make(results) for make in finish]
 
     def _request(self, kind: int, name: str, tensors: List[Any], grouped: bool = False) -> Request:
-        members = process_set_id(self.process_set)
+        members = registered_id(self.process_set)
         if kind == _core.ALLGATHER:
             return Request(kind, name, tensors, process_set=members)
         return Request(kind, name, tensors, self.op, self.prescale, self.postscale, process_set=members, grouped=grouped)

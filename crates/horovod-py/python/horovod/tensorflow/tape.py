@@ -27,9 +27,13 @@ class _DistributedGradientTape(tf.GradientTape):
         self._horovod_local[key(source)] = source
 
     def get_local_and_global_gradients(
-        self, gradients: List[Any], sources: List[Any]
+        self, target: Any, sources: Any, output_gradients: Optional[Any] = None, use_generic_names: bool = False
     ) -> Tuple[List[Tuple[Any, Any]], List[Tuple[Any, Any]]]:
-        """Pairs of source and gradient: those that stay local, and those that are reduced."""
+        """Pairs of source and gradient of `target`: those that stay local, and those that are reduced."""
+        gradients = self.gradient(target, sources, output_gradients, use_generic_names)
+        return self._divided(tf.nest.flatten(sources), _leaves(sources, gradients))
+
+    def _divided(self, sources: List[Any], gradients: List[Any]) -> Tuple[List[Tuple[Any, Any]], List[Tuple[Any, Any]]]:
         local, everybodys = [], []
         for source, gradient in zip(sources, gradients):
             (local if key(source) in self._horovod_local else everybodys).append((source, gradient))
@@ -46,9 +50,8 @@ class _DistributedGradientTape(tf.GradientTape):
         """As of any tape, then reduced over all ranks."""
         gradients = super().gradient(target, sources, output_gradients, **kwargs)
         flat_sources = tf.nest.flatten(sources)
-        # Slices would be taken apart by flatten; every leaf of the sources has one gradient.
-        flat = tf.nest.flatten_up_to(sources, gradients) if hasattr(tf.nest, "flatten_up_to") else _leaves(sources, gradients)
-        local, everybodys = self.get_local_and_global_gradients(flat, flat_sources)
+        flat = _leaves(sources, gradients)
+        _, everybodys = self._divided(flat_sources, flat)
         reduced = iter(
             self._horovod_reduce([g for _, g in everybodys], [s for s, _ in everybodys], use_generic_names=use_generic_names)
         )
@@ -131,6 +134,7 @@ def PartialDistributedGradientTape(
 
 
 def _leaves(sources: Any, gradients: Any) -> List[Any]:
+    """One gradient for every leaf of the sources: `flatten` would take slices apart."""
     from tensorflow.python.util import nest
 
     return nest.flatten_up_to(sources, gradients)

@@ -1,4 +1,4 @@
-"""Small things that the files of this package share: whether TensorFlow runs eagerly, and how variables become keys.
+"""Small things that the files of this package share: whether TensorFlow runs eagerly, how variables become keys, and ids of process sets.
 
 Knows nothing of collectives.
 """
@@ -9,6 +9,9 @@ from typing import Any, Callable, Iterable, List
 import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
+
+from horovod import _core
+from horovod.common.process_sets import process_set_id
 
 _cache = functools.lru_cache(maxsize=None)
 
@@ -53,3 +56,21 @@ def key(variable: Any) -> int:
 
 def keys(variables: Iterable[Any]) -> List[int]:
     return [key(variable) for variable in variables]
+
+
+def vars_to_refs(vars: Any) -> Any:
+    """Keys for dictionaries and sets, which variables themselves cannot be; a list becomes a tuple. Upstream's name."""
+    return tuple(vars_to_refs(v) for v in vars) if isinstance(vars, (list, tuple)) else vars.ref()
+
+
+def refs_to_vars(refs: Any) -> Any:
+    """The variables of `vars_to_refs`."""
+    return [refs_to_vars(r) for r in refs] if isinstance(refs, (list, tuple)) else refs.deref()
+
+
+def registered_id(process_set: Any) -> int:
+    """Of a set that takes part in an operation: ValueError for one that was not added, or has an id that no set has."""
+    number = process_set_id(process_set)
+    if number:
+        _core.process_set_ranks(number)
+    return number

@@ -20,15 +20,30 @@ class Reduction:
 class Aggregation(LocalGradientAggregationHelper):
     """Sums in variables beside the optimizer's own."""
 
+    def __init__(self, n_passes: int, reduction: Callable[..., Any], sparse_as_dense: bool, average: bool):
+        super().__init__(
+            n_passes, reduction, sparse_as_dense, average, optimizer_type=LocalGradientAggregationHelper._OPTIMIZER_TYPE_KERAS
+        )
+
     def step(
         self,
         optimizer: Any,
         gradients: List[Any],
         variables: List[Any],
         update: Callable[[List[Any]], Any],
-    ) -> None:
-        # Its variables cannot be made inside of a branch.
-        if not optimizer.built:
-            with tf.init_scope():
-                optimizer.build(variables)
-        self.apply(gradients, variables, update, lambda: optimizer.iterations.assign_add(1))
+    ) -> Any:
+        _ensure_built(optimizer, variables)
+        sums = self.aggregate(gradients)
+        return self.apply_gradients(lambda: update(self.reduced(sums, variables)), optimizer)
+
+
+def _ensure_built(optimizer: Any, variables: List[Any]) -> None:
+    """Its variables cannot be made inside of a branch."""
+    if getattr(optimizer, "built", False) or getattr(optimizer, "_built", False):
+        return
+    with tf.init_scope():
+        if hasattr(optimizer, "_create_all_weights"):
+            # Keras 2's legacy optimizers. Makes what is not there yet.
+            optimizer._create_all_weights(variables)
+        else:
+            optimizer.build(variables)
