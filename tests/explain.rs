@@ -200,3 +200,30 @@ fn what_is_wrong_with_nodes_is_explained() {
     says(&site, "unlucky", &losses);
     says(&site, "unlucky", &["(NodeLost)", "agent.log", "Attempt 2 ended at "]);
 }
+
+/// What is lost by deleting and resizing is said, on standard error; answers stay as they are.
+#[test]
+fn what_is_lost_is_told() {
+    let site = Site::start();
+    let made = site.corro("group create -n batchai.horovod -l eastus");
+    assert_eq!(made.stderr, "");
+    site.prepare(1);
+    site.submit_custom("busy", 1, &harness::faulty::waiting_rank(""));
+    site.wait_for_state("busy", &["running"]);
+
+    let deleted = site.corro("storage share delete -n myshare --account-name mystorageaccount").ok();
+    assert!(deleted.stderr.contains("a running job has this share mounted"), "{}", deleted.stderr);
+    let resized = site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster -t 0")).ok();
+    let said = "warning: running on nodes that go: the job \"busy\"; each is stopped and queued again";
+    assert!(resized.stderr.contains(said), "{}", resized.stderr);
+    site.wait_for_state("busy", &["queued"]);
+
+    let at = format!("{IN_WORKSPACE} -e cifar");
+    let refused = site.corro(&format!("batchai cluster delete {IN_WORKSPACE} -n nc6cluster"));
+    let said = "The cluster \"nc6cluster\" has jobs that will fail: 0 running, 1 queued (\"busy\").";
+    assert!(refused.code != 0 && refused.stderr.contains(said), "{}", refused.stderr);
+    let deleted = site.corro(&format!("batchai job delete {at} -n busy -y")).ok();
+    assert!(deleted.stderr.contains("The job \"busy\" is queued: it will not run."), "{}", deleted.stderr);
+    let resized = site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster -t 1")).ok();
+    assert_eq!(resized.stderr, "");
+}

@@ -31,6 +31,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\bbai[a-z]{12}\b", "<ACCOUNT>"),
         (r#""0x[0-9A-F]+""#, "<ETAG>"),
         (r"[A-Za-z0-9+/]{86}==", "<KEY>"),
+        (r"which has [0-9]+ cores?, [0-9]+ GiB of memory and [a-zA-Z0-9 ]+ for all", "which has <MACHINE> for all"),
     ]
     .map(|(pattern, word)| (Regex::new(&format!("(?-u){pattern}")).expect("a pattern"), word))
     .into()

@@ -19,6 +19,7 @@ mod refusals;
 mod rights;
 mod shapes;
 mod standing;
+mod warnings;
 mod watching;
 
 use std::sync::Arc;

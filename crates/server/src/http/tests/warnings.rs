@@ -1,0 +1,52 @@
+//! What is said beside answers: fields that nobody knows, and nothing where there is nothing to say.
+
+use corro_model::warnings;
+use serde_json::json;
+
+use super::{Answer, Bench, cluster, job};
+
+fn warnings_of(answer: &Answer) -> Vec<String> {
+    let values = answer.headers.get_all(warnings::HEADER).iter();
+    values.map(|value| warnings::decode(value.to_str().expect("text")).expect("a warning of ours")).collect()
+}
+
+#[tokio::test]
+async fn fields_that_nobody_knows_are_told_and_ignored() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/experiments/e/jobs/j");
+    let mut body = job(&format!("{own}/clusters/c"));
+    body["properties"]["nodeCuont"] = json!(4);
+    body["properties"]["customToolkitSettings"]["comandLine"] = json!("false");
+    body["properties"]["containerSettings"] = json!(null);
+    let answer = bench.ask("PUT", &path, body).await.is(202);
+    assert_eq!(
+        warnings_of(&answer),
+        [
+            "the field 'properties.customToolkitSettings.comandLine' is not known and is ignored",
+            "the field 'properties.nodeCuont' is not known and is ignored",
+        ]
+    );
+    let patch = json!({"properties": {"vmSize": "Standard_NC24", "scaleSettings": {"manual": {"targetNodeCount": 1}}}});
+    let answer = bench.ask("PATCH", &format!("{own}/clusters/c"), patch).await.is(200);
+    assert_eq!(warnings_of(&answer), ["the field 'properties.vmSize' is not known and is ignored"]);
+}
+
+#[tokio::test]
+async fn good_bodies_come_without_a_warning() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let mut body = job(&format!("{own}/clusters/c"));
+    // As clients of the service send it back, and as its examples have it.
+    body["$schema"] = json!("x");
+    (body["id"], body["name"], body["type"]) = (json!("/x"), json!("j"), json!("t"));
+    body["properties"]["outputDirectories"] =
+        json!([{"id": "M", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/x", "type": "model"}]);
+    body["properties"]["secrets"] = json!([{"name": "TOKEN", "value": "not-a-secret"}]);
+    body["properties"]["environmentVariables"] = json!([]);
+    body["properties"]["constraints"] = json!({"maxWallClockTime": "PT1H"});
+    let answer = bench.ask("PUT", &format!("{own}/experiments/e/jobs/j"), body).await.is(202);
+    assert_eq!(warnings_of(&answer), Vec::<String>::new());
+    let answer = bench.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
+    assert_eq!(warnings_of(&answer), Vec::<String>::new());
+}
