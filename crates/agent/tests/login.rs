@@ -127,8 +127,31 @@ async fn guessing_is_ended_after_a_few_attempts() {
     while let Ok(answer) = client.authenticate_password(USER, format!("wrong {n_attempts}")).await {
         assert!(!answer.success());
         n_attempts += 1;
-        assert!(n_attempts <= 6, "it may guess for ever");
+        // The answer to the last may be that the connection is cut.
+        assert!(n_attempts <= 7, "it may guess for ever");
     }
+    assert!(n_attempts >= 6, "{n_attempts} attempts: a mistyped password takes the method away");
+}
+
+/// Whoever has a key of some other place tries it first, as most clients do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_taken_after_a_key_that_does_not_fit() {
+    let world = World::new().await;
+    let (mine, other) = (key(1), key(2));
+    let door = admit(&world.node, login(Some(&public(&mine)), Some("right"))).await;
+    let mut client = connect(&door).await;
+    let refused = client
+        .authenticate_publickey(USER, PrivateKeyWithHashAlg::new(Arc::new(other), None))
+        .await
+        .expect("an answer");
+    let left = match refused {
+        AuthResult::Failure { remaining_methods, .. } => remaining_methods,
+        AuthResult::Success => panic!("the key is another's"),
+    };
+    assert!(left.contains(&russh::MethodKind::Password) && left.contains(&russh::MethodKind::PublicKey), "{left:?}");
+    let refused = client.authenticate_password(USER, "wrong").await.expect("an answer");
+    assert!(matches!(&refused, AuthResult::Failure { remaining_methods, .. } if !remaining_methods.is_empty()));
+    assert!(client.authenticate_password(USER, "right").await.expect("an answer").success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -127,17 +127,24 @@ impl Drop for Door {
     }
 }
 
+impl House {
+    /// How one may show who one is.
+    fn methods(&self) -> MethodSet {
+        let mut methods = MethodSet::empty();
+        if self.key.is_some() {
+            methods.push(MethodKind::PublicKey);
+        }
+        if self.login.password.is_some() {
+            methods.push(MethodKind::Password);
+        }
+        methods
+    }
+}
+
 fn config(house: &House, host_key: russh::keys::PrivateKey) -> Config {
-    let mut methods = MethodSet::empty();
-    if house.key.is_some() {
-        methods.push(MethodKind::PublicKey);
-    }
-    if house.login.password.is_some() {
-        methods.push(MethodKind::Password);
-    }
     Config {
         server_id: SshId::Standard("SSH-2.0-Corro".into()),
-        methods,
+        methods: house.methods(),
         keys: vec![host_key],
         max_auth_attempts: MAX_ATTEMPTS,
         // Clients ask first which methods there are; that is no attempt.

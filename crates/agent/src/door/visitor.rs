@@ -59,7 +59,12 @@ impl Visitor {
 
     fn knows(&self, user: &str, key: &PublicKey) -> Auth {
         let ours = self.house.key.as_ref().is_some_and(|ours| ours.key_data() == key.key_data());
-        if ours && user == self.house.login.user { Auth::Accept } else { Auth::reject() }
+        if ours && user == self.house.login.user { Auth::Accept } else { self.refusal() }
+    }
+
+    /// Every method stays open for the next attempt: who tries a key first, or mistypes, may give a password.
+    fn refusal(&self) -> Auth {
+        Auth::Reject { proceed_with_methods: Some(self.house.methods()), partial_success: false }
     }
 
     /// `None` when too much is open already.
@@ -87,11 +92,11 @@ impl Handler for Visitor {
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, russh::Error> {
         let (house, password) = (Arc::clone(&self.house), password.to_owned());
-        let Some(verifier) = house.login.password.clone() else { return Ok(Auth::reject()) };
+        let Some(verifier) = house.login.password.clone() else { return Ok(self.refusal()) };
         let _turn = house.checking.acquire().await;
         // Checked even for a wrong name, so that the time does not tell which of the two was wrong.
         let right = spawn_blocking(move || verifier.accepts(&password)).await.unwrap_or(false);
-        Ok(if right && user == house.login.user { Auth::Accept } else { Auth::reject() })
+        Ok(if right && user == house.login.user { Auth::Accept } else { self.refusal() })
     }
 
     async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), russh::Error> {
