@@ -170,7 +170,16 @@ impl World {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
         let rules = Rules { preemption_grace: Duration::from_secs(2), ..Rules::USUAL };
         let (shared_temp, strict_isolation, landmark) = ("/tmp".into(), None, None);
-        ReconcileConfig { lease, containers_on_host: true, strict_isolation, shared_temp, landmark, rules }
+        let masks_secrets = true;
+        ReconcileConfig {
+            lease,
+            containers_on_host: true,
+            strict_isolation,
+            masks_secrets,
+            shared_temp,
+            landmark,
+            rules,
+        }
     }
 }
 
@@ -303,6 +312,7 @@ fn order(attempt: &AttemptId, hosts: Vec<GangHost>, node: &NodeId) -> TaskOrder 
         container: None,
         containers_on_host: true,
         strict_isolation: false,
+        shows_secrets: false,
         limits: None,
         counters: false,
         gpus: 0,

@@ -105,8 +105,28 @@ pub fn lay_ground(
             put_up_walls(context, &directories.layout, order, (cluster_volumes, &outputs), log)?
         }
     };
+    let secrets = blanked(order, secrets, log);
     let confinement = Confinement { secrets, ..confinement };
     Ok(Ground { directories, environment, logs, names, confinement, container: None })
+}
+
+/// What is blanked in the output of its processes; that it is is said once, as the retired service showed secrets.
+fn blanked(order: &TaskOrder, secrets: Secrets, log: &ExecutionLog) -> Secrets {
+    if order.secrets.is_empty() {
+        return secrets;
+    }
+    log.line(how_secrets_are_shown(order.shows_secrets));
+    if order.shows_secrets { Secrets::default() } else { secrets }
+}
+
+/// For the execution log of a job or setup task that has secrets.
+pub fn how_secrets_are_shown(shows_secrets: bool) -> &'static str {
+    match shows_secrets {
+        true => "Values of secrets are shown in the output as they are: the server was started with --mask-secrets no",
+        false => {
+            "Values of secrets, of 8 bytes or more, are shown as *** in the output; the operator of the server can turn that off with --mask-secrets no"
+        }
+    }
 }
 
 /// What must not be shown of this job: secrets as they were given, and as its processes see them.

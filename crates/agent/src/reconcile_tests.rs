@@ -175,6 +175,7 @@ fn a_setup_task_runs_once_before_the_first_job() {
         segment: "s".into(),
         environment: Vec::new(),
         secrets: Vec::new(),
+        shows_secrets: false,
     };
     let desired = DesiredNode { setup: Some(setup.clone()), ..wants(1, Goal::Prepare) };
     let at = |setup: Progress| Local { setup, ..ready(None) };

@@ -19,6 +19,7 @@ use crate::events::Event;
 use crate::execution_log::ExecutionLog;
 use crate::logs::{LogFile, SetupNames};
 use crate::output::OutputRoots;
+use crate::prepare::how_secrets_are_shown;
 use crate::task::{Context, Control};
 use crate::{confinement, failure, shell, variables};
 
@@ -88,6 +89,10 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));
     let confinement = confinement::of_cluster(context, &home);
     let confinement = confinement.map_err(|why| failure::isolation(node, &why))?;
+    if !order.secrets.is_empty() {
+        log.line(how_secrets_are_shown(order.shows_secrets));
+    }
+    let secrets = if order.shows_secrets { Secrets::default() } else { secrets };
     let confinement = Confinement { secrets, ..confinement };
     let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;
     let process = process.map_err(|error| failure::process("the setup task", node, &error))?;

@@ -39,6 +39,7 @@ pub fn order(n_nodes: u32) -> TaskOrder {
         container: None,
         containers_on_host: false,
         strict_isolation: false,
+        shows_secrets: false,
         limits: None,
         counters: false,
         gpus: 0,

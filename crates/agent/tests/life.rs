@@ -241,3 +241,23 @@ async fn the_next_job_finds_nothing_of_the_last_one() {
     assert_eq!(world.node.run_alone(&second).await.1, None);
     assert_eq!(world.log("stdout.txt"), "hostfile\nmounts\nshared\n[]\n127.0.0.4 slots=1\n");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_blanked_in_output_unless_the_operator_says_otherwise() {
+    for (shows_secrets, shown, said) in
+        [(false, "token ***", "shown as *** in the output"), (true, "token s3cret-value", "--mask-secrets no")]
+    {
+        let world = World::new().await;
+        let mut order = world.order("echo token $TOKEN");
+        order.secrets = vec![TaskSecret { name: "TOKEN".into(), value: Secret::new("s3cret-value") }];
+        order.shows_secrets = shows_secrets;
+        let (_, failure) = world.node.run_alone(&order).await;
+        assert_eq!(failure, None);
+        assert_eq!(world.log("stdout.txt").trim_end(), shown);
+        let logs = std::fs::read_dir(common::log_directory(&world.share)).expect("a directory").flatten();
+        let names: Vec<String> = logs.map(|log| log.file_name().to_string_lossy().into_owned()).collect();
+        let name = names.iter().find(|name| name.starts_with("execution")).unwrap_or_else(|| panic!("{names:?}"));
+        let execution = world.log(name);
+        assert!(execution.contains(said) && !execution.contains("s3cret-value"), "{execution}");
+    }
+}

@@ -19,6 +19,7 @@ fn setup(command: &str) -> SetupOrder {
         segment: CLUSTER.into(),
         environment: vec![EnvironmentVariable { name: "WHERE".into(), value: "$AZ_BATCHAI_STDOUTERR_DIR".into() }],
         secrets: vec![TaskSecret { name: "KEY".into(), value: Secret::new("pass$word") }],
+        shows_secrets: false,
     }
 }
 

@@ -72,6 +72,8 @@ pub struct ServerConfig {
     pub containers_on_host: bool,
     /// Whether jobs must be isolated, where the operator chose; else they must be once there is more than one principal.
     pub strict_isolation: Option<bool>,
+    /// Values of secrets are blanked in what jobs and setup tasks write.
+    pub masks_secrets: bool,
     /// The credential a client on this machine has already, if any.
     pub known_admin: Option<AdminCredential>,
     /// How much may be made.
@@ -178,6 +180,7 @@ impl Server {
             lease: config.lease,
             containers_on_host: config.containers_on_host,
             strict_isolation: config.strict_isolation,
+            masks_secrets: config.masks_secrets,
             shared_temp: shared_temp.clone(),
             landmark: Some(landmark),
             rules: config.rules,

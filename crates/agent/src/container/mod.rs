@@ -19,6 +19,7 @@ pub mod sweep;
 use std::collections::BTreeMap;
 use std::io;
 
+use corro_launch::redact::Secrets;
 use corro_model::node::TaskOrder;
 
 pub use self::life::Container;
@@ -96,8 +97,9 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     let gpus = task.held.gpus.count(order.gpus);
     ground.environment = inside(ground, order, gpus, image.variables).map_err(|error| unwritable(&error))?;
     // Some of them may be made from variables of the image.
-    ground.confinement.secrets = secrets_of(order, Some(&ground.environment));
-    log.redact(ground.confinement.secrets.clone());
+    let secrets = secrets_of(order, Some(&ground.environment));
+    log.redact(secrets.clone());
+    ground.confinement.secrets = if order.shows_secrets { Secrets::default() } else { secrets };
     if machine.engine_has_more_rights {
         let job = std::iter::once(layout.job_temp.clone()).chain(order.shared_temp.clone());
         let theirs = job.chain(ground.environment.output_directories.iter().cloned());

@@ -420,6 +420,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
         container: None,
         containers_on_host: false,
         strict_isolation: false,
+        shows_secrets: false,
         limits: None,
         counters: false,
         gpus: 0,

@@ -55,6 +55,9 @@ pub struct HostingArgs {
     /// Run jobs that ask for a container directly on this machine instead
     #[arg(long)]
     no_containers: bool,
+    /// Blank the values of secrets (8 bytes or more) in what jobs and setup tasks write; the retired service did not
+    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_or_no)]
+    mask_secrets: bool,
 
     /// Requests a second that one principal may make, reads and writes each, and that one storage account is asked
     #[arg(long, value_name = "N", default_value_t = Rates::USUAL.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
@@ -260,6 +263,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         lease: Duration::from_secs_f64(args.lease),
         pass_life: Duration::from_secs(args.pass_life),
         containers_on_host: args.no_containers,
+        masks_secrets: args.mask_secrets,
         strict_isolation: args.isolation.isolation.map(|mode| mode == IsolationArg::Strict),
         known_admin: known_admin(&[data.path(), config_dir.as_path()]),
         open_join_token,
@@ -416,4 +420,11 @@ pub fn start_failure(listen: SocketAddr, error: &anyhow::Error) -> Failure {
         ));
     }
     failure
+}
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("use 'yes' or 'no'".to_owned()),
+    }
 }

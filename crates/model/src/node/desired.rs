@@ -86,6 +86,9 @@ pub struct SetupOrder {
     pub segment: String,
     pub environment: Vec<EnvironmentVariable>,
     pub secrets: Vec<TaskSecret>,
+    /// As of jobs.
+    #[serde(default)]
+    pub shows_secrets: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -73,6 +73,9 @@ pub struct TaskOrder {
     /// is one and the same.
     #[serde(default)]
     pub strict_isolation: bool,
+    /// Its output may show the values of its secrets: the operator chose so.
+    #[serde(default)]
+    pub shows_secrets: bool,
     /// What the job may use of the node's machine.
     #[serde(default)]
     pub limits: Option<Limits>,

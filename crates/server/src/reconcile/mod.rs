@@ -64,6 +64,8 @@ pub struct ReconcileConfig {
     pub containers_on_host: bool,
     /// Whether jobs must be isolated, where the operator chose; else they must be once there is more than one principal.
     pub strict_isolation: Option<bool>,
+    /// Values of secrets are blanked in what jobs and setup tasks write.
+    pub masks_secrets: bool,
     /// Where the directories shared by the nodes of a job lie.
     pub shared_temp: std::path::PathBuf,
     /// Shows nodes whether they see this machine's directories.

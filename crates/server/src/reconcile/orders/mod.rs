@@ -73,7 +73,7 @@ impl<'a> Orders<'a> {
             DesiredNode {
                 retire: false,
                 volumes: volumes_of(self.app, self.state, volumes, &bag),
-                setup: task.and_then(|task| setup(task, &bag)),
+                setup: task.and_then(|task| setup(task, &bag, !self.config.masks_secrets)),
                 login: login(&cluster.spec.user_account_settings, &bag),
                 task: None,
                 lease_ms: self.lease_ms,
@@ -96,13 +96,14 @@ impl<'a> Orders<'a> {
     }
 }
 
-fn setup(task: &SetupTask, bag: &Bag) -> Option<SetupOrder> {
+fn setup(task: &SetupTask, bag: &Bag, shows_secrets: bool) -> Option<SetupOrder> {
     Some(SetupOrder {
         command: task.command_line.clone(),
         std_out_err_path_prefix: task.std_out_err_path_prefix.clone(),
         segment: task.std_out_err_path_suffix.clone()?,
         environment: task.environment_variables.clone(),
         secrets: secrets_of(&task.secrets, bag),
+        shows_secrets,
     })
 }
 
@@ -167,6 +168,7 @@ fn order(
         container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
         containers_on_host: config.containers_on_host,
         strict_isolation: strict_isolation(config, state),
+        shows_secrets: !config.masks_secrets,
         limits: vm.map(|vm| limits(vm, config.rules.processes)),
         counters: cluster.is_some_and(asks_for_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),

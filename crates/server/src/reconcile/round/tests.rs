@@ -36,6 +36,7 @@ fn decide_on(state: &State, sightings: &Sightings, focus: Focus) -> Vec<Step> {
         lease: Duration::from_secs(10),
         containers_on_host: false,
         strict_isolation: None,
+        masks_secrets: true,
         shared_temp: std::path::PathBuf::new(),
         landmark: None,
         rules: crate::reconcile::scaling::Rules::USUAL,
