@@ -90,8 +90,7 @@ fn a_job_is_terminated_and_cloned_by_clicking() {
     let site = Site::start();
     site.prepare(1);
     let secret = json!({"secrets": [{"name": "TOKEN", "value": "canary-clone"}]});
-    let settings =
-        json!({"customToolkitSettings": {"commandLine": format!("echo says $TOKEN-end; {}", wait_at("never"))}});
+    let settings = json!({"customToolkitSettings": {"commandLine": format!("echo says $TOKEN-end --dir /tmp/results; {}", wait_at("never"))}});
     site.submit_with("first", 1, settings, secret);
     site.wait_for_state("first", &["running"]);
     browser.open(&site, &page("first"));
@@ -116,11 +115,16 @@ fn a_job_is_terminated_and_cloned_by_clicking() {
         "(() => { const box = document.querySelector('dialog textarea'); \
          box.value = box.value.replace('\"value\": \"\"', '\"value\": \"again\"'); })()",
     );
+    // The directory of the first would be written by both, unless one says otherwise.
+    browser.wait_text("dialog .shared-directory", "--dir /tmp/results is the directory of first");
+    browser.click("dialog .shared-directory button");
+    browser.wait_text("dialog .shared-directory", "--dir is now /tmp/results-first-2.");
     browser.click("dialog button[type=submit]");
     browser.wait("location.pathname.endsWith('/first-2')");
     browser.wait("document.querySelector('.head .state')?.textContent === 'running'");
     wait_for("the clone's output", || site.log("first-2", "stdout.txt").contains("says "));
-    assert_eq!(site.job("first-2")["customToolkitSettings"], site.job("first")["customToolkitSettings"]);
+    let command = |job: &str| site.job(job)["customToolkitSettings"]["commandLine"].as_str().expect("text").to_owned();
+    assert_eq!(command("first-2"), command("first").replace("/tmp/results", "/tmp/results-first-2"));
 
     // A name that is taken, and a file that is none, are told in the dialog.
     browser.click("#clone");

@@ -17,6 +17,16 @@ export async function cloneJob(job, context) {
   const editor = h('textarea', { spellcheck: 'false', 'aria-label': 'job.json',
     value: JSON.stringify({ properties: file.properties }, null, 2) });
   const trouble = h('p', { class: 'bad', role: 'alert' });
+  const directories = directoriesIn(file.properties).map((found) => {
+    const note = h('p', { class: 'warn small shared-directory' }, `${found.option} ${found.path} is the directory of ${job.name}: `
+      + 'the copy would go on from what lies there, or overwrite it. ');
+    note.append(h('button', { type: 'button', class: 'quiet', onclick: () => {
+      const own = `${found.path}-${name.value.trim()}`;
+      editor.value = editor.value.replaceAll(found.text, found.text.replace(found.path, own));
+      put(note, `${found.option} is now ${own}.`);
+    } }, 'Use one of its own'));
+    return note;
+  });
   const submit = h('button', { type: 'submit', class: 'primary' }, 'Submit');
   const dialog = h('dialog', { class: 'editor', 'aria-label': `Clone ${job.name}`, onclose: () => dialog.remove() },
     h('form', { onsubmit: (event) => {
@@ -28,6 +38,7 @@ export async function cloneJob(job, context) {
   h('label', null, 'job.json', editor),
   file.secrets.length > 0 && h('p', { class: 'soft small' },
     `The server tells no secrets: write the values of ${file.secrets.join(', ')} where they are empty.`),
+  directories,
   trouble,
   h('div', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'), submit)));
   document.body.append(dialog);
@@ -51,6 +62,18 @@ export async function cloneJob(job, context) {
       context.go(pageOf(id));
     } catch (error) { put(trouble, error.message); } finally { submit.disabled = false; }
   }
+}
+
+// Options that name where results go, with what each run would share: not a directory that every job has for itself.
+const DIRECTORY = /(--?(?:(?:[a-z]+[-_])?(?:dir|directory|folder|path)|out|output))(?:=|\s+)((?!-)[^\s"';|&]+)/g;
+const OWN = /\$\{?AZ_BATCHAI_(OUTPUT_\w+|JOB_TEMP\b|STDOUTERR_DIR|SHARED_JOB_TEMP)/;
+const INPUT = /^--?(data|input|train|dataset|script|code)/;
+
+/** In the command lines of a job: `[{option, path, text}]`. */
+export function directoriesIn(properties) {
+  const lines = Object.values(properties).flatMap((settings) => [settings?.commandLine, settings?.commandLineArgs]);
+  const found = lines.filter((line) => typeof line === 'string').flatMap((line) => [...line.matchAll(DIRECTORY)]);
+  return found.map(([text, option, path]) => ({ text, option, path })).filter(({ option, path }) => !OWN.test(path) && !INPUT.test(option));
 }
 
 function nextName(name, taken) {

@@ -28,7 +28,7 @@ export async function show(root, params, context) {
     await refresh();
   });
   const remove = h('button', { type: 'button', class: 'danger', onclick: async () => {
-    const words = 'Its nodes end, and what runs on them goes back to the queue, where it waits until it is deleted. Files on shares stay.';
+    const words = 'Its nodes end, and its jobs fail: those that run are stopped, those that wait never run. Files on shares stay.';
     if (!await confirm(`Delete the cluster ${cluster.name}?`, words, 'Delete')) return;
     try {
       await api.del(id);
@@ -37,8 +37,8 @@ export async function show(root, params, context) {
     } catch (error) { toast(error.message, 'bad'); }
   } }, 'Delete');
   const facts = [
-    ['Size', `${vmSize}${vmPriority === 'lowpriority' ? ', low priority' : ''}`], ['Scale', scale],
-    ['Image', machine?.imageReference && `${machine.imageReference.offer} ${machine.imageReference.sku}`],
+    ['Size', declared(`${vmSize}${vmPriority === 'lowpriority' ? ', low priority' : ''}`)], ['Scale', scale],
+    ['Image', machine?.imageReference && declared(`${machine.imageReference.offer} ${machine.imageReference.sku}`)],
     ['Created', h('time', { datetime: creationTime }, clock(creationTime))],
   ];
   put(root,
@@ -102,4 +102,9 @@ async function takeBack(node) {
   const words = 'What runs on it gets a warning and the grace, and then waits again. The node leaves and is replaced where there is room.';
   if (!await confirm(`Take node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)} back?`, words, 'Take back')) return;
   try { await api.post(`${node.clusterId}/nodes/${node.nodeId}/preempt`); } catch (error) { toast(error.message, 'bad'); }
+}
+
+// What the cluster was made with, as the retired service's clients name it; what a machine has is on the page of its nodes and hosts.
+function declared(text) {
+  return h('dd', {}, text, ' ', h('span', { class: 'soft small', title: 'Kept as it was given. Jobs run with what the machines of the nodes have.' }, '(declared)'));
 }
