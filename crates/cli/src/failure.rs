@@ -157,7 +157,11 @@ impl From<ClientError> for Failure {
             }
             _ => None,
         };
-        let failure = Failure::of(&error);
+        let mut failure = Failure::of(&error);
+        if let ClientError::Unreachable { .. } = error {
+            // What lies between is how the library went about it: only the last cause tells anything.
+            failure.causes.drain(..failure.causes.len().saturating_sub(1));
+        }
         Failure { hint: hint.map(str::to_owned), ..failure }
     }
 }

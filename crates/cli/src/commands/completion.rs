@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use clap::{Args, Command};
+use clap::{Arg, Args, Command, ValueHint};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
@@ -23,11 +23,21 @@ pub fn run(args: CompletionArgs, command: Command) -> Result<(), Failure> {
     out.write_all(&script).and_then(|()| out.flush()).map_err(|error| Failure::from(OutputError::Write(error)))
 }
 
-fn script(shell: Shell, mut command: Command) -> Vec<u8> {
+fn script(shell: Shell, command: Command) -> Vec<u8> {
     let name = command.get_name().to_owned();
+    let mut command = offering_no_files(command);
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     script
+}
+
+/// Files are offered for arguments that are paths, and for nothing else: the name of a job is none.
+fn offering_no_files(command: Command) -> Command {
+    let quiet = |arg: Arg| match arg.get_value_hint() {
+        ValueHint::Unknown if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
+        _ => arg,
+    };
+    command.mut_args(quiet).mut_subcommands(offering_no_files)
 }
 
 /// Those that somebody has tried.

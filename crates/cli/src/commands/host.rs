@@ -95,6 +95,9 @@ pub async fn run(args: HostArgs) -> Result<(), Failure> {
         HostCommand::Token(args) => token(&session, args).await,
         HostCommand::List => {
             let found: Vec<Host> = client.list::<HostsList, _>(&[], &[]).await?;
+            if found.is_empty() {
+                say("No machine has joined. 'corro host token' makes a token with which one can.");
+            }
             print(&session, &found, hosts)
         }
         HostCommand::Show(WhichArgs { host }) => {

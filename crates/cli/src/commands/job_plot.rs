@@ -168,6 +168,9 @@ fn charts(series: &[Series], paper: Paper) -> Vec<String> {
     }
     let chart = |((_, name), group): ((bool, &str), Vec<&Series>)| {
         let unit = group[0].unit.as_deref().map_or_else(String::new, |unit| format!(" ({unit})"));
+        if group.iter().all(|one| one.points.len() < 2) {
+            return single_points(&format!("{name}{unit}"), &group);
+        }
         let curves = group.iter().map(|one| (legend(one), one.points.as_slice())).collect();
         let title = escape_controls(&format!("{name}{unit}"));
         let mut lines = draw(&Chart { title, axis: group[0].axis.as_str(), curves }, paper);
@@ -175,6 +178,17 @@ fn charts(series: &[Series], paper: Paper) -> Vec<String> {
         lines
     };
     by_name.into_iter().flat_map(chart).collect()
+}
+
+/// One point is no curve yet: its figure is told.
+fn single_points(title: &str, group: &[&Series]) -> Vec<String> {
+    let axis = group[0].axis.as_str();
+    let told =
+        group.iter().flat_map(|one| one.points.iter().map(move |point| (one.rank, point))).map(|(rank, point)| {
+            let who = rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
+            format!("  {who}: {} at {axis} {}; a curve needs a second point", figure(point.value), figure(point.step))
+        });
+    std::iter::once(escape_controls(title)).chain(told).chain([String::new()]).collect()
 }
 
 fn legend(series: &Series) -> String {

@@ -81,9 +81,9 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  corro unmount /mnt/myshare")]
 pub struct UnmountArgs {
-    /// Where the share is mounted
+    /// Where the share is mounted; without it, all mounts are listed
     #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// Take it away at once, though programs still use it; they keep it until they close it
     #[arg(long)]
     lazy: bool,
@@ -166,7 +166,7 @@ fn refusal(error: MountError) -> Failure {
 }
 
 pub fn unmount(args: UnmountArgs) -> Result<(), Failure> {
-    let directory = args.directory;
+    let Some(directory) = args.directory else { return list_mounts() };
     // A mount that nobody serves cannot be looked at, only its parent can.
     let place = directory.canonicalize().or_else(|_| match (directory.parent(), directory.file_name()) {
         (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => Ok(parent.canonicalize()?.join(name)),
@@ -177,7 +177,7 @@ pub fn unmount(args: UnmountArgs) -> Result<(), Failure> {
     let mounted = table::at(&place).map_err(|error| Failure::of(&error))?;
     if mounted.is_none() {
         return Err(Failure::new(format!("no share is mounted at {}", place.display()))
-            .hint("'grep corro:// /proc/self/mountinfo' shows all that are"));
+            .hint("'corro unmount' without a directory lists all that are"));
     }
     match table::unmount(&place, args.lazy) {
         Ok(()) => {
@@ -193,6 +193,18 @@ pub fn unmount(args: UnmountArgs) -> Result<(), Failure> {
             Err(Failure { causes: vec![error.to_string()], ..failure })
         }
     }
+}
+
+fn list_mounts() -> Result<(), Failure> {
+    let mounts = table::ours().map_err(|error| Failure::of(&error))?;
+    if mounts.is_empty() {
+        tell("No share is mounted here.");
+    }
+    let width = mounts.iter().map(|mount| mount.place.display().to_string().chars().count()).max().unwrap_or_default();
+    for mount in mounts {
+        tell(format!("{:width$}  {}", mount.place.display().to_string(), mount.source));
+    }
+    Ok(())
 }
 
 /// The mount process and its watcher; before anything else, while there is one thread.

@@ -58,7 +58,7 @@ pub async fn run(args: UsageArgs) -> Result<(), Failure> {
     query.extend(until.as_deref().map(|until| ("until", until)));
     let report = session.client()?.call::<UsageGet>(&[], &query, &NoBody {}).await?;
     if let Some(first) = report.known_since {
-        say(format_args!("What happened before {} is not known any more.", first.whole_seconds()));
+        say(format_args!("The history begins at {}: nothing is known of what was before.", first.whole_seconds()));
     }
     let value = serde_json::to_value(&report).map_err(|error| Failure::of(&error))?;
     match session.prints_table() && !args.global.has_query() {

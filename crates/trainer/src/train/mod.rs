@@ -72,7 +72,7 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
         isa: Isa::best(),
     })?;
     let dataset = data::open(&settings.source())?;
-    introduce(settings, &dataset, out)?;
+    introduce(settings, &dataset, size, out)?;
 
     // 3. Scale: more ranks make larger steps, and share the epochs out.
     let rate = scale_learning_rate(&engine, settings.learning_rate, ReduceOp::Average);
@@ -112,8 +112,15 @@ fn start() -> Result<Engine, TrainError> {
     Ok(Engine::start_with(&launch, &settings, &[])?)
 }
 
-/// As the script.
-fn introduce(settings: &Settings, dataset: &Dataset, out: &mut dyn Write) -> Result<(), TrainError> {
+/// As the script, behind what it does not say.
+fn introduce(settings: &Settings, dataset: &Dataset, size: usize, out: &mut dyn Write) -> Result<(), TrainError> {
+    if let data::Source::Synthetic { .. } = settings.source() {
+        writeln!(out, "Synthetic images, made from the seed: --data gives those of CIFAR-10.")?;
+    }
+    if size > 1 {
+        let (epochs, each) = (settings.epochs, settings.epochs.div_ceil(size));
+        writeln!(out, "{size} ranks share {epochs} epochs: each trains {each}, with {size} times the learning rate.")?;
+    }
     let (train, test) = (dataset.train.labels.len(), dataset.test.labels.len());
     writeln!(out, "x_train shape: ({train}, {SIDE}, {SIDE}, {CHANNELS})")?;
     writeln!(out, "{train} train samples")?;

@@ -73,7 +73,10 @@ pub fn draw(picture: &Picture, look: &Look<'_>, now: Timestamp) -> Vec<String> {
         lines.push(of_cluster(picture, cluster, look));
     }
     if picture.clusters.is_empty() {
-        lines.push("no clusters that you may read".to_owned());
+        lines.push(
+            "no clusters: none was made yet, or none that you may read ('corro batchai cluster create --help')"
+                .to_owned(),
+        );
     }
     lines.push(String::new());
     let title = format!("  {:<12}{:<34}{:>6}{:>9}  {}", "STATE", "JOB", "NODES", "SINCE", "WHY");
