@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,6 +12,9 @@ use serde_json::{Value, json};
 
 /// The longest that a browser may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A driver, and a shell that kills it and its browsers, all in its process group, when nobody holds its input any more: however this program ends.
+const ENDS_WITH_ITS_INPUT: &str = "chromedriver --port=0 </dev/null & read -r _; kill -KILL 0";
 
 pub struct Driver {
     process: Child,
@@ -27,9 +31,10 @@ pub fn is_there() -> bool {
 impl Driver {
     /// A browser without a window, whose profile and downloads lie in `dir`.
     pub fn start(dir: &Path, width: u32, height: u32) -> Result<Driver, Value> {
-        let mut driver = Command::new("chromedriver");
-        driver.args(["--port=0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = driver.env("HOME", dir).spawn().map_err(|error| json!(error.to_string()))?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", ENDS_WITH_ITS_INPUT]).process_group(0).env("HOME", dir);
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = shell.spawn().map_err(|error| json!(error.to_string()))?;
         let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let (_, rest) = line.split_once("started successfully on port ")?;
@@ -77,7 +82,7 @@ impl Drop for Driver {
         if !self.session.is_empty() {
             let _ = self.exchange("DELETE", &format!("/session/{}", self.session), &Value::Null);
         }
-        let _ = self.process.kill();
+        drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }

@@ -196,7 +196,7 @@ fn a_rank_killed_before_all_are_connected_is_missed() {
     std::thread::scope(|scope| {
         for transport in [STAGED, TCP] {
             for (index, n_files) in [3, 5, 7, 8, 9, 10].into_iter().enumerate() {
-                let variables = [transport, DOORS[index / 3], ("HOROVOD_GLOO_TIMEOUT_SECONDS", "2")];
+                let variables = [transport, DOORS[index / 3], ("HOROVOD_GLOO_TIMEOUT_SECONDS", "6")];
                 scope.spawn(move || kill_on_the_way(&variables, index % 3, n_files));
             }
         }

@@ -71,6 +71,14 @@ pub struct Seated {
 #[derive(Clone)]
 pub struct Behalf(pub Arc<Seat>);
 
+#[cfg(test)]
+impl Standing {
+    /// Whether a request is in progress that was signed with a key of the account.
+    pub fn has_key_of(&self, account: &str) -> bool {
+        self.seats().values().any(|seat| seat.shown().account == account)
+    }
+}
+
 impl Behalf {
     /// Of a principal, until its token ends. A stream that should go on longer must be asked for again.
     pub fn of_principal(&self, by: &str, until: i64) {

@@ -142,6 +142,12 @@ async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
     let mut stream = open.connect().await;
     stream.write_all(format!("{head}\r\n").as_bytes()).await.expect("sent");
     stream.write_all(&vec![7; PART / 2]).await.expect("half of it is taken");
+    let begun = async {
+        while !open.bench.api.standing().has_key_of("someaccount") {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, begun).await.expect("the upload begins");
     let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.bench.group("g"));
     open.bench.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
     assert_eq!(rest_of(stream).await, 0, "nobody answers it");
