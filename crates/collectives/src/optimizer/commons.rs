@@ -57,10 +57,6 @@ impl Commons {
         Some((Commons { room: Arc::new(room), columns, rank, n_ranks }, board))
     }
 
-    pub fn n_parameters(&self) -> usize {
-        self.columns.len()
-    }
-
     pub fn is_common(&self, index: usize) -> bool {
         self.columns[index].common
     }

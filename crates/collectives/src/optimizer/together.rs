@@ -232,11 +232,11 @@ fn step_when_offered(stage: &mut Stage, board: &Board, step: impl FnOnce()) {
 /// This rank's shares of the common parameters.
 fn step_shares<O: StepsSums>(spans: &Spans<'_>, names: &[String], optimizer: &mut O, commons: &Commons) {
     spans.engine.shared_steps.enter(Phase::Reducing);
-    for index in 0..commons.n_parameters() {
+    for (index, name) in names.iter().enumerate() {
         let Some(mut values) = commons.values(index).map(Values::Common) else { continue };
         let own = spans.engine.share(values.len());
         let sum = commons.sum(index, own.clone());
-        spans.reduce(&names[index], sum.len(), || optimizer.step_sum(index, own.start, &mut values[own], &sum));
+        spans.reduce(name, sum.len(), || optimizer.step_sum(index, own.start, &mut values[own], &sum));
     }
 }
 
