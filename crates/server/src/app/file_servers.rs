@@ -107,6 +107,7 @@ impl App {
             let subscription = &app.subscription;
             let Ok((key, _)) = find_file_server(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
+            app.warn_of_file_server(txn.state(), &key);
             txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
             let operation = operations::begin(&app, txn, OperationGoal::FileServerGone(key), id, now);

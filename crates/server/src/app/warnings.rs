@@ -4,9 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use corro_model::batchai::{DeallocationOption, MountVolumes};
+use corro_model::ids::arm;
 use corro_model::rights::Right;
 use corro_model::vm_size::{self, VmSize};
-use corro_model::{ClusterKey, JobKey};
+use corro_model::{ClusterKey, FileServerKey, GroupKey, JobKey};
 use corro_sched::scale::plan_scale;
 use corro_store::{ClusterRecord, JobRecord, State};
 
@@ -65,6 +66,27 @@ impl App {
         if !jobs.is_empty() {
             let names = self.names_of(state, &jobs);
             self.warnings.add(format!("running on nodes that go: {names}; each is {becomes}"));
+        }
+    }
+
+    /// Clusters that mount a file server which is deleted.
+    pub fn warn_of_file_server(&self, state: &State, key: &FileServerKey) {
+        let is_it = |id: &str| {
+            let named = arm::parse_file_server(id);
+            named.is_some_and(|named| {
+                GroupKey::new(named.group).workspace(named.workspace).file_server(named.name) == *key
+            })
+        };
+        for (cluster, record) in state.clusters.iter() {
+            let volumes = record.spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
+            let mut mounted = volumes.into_iter().flat_map(|volumes| &volumes.file_servers);
+            if mounted.any(|mounted| is_it(&mounted.file_server.id))
+                && self.caller.may(Right::Read, &scope_of_key(cluster.as_str()))
+            {
+                let name = &record.name;
+                self.warnings
+                    .add(format!("the cluster \"{name}\" mounts this file server: its jobs lose what is on it"));
+            }
         }
     }
 

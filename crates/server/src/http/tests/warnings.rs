@@ -50,3 +50,21 @@ async fn good_bodies_come_without_a_warning() {
     let answer = bench.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn deleting_a_file_server_names_the_clusters_that_mount_it() {
+    let bench = Bench::new().await;
+    let own = bench.furnish("g", "w").await;
+    let path = format!("{own}/fileServers/nfs");
+    let server = json!({"properties": {
+        "vmSize": "Standard_D1", "dataDisks": {"diskSizeInGB": 10, "diskCount": 1, "storageAccountType": "Standard_LRS"},
+        "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "secret"}}
+    }});
+    bench.ask("PUT", &path, server).await.is(202);
+    let mut mounting = cluster();
+    mounting["properties"]["nodeSetup"] =
+        json!({"mountVolumes": {"fileServers": [{"fileServer": {"id": path}, "relativeMountPath": "nfs"}]}});
+    bench.ask("PUT", &format!("{own}/clusters/mounting"), mounting).await.is(202);
+    let answer = bench.ask("DELETE", &path, json!(null)).await.is(202);
+    assert_eq!(warnings_of(&answer), ["the cluster \"mounting\" mounts this file server: its jobs lose what is on it"]);
+}
