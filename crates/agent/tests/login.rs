@@ -133,7 +133,7 @@ async fn guessing_is_ended_after_a_few_attempts() {
     assert!(n_attempts >= 6, "{n_attempts} attempts: a mistyped password takes the method away");
 }
 
-/// Whoever has a key of some other place tries it first, as most clients do.
+/// Most clients try the keys they have before they ask for a password.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_is_taken_after_a_key_that_does_not_fit() {
     let world = World::new().await;

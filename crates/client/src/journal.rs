@@ -37,7 +37,7 @@ pub fn sent(method: &Method, url: &str, body: &[u8]) {
     }
 }
 
-/// Who is told of warnings beside answers.
+/// Callback for the warnings in response headers.
 static ON_WARNING: OnceLock<fn(&str)> = OnceLock::new();
 
 /// From now on `tell` is given every warning that comes with an answer. The first to say so is listened to.

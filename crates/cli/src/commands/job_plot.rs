@@ -180,7 +180,7 @@ fn charts(series: &[Series], paper: Paper) -> Vec<String> {
     by_name.into_iter().flat_map(chart).collect()
 }
 
-/// One point is no curve yet: its figure is told.
+/// A metric with a single point per rank, printed as text: axes would be empty.
 fn single_points(title: &str, group: &[&Series]) -> Vec<String> {
     let axis = group[0].axis.as_str();
     let told =

@@ -63,7 +63,7 @@ pub async fn stream(session: &Session, directory: &OutputDirectory, name: &str) 
     }
 }
 
-/// How long nothing was written, told after ten seconds and then each time it has become twice as long.
+/// Time since the last byte of output. Reported after 10 s, then each time it has doubled.
 struct Silence {
     since: Instant,
     next: Duration,
@@ -159,7 +159,7 @@ impl Follower<'_> {
         let found = files.into_iter().find(|file| file.name == self.name).and_then(|file| file.download_url);
         let Some(url) = found else { return Ok(None) };
         if self.offset == 0 {
-            // Without its signature, which is for whoever may read the file, and not for people.
+            // Without the shared access signature, which grants access to the file.
             let address = url.split('?').next().unwrap_or_default();
             say(format_args!("File found with URL \"{address}\". Start streaming"));
         }
