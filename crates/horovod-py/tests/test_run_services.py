@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from horovod.runner.common.service.compute_service import ComputeClient, ComputeService
+from horovod.runner.common.service.compute_service import ComputeClient, ComputeService, WaitForShutdownRequest
 from horovod.runner.common.service.driver_service import BasicDriverClient, BasicDriverService
 from horovod.runner.common.service.task_service import (
     BasicTaskClient,
@@ -188,8 +188,21 @@ def test_a_command_is_aborted(started):
     assert not copying.is_alive() and "[0]<stdout>:more\n" in out.getvalue()
 
 
+class AnnouncingComputeService(ComputeService):
+    """Sets an event when a client has begun to wait for the shutdown: one that connects after it is refused."""
+
+    def __init__(self):
+        self.shutdown_awaited = threading.Event()
+        super().__init__(2, 2, KEY, nics=["lo"])
+
+    def _handle(self, req, client_address):
+        if isinstance(req, WaitForShutdownRequest):
+            self.shutdown_awaited.set()
+        return super()._handle(req, client_address)
+
+
 def test_a_compute_service(started):
-    service = started(ComputeService(2, 2, KEY, nics=["lo"]))
+    service = started(AnnouncingComputeService())
     client = ComputeClient(service.addresses(), KEY)
     with pytest.raises(IndexError, match=r"within \[0..1\]: 2"):
         client.register_dispatcher(2, "grpc://a:1")
@@ -208,6 +221,7 @@ def test_a_compute_service(started):
     with pytest.raises(TimeoutException, match="workers for dispatcher 0"):
         client.wait_for_dispatcher_worker_registration(0, 0.05)
     ended = in_background(client.wait_for_shutdown)
+    assert service.shutdown_awaited.wait(DEADLINE_S)
     client.shutdown()
     assert ended() is None
     for wrong in [(0, 1), (1, 0)]:
