@@ -53,6 +53,31 @@ fn logs_and_numbers_are_made_fit_to_be_read() {
 }
 
 #[test]
+fn the_cross_of_a_chart_shows_no_value_beyond_the_end_of_a_line() {
+    let Some(browser) = browser() else { return };
+    let site = Site::start();
+    browser.open(&site, "/ui/");
+    browser.wait("document.querySelector('h1')");
+    let told = call(
+        &browser,
+        "chart.js",
+        "(async () => { \
+         const chart = new m.Chart('loss'); \
+         document.body.append(chart.element); \
+         chart.set({ lines: [ \
+             { key: 'a', label: 'ended', ink: 0, points: [[0, 1], [10, 0.5]] }, \
+             { key: 'b', label: 'goes on', ink: 1, points: [[0, 2], [10, 1], [20, 0.25]] } ] }); \
+         while (!chart.box) await new Promise(requestAnimationFrame); \
+         const at = (x) => { chart.look(x); \
+             return [chart.at, [...chart.values.querySelectorAll('span')].map((label) => label.textContent).join()]; }; \
+         return [at(20), at(13), at(16), at(0)]; })()",
+    );
+    // It snaps to the nearest point of all lines, and names those that have a value there.
+    assert_eq!(told, json!([[20, "goes on"], [10, "ended,goes on"], [20, "goes on"], [0, "ended,goes on"]]));
+    browser.end();
+}
+
+#[test]
 fn a_long_log_is_read_in_parts() {
     let Some(browser) = browser() else { return };
     let site = Site::start();
