@@ -40,8 +40,7 @@ fn a_server_that_cannot_start_says_why() {
     // The server ends, and the commands say where it was.
     assert_eq!(site.interrupt_server(), Some(0));
     let url = site.url.trim_end_matches('/').to_owned();
-    let lost =
-        site.corro("group list").fails(1, &["cannot reach the Corro server", &url, "hint: start it with 'corro up'"]);
+    let lost = site.corro("group list").fails(1, &["cannot reach the server", &url, "hint: start it with 'corro up'"]);
     assert_eq!(lost.stdout, "");
     std::fs::remove_file(site.path().join("config/profile.json")).expect("the profile was written");
     site.corro("group list")

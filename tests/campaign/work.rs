@@ -137,7 +137,7 @@ fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) -> Ve
             Some(job) => {
                 let output = desk.stream(job);
                 // Whoever comes while the server is down is told so at once, and comes again.
-                if !output.stderr.starts_with(b"error: cannot reach the Corro server") {
+                if !output.stderr.starts_with(b"error: cannot reach the server") {
                     streamed.push(Streamed { job: job.clone(), output });
                 }
             }

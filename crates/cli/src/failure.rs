@@ -136,10 +136,12 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let hint = match &error {
             ClientError::Api(error) => return Failure::from(error.clone()),
-            ClientError::Unreachable { .. } => Some("start it with 'corro up'"),
-            ClientError::Broken { .. } => {
-                Some("see whether it still runs with 'corro doctor', or start it with 'corro up'")
+            ClientError::Unreachable { .. } => {
+                Some("start it with 'corro up', or with 'corro files' if it serves files only")
             }
+            ClientError::Broken { .. } => Some(
+                "see whether it still runs, and start it with 'corro up', or with 'corro files' if it serves files only",
+            ),
             ClientError::Untrusted { .. } => Some(
                 "trust its certificate authority with CORRO_CA=FILE or 'corro login --ca FILE': 'corro up --tls' shows the file on the server's machine",
             ),

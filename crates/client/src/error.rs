@@ -1,4 +1,4 @@
-//! Why a request did not succeed. Made by every room of this crate; the command line turns it into text and exit codes.
+//! Why a request did not succeed. The server may be `corro server` or `corro files`, so texts name neither. Made by every module of this crate; the command line turns it into text and exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Nothing was sent: no server listens there.
-    #[error("cannot reach the Corro server at {server}")]
+    #[error("cannot reach the server at {server}")]
     Unreachable { server: String, source: Cause },
     /// The connection broke or fell silent after it had been made; the request may have been carried out.
-    #[error("the connection to the Corro server at {server} broke")]
+    #[error("the connection to the server at {server} broke")]
     Broken { server: String, source: Cause },
     /// Nothing was sent: whoever answers there cannot prove to be the server that is meant.
-    #[error("the certificate of the Corro server at {server} is not trusted")]
+    #[error("the certificate of the server at {server} is not trusted")]
     Untrusted { server: String, source: rustls::Error },
     #[error("the server at {server} does not speak TLS")]
     NotTls { server: String },
@@ -49,7 +49,7 @@ pub enum ClientError {
     NotAPlainFile { path: PathBuf },
     #[error("the header {name} cannot be sent: a name may hold letters, digits and '-', a value printable ASCII only")]
     InvalidHeader { name: String },
-    #[error("the Corro server at {server} did not answer within {seconds} seconds")]
+    #[error("the server at {server} did not answer within {seconds} seconds")]
     NoAnswerInTime { server: String, seconds: u32 },
     #[error("the bytes that arrived of {name} are not those that the server sent")]
     Damaged { name: String },

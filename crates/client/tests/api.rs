@@ -288,6 +288,6 @@ async fn nobody_there_is_told_apart_and_names_the_server() {
     let client = Client::new(&profile(&server)).expect("a client");
     let error = client.get::<GroupsGet>(&[("group", "g")]).await.expect_err("nobody listens");
     assert!(matches!(error, ClientError::Unreachable { .. }) && error.is_transient(), "{error:?}");
-    assert_eq!(error.to_string(), format!("cannot reach the Corro server at {server}"));
+    assert_eq!(error.to_string(), format!("cannot reach the server at {server}"));
     assert!(matches!(Client::new(&profile("nonsense")), Err(ClientError::InvalidServer { .. })));
 }

@@ -75,8 +75,11 @@ fn without_a_server_the_way_to_one_is_shown() {
     fs::write(&profile, lost.to_string()).expect("written");
     let output = world.run("group list");
     let error = text(&output.stderr);
-    assert!(error.starts_with(&format!("error: cannot reach the Corro server at http://{address}\n")), "{error}");
-    assert!(error.ends_with("\nhint: start it with 'corro up'\n"), "{error}");
+    assert!(error.starts_with(&format!("error: cannot reach the server at http://{address}\n")), "{error}");
+    assert!(
+        error.ends_with("\nhint: start it with 'corro up', or with 'corro files' if it serves files only\n"),
+        "{error}"
+    );
     assert_eq!(output.status.code(), Some(1));
 }
 
