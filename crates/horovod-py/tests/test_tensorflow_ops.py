@@ -399,6 +399,14 @@ def test_global_variables_of_old():
         assert session.run(variable) == hvd.size() - 1
 
 
+def test_names_that_other_packages_import():
+    from horovod.common.util import check_extension, gpu_available
+    from tensorflow.python.keras.mixed_precision import device_compatibility_check
+
+    assert (hvd.check_extension, hvd.gpu_available) == (check_extension, gpu_available)
+    assert hvd.device_compatibility_check is device_compatibility_check
+
+
 def test_errors_have_a_base():
     assert issubclass(HorovodInternalError, RuntimeError)
     with pytest.raises(AttributeError, match="no attribute 'nothing_of_the_kind'"):

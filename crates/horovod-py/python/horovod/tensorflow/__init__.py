@@ -88,6 +88,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("horovod.tensorflow.sync_batch_norm").SyncBatchNormalization
     if name in ("check_extension", "gpu_available"):
         return getattr(importlib.import_module("horovod.common.util"), name)
+    if name == "device_compatibility_check":  # TensorFlow's own module, which upstream has here.
+        return importlib.import_module("tensorflow.python.keras.mixed_precision.device_compatibility_check")
     if name == "elastic":
         return importlib.import_module("horovod.tensorflow.elastic")
     if name == "BroadcastGlobalVariablesHook":
