@@ -83,6 +83,23 @@ fn a_later_job_starts_first_if_that_delays_nobody_and_all_say_why() {
     assert!(why("big").contains("is done: all its processes ended with exit code 0"), "{}", why("big"));
 }
 
+/// The running job prints numbered epochs: when it ends, and the next one starts, is estimated from them.
+#[test]
+fn epochs_of_the_running_job_tell_when_the_next_one_starts() {
+    let site = Site::start();
+    site.prepare(1);
+    site.submit_custom("train", 1, "for e in $(seq 1 1000); do echo \"Epoch $e/1000\"; sleep 0.2; done");
+    site.wait_for_state("train", &["running"]);
+    site.submit_custom("next", 1, "true");
+    let why = || site.corro(&format!("job why next {IN_WORKSPACE} -e cifar")).ok().stdout;
+    wait_for("an estimate by epochs", || site.job("next")["waiting"]["estimateBasis"] == "history");
+    let text = why();
+    assert!(text.contains("going by the epochs that running jobs report"), "{text}");
+    assert!(text.contains("train ends by ") && text.contains(" (by its epochs at about "), "{text}");
+    site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n train --yes")).ok();
+    assert_eq!(site.wait_for_end("next")["executionState"], "succeeded");
+}
+
 /// Jobs that end while others begin: each end is noticed, made durable and cleaned up after without the job's ever
 /// being started again.
 #[test]

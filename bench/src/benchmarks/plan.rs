@@ -220,6 +220,10 @@ impl RunTimes for NoHistory {
     fn usual(&self, _: &JobKey) -> Option<Duration> {
         None
     }
+
+    fn remaining(&self, _: &JobKey) -> Option<Duration> {
+        None
+    }
 }
 
 fn cluster(pool: u32, nodes: usize, now: Timestamp) -> Result<ClusterRecord> {

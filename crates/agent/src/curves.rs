@@ -6,21 +6,26 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corro_metrics::{Curves, Stream, record};
 use corro_model::NodeId;
 use corro_model::layout::{Place, Role};
 use corro_model::metrics::CURVES;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
+use crate::events::Reporter;
 use crate::failure::now;
 use crate::output::OutputDir;
+use crate::pace::Pace;
 
 /// Figures are written down so often.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Of a node's output, in a second.
 const MOST_HEARD: usize = 4 * 1024 * 1024;
+/// An expected end is reported again when it has moved by this part of the time that remains.
+const NOTEWORTHY_CHANGE: f64 = 0.05;
 
 /// All ranks of this node. Clones share everything.
 #[derive(Clone, Debug)]
@@ -38,6 +43,9 @@ struct Book {
     written: u64,
     heard: usize,
     since: Instant,
+    /// Of each stream that reports its progress.
+    paces: Vec<Pace>,
+    reported_end: Option<Instant>,
 }
 
 /// One stream of one process.
@@ -45,6 +53,8 @@ struct Book {
 pub struct Listener {
     recorder: Recorder,
     stream: Arc<Mutex<Stream>>,
+    /// Its index in `Book::paces`.
+    pace_idx: usize,
 }
 
 /// Both streams of one process.
@@ -68,6 +78,8 @@ impl Recorder {
             written: 0,
             heard: 0,
             since: Instant::now(),
+            paces: Vec::new(),
+            reported_end: None,
         };
         Recorder(Arc::new(Mutex::new(book)))
     }
@@ -83,17 +95,26 @@ impl Recorder {
                 ((n_places > 1).then(|| u32::try_from(place.index).unwrap_or(u32::MAX)), false)
             }
         };
-        let listener = || Listener { recorder: self.clone(), stream: Arc::new(Mutex::new(Stream::log(rank, shared))) };
+        let listener = || {
+            let stream = Arc::new(Mutex::new(Stream::log(rank, shared)));
+            let mut book = self.book();
+            book.paces.push(Pace::default());
+            Listener { recorder: self.clone(), stream, pace_idx: book.paces.len() - 1 }
+        };
         Some(Hearing { stdout: listener(), stderr: listener() })
     }
 
-    /// From now on, until what is given back is dropped.
-    pub fn writing(&self) -> Writing {
+    /// From now on, until what is given back is dropped. When the task may end is reported beside it.
+    pub fn writing(&self, reporter: Reporter) -> Writing {
         let recorder = self.clone();
         Writing(tokio::spawn(async move {
             loop {
                 tokio::time::sleep(PAUSE).await;
                 recorder.write_down().await;
+                let news = recorder.book().new_expected_end(Instant::now());
+                if let Some(end) = news {
+                    reporter.expected_end(end).await;
+                }
             }
         }))
     }
@@ -121,7 +142,11 @@ impl Listener {
     pub fn hear(&self, block: &[u8]) {
         let mut book = self.recorder.book();
         if book.may_hear(block.len()) {
-            self.stream().push(block, Some(now().millis()), &mut book.curves);
+            let mut stream = self.stream();
+            stream.push(block, Some(now().millis()), &mut book.curves);
+            if let Some(progress) = stream.progress() {
+                book.paces[self.pace_idx].report(Instant::now(), progress);
+            }
         }
     }
 
@@ -147,6 +172,15 @@ impl Book {
         }
         self.heard += bytes;
         !self.given_up && self.heard <= MOST_HEARD
+    }
+
+    /// The end of the slowest stream, if it is another than was reported.
+    fn new_expected_end(&mut self, now: Instant) -> Option<Instant> {
+        let end = self.paces.iter().filter_map(Pace::expected_end).max()?;
+        let change = |reported: Instant| end.max(reported) - end.min(reported);
+        let noteworthy = end.saturating_duration_since(now).mul_f64(NOTEWORTHY_CHANGE).max(PAUSE);
+        let is_new = self.reported_end.is_none_or(|reported| change(reported) > noteworthy);
+        is_new.then(|| *self.reported_end.insert(end))
     }
 
     fn has_news(&self) -> bool {

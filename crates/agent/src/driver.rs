@@ -46,6 +46,8 @@ pub struct Driver {
     landmark: Option<(Landmark, bool)>,
     /// When this agent took up the task it has.
     task_began: Option<Instant>,
+    /// When it may end, as it estimates.
+    task_expected_end: Option<Instant>,
     observed: watch::Sender<Observation>,
     lease: Lease,
     sender: mpsc::Sender<Event>,
@@ -70,11 +72,13 @@ impl Driver {
         let local = Local { task: task.map(LocalTask::new), ..Local::default() };
         let (control, _) = watch::channel(Control::default());
         let work = JoinSet::new();
-        let (desired, door, setup, landmark, task_began) = (None, None, None, None, None);
+        let (desired, door, setup, landmark) = (None, None, None, None);
+        let (task_began, task_expected_end) = (None, None);
         let lease = Lease::new(reached, context.config.guard.clone(), context.lease_expiry.clone());
         #[rustfmt::skip]
         let driver = Driver {
-            context, desired, local, begun, control, work, door, setup, landmark, task_began, observed, lease, sender, events,
+            context, desired, local, begun, control, work, door, setup, landmark, task_began, task_expected_end, observed, lease,
+            sender, events,
         };
         driver.publish();
         driver
@@ -153,6 +157,11 @@ impl Driver {
             Event::Exited(attempt, exit) => {
                 if let Some(task) = self.task_of(&attempt) {
                     task.observed.exits.push(exit);
+                }
+            }
+            Event::ExpectedEnd(attempt, at) => {
+                if self.task_of(&attempt).is_some() {
+                    self.task_expected_end = Some(at);
                 }
             }
             Event::Stuck(error) => self.local.stuck = Some(*error),
@@ -258,7 +267,7 @@ impl Driver {
         })
         .await;
         let node = ObservedNode { retired: true, ..ObservedNode::default() };
-        self.observed.send_replace(Observation { node, task_began: None });
+        self.observed.send_replace(Observation { node, ..Observation::default() });
         AgentEnd::Retired
     }
 
@@ -365,7 +374,7 @@ impl Driver {
     fn take(&mut self, order: &TaskOrder, phase: TaskPhase) {
         let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
         self.local.task = Some(LocalTask::new(observed));
-        self.task_began = None;
+        (self.task_began, self.task_expected_end) = (None, None);
     }
 
     fn stop(&mut self, grace: Duration) {
@@ -443,7 +452,7 @@ impl Driver {
         let wants_setup = self.desired.as_ref().is_some_and(|desired| desired.setup.is_some());
         let address = Some(self.context.address.to_string());
         let node = ObservedNode { address, ..self.local.observed(wants_setup) };
-        let now = Observation { node, task_began: self.task_began };
+        let now = Observation { node, task_began: self.task_began, task_expected_end: self.task_expected_end };
         self.observed.send_if_modified(|said| {
             let changed = *said != now;
             *said = now;

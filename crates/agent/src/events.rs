@@ -2,6 +2,7 @@
 //! the cleaner. Never carries a decision.
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
@@ -15,6 +16,8 @@ pub enum Event {
     Fenced(String),
     Phase(AttemptId, TaskPhase),
     Exited(AttemptId, RankExit),
+    /// When the attempt may end, by the epochs that its processes print.
+    ExpectedEnd(AttemptId, Instant),
     /// Processes of a task cannot be ended: this node must not be given another.
     Stuck(Box<BatchAiError>),
     /// The setup task has ended.
@@ -37,6 +40,10 @@ impl Reporter {
     pub async fn phase(&self, phase: TaskPhase) {
         // The driver is gone only when the whole agent ends.
         let _ = self.events.send(Event::Phase(self.attempt.clone(), phase)).await;
+    }
+
+    pub async fn expected_end(&self, at: Instant) {
+        let _ = self.events.send(Event::ExpectedEnd(self.attempt.clone(), at)).await;
     }
 
     pub async fn exited(&self, exit: RankExit) {

@@ -42,6 +42,7 @@ mod mpi;
 mod news;
 mod observation;
 mod output;
+mod pace;
 mod place;
 mod ports;
 mod prepare;

@@ -1,5 +1,5 @@
-//! What a node tells the server about itself, together with the run time of its task by the monotonic clock. Filled in when a message is
-//! sent, so that it is right however long the connection was lost, and is no change by itself.
+//! What a node tells the server about itself, together with the run time of its task and the estimate of its remaining time, by the
+//! monotonic clock. Both are filled in when a message is sent, so that they are right however long the connection was lost.
 //!
 //! The clock is CLOCK_MONOTONIC, which stands still while the machine is suspended: time in which a job cannot run is not counted
 //! into its limit. An attempt ends with its agent, so its run time never has to outlive this process.
@@ -13,6 +13,8 @@ pub struct Observation {
     pub node: ObservedNode,
     /// When this agent took up the task; none for a task that an earlier agent took up.
     pub task_began: Option<Instant>,
+    /// When the task may end, by the epochs that its processes print.
+    pub task_expected_end: Option<Instant>,
 }
 
 impl Observation {
@@ -20,7 +22,10 @@ impl Observation {
     pub fn message(&self, now: Instant) -> FromNode {
         let ran = self.task_began.filter(|_| self.node.task.is_some());
         let task_run_ms = ran.map(|began| now.saturating_duration_since(began).as_millis() as u64);
-        FromNode::Observed(ObservedNode { task_run_ms, ..self.node.clone() })
+        let remaining = self.task_expected_end.and_then(|end| end.checked_duration_since(now));
+        let remaining = remaining.filter(|remaining| !remaining.is_zero() && ran.is_some());
+        let task_remaining_ms = remaining.map(|remaining| remaining.as_millis() as u64);
+        FromNode::Observed(ObservedNode { task_run_ms, task_remaining_ms, ..self.node.clone() })
     }
 }
 
@@ -40,19 +45,23 @@ mod tests {
         let task = ObservedTask { attempt, phase: TaskPhase::Running, exits: Vec::new() };
         let busy = ObservedNode { task: Some(task), ..ObservedNode::default() };
         let ran = |node: &ObservedNode, task_began: Option<Instant>| {
-            let observation = Observation { node: node.clone(), task_began };
+            let task_expected_end = Some(began + Duration::from_secs(10));
+            let observation = Observation { node: node.clone(), task_began, task_expected_end };
             let FromNode::Observed(told) = observation.message(began + Duration::from_millis(1500)) else {
                 panic!("another message")
             };
-            told.task_run_ms
+            (told.task_run_ms, told.task_remaining_ms)
         };
-        assert_eq!(ran(&busy, Some(began)), Some(1500));
-        assert_eq!(ran(&busy, None), None);
-        assert_eq!(ran(&ObservedNode::default(), Some(began)), None);
+        assert_eq!(ran(&busy, Some(began)), (Some(1500), Some(8500)));
+        assert_eq!(ran(&busy, None), (None, None));
+        assert_eq!(ran(&ObservedNode::default(), Some(began)), (None, None));
+        let late = Observation { node: busy.clone(), task_began: Some(began), task_expected_end: Some(began) };
+        let FromNode::Observed(late) = late.message(began + Duration::from_secs(1)) else { panic!("another message") };
+        assert_eq!(late.task_remaining_ms, None, "an estimate that has passed is none");
         // Servers and agents of one version back: the field may be absent.
         let old: ObservedNode =
             serde_json::from_str(r#"{"ready": true, "problem": null, "task": null, "retired": false}"#).expect("reads");
-        assert_eq!(old.task_run_ms, None);
-        assert!(!serde_json::to_string(&old).expect("writes").contains("task_run_ms"));
+        assert_eq!((old.task_run_ms, old.task_remaining_ms), (None, None));
+        assert!(!serde_json::to_string(&old).expect("writes").contains("task_r"));
     }
 }

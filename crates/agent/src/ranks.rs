@@ -53,7 +53,7 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
     let outputs = outputs(&places, &here, ground, task)?;
     task.reporter.phase(TaskPhase::Running).await;
     let recorder = Recorder::new(&ground.logs, &node);
-    let _writing = recorder.writing();
+    let _writing = recorder.writing(task.reporter.clone());
     let mut crew = Crew::default();
     let mut failure = None;
     let scene = Scene::new(&order, ground, gang, &places, &task.context);

@@ -189,6 +189,7 @@ impl Local {
             login: self.door.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
             task_run_ms: None,
+            task_remaining_ms: None,
             retired: false,
             ending: self.ending,
         }

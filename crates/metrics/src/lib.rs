@@ -26,6 +26,8 @@ pub use stream::Stream;
 pub struct Reading {
     pub rank: Option<u32>,
     pub epoch: Option<f64>,
+    /// How many epochs the training has, if the line says so: `Epoch 3/20`.
+    pub epochs: Option<f64>,
     pub step: Option<f64>,
     /// How many steps an epoch has, if the line tells.
     pub of: Option<f64>,

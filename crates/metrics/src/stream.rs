@@ -32,6 +32,10 @@ struct Place {
     /// Steps before those that are counted now, where no epoch is told.
     before: f64,
     last: Option<f64>,
+    /// How many epochs the training has.
+    epochs: Option<f64>,
+    /// The part of them that is done, between 0 and 1.
+    progress: Option<f64>,
     counts: HashMap<String, u64>,
 }
 
@@ -50,6 +54,12 @@ impl Stream {
     pub fn push(&mut self, bytes: &[u8], time: Option<i64>, curves: &mut Curves) {
         let Stream { lines, source, rank, shared, place } = self;
         lines.push(bytes, |line| take(line, (*source, *rank, *shared), time, place, curves));
+    }
+
+    /// The part of the training that is done, between 0 and 1, where the lines number its epochs ("Epoch 3/20"). An epoch counts as done
+    /// by the steps that were told of it, else once the next one is named.
+    pub fn progress(&self) -> Option<f64> {
+        self.place.progress
     }
 
     /// There will be no more.
@@ -86,6 +96,7 @@ fn take(
 
 impl Place {
     fn of(&mut self, reading: &Reading) -> (Axis, f64) {
+        let epoch_before = self.epoch;
         if let Some(epoch) = reading.epoch {
             if self.epoch.is_none() || epoch == 0.0 {
                 self.from_zero = epoch < 1.0;
@@ -95,13 +106,11 @@ impl Place {
             }
             self.epoch = Some(epoch);
         }
+        self.note_progress(reading, self.epoch == epoch_before);
         let steps = if reading.samples { Axis::Sample } else { Axis::Step };
         match (reading.step, reading.of, self.epoch) {
             (Some(step), _, _) if reading.exact => (steps, step),
-            (Some(step), Some(of), Some(epoch)) => {
-                let done = (epoch - if self.from_zero { 0.0 } else { 1.0 }).max(0.0).floor();
-                (steps, done * of + step)
-            }
+            (Some(step), Some(of), Some(epoch)) => (steps, self.epochs_before(epoch) * of + step),
             (Some(step), of, _) => {
                 // A bar that begins anew, and not a rank that is a little behind.
                 if let Some(last) = self.last
@@ -116,6 +125,24 @@ impl Place {
             (None, _, Some(epoch)) => (Axis::Epoch, epoch),
             (None, _, None) => (Axis::Count, 0.0),
         }
+    }
+
+    fn note_progress(&mut self, reading: &Reading, same_epoch: bool) {
+        self.epochs = reading.epochs.or(self.epochs);
+        let (Some(epoch), Some(epochs)) = (self.epoch, self.epochs.filter(|epochs| *epochs >= 1.0)) else { return };
+        let in_epoch = match (reading.step, reading.of) {
+            (Some(step), Some(of)) if of > 0.0 && !reading.exact => (step / of).clamp(0.0, 1.0),
+            _ => 0.0,
+        };
+        let done = self.epochs_before(epoch) + in_epoch;
+        let progress = (done / epochs).clamp(0.0, 1.0);
+        // Bars of an evaluation run over the same epoch again.
+        self.progress = Some(self.progress.filter(|_| same_epoch).map_or(progress, |before| before.max(progress)));
+    }
+
+    /// Whole epochs that are done when `epoch` begins.
+    fn epochs_before(&self, epoch: f64) -> f64 {
+        (epoch - if self.from_zero { 0.0 } else { 1.0 }).max(0.0).floor()
     }
 
     fn count(&mut self, name: &str) -> f64 {
@@ -160,6 +187,31 @@ mod tests {
             "100:3 110:2 120:1",
         );
         check("step=5 loss=2\nstep=10 loss=1\n", Axis::Step, "5:2 10:1");
+    }
+
+    #[test]
+    fn progress_is_known_where_epochs_are_numbered() {
+        let after = |log: &str| {
+            let (mut curves, mut stream) = (Curves::default(), Stream::log(None, false));
+            stream.push(log.as_bytes(), None, &mut curves);
+            stream.finish(&mut curves);
+            stream.progress()
+        };
+        assert_eq!(after("Epoch 1/4\n"), Some(0.0));
+        assert_eq!(after("Epoch 2/4\n2/4 [..] - loss: 2\r"), Some(0.375));
+        assert_eq!(after("Epoch 4/4\n4/4 [==] - loss: 2\n"), Some(1.0));
+        assert_eq!(after("Epoch 2/4\n4/4 [==] - loss: 2\n1/9 [..] - loss: 3\n"), Some(0.5), "an evaluation");
+        assert_eq!(after("Epoch 4/4\n4/4 [==] - loss: 2\nEpoch 1/2\n"), Some(0.0), "a second training");
+        assert_eq!(after("Epoch 0/4, loss: 2\nEpoch 2/4, loss: 1\n"), Some(0.5));
+        assert_eq!(after("[1]<stdout>:Epoch 3/20\n"), Some(0.1));
+        for unnumbered in [
+            "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.3\n",
+            "{'loss': 0.5, 'epoch': 0.25}\n",
+            "50%|█| 2/4 [00:01<00:01, 45.2it/s, loss=4]\n",
+            "Epoch 1/0\n",
+        ] {
+            assert_eq!(after(unnumbered), None, "{unnumbered}");
+        }
     }
 
     #[test]

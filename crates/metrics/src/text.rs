@@ -95,7 +95,7 @@ fn looks(line: &str) -> Looks {
 fn place(line: &str, number: &Number, reading: &mut Reading) {
     match number.name {
         Some((name, _)) if words::is_epoch(name) && reading.epoch.is_none() && number.value.is_finite() => {
-            reading.epoch = Some(number.value);
+            (reading.epoch, reading.epochs) = (Some(number.value), number.of);
         }
         Some((name, _)) if words::is_step(name) && reading.step.is_none() && number.value.is_finite() => {
             (reading.step, reading.of) = (Some(number.value), number.of);

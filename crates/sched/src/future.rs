@@ -1,8 +1,7 @@
 //! When a waiting job may start: an estimate, never a promise. Jobs are let start one after another, in the order of the
-//! queue, as nodes become free. A job is taken to run as long as jobs like it usually did (`RunTimes`), a running one
-//! that has taken longer than that already, and one without history, for its whole limit: an estimate that has passed is
-//! none. Beyond
-//! `FOLLOWED` jobs only their work is added up. Jobs that may start before their turn are not looked for.
+//! queue, as nodes become free. A running job ends when its own progress says so; without any, a job is taken to run as long as jobs like it usually
+//! did (`RunTimes`), and one that has taken longer than that already, or has no history, for its whole limit: an estimate that has passed is
+//! none. Beyond `FOLLOWED` jobs only their work is added up. Jobs that may start before their turn are not looked for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -33,10 +32,10 @@ impl Future {
         let started = cluster.view.jobs.running().map(|job| (job.key, job.started));
         let started: HashMap<_, _> = started.collect();
         for (ends_by, job, nodes) in &cluster.forecast.ends {
-            let end = times.usual(job).zip(started.get(job)).and_then(|(usual, started)| {
-                let end = started.plus(usual).min(*ends_by);
-                (end > now).then_some((end, Basis::History))
-            });
+            let by_progress = || times.remaining(job).map(|remaining| now.plus(remaining));
+            let by_history = || times.usual(job).zip(started.get(job)).map(|(usual, started)| started.plus(usual));
+            let end = by_progress().or_else(by_history).map(|end| end.min(*ends_by));
+            let end = end.filter(|end| *end > now).map(|end| (end, Basis::History));
             *free.entry(end.unwrap_or((*ends_by, Basis::Limits))).or_default() += nodes;
         }
         let nodes = free.values().sum();

@@ -18,10 +18,13 @@ use crate::view::{ClusterView, NodeStanding, Target};
 /// So many jobs that a waiting one needs the end of are named.
 const NAMED: usize = 3;
 
-/// How long jobs usually run.
+/// How long jobs run.
 pub trait RunTimes {
     /// `None` when no job like this one has ended well.
     fn usual(&self, job: &JobKey) -> Option<Duration>;
+
+    /// How much longer a running job takes by its own account; `None` when it gives none.
+    fn remaining(&self, job: &JobKey) -> Option<Duration>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub struct Estimate {
 pub enum Basis {
     /// Nodes that are idle or may be ready any moment.
     Nodes,
-    /// How long jobs of the same experiment took.
+    /// How long jobs of the same experiment took, and how far the running ones are.
     History,
     /// Wall-clock limits: it is the latest time.
     Limits,

@@ -138,11 +138,19 @@ fn a_job_without_a_limit_of_its_own_starts_before_its_turn_by_what_others_took()
     assert_eq!(starts(None, 100), "small");
 }
 
-struct Usual(BTreeMap<&'static str, u64>);
+/// Of jobs by their names, in seconds: what others like it took, and what a running one still takes.
+struct Times {
+    usual: BTreeMap<&'static str, u64>,
+    remaining: BTreeMap<&'static str, u64>,
+}
 
-impl RunTimes for Usual {
+impl RunTimes for Times {
     fn usual(&self, job: &JobKey) -> Option<Duration> {
-        self.0.get(name(job)).copied().map(Duration::from_secs)
+        self.usual.get(name(job)).copied().map(Duration::from_secs)
+    }
+
+    fn remaining(&self, job: &JobKey) -> Option<Duration> {
+        self.remaining.get(name(job)).copied().map(Duration::from_secs)
     }
 }
 
@@ -212,16 +220,18 @@ fn every_queued_job_knows_what_would_unblock_it() {
 
 #[test]
 fn estimates_come_from_history_where_there_is_some_and_say_so() {
-    let estimates = |running, queue, usual: &[(&'static str, u64)], ran: u64| {
+    type Seconds<'a> = &'a [(&'static str, u64)];
+    let estimates_with = |running, queue, usual: Seconds, remaining: Seconds, ran: u64| {
         let mut world = World::drawn(manual(2), "r r", running, queue);
         world.jobs[0].started = Some(world.now - ran);
         let now = world.now as i64 * 1000;
-        let usual = Usual(usual.iter().copied().collect());
-        let told = world.outlooks(&POLICY, &usual, |outlook| {
+        let times = Times { usual: usual.iter().copied().collect(), remaining: remaining.iter().copied().collect() };
+        let told = world.outlooks(&POLICY, &times, |outlook| {
             outlook.estimate.map(|estimate| ((estimate.start.millis() - now) / 1000, estimate.basis))
         });
         told.into_values().collect::<Vec<_>>()
     };
+    let estimates = |running, queue, usual: Seconds, ran| estimates_with(running, queue, usual, &[], ran);
     let some = |estimates: &[(i64, Basis)]| estimates.iter().copied().map(Some).collect::<Vec<_>>();
     use Basis::*;
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[], 0), some(&[(100, Limits), (160, Limits)]));
@@ -232,4 +242,9 @@ fn estimates_come_from_history_where_there_is_some_and_say_so() {
     assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 30), some(&[(70, Limits)]));
     assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 80), some(&[(20, Limits)]));
     assert_eq!(estimates("r:2@100", "a:9@60", &[], 0), [None]);
+    // What the running job says of itself counts more than what others took, and never more than its limit.
+    assert_eq!(estimates_with("r:2@100", "a:2@60", &[], &[("r", 55)], 10), some(&[(55, History)]));
+    assert_eq!(estimates_with("r:2@100", "a:2@60", &[("r", 30)], &[("r", 55)], 10), some(&[(55, History)]));
+    assert_eq!(estimates_with("r:2@100", "a:2@60", &[("r", 30)], &[("r", 5)], 80), some(&[(5, History)]));
+    assert_eq!(estimates_with("r:2@100", "a:2@60", &[], &[("r", 500)], 10), some(&[(90, History)]));
 }

@@ -144,6 +144,7 @@ impl Server {
             token_key: identity.token_key.into(),
             caller: Arc::new(app::principals::Caller::server()),
             doors: Default::default(),
+            expected_ends: Default::default(),
             hosts: Default::default(),
             figures: Default::default(),
             timelines: Default::default(),

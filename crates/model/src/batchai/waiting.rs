@@ -47,7 +47,7 @@ pub enum WaitReason {
 pub enum EstimateBasis {
     /// Nodes that are idle or being prepared.
     Nodes,
-    /// The median time that jobs of the same experiments took.
+    /// The median time that jobs of the same experiments took, and for running ones the epochs that they have reported.
     History,
     /// Wall-clock limits: it is the latest time.
     Limits,

@@ -184,7 +184,10 @@ fn estimate(waiting: &Waiting) -> String {
     match waiting.estimate_basis {
         None | Some(EstimateBasis::Nodes) => "It starts as soon as its nodes are ready.".to_owned(),
         Some(EstimateBasis::History) => {
-            format!("It may start at about {}, going by how long jobs of the same experiments took.", time(start))
+            format!(
+                "It may start at about {}, going by the epochs that running jobs report and how long jobs of the same experiments took.",
+                time(start)
+            )
         }
         Some(EstimateBasis::HistoryAndLimits) => format!(
             "It may start at about {}, going by how long jobs took where that is known, and by their limits otherwise.",
@@ -305,7 +308,7 @@ mod tests {
             text,
             "The job \"J\" waits: the job is next.\n\
              It was submitted 0:10:00 ago and is number 1 in the queue of cluster nc6.\n\
-             It may start at about 2018-06-21T18:00:00Z, going by how long jobs of the same experiments took.\n\
+             It may start at about 2018-06-21T18:00:00Z, going by the epochs that running jobs report and how long jobs of the same experiments took.\n\
              Any of these would help:\n  \
              - 1 more idle node: r ends by 2018-06-21T19:00:00Z"
         );

@@ -39,6 +39,10 @@ pub struct ObservedNode {
     /// for a task that an earlier agent of the node took up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_run_ms: Option<u64>,
+    /// How much longer the task takes when this is sent, estimated from the epochs that its processes print. Absent where they print
+    /// none, once the estimate has passed, and from agents of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_remaining_ms: Option<u64>,
     /// The agent is about to exit, as asked.
     pub retired: bool,
     /// The agent was told to end: what it says stays true, but it takes nothing new.

@@ -294,4 +294,8 @@ impl RunTimes for NoHistory {
     fn usual(&self, _: &JobKey) -> Option<Duration> {
         None
     }
+
+    fn remaining(&self, _: &JobKey) -> Option<Duration> {
+        None
+    }
 }

@@ -160,7 +160,8 @@ impl App {
     ) -> Vec<Job> {
         let name = state.experiments.get(experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
         let (id, name) = (self.experiment_id(state, experiment, &name), Arc::from(name));
-        let mut waits = Waits::of(state, &self.caller, &self.rules, &self.timeline(), jobs.iter().copied());
+        let mut waits =
+            Waits::of(state, &self.expected_ends, &self.caller, &self.rules, &self.timeline(), jobs.iter().copied());
         let answer = |(key, record): &(&JobKey, &JobRecord)| {
             let mut job = job_answer(&id, &name, record, waits.take(key));
             if self.is_end_held_back(record, now) {

@@ -7,6 +7,7 @@ mod cluster_history;
 pub mod clusters;
 pub mod conflict;
 pub mod events;
+pub mod expected_ends;
 pub mod experiments;
 pub mod exposition;
 pub mod figures;
@@ -65,6 +66,8 @@ pub struct App {
     pub caller: Arc<principals::Caller>,
     /// Where nodes can be logged in to, as their agents said.
     pub doors: remote_login::Doors,
+    /// When their tasks may end, as their agents said.
+    pub expected_ends: expected_ends::ExpectedEnds,
     /// What their agents say of processes, when asked.
     pub figures: figures::Figures,
     /// What was recorded of their ranks.

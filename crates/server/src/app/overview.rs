@@ -73,7 +73,14 @@ impl App {
         found.sort_unstable_by_key(place);
         let is_paged = more && matches!(wanted.order, JobOrder::NewestBefore(_));
         let last = found.last().filter(|_| is_paged).map(|(_, job)| job.sequence);
-        let mut waits = Waits::of(&snapshot, &self.caller, &self.rules, &self.timeline(), found.iter().copied());
+        let mut waits = Waits::of(
+            &snapshot,
+            &self.expected_ends,
+            &self.caller,
+            &self.rules,
+            &self.timeline(),
+            found.iter().copied(),
+        );
         page.value = found.iter().map(|(key, job)| self.job_summary(&snapshot, key, job, waits.take(key))).collect();
         (page, last)
     }

@@ -15,6 +15,7 @@ use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Tar
 use corro_store::{ClusterRecord, JobRecord, State, Timeline};
 
 use super::clusters::cluster_arguments;
+use super::expected_ends::ExpectedEnds;
 use super::hosts;
 use super::principals::{Caller, scope_of_key};
 use crate::reconcile::scaling::{self, RECENT_RUNS, Rules};
@@ -32,6 +33,7 @@ impl<'a> Waits<'a> {
     /// What `caller` may know of them: jobs that it may not read come first too, but are not named.
     pub fn of(
         state: &State,
+        expected_ends: &ExpectedEnds,
         caller: &Caller,
         rules: &Rules,
         clock: &Timeline,
@@ -40,7 +42,7 @@ impl<'a> Waits<'a> {
         let mut by_cluster: HashMap<&ClusterKey, HashSet<&'a JobKey>> = HashMap::new();
         let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
         queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
-        let (now, history) = (clock.now(), History { state, known: RefCell::default() });
+        let (now, history) = (clock.now(), History { state, expected_ends, known: RefCell::default() });
         let mut waits = Self(HashMap::with_capacity(by_cluster.values().map(HashSet::len).sum()));
         for (key, wanted) in by_cluster {
             let Some(cluster) = state.clusters.get(key) else { continue };
@@ -86,9 +88,10 @@ fn granted(state: &State, key: &ClusterKey, rules: &Rules, clock: &Timeline) -> 
     own.map_or(0, |(_, scaling)| scaling.allocate)
 }
 
-/// What jobs of an experiment took: the median of its last ones that ended well.
+/// What jobs of an experiment took: the median of its last ones that ended well; and how far the running ones are.
 struct History<'a> {
     state: &'a State,
+    expected_ends: &'a ExpectedEnds,
     known: RefCell<HashMap<String, Option<Duration>>>,
 }
 
@@ -103,6 +106,10 @@ impl RunTimes for History<'_> {
         let median = times.get(times.len() / 2).copied();
         self.known.borrow_mut().insert(experiment.to_owned(), median);
         median
+    }
+
+    fn remaining(&self, job: &JobKey) -> Option<Duration> {
+        self.expected_ends.remaining(self.state.jobs.get(job)?.state().nodes())
     }
 }
 
@@ -170,9 +177,9 @@ impl Words<'_> {
         Some(match way {
             Unblock::NodesCome { nodes } => format!("{} of cluster {cluster} being ready", count(*nodes, "more node")),
             Unblock::JobsEnd { nodes, jobs, more } => {
-                let named = jobs
-                    .iter()
-                    .map(|(ends, by)| format!("{} ends by {}{}", self.name(ends, job), when(*by), self.overdue(ends)));
+                let named = jobs.iter().map(|(ends, by)| {
+                    format!("{} ends by {}{}", self.name(ends, job), when(*by), self.likely_end(ends))
+                });
                 let mut named: Vec<_> = named.collect();
                 if *more > 0 {
                     named.push(format!("{} must end too", count(*more, "more job")));
@@ -204,8 +211,12 @@ impl Words<'_> {
         self.state.jobs.get(job).map_or(DEFAULT_WALL_CLOCK_TIME, |job| job.spec.constraints.max_wall_clock_time.0)
     }
 
-    /// That a running job has taken longer than others of its experiment: how long it will still take, nobody knows.
-    fn overdue(&self, job: &JobKey) -> String {
+    /// When a running job may end by its own progress; else that it has taken longer than others of its experiment, and nobody knows when
+    /// it ends.
+    fn likely_end(&self, job: &JobKey) -> String {
+        if let Some(remaining) = self.history.remaining(job) {
+            return format!(" (by its epochs at about {})", when(self.clock.now().plus(remaining)));
+        }
         let started = self.state.jobs.get(job).and_then(|job| job.state().started());
         let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
         match ran.zip(self.history.usual(job)) {

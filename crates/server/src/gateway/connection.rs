@@ -110,8 +110,9 @@ impl Gateway {
             }
         };
         let mut observed = observed;
-        // Another one in every message, and so no news.
+        // Others in every message, and so no news.
         link.run_time = observed.task_run_ms.take().map(|told| (Duration::from_millis(told), Instant::now()));
+        self.app.expected_ends.set(node, observed.task_remaining_ms.take().map(Duration::from_millis));
         if link.observed != observed {
             let door = observed.login.clone();
             link.observed = observed;

@@ -168,6 +168,7 @@ impl Gateway {
             && let Some(link) = links.nodes.remove(node)
         {
             self.app.doors.set(node, None);
+            self.app.expected_ends.set(node, None);
             links.news.nodes.insert(node.clone());
             link.orders.send_replace(Orders::Fenced(reason.to_owned()));
         }

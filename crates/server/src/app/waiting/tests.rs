@@ -10,8 +10,14 @@ use crate::testing::*;
 
 fn standing(state: &State, name: &str) -> Standing {
     let key = key(name);
-    let mut waits =
-        Waits::of(state, &Caller::server(), &Rules::USUAL, &Timeline::starting(NOW), [(&key, &*state.jobs[&key])]);
+    let mut waits = Waits::of(
+        state,
+        &ExpectedEnds::default(),
+        &Caller::server(),
+        &Rules::USUAL,
+        &Timeline::starting(NOW),
+        [(&key, &*state.jobs[&key])],
+    );
     waits.take(&key).expect("the job waits")
 }
 
@@ -109,11 +115,40 @@ fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
     submit(&mut state, "a", 1, "P7D");
     let key = key("a");
     let clock = Timeline::starting(at(60));
-    let mut waits = Waits::of(&state, &Caller::server(), &Rules::USUAL, &clock, [(&key, &*state.jobs[&key])]);
+    let mut waits = Waits::of(
+        &state,
+        &ExpectedEnds::default(),
+        &Caller::server(),
+        &Rules::USUAL,
+        &clock,
+        [(&key, &*state.jobs[&key])],
+    );
     let a = waits.take(&key).expect("the job waits").standing;
     assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(7 * 24 * 3600)), Some(EstimateBasis::Limits)));
     let told = &a.unblocked_by[0];
     assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: PT40S)"), "{told}");
+}
+
+#[test]
+fn the_progress_of_the_running_job_makes_the_estimate() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "x", 1, "PT1H");
+    start(&mut state, "x", &[1]);
+    end(&mut state, "x", at(40));
+    submit(&mut state, "r", 1, "P7D");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "P7D");
+    let (key, running) = (key("a"), key("r"));
+    let ends = ExpectedEnds::default();
+    ends.set(&state.jobs[&running].state().nodes()[0], Some(Duration::from_secs(3600)));
+    let clock = Timeline::starting(at(60));
+    let mut waits = Waits::of(&state, &ends, &Caller::server(), &Rules::USUAL, &clock, [(&key, &*state.jobs[&key])]);
+    let a = waits.take(&key).expect("the job waits").standing;
+    let start = a.estimated_start.expect("an estimate");
+    assert!(at(3600) < start && start <= at(3660), "{start}");
+    assert_eq!(a.estimate_basis, Some(EstimateBasis::History));
+    let told = &a.unblocked_by[0];
+    assert!(told.contains(" (by its epochs at about "), "{told}");
 }
 
 #[test]
@@ -134,7 +169,8 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
     }
     start(&mut state, "r", &[1]);
     let jobs = state.jobs.iter().map(|(key, job)| (key, &**job));
-    let mut waits = Waits::of(&state, &Caller::server(), &Rules::USUAL, &Timeline::starting(NOW), jobs);
+    let mut waits =
+        Waits::of(&state, &ExpectedEnds::default(), &Caller::server(), &Rules::USUAL, &Timeline::starting(NOW), jobs);
     let positions = ["r", "a", "b"].map(|name| waits.take(&key(name)).map(|wait| wait.standing.position));
     assert_eq!(positions, [None, Some(1), Some(2)]);
 }
@@ -147,8 +183,14 @@ fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
         submit(&mut state, "a", 2, "PT1H");
         change_state(&mut state);
         let key = key("a");
-        let mut waits =
-            Waits::of(&state, &Caller::server(), rules, &Timeline::starting(NOW), [(&key, &*state.jobs[&key])]);
+        let mut waits = Waits::of(
+            &state,
+            &ExpectedEnds::default(),
+            &Caller::server(),
+            rules,
+            &Timeline::starting(NOW),
+            [(&key, &*state.jobs[&key])],
+        );
         let standing = waits.take(&key).expect("the job waits");
         (standing.why.unwrap_or_default(), standing.standing.unblocked_by.join("; "))
     };

@@ -101,6 +101,7 @@ impl Bench {
             token_key: identity.token_key.into(),
             caller: Arc::new(Caller::server()),
             doors: Default::default(),
+            expected_ends: Default::default(),
             hosts: Default::default(),
             figures: Default::default(),
             timelines: Default::default(),

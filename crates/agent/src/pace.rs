@@ -1,0 +1,70 @@
+//! Estimates when a training ends from the progress that its output reports. Extrapolates linearly between the first and the last report, so
+//! what happened before the first one (imports, compilation, loading of data) is not counted.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Reports that are closer together say nothing.
+const SHORTEST_OBSERVATION: Duration = Duration::from_secs(1);
+/// Estimates further away are none.
+const LONGEST_ESTIMATE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The progress of one output stream: a part between 0 and 1, and when it was reported first and last.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace(Option<(Report, Report)>);
+
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    at: Instant,
+    progress: f64,
+}
+
+impl Pace {
+    /// A report. One that is behind the last begins anew: another training has begun.
+    pub fn report(&mut self, at: Instant, progress: f64) {
+        let report = Report { at, progress };
+        match &mut self.0 {
+            Some((_, last)) if progress > last.progress => *last = report,
+            Some((_, last)) if progress == last.progress => {}
+            _ => self.0 = Some((report, report)),
+        }
+    }
+
+    /// When the training ends if it goes on like this; it may have passed. `None` before there is anything to go by.
+    pub fn expected_end(&self) -> Option<Instant> {
+        let (first, last) = self.0?;
+        let (took, done) = (last.at.duration_since(first.at), last.progress - first.progress);
+        if took < SHORTEST_OBSERVATION || done <= 0.0 {
+            return None;
+        }
+        let remaining = Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - last.progress) / done).ok()?;
+        (remaining <= LONGEST_ESTIMATE).then(|| last.at + remaining)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected end in seconds after the first of these reports.
+    fn end_after(reports: &[(u64, f64)]) -> Option<f64> {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        reports.iter().for_each(|(at, progress)| pace.report(start + Duration::from_secs(*at), *progress));
+        pace.expected_end().map(|end| (end - start).as_secs_f64().round())
+    }
+
+    #[test]
+    fn the_pace_between_the_first_and_the_last_report_goes_on() {
+        assert_eq!(end_after(&[]), None);
+        assert_eq!(end_after(&[(0, 0.0)]), None);
+        assert_eq!(end_after(&[(0, 0.0), (10, 0.0)]), None, "no progress");
+        assert_eq!(end_after(&[(0, 0.0), (10, 0.1)]), Some(100.0));
+        assert_eq!(end_after(&[(0, 0.2), (10, 0.4), (20, 0.4)]), Some(40.0), "the last progress counts");
+        assert_eq!(end_after(&[(0, 0.0), (10, 0.5), (30, 1.0)]), Some(30.0));
+        assert_eq!(end_after(&[(0, 0.0), (50, 1.0), (60, 0.0), (70, 0.5)]), Some(80.0), "a second training");
+        assert_eq!(end_after(&[(0, 0.0), (0, 0.5)]), None, "too close together");
+        assert_eq!(end_after(&[(0, 0.0), (100, 1e-9)]), None, "beyond any sense");
+    }
+}
