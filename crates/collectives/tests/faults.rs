@@ -179,15 +179,17 @@ fn kill_on_the_way(variables: &[(&str, &str)], victim: usize, n_files: usize) {
         fs::read_dir(&files).map_or(0, Iterator::count) >= n_files || gang.ranks[victim].has_said("ready")
     });
     gang.ranks[victim].kill();
-    for (_, rank) in gang.others(victim) {
+    for (number, rank) in gang.others(victim) {
         // It may have come as far as the others needed it to. Then it is missed as soon as it is needed again.
         let told = rank.says("re");
         if told == "ady" {
             rank.tell("reduce late 10");
             rank.says("failed late");
-        } else {
-            assert!(told.starts_with("fused") && told.contains(&format!("rank {victim}")), "{told}");
+            continue;
         }
+        // Rank 0 names the victim, and gives up. A rank that reaches it only after that, on a busy machine, misses rank 0.
+        let is_named = told.contains(&format!("rank {victim}")) || (number != 0 && told.contains("rank 0"));
+        assert!(told.starts_with("fused") && is_named, "{told}");
     }
 }
 
