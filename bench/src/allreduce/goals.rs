@@ -12,6 +12,8 @@ const OF_MEMORY: f64 = 0.7;
 /// What the negotiated door may add at 2 ranks, up to 64 KB: above, the noise of the rest is larger than that.
 const NEGOTIATION_NS: f64 = 20e3;
 const NEGOTIATION_UP_TO: usize = 64 << 10;
+/// How many times the direct door's time the negotiated one may take between hosts, up to 64 KB.
+const TIMES_DIRECT: f64 = 5.0;
 /// Of what iperf3 reaches each way, at 64 MB between 2 hosts.
 const OF_TCP: f64 = 0.9;
 
@@ -26,6 +28,7 @@ pub struct Limits {
 
 pub fn judge(results: &Results, limits: &Limits) -> Vec<Goal> {
     let mut goals = vec![against_peers(results), step(results), negotiation(results)];
+    goals.extend(negotiation_between_hosts(results));
     goals.extend(against_gloo(results));
     goals.extend(memory(results, limits));
     goals.extend(limits.tcp.iter().map(|(place, rate)| tcp(results, place, *rate)));
@@ -73,6 +76,17 @@ fn negotiation(results: &Results) -> Goal {
         },
         None => Goal { met: false, figures: "nothing to tell what negotiation adds".to_owned() },
     }
+}
+
+fn negotiation_between_hosts(results: &Results) -> Option<Goal> {
+    let ratios = results.cases().into_iter().filter_map(|(place, case)| {
+        let (direct, negotiated) = (results.ours(place, case, DIRECT)?, results.ours(place, case, NEGOTIATED)?);
+        let counts = place.ends_with(" hosts") && direct.bytes <= NEGOTIATION_UP_TO;
+        counts.then(|| (negotiated.samples.p50() / direct.samples.p50(), format!("{case}, {place}")))
+    });
+    let (ratio, case) = ratios.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let figures = format!("negotiation between hosts takes {ratio:.1} times the direct door ({case}; at most 5)");
+    Some(Goal { met: ratio <= TIMES_DIRECT, figures })
 }
 
 fn memory(results: &Results, limits: &Limits) -> Option<Goal> {
@@ -131,6 +145,19 @@ mod tests {
         let added =
             |ns| negotiation(&results(&[(OURS, DIRECT, "4B", 500.0), (OURS, NEGOTIATED, "4B", 500.0 + ns)])).met;
         assert!(added(20_000.0) && !added(20_001.0));
+    }
+
+    #[test]
+    fn negotiation_between_hosts_may_take_a_multiple() {
+        let between = |ns: f64| {
+            let mut results = Results::default();
+            for (way, ns) in [(DIRECT, 100.0), (NEGOTIATED, ns)] {
+                let said = Measured { case: "4B".to_owned(), way: way.to_owned(), ns: vec![ns] };
+                results.add("4 ranks on 4 hosts", 4, OURS, &[Case::of_bytes(4, 1)], vec![said]);
+            }
+            negotiation_between_hosts(&results).expect("measured").met
+        };
+        assert!(between(500.0) && !between(501.0));
     }
 
     #[test]

@@ -84,6 +84,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// How long somebody sleeps who waits while another drives; it is woken when its result is there.
 const BESIDE: Duration = Duration::from_millis(5);
 const YIELDS: u32 = 100;
+/// A turn takes as long as so many looks at a flag. The rank that is waited for may share this core until the kernel moves one of them:
+/// what is spent before the first yield is then added to every call.
+const LOOKS_PER_TURN: u32 = 8;
 /// How long the end is asked for of a coordinator that does not answer, before this rank ends alone.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -142,7 +145,7 @@ impl Engine {
         let shared_steps = driver.shared_steps.clone();
         let inner = Arc::new(Inner {
             waker,
-            spins: shared.patience.spins,
+            spins: shared.patience.spins / LOOKS_PER_TURN,
             driver: Mutex::new(driver),
             asked: Mutex::new(Vec::new()),
             driven: AtomicBool::new(false),

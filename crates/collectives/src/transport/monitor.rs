@@ -27,6 +27,8 @@ pub struct Monitor {
 struct Shared {
     rank: usize,
     ties: Vec<Tie>,
+    /// For each tie, the beginning of a frame of which not everything has come. Whoever reads the tie holds it.
+    partial: Vec<Mutex<Vec<u8>>>,
     roster: Arc<Roster>,
     on_message: Mutex<Option<OnMessage>>,
     /// Said before somebody listened.
@@ -42,6 +44,8 @@ struct Shared {
 
 /// How often the thread looks around though nothing has happened.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// How often rank 0 is asked for a sign of life. Asking again as soon as it has answered would keep both monitors busy.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// How long whoever ties others together stays for their goodbyes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -54,6 +58,7 @@ impl Monitor {
     ) -> io::Result<Monitor> {
         let shared = Arc::new(Shared {
             rank,
+            partial: ties.iter().map(|_| Mutex::default()).collect(),
             ties: ties.into_iter().map(|(rank, wire)| Tie::new(rank, wire)).collect(),
             who: format!("rank {rank} on host {}", roster.peer(rank).host),
             roster,
@@ -78,6 +83,16 @@ impl Monitor {
             take(rank, message);
         }
         *listener = Some(take);
+    }
+
+    /// Reads what has come from other hosts on the calling thread, without the monitor's: saves a change of thread to somebody who is
+    /// awake. Never blocks. An end is left to the monitor, which sees it too.
+    pub fn poll_messages(&self) {
+        for (idx, tie) in self.shared.ties.iter().enumerate().filter(|(_, tie)| tie.is_remote()) {
+            if let Ok(mut partial) = self.shared.partial[idx].try_lock() {
+                let _ = tie.hear(&mut partial, |kind, body| self.shared.on_frame(idx, kind, body));
+            }
+        }
     }
 
     /// Says something to a rank this one is tied to. What cannot be said any more will be known from the socket's end.
@@ -117,7 +132,6 @@ impl Drop for Monitor {
 
 impl Shared {
     fn listen(&self) {
-        let mut heard: Vec<Vec<u8>> = self.ties.iter().map(|_| Vec::new()).collect();
         let mut open: Vec<usize> = (0..self.ties.len()).collect();
         let mut asked: Option<Instant> = None;
         let mut reported: Option<Instant> = None;
@@ -135,7 +149,7 @@ impl Shared {
                 let tie = &self.ties[*index];
                 let is_readable = ready.next() == Some(true);
                 let has_ended = tie.pidfd().is_some() && ready.next() == Some(true);
-                let outcome = self.attend(*index, &mut heard[*index], is_readable, has_ended);
+                let outcome = self.attend(*index, is_readable, has_ended);
                 outcome.map_err(|ended| self.on_ended(*index, &ended)).is_ok()
             });
             self.ask(&mut asked);
@@ -144,9 +158,12 @@ impl Shared {
     }
 
     /// Reads from a tie. The peer's process may have ended (`has_ended`) while another process holds the socket open.
-    fn attend(&self, index: usize, heard: &mut Vec<u8>, is_readable: bool, has_ended: bool) -> Result<(), Ended> {
+    fn attend(&self, index: usize, is_readable: bool, has_ended: bool) -> Result<(), Ended> {
         let tie = &self.ties[index];
-        let mut hear = || tie.hear(heard, |kind, body| self.on_frame(index, kind, body));
+        let hear = || {
+            let mut partial = self.partial[index].lock().unwrap_or_else(PoisonError::into_inner);
+            tie.hear(&mut partial, |kind, body| self.on_frame(index, kind, body))
+        };
         if has_ended {
             // What it said before its end comes first: it may have said goodbye.
             while hear()? {}
@@ -242,15 +259,19 @@ impl Shared {
         let Some(tie) = self.ties.iter().find(|tie| tie.rank == 0 && self.rank != 0) else { return };
         if self.report_after.is_none() || !self.roster.is_agreeing() || self.roster.is_gone(0) {
             *asked = None;
-        } else if asked.is_none() || self.answered.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let is_due = asked.is_none_or(|at| self.answered.load(Ordering::Relaxed) && at.elapsed() >= PING_INTERVAL);
+        if is_due {
             *asked = Some(Instant::now());
+            self.answered.store(false, Ordering::Relaxed);
             let _ = tie.send(PING, &[]);
         }
     }
 
     fn report(&self, asked: Option<Instant>, reported: &mut Option<Instant>) {
         let Some(limit) = self.report_after else { return };
-        let unanswered = asked.filter(|asked| asked.elapsed() > limit);
+        let unanswered = asked.filter(|at| !self.answered.load(Ordering::Relaxed) && at.elapsed() > limit);
         let unanswered = unanswered.map(|since| Waiting { peer: self.roster.peer(0).clone(), since });
         let Some(waiting) = self.roster.waiting_longer_than(limit).or(unanswered) else { return };
         if reported.is_some_and(|at| at.elapsed() < limit && at > waiting.since) {
@@ -268,4 +289,34 @@ impl Shared {
 
 fn lost(rank: usize, by: usize) -> [u8; 8] {
     (rank as u64 | (by as u64) << 32).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::error::Peer;
+
+    /// Rank 0 answers at once, and is still asked only now and then.
+    #[test]
+    fn an_answered_ping_is_not_repeated_at_once() {
+        let (one, mut zero) = UnixStream::pair().expect("sockets");
+        let peers = (0..2).map(|rank| Peer { rank, host: "here".into() }).collect();
+        let roster = Arc::new(Roster::new(peers));
+        roster.set_agreeing(true);
+        let ties = vec![(0, Wire::Unix(ForkClosed::new(one)))];
+        let monitor = Monitor::start(1, ties, roster, Some(Duration::from_secs(60))).expect("a monitor");
+        let mut n_pings = 0;
+        let mut frame = [0; 5];
+        while n_pings < 10 && zero.read_exact(&mut frame).is_ok() {
+            assert_eq!(frame, [0, 0, 0, 0, PING]);
+            n_pings += 1;
+            zero.set_read_timeout(Some(PING_INTERVAL / 2)).expect("a timeout");
+            zero.write_all(&[0, 0, 0, 0, PONG]).expect("sent");
+        }
+        drop(monitor);
+        assert_eq!(n_pings, 1);
+    }
 }

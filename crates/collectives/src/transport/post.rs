@@ -62,6 +62,8 @@ pub struct Post {
     waker: Arc<Waker>,
     /// Ranks of this host that we exchange messages with, and where they are on it.
     near: Vec<Near>,
+    /// Whether messages come from other hosts too.
+    has_far: bool,
     far: Arc<Mutex<Inbox>>,
     /// Set when something lies in `far`; cheaper to look at.
     n_far: Arc<AtomicU32>,
@@ -96,6 +98,7 @@ impl Post {
             _ if locals[0] == 0 => vec![Near::new(0, 0)],
             _ => Vec::new(),
         };
+        let has_far = if rank == 0 { locals.len() < world.place.size } else { locals[0] != 0 };
         let alone = Bell { rung: AtomicU32::new(0), asleep: AtomicU32::new(0) };
         let waker = Arc::new(Waker { area: mapped, me, alone });
         let far = Arc::new(Mutex::new(Inbox::new()));
@@ -106,7 +109,7 @@ impl Post {
             count.fetch_add(1, Ordering::SeqCst);
             bell.wake();
         }));
-        Ok(Post { waker, near, far, n_far, world })
+        Ok(Post { waker, near, has_far, far, n_far, world })
     }
 
     pub fn waker(&self) -> &Arc<Waker> {
@@ -132,6 +135,9 @@ impl Post {
                 moved |= near.flush(area, self.waker.me);
                 moved |= near.read(area, self.waker.me, &mut take);
             }
+        }
+        if self.has_far {
+            self.world.monitor.poll_messages();
         }
         if self.n_far.load(Ordering::Acquire) > 0 {
             let messages = std::mem::take(&mut *self.far.lock().unwrap_or_else(PoisonError::into_inner));

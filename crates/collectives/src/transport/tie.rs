@@ -1,4 +1,5 @@
-//! A socket between two ranks over which hardly anything is said: its end is the news. The monitor enters here; nobody else reads.
+//! Control connection between two ranks. End of file without a BYE frame means that the peer died. Read by the monitor, and by the engine
+//! while it is awake.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
@@ -57,6 +58,11 @@ impl Tie {
         Tie { rank, wire, pidfd: pid.and_then(|pid| peer::open_pidfd(pid).ok()), writing: Mutex::new(()) }
     }
 
+    /// Whether the peer is on another host.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.wire, Wire::Tcp(_))
+    }
+
     pub fn send(&self, kind: u8, body: &[u8]) -> io::Result<()> {
         let mut frame = Vec::with_capacity(body.len() + 5);
         frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -72,7 +78,7 @@ impl Tie {
     /// Reads what is there and hands over whole frames; `heard` keeps the beginning of the next. Never waits. False when nothing was
     /// there.
     pub fn hear(&self, heard: &mut Vec<u8>, mut on_frame: impl FnMut(u8, &[u8])) -> Result<bool, Ended> {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = [0; 8 * 1024];
         match self.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
