@@ -262,7 +262,7 @@ mod tests {
             beneath: None,
         };
         order.volumes = vec![volume("s")];
-        let layout = Layout::new(&root, &order);
+        let layout = Layout::new(&root, scratch::Scratch::of(&root).path(), &order);
         let isolation = isolation(IsolationMode::Auto, &[&data, Path::new("/"), Path::new("/nowhere")]);
         let view = view(&isolation, &root, &layout, &order, &[volume("t"), volume("missing")]);
         assert!(view.hidden.contains(&data) && !view.hidden.contains(&PathBuf::from("/")), "{view:?}");

@@ -12,8 +12,9 @@ use rustix::fs::{Mode, OFlags, openat, symlinkat};
 use corro_model::node::TaskOrder;
 use corro_shares::{SharePath, VolumeDir};
 
+use crate::scratch::Scratch;
 use crate::spare::{SPARE, Spare};
-use crate::{mounts, scratch, tree};
+use crate::{mounts, tree};
 
 /// Where things lie, as the job is told. Pure.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +35,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub fn new(root: &Path, order: &TaskOrder) -> Layout {
+    pub fn new(root: &Path, scratch: PathBuf, order: &TaskOrder) -> Layout {
         let jobs = root.join(JOBS);
         let job_temp = jobs.join(&order.workspace).join(&order.experiment).join(&order.job);
         Layout {
@@ -44,7 +45,7 @@ impl Layout {
             hostfile: job_temp.join(HOSTFILE),
             home: root.join(HOME),
             wheels: root.join(WHEELS),
-            scratch: scratch::path(root),
+            scratch,
             jobs,
             job_temp,
         }
@@ -57,6 +58,7 @@ pub struct Directories {
     root: PathBuf,
     handle: OwnedFd,
     spare: Spare,
+    scratch: Scratch,
 }
 
 /// The handles of the running job.
@@ -93,7 +95,8 @@ impl Directories {
             tree::make_beneath(&handle, name)?;
         }
         let spare = Spare::open(&handle)?;
-        Ok(Directories { root, handle, spare })
+        let scratch = Scratch::of(&root);
+        Ok(Directories { root, handle, spare, scratch })
     }
 
     pub fn root(&self) -> &Path {
@@ -102,6 +105,11 @@ impl Directories {
 
     pub fn spare(&self) -> &Spare {
         &self.spare
+    }
+
+    /// Where things of this job lie.
+    pub fn layout(&self, order: &TaskOrder) -> Layout {
+        Layout::new(&self.root, self.scratch.path(), order)
     }
 
     /// Where cluster volumes appear.
@@ -122,7 +130,7 @@ impl Directories {
             // A file that nobody can remove must not make this node fail every job from now on.
             tracing::warn!(%error, "not everything that an earlier job left could be removed");
         }
-        let mut layout = Layout::new(&self.root, order);
+        let mut layout = self.layout(order);
         let (parent, last) = path.rsplit_once('/').expect("a job lies below its experiment");
         let experiment = tree::make_beneath(&self.handle, parent)?;
         let alone = order.hosts.len() == 1;
@@ -141,7 +149,7 @@ impl Directories {
             // Filled later, and seen by the job only if it is there from the beginning.
             self.wheels()?;
         }
-        if let Err(error) = scratch::fresh(&self.root) {
+        if let Err(error) = self.scratch.make_empty() {
             tracing::warn!(%error, "temporary files of the job go into its own directory");
             tree::make_beneath(&job, TEMPORARY)?;
             layout.scratch = layout.job_temp.join(TEMPORARY);
@@ -161,7 +169,7 @@ impl Directories {
 
     /// Removes the directory of a job. Logs that a job kept on the node's disk, beside it, stay until the next one.
     pub fn remove_job(&self, name: &JobName) -> io::Result<()> {
-        scratch::empty(&self.root)?;
+        self.scratch.empty()?;
         let path = name.path()?;
         let (parent, job) = path.rsplit_once('/').expect("a job lies below its experiment");
         match tree::open_beneath(&self.handle, parent)? {
@@ -199,7 +207,7 @@ impl Directories {
     /// Removes everything a job or a mount can have left on this node. What is mounted goes first: it is somebody else's.
     pub fn clean(&self) -> io::Result<()> {
         let taken = mounts::take_away_below(&self.root);
-        scratch::remove(&self.root)?;
+        self.scratch.remove()?;
         self.empty(&[MOUNTS, JOBS, HOME])?;
         self.spare.clear()?;
         taken.map(drop)
@@ -208,7 +216,7 @@ impl Directories {
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
         mounts::take_away_below(&self.root)?;
-        scratch::remove(&self.root)?;
+        self.scratch.remove()?;
         [MOUNTS, JOBS, HOME, LOGIN, WHEELS, SPARE].into_iter().try_for_each(|name| tree::remove(&self.handle, name))
     }
 

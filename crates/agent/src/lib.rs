@@ -78,6 +78,7 @@ use corro_model::NodeId;
 use corro_model::node::NodeCredential;
 
 use incarnation::{Incarnation, TagPrefix, Validity};
+use scratch::Scratch;
 
 pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
@@ -157,7 +158,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     let end = driver.drive(shutdown).await;
     let _ = tokio::task::spawn_blocking(move || remotes.lives.end_all()).await;
     connection.close(LAST_WORD_WITHIN).await;
-    if let Err(error) = config.root.canonicalize().and_then(|root| scratch::remove(&root)) {
+    if let Err(error) = config.root.canonicalize().and_then(|root| Scratch::of(&root).remove()) {
         tracing::warn!(%error, "the directory for temporary files could not be removed");
     }
     config.guard.rest().await;
@@ -185,7 +186,7 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let _ = limits::remove(root);
-    scratch::remove(root)?;
+    Scratch::of(root).remove()?;
     match tree::open_directory(parent) {
         Ok(parent) => tree::remove(parent, name),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

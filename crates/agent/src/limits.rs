@@ -12,6 +12,7 @@ mod processors;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use corro_launch::sweep::sweep_group;
 use corro_model::node::{Limits, TaskOrder};
@@ -77,8 +78,13 @@ pub fn bounds(limits: Option<&Limits>, machine: Capacity) -> Bounds {
 }
 
 impl Capacity {
-    /// Of this machine, or of what this process may use of it.
+    /// Of this machine, or of what this process may use of it. Read once: neither changes while a process runs.
     pub fn here() -> Capacity {
+        static HERE: LazyLock<Capacity> = LazyLock::new(Capacity::read);
+        *HERE
+    }
+
+    fn read() -> Capacity {
         let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -230,8 +236,13 @@ pub fn most_processes(limits: &Limits, kernel: u64) -> u64 {
     limits.processes.unwrap_or_else(|| by_size.min(kernel / 2)).max(1)
 }
 
-/// How many the kernel has for everybody.
+/// How many the kernel has for everybody, when this was first asked.
 pub fn kernel_processes() -> u64 {
+    static KNOWN: LazyLock<u64> = LazyLock::new(read_kernel_processes);
+    *KNOWN
+}
+
+fn read_kernel_processes() -> u64 {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok();
     let known: [Option<u64>; 2] = [read("pid_max"), read("threads-max")];
     known.into_iter().flatten().min().unwrap_or(u64::MAX)

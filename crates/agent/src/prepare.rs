@@ -180,7 +180,7 @@ fn apart(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> {
 /// Takes the job's volumes away again, and says the last words. Blocks on the disk.
 pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog, last_words: &str) {
     // The log may lie on a mount that ends when its last file is closed: it has to be complete before.
-    let layout = Layout::new(context.directories.root(), order);
+    let layout = context.directories.layout(order);
     if context.remotes.lives.any_in(&layout.job_mount_root) {
         let shared = shared_volume(order);
         let volumes = shared.iter().chain(order.volumes.iter().rev());
@@ -203,7 +203,7 @@ fn take_away(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
         Ok(None) => return,
         Err(error) => return failed("the job's volumes", &error),
     };
-    let layout = Layout::new(context.directories.root(), order);
+    let layout = context.directories.layout(order);
     let take_away =
         |root: &OwnedFd, path: &Path, volume: &Volume| match mounts::unmount(root, path, volume, context.site()) {
             Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),

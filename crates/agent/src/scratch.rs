@@ -1,6 +1,5 @@
-//! Where a node's jobs put their temporary files: a short path, because tools make sockets there, whose names must be short.
-//! Entered by `directories`, which has it emptied between jobs and removed with the node. Never uses a directory that
-//! somebody else made.
+//! The directory for temporary files of a node's jobs: a short path, because tools make sockets there, whose names must be short. Emptied
+//! between jobs and removed with the node. Never uses a directory that somebody else made.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,9 +15,12 @@ use corro_launch::sweep::tags;
 
 use crate::{incarnation, tree};
 
-/// The directory of the node whose own is `root`; the same for every agent of that node.
-pub fn path(root: &Path) -> PathBuf {
-    all().join(name(root))
+/// The directory for temporary files of one node; the same for every agent of that node. The node's incarnation is read once.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    /// The node's own directory.
+    root: PathBuf,
+    name: String,
 }
 
 /// Of all nodes that this user runs on this machine.
@@ -26,53 +28,62 @@ pub fn all() -> PathBuf {
     std::env::temp_dir().join(format!("corro-{}", geteuid().as_raw()))
 }
 
-/// Makes it, or empties what is there.
-pub fn fresh(root: &Path) -> io::Result<PathBuf> {
-    loop {
-        match make(root) {
-            // The last of the other nodes has just left.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && std::env::temp_dir().is_dir() => {}
-            made => return made,
+impl Scratch {
+    /// Of the node whose own directory is `root`. The directory's incarnation does not change while an agent runs in it.
+    pub fn of(root: &Path) -> Scratch {
+        Scratch { root: root.to_owned(), name: name(root) }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        all().join(&self.name)
+    }
+
+    /// Makes it, or empties what is there.
+    pub fn make_empty(&self) -> io::Result<()> {
+        loop {
+            match self.try_make_empty() {
+                // The last of the other nodes has just left.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && std::env::temp_dir().is_dir() => {}
+                made => return made,
+            }
         }
     }
-}
 
-fn make(root: &Path) -> io::Result<PathBuf> {
-    match mkdir(all(), Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    let house = house()?;
-    match symlinkat(root, &house, owner(&name(root)).as_str()) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    let directory = tree::make_beneath(&house, &name(root))?;
-    tree::empty(&directory)?;
-    Ok(path(root))
-}
-
-/// Removes what is in it. It stays for the next job: making and removing directories hundreds of times a second is slow.
-pub fn empty(root: &Path) -> io::Result<()> {
-    match house().and_then(|house| tree::open_beneath(&house, &name(root))) {
-        Ok(Some(directory)) => tree::empty(&directory),
-        Ok(None) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes it with everything in it; none is none.
-pub fn remove(root: &Path) -> io::Result<()> {
-    match house() {
-        Ok(house) => {
-            leave(&house, &name(root))?;
-            // Who is not the last leaves it.
-            let _ = std::fs::remove_dir(all());
-            Ok(())
+    fn try_make_empty(&self) -> io::Result<()> {
+        match mkdir(all(), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+        let house = house()?;
+        match symlinkat(&self.root, &house, owner(&self.name).as_str()) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        tree::empty(&tree::make_beneath(&house, &self.name)?)
+    }
+
+    /// Removes what is in it. It stays for the next job: making and removing directories hundreds of times a second is slow.
+    pub fn empty(&self) -> io::Result<()> {
+        match house().and_then(|house| tree::open_beneath(&house, &self.name)) {
+            Ok(Some(directory)) => tree::empty(&directory),
+            Ok(None) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes it with everything in it; none is none.
+    pub fn remove(&self) -> io::Result<()> {
+        match house() {
+            Ok(house) => {
+                leave(&house, &self.name)?;
+                // Who is not the last leaves it.
+                let _ = std::fs::remove_dir(all());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -160,20 +171,22 @@ mod tests {
     #[test]
     fn a_node_has_one_and_leaves_none() {
         let root = tempfile::tempdir().expect("a root");
-        let made = fresh(root.path()).expect("it can be made");
+        let scratch = Scratch::of(root.path());
+        scratch.make_empty().expect("it can be made");
+        let made = scratch.path();
         std::fs::create_dir_all(made.join("deep/er")).expect("a job leaves something");
-        assert_eq!(fresh(root.path()).expect("it is there"), made);
+        scratch.make_empty().expect("it is there");
         assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
         assert!(made.as_os_str().len() < 60, "{}", made.display());
         std::fs::write(made.join("left"), "x").expect("a file");
-        empty(root.path()).expect("it can be emptied");
+        scratch.empty().expect("it can be emptied");
         assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
-        remove(root.path()).expect("it goes");
-        empty(root.path()).expect("none is empty");
-        remove(root.path()).expect("twice is no error");
+        scratch.remove().expect("it goes");
+        scratch.empty().expect("none is empty");
+        scratch.remove().expect("twice is no error");
         assert!(!made.exists());
         // One whose node was removed by somebody else is found.
-        fresh(root.path()).expect("it can be made");
+        scratch.make_empty().expect("it can be made");
         assert!(!sweep().expect("swept").contains(&name(root.path())));
         root.close().expect("removed");
         // By us or, on a busy machine, by an agent that has just started.

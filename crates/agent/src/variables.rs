@@ -134,7 +134,7 @@ mod tests {
     fn compose_for(order: &TaskOrder) -> Environment {
         let inherited = [("PATH", "/usr/bin"), ("HOME", "/home/operator")];
         let inherited = inherited.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        compose(inherited.into(), &Layout::new(Path::new("/n"), order), order, 3)
+        compose(inherited.into(), &Layout::new(Path::new("/n"), "/tmp/n".into(), order), order, 3)
     }
 
     #[test]

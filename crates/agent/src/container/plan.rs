@@ -269,7 +269,7 @@ mod tests {
             beneath: None,
         };
         order.volumes = vec![volume("/d/shares/a/s")];
-        let layout = Layout::new(Path::new("/n"), &order);
+        let layout = Layout::new(Path::new("/n"), "/tmp/n".into(), &order);
         let places =
             places(&layout, Path::new("/n/wheels"), &order, &[volume("/d/shares/a/s"), volume("/d/shares/a/c")]);
         let paths: Vec<_> = places.keys().map(|path| path.to_string_lossy().into_owned()).collect();

@@ -2,6 +2,8 @@
 //! never share one; where too few are free, a job gets what there is, and the execution log says so.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::processors::{Claim, take};
 
@@ -9,6 +11,8 @@ use super::processors::{Claim, take};
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// How CUDA's programs number them.
 pub const ORDER: &str = "CUDA_DEVICE_ORDER";
+/// How long the device files that were found are not looked for again.
+const INVENTORY_TTL: Duration = Duration::from_secs(1);
 
 /// Held while the job runs.
 #[derive(Debug, Default)]
@@ -61,10 +65,23 @@ impl Gpus {
 
 /// Of this machine, or of it what this process was given.
 pub fn inventory() -> Vec<u16> {
+    usable(cards(), std::env::var(VARIABLE).ok().as_deref())
+}
+
+/// Those with a device file. Every job asks several times, so what was found is used again for a moment.
+fn cards() -> Vec<u16> {
+    static RECENT: Mutex<Option<(Instant, Vec<u16>)>> = Mutex::new(None);
+    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((found_at, cards)) = &*recent
+        && found_at.elapsed() < INVENTORY_TTL
+    {
+        return cards.clone();
+    }
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
     let mut cards: Vec<u16> = entries.filter_map(|entry| card(entry.file_name().to_str()?)).collect();
     cards.sort_unstable();
-    usable(cards, std::env::var(VARIABLE).ok().as_deref())
+    *recent = Some((Instant::now(), cards.clone()));
+    cards
 }
 
 /// How many a job that wants so many can have here, if no other node's job holds any. Those with names are passed on as they are.
