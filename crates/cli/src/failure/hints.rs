@@ -28,6 +28,10 @@ pub fn hint(code: &str, place: Place<'_>) -> Option<String> {
         "ClusterNotFound" => see("clusters", format!("batchai cluster list {in_workspace}")),
         "FileServerNotFound" => see("file servers", format!("batchai file-server list {in_workspace}")),
         "JobNotFound" => see("jobs", format!("batchai job list {in_experiment}")),
+        "HttpsRequired" => Some(
+            "the server was started with --tls: 'corro up' or 'corro server' on its data directory writes a profile with https://, 'corro login --server https://HOST:PORT --ca FILE' elsewhere"
+                .to_owned(),
+        ),
         "AuthorizationFailed" => Some("ask an owner for a role: 'corro account show' says who you are".to_owned()),
         "PrincipalNotFound" => Some("list the principals with 'corro ad sp list'".to_owned()),
         "ShareNotFound" => Some(

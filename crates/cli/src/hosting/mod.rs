@@ -293,7 +293,8 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
                 let hidden = vec![data.path().to_owned(), config_dir.clone()];
                 Arc::new(
                     LocalNodes::new(nodes_dir.clone(), url, url_file.clone(), words, Apart { isolation, hidden })
-                        .writing(log),
+                        .writing(log)
+                        .with_containers_on_host(args.no_containers),
                 )
             }
             Nodes::Joining(_) => Arc::new(JoinedNodes),
@@ -371,7 +372,8 @@ fn rules(args: &HostingArgs) -> Rules {
 /// Writes down how commands on this machine and the nodes find the server. A profile that leads to another server that
 /// answers is left alone: whoever works with that one must not find themselves elsewhere.
 fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<Access, Failure> {
-    let other = Profile::load(config_dir).ok().map(|old| old.server).filter(|old| *old != profile.server);
+    let other = Profile::load(config_dir).ok().map(|old| old.server);
+    let other = other.filter(|old| !is_same_address(old, &profile.server));
     way_back::keep(profile, data.path())?;
     let access = match other.filter(|server| way_back::answers(server)) {
         Some(other) => Access::OnRequest { profile: profile.save(data.path())?, other },
@@ -382,6 +384,12 @@ fn tell_clients(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<
         Failure::new(format!("cannot write {}: {error}", what.display()))
     })?;
     Ok(access)
+}
+
+/// Whether two URLs lead to the same port of this machine, with TLS or without: a server that was started again with `--tls` is no other one.
+fn is_same_address(one: &str, other: &str) -> bool {
+    let address = |url: &str| url.split_once("://").map(|(_, rest)| rest.trim_end_matches('/').to_owned());
+    address(one) == address(other)
 }
 
 pub fn vouched(tls: Tls) -> Vouched {
@@ -415,8 +423,9 @@ pub fn start_failure(listen: SocketAddr, error: &anyhow::Error) -> Failure {
         .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse));
     if in_use {
         return failure.hint(format!(
-            "another program listens on {listen}; stop it, or choose another port with --listen {}:0",
-            listen.ip()
+            "another program listens on {listen}; stop it, or choose another port with --listen {}:{}",
+            listen.ip(),
+            listen.port().wrapping_add(1).max(1024)
         ));
     }
     failure
@@ -426,5 +435,32 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("use 'yes' or 'no'".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_started_again_with_tls_keeps_its_profile() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = DataDir::hold(&dir.path().join("data")).expect("held");
+        corro_store::Vault::open(&data.path().join("master.key")).expect("a key");
+        let listeners = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [ours, other] = listeners.each_ref().map(|listener| listener.local_addr().expect("bound"));
+        let profile = |server: String| Profile {
+            server,
+            subscription: "s".into(),
+            tenant: "t".into(),
+            client_id: "c".into(),
+            client_secret: Secret::new("hush"),
+            certificate_authority: None,
+        };
+        let https = profile(format!("https://{ours}"));
+        profile(format!("http://{ours}")).save(dir.path()).expect("saved");
+        assert!(matches!(tell_clients(&https, dir.path(), &data), Ok(Access::Default { .. })));
+        assert_eq!(Profile::read(dir.path()).expect("written").server, https.server);
+        assert!(!is_same_address(&https.server, &format!("https://{other}")));
     }
 }
