@@ -228,6 +228,10 @@ fn grouped_help(command: &Command) -> String {
     help
 }
 
+/// The options of `corro run` that are followed by a value.
+const RUN_OPTIONS_WITH_VALUE: [&str; 8] =
+    ["-n", "--np", "--num-proc", "-H", "--hosts", "--hostfile", "--output-filename", "--compat"];
+
 /// `horovodrun -np 4` writes a long name with one dash, which clap reads as `-n p`; `-hostfile` would be `-h`.
 fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|command| command != "run") {
@@ -246,10 +250,7 @@ fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
             *argument = "--hostfile".into();
         }
         let text = argument.to_string_lossy();
-        takes_value = !takes_value
-            && !text.contains('=')
-            && ["-n", "--np", "--num-proc", "-H", "--hosts", "--hostfile", "--output-filename"]
-                .contains(&text.as_ref());
+        takes_value = !takes_value && !text.contains('=') && RUN_OPTIONS_WITH_VALUE.contains(&text.as_ref());
     }
     arguments
 }
@@ -414,6 +415,10 @@ mod tests {
         assert_eq!(
             with_horovod_spelling(words("corro run -np 4 -H a:1 train -np 3")),
             words("corro run --num-proc 4 -H a:1 train -np 3")
+        );
+        assert_eq!(
+            with_horovod_spelling(words("corro run --compat keras-2018 -np 4 train")),
+            words("corro run --compat keras-2018 --num-proc 4 train")
         );
         assert_eq!(
             with_horovod_spelling(words("corro run -hostfile -np -np 1 -- -np -hostfile")),
