@@ -34,6 +34,23 @@ fn start(site: &Site, line: &str) -> Terminal {
     Terminal::start(command, 100, 30)
 }
 
+/// A password is not shown while it is typed, and Ctrl-C leaves the terminal as it was.
+#[test]
+fn a_password_is_not_shown() {
+    let site = Site::start();
+    for (last, code) in [(&b"\r"[..], 1), (&b"\x03"[..], 1)] {
+        let mut terminal = start(&site, "login --service-principal -u somebody -t none");
+        let before = terminal.settings();
+        terminal.shows("Password: ");
+        wait_for("input that is not shown", || terminal.settings() != before);
+        terminal.types(b"secretwort\x7fd");
+        terminal.types(last);
+        assert_eq!(terminal.code(), Some(code));
+        assert!(!terminal.shown().contains("secret"), "{}", terminal.shown());
+        assert_eq!(terminal.settings(), before);
+    }
+}
+
 #[test]
 fn pages_of_the_terminal_heed_keys_and_leave_it_as_it_was() {
     let site = Site::start();

@@ -1,8 +1,9 @@
-//! Asks before something is destroyed. Entered by delete and terminate commands without `--yes`.
-//! Talks on standard error, so that standard output stays data; never asks where nobody can answer.
+//! Questions to the user: confirmation before something is destroyed, and secrets. On standard error, so that standard output stays data; never asks
+//! for confirmation where nobody can answer.
 
 use std::io::{self, BufRead, Write};
 
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use thiserror::Error;
 
 use crate::talk::escape_lines;
@@ -31,6 +32,64 @@ pub fn confirm_loss(yes: bool, loss: Option<&str>) -> Result<(), NotConfirmed> {
         writeln!(io::stderr(), "{}", escape_lines(loss))?;
     }
     ask(&mut io::stdin().lock(), &mut io::stderr())
+}
+
+/// Reads one line from standard input; a terminal does not show it while it is typed.
+pub fn read_hidden(name: &str) -> io::Result<String> {
+    if !rustix::termios::isatty(io::stdin()) {
+        writeln!(io::stderr(), "{name} (one line on standard input):")?;
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        return Ok(line);
+    }
+    write!(io::stderr(), "{name}: ")?;
+    io::stderr().flush()?;
+    let _hidden = HiddenInput::enter()?;
+    let line = hidden_line(io::stdin().lock());
+    writeln!(io::stderr())?;
+    line
+}
+
+/// The keys up to the end of the line, as a terminal hands them over one by one. Ctrl-C is an error.
+fn hidden_line(keys: impl BufRead) -> io::Result<String> {
+    const CTRL_C: u8 = 3;
+    const CTRL_D: u8 = 4;
+    const CTRL_U: u8 = 21;
+    const BACKSPACE: [u8; 2] = [8, 127];
+    let mut line: Vec<u8> = Vec::new();
+    for key in keys.bytes() {
+        match key? {
+            b'\n' | b'\r' | CTRL_D => break,
+            CTRL_C => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted by Ctrl-C")),
+            CTRL_U => line.clear(),
+            key if BACKSPACE.contains(&key) => {
+                // A character may have several bytes; all but its first begin with the bits 10.
+                while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+            }
+            key => line.push(key),
+        }
+    }
+    String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// The terminal hands over single keys, Ctrl-C too, and shows none of them, until this is dropped.
+struct HiddenInput(Termios);
+
+impl HiddenInput {
+    fn enter() -> io::Result<HiddenInput> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(HiddenInput(before))
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        // Nobody is left to tell.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
 }
 
 /// Asks until the answer is y, yes, n or no. The end of input is a no.
@@ -65,6 +124,15 @@ mod tests {
             questions,
             "{answers:?}"
         );
+    }
+
+    #[test]
+    fn a_hidden_line_can_be_corrected_and_given_up() {
+        let line = |keys: &str| hidden_line(keys.as_bytes()).map_err(|error| error.kind());
+        assert_eq!(line("secret\rmore"), Ok("secret".to_owned()));
+        assert_eq!(line("axä\x7f\x7fb\n"), Ok("ab".to_owned()));
+        assert_eq!(line("\x7fwrong\x15right"), Ok("right".to_owned()));
+        assert_eq!(line("half\x03"), Err(io::ErrorKind::Interrupted));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `corro login`, `corro logout` and `corro account`: as whom commands of this user work, and on which server. A login is
 //! tried before it is kept.
 
-use std::io::{self, BufRead};
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::hosting::way_back::{self, Local};
+use crate::prompt;
 use crate::session::{self, GlobalArgs, Session, env};
 use crate::talk::say;
 
@@ -149,10 +150,7 @@ fn describe(subscription: &Subscription, profile: &Profile) -> Value {
 }
 
 fn read_password() -> Result<Secret, Failure> {
-    say(format_args!("Password (one line on standard input):"));
-    let mut line = String::new();
-    let read = io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| Failure::of(&error))?;
+    let line = prompt::read_hidden("Password").map_err(|error| Failure::of(&error))?;
     match line.trim_end_matches(['\r', '\n']) {
         "" => Err(Failure::usage("the password is empty").hint("write it to standard input, or give --password")),
         password => Ok(Secret::new(password)),
