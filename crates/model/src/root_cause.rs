@@ -92,13 +92,14 @@ fn follow(ends: &[End], causes: &[Option<Cause>], start: usize, is_certain: bool
 /// A phrase of the engine's errors that stands behind the number of a rank, and what it says about that rank.
 type Phrase = (&'static str, fn(usize) -> Cause);
 
-const PHRASES: [Phrase; 11] = [
+const PHRASES: [Phrase; 12] = [
     (" was the first to shut down or to exit", Cause::Ended),
     (" has died", Cause::Ended),
     (" has left while others still needed it", Cause::Ended),
     (" before all ranks had joined", Cause::Ended),
     (" ended, or gave up, before ", Cause::Ended),
     (" hung up during the meeting", Cause::Ended),
+    (" could not begin; its own message says why", Cause::Ended),
     (" was lost", Cause::Unreachable),
     (" broke", Cause::Unreachable),
     (" has not answered for ", Cause::Unreachable),
@@ -136,6 +137,7 @@ mod tests {
             ("ValueError: rank 3 is wrong", None),
             ("horovod.common.exceptions.HorovodInternalError: rank 2 on host n1 has died", Some(Cause::Ended(2))),
             ("rank 12 on host has died has left while others still needed it", Some(Cause::Ended(12))),
+            ("error: rank 0 could not begin; its own message says why", Some(Cause::Ended(0))),
             ("the connection to rank 1 on host h was lost", Some(Cause::Unreachable(1))),
             ("the connection to rank 1 on host h broke", Some(Cause::Unreachable(1))),
             ("rank 4 on host h has not answered for 30 s", Some(Cause::Unreachable(4))),
