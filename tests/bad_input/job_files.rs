@@ -164,7 +164,9 @@ fn a_container_job_is_refused_unless_allowed() {
     let settings =
         json!({"customToolkitSettings": {"commandLine": "touch $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/ran"}});
     let container = json!({"containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.8.0-gpu"}}});
-    site.submit_with("contained", 1, settings, container);
+    let submitted = site.submit("contained", &site.job_json(1, settings, container)).ok();
+    let warning = "warning: the job asks for a container: no engine answers on this machine";
+    assert!(submitted.stderr.contains(warning), "{}", submitted.stderr);
     let job = site.wait_for_end("contained");
     assert_eq!(job["executionState"], "failed", "{job}");
     let error = &job["executionInfo"]["errors"][0];

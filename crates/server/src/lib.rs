@@ -159,7 +159,7 @@ impl Server {
             traces: traces.clone(),
             client: Default::default(),
             warnings: Default::default(),
-            nodes_are: Default::default(),
+            provider: Default::default(),
             exports: Arc::new(exports),
             job_shared,
         };
@@ -173,9 +173,7 @@ impl Server {
         let files = files.beside(FILE_SERVERS, app.exports.trees().clone()).beside(JOB_SHARED, app.job_shared.clone());
         let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let provider = provider(Site { address, instance: app.tenant.to_string() });
-        if let Some(words) = provider.nodes_are() {
-            let _ = app.nodes_are.set(words);
-        }
+        let _ = app.provider.set(provider.clone());
         let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
         let reconcile = ReconcileConfig {
             lease: config.lease,

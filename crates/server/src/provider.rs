@@ -59,6 +59,11 @@ pub trait Provider: Send + Sync + 'static {
         None
     }
 
+    /// Why jobs in containers cannot run on any node now, where that is known. Never blocks for long.
+    fn container_problem(&self) -> Option<String> {
+        None
+    }
+
     /// Why the node's agent is not there yet, or is no more, in the words of whoever was asked for it. Never blocks.
     fn says(&self, _node: &NodeId) -> Option<String> {
         None

@@ -66,6 +66,7 @@ impl App {
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
             spec.cluster = Some(ResourceId { id: cluster_id });
             app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
+            app.warn_of_container(&spec);
             let secrets = app.seal_bag(bag);
             let guid = guid();
             let segment = format!(

@@ -98,8 +98,8 @@ pub struct App {
     pub job_shared: Arc<Shares>,
     /// What whoever asks should know beside the answer; of one request.
     pub warnings: warnings::Warnings,
-    /// What nodes are, where they have not what their VM size names.
-    pub nodes_are: Arc<std::sync::OnceLock<String>>,
+    /// Who makes nodes, for what is said about them; set when the server starts.
+    pub provider: Arc<std::sync::OnceLock<Arc<dyn crate::provider::Provider>>>,
 }
 
 impl App {

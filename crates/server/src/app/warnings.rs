@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use corro_model::batchai::{DeallocationOption, MountVolumes};
+use corro_model::batchai::{DeallocationOption, JobSpec, MountVolumes};
 use corro_model::ids::arm;
 use corro_model::rights::Right;
 use corro_model::vm_size::{self, VmSize};
@@ -35,12 +35,23 @@ const MOST_NAMED: usize = 5;
 impl App {
     /// What nodes of a new cluster really are.
     pub fn warn_of_nodes(&self, record: &ClusterRecord) {
-        if let (Some(nodes_are), Some(size)) = (self.nodes_are.get(), vm_size::find(&record.spec.vm_size)) {
+        let nodes_are = self.provider.get().and_then(|provider| provider.nodes_are());
+        if let (Some(nodes_are), Some(size)) = (nodes_are, vm_size::find(&record.spec.vm_size)) {
             let VmSize { name, cores, memory_gib, gpus } = size;
             let gpus = if *gpus > 0 { format!(", GPUs: {gpus}") } else { String::new() };
             self.warnings.add(format!(
                 "each node is {nodes_are}. {name} (cores: {cores}, memory: {memory_gib} GiB{gpus}) and the image are only declared"
             ));
+        }
+    }
+
+    /// That a new job asks for a container where no node can have one.
+    pub fn warn_of_container(&self, spec: &JobSpec) {
+        let problem = || self.provider.get().and_then(|provider| provider.container_problem());
+        if spec.container_settings.is_some()
+            && let Some(problem) = problem()
+        {
+            self.warnings.add(format!("the job asks for a container: {problem}"));
         }
     }
 

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,6 +32,8 @@ pub struct LocalNodes {
     apart: Apart,
     /// How they write their logs.
     log: LogArgs,
+    /// Whether jobs that ask for a container run without one.
+    containers_on_host: bool,
     /// The variable that leaves them some of the machine's GPUs only.
     gpus: Option<(&'static str, String)>,
     /// Agents this process started: they must be waited for.
@@ -49,7 +52,13 @@ pub struct Apart {
 impl LocalNodes {
     pub fn new(root: PathBuf, server: String, server_file: PathBuf, words: Vec<OsString>, apart: Apart) -> Self {
         let (log, gpus, children, asked) = (LogArgs::default(), None, Mutex::default(), Mutex::default());
-        Self { root, server, server_file, words, apart, log, gpus, children, asked }
+        let containers_on_host = false;
+        Self { root, server, server_file, words, apart, log, containers_on_host, gpus, children, asked }
+    }
+
+    /// The same, where jobs that ask for a container run without one (`--no-containers`) or not.
+    pub fn with_containers_on_host(self, containers_on_host: bool) -> Self {
+        Self { containers_on_host, ..self }
     }
 
     /// The same, whose nodes write their logs so.
@@ -177,6 +186,16 @@ impl Provider for LocalNodes {
     fn nodes_are(&self) -> Option<String> {
         let machine = corro_agent::machine_in_words();
         Some(format!("a group of processes on the server's machine, which has {machine} for all of them"))
+    }
+
+    fn container_problem(&self) -> Option<String> {
+        let sockets = corro_agent::engine_sockets(|name| std::env::var(name).ok());
+        let answers = || sockets.iter().any(|socket| UnixStream::connect(socket).is_ok());
+        (!self.containers_on_host && !answers()).then(|| {
+            "no engine answers on this machine, so it will fail unless one is started before its nodes are free. Start Docker \
+             or Podman, or the server with --no-containers"
+                .to_owned()
+        })
     }
 
     fn ask_to_stop(&self, node: &NodeId) {

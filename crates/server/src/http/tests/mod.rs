@@ -116,7 +116,7 @@ impl Bench {
             traces: Default::default(),
             client: Default::default(),
             warnings: Default::default(),
-            nodes_are: Default::default(),
+            provider: Default::default(),
             exports: Arc::new(crate::nfs::Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),
             job_shared: Arc::new(corro_shares::Shares::open(path("job-shared")).expect("a directory")),
         };
