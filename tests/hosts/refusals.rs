@@ -77,6 +77,7 @@ fn a_unit_for_systemd_holds_no_secret() {
     assert!(unit.contains("agent join \"--data\"") && unit.contains("\"--cores\" \"2\""), "{unit}");
     assert!(!unit.contains("corro-join-") && unit.contains("WantedBy=default.target"), "{unit}");
     assert_eq!(hosts(&site).len(), 1, "it has joined");
+    assert_eq!(hosts(&site)[0]["state"], "silent", "no agent serves it yet");
     site.corro("agent join --data h --systemd user --write").ok();
     let written = site.home().join(".config/systemd/user/corro-host.service");
     assert!(std::fs::read_to_string(written).expect("a unit").contains("ExecReload=/bin/kill -USR2 $MAINPID"));

@@ -139,6 +139,9 @@ async fn token(session: &Session, args: TokenArgs) -> Result<(), Failure> {
     }
     if args.list {
         let known: Vec<HostToken> = client.list::<HostTokensList, _>(&[], &[]).await?;
+        if known.is_empty() {
+            say("There is no join token. 'corro host token' makes one.");
+        }
         return print(session, &known, Some(TableKind::HostToken));
     }
     let request = HostTokenParameters { ttl_seconds: Some(args.ttl), server: args.server };

@@ -231,8 +231,11 @@ pub fn shortage(state: &State, cluster: &ClusterKey) -> Vec<String> {
     };
     let mut large = state.hosts.iter().filter(|(_, host)| host.inventory.capacity().holds(&need)).peekable();
     if large.peek().is_none() {
-        let hosts = state.hosts.len();
-        lacks.push(format!("none of {hosts} joined hosts is large enough for a node, which needs {need} ({size})"));
+        let hosts = match state.hosts.len() {
+            1 => "the one joined host is not".to_owned(),
+            n => format!("none of the {n} joined hosts is"),
+        };
+        lacks.push(format!("{hosts} large enough for a node, which needs {need} ({size})"));
     } else if !large.any(|(key, host)| !host.cordoned && free(state, key, host).holds(&need)) {
         lacks.push(format!("no host has the {need} left that a node needs ({size}); see 'corro host list'"));
     }

@@ -175,7 +175,15 @@ impl Words<'_> {
     fn way(&self, job: &JobKey, way: &Unblock) -> Option<String> {
         let cluster = &self.cluster.name;
         Some(match way {
-            Unblock::NodesCome { nodes } => format!("{} of cluster {cluster} being ready", count(*nodes, "more node")),
+            Unblock::NodesCome { nodes } => {
+                let come = format!("{} of cluster {cluster} being ready", count(*nodes, "more node"));
+                match hosts::shortage(self.state, self.view.key).pop() {
+                    Some(lack) => format!(
+                        "{come}: {lack}; let a larger machine join with 'corro agent join', or make a cluster of a smaller VM size"
+                    ),
+                    None => come,
+                }
+            }
             Unblock::JobsEnd { nodes, jobs, more } => {
                 let named = jobs.iter().map(|(ends, by)| {
                     format!("{} ends by {}{}", self.name(ends, job), when(*by), self.likely_end(ends))
@@ -220,7 +228,8 @@ impl Words<'_> {
         let started = self.state.jobs.get(job).and_then(|job| job.state().started());
         let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
         match ran.zip(self.history.usual(job)) {
-            Some((ran, usual)) if ran >= usual => {
+            // Jobs of less than a second say nothing about others.
+            Some((ran, usual)) if ran >= usual && usual >= Duration::from_secs(1) => {
                 format!(" (it has run longer than jobs of its experiment usually do: {})", Span(whole_seconds(usual)))
             }
             _ => String::new(),

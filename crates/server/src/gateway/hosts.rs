@@ -55,7 +55,7 @@ impl Gateway {
             Ok(HostCredential { name, secret, instance })
         });
         let credential = commit.await?;
-        self.app.hosts.hear(&key_of(&credential.name), now);
+        // It counts as heard once its agent reports: it may have joined for an agent that is started later.
         self.news.notify_one();
         Ok(credential)
     }

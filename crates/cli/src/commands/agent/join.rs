@@ -160,6 +160,9 @@ fn look(args: &JoinArgs) -> Inventory {
         memory_bytes: args.memory.map_or(all.memory_bytes, |gib| u64::from(gib) << 30),
         gpus: args.gpus.unwrap_or(all.gpus),
     };
+    if offered.gpus > all.gpus {
+        say(format_args!("note: --gpus {} offers more than the {} that were found here", offered.gpus, all.gpus));
+    }
     Inventory { offered: (offered != all).then_some(offered), ..own }
 }
 
