@@ -46,7 +46,10 @@ fn main() -> ExitCode {
         return start_remotely(words);
     }
     let (cli, path) = args::parse(arguments);
-    corro_client::on_warning(|text| talk::say(format_args!("warning: {text}")));
+    corro_client::on_warning(|text| {
+        progress::clear_line();
+        talk::say(format_args!("warning: {text}"));
+    });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -78,6 +78,13 @@ impl Drop for Spinner {
     }
 }
 
+/// Wipes what a spinner has drawn, for a message that comes while it turns.
+pub fn clear_line() {
+    if on_terminal() {
+        draw("\r\x1b[K");
+    }
+}
+
 fn bar(word: &str, done: u64, total: u64, columns: usize) -> String {
     let share = if total == 0 { 1.0 } else { (done as f64 / total as f64).min(1.0) };
     let percent = format!("{:.4}%", share * 100.0);

@@ -46,7 +46,7 @@ pub struct PlotArgs {
 
 /// Between two looks at a job that goes on.
 const PAUSE: Duration = Duration::from_secs(1);
-const ROWS: usize = 10;
+const ROWS: usize = 11;
 
 pub async fn run(args: PlotArgs) -> Result<(), Failure> {
     let target = args.job.target()?;

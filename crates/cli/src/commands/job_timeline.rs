@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use corro_model::batchai::{JobTimeline, TimelineParameters, TimelineState};
-use corro_model::ops::{JobsRecordTimeline, JobsTimeline};
+use corro_model::ops::{JobsProcesses, JobsRecordTimeline, JobsTimeline};
 
 use super::job_desk::JobNameArgs;
 use super::names::Names;
@@ -40,7 +40,18 @@ pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
     let client = session.client()?;
     let values = target.values();
     let failed = |error| target.failure(error);
+    let no_engine = || {
+        let name = target.name("job");
+        Failure::new(format!(
+            "no rank of the job \"{name}\" has recorded anything: only ranks that use our Horovod can"
+        ))
+    };
     if !args.last {
+        let found = client.get::<JobsProcesses>(&values).await.map_err(failed)?;
+        let mut processes = found.nodes.iter().flat_map(|node| &node.processes).peekable();
+        if processes.peek().is_some() && processes.all(|process| process.engines.is_empty()) {
+            return Err(no_engine().hint("a job that has only just started may not have come to hvd.init() yet"));
+        }
         let wanted = TimelineParameters { seconds: args.seconds };
         client.call::<JobsRecordTimeline>(&values, &[], &wanted).await.map_err(failed)?;
         say(format_args!("Recording for {} s …", args.seconds));
@@ -57,10 +68,7 @@ pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
         }
     };
     if timeline.ranks == 0 {
-        let name = target.name("job");
-        return Err(Failure::new(format!(
-            "no rank of the job \"{name}\" has recorded anything: only ranks that use our Horovod can"
-        )));
+        return Err(no_engine());
     }
     let text = serde_json::to_string(&timeline).expect("plain data");
     match &args.file {

@@ -53,7 +53,9 @@ pub fn draw(chart: &Chart, paper: Paper) -> Vec<String> {
         let label = match row {
             0 => figure(y.1),
             row if row == rows - 1 => figure(y.0),
-            row if row == rows / 2 && rows >= 7 => figure(y.1 - (y.1 - y.0) * row as f64 / (rows - 1) as f64),
+            row if row == rows / 2 && rows % 2 == 1 && rows >= 7 => {
+                figure(y.1 - (y.1 - y.0) * row as f64 / (rows - 1) as f64)
+            }
             _ => String::new(),
         };
         let edge = if label.is_empty() { '│' } else { '┤' };

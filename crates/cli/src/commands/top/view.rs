@@ -27,6 +27,8 @@ pub struct Look<'a> {
     pub detail: Option<&'a [String]>,
 }
 
+/// Lower terminals need every line for jobs.
+const MIN_HEIGHT_WITH_KEYS: usize = 12;
 /// A page is old when the server did not answer for so long.
 const OLD_MS: i64 = 15_000;
 
@@ -51,8 +53,9 @@ impl Picture {
 /// The page, one text for each line of the terminal.
 pub fn draw(picture: &Picture, look: &Look<'_>, now: Timestamp) -> Vec<String> {
     if let Some(detail) = look.detail {
-        let shown = detail.iter().take(look.height.saturating_sub(1)).map(|line| fit(line, look.width));
-        return shown.collect();
+        let keys = keys("Esc: back   q: quit", look);
+        let room = look.height.saturating_sub(1 + usize::from(keys.is_some()));
+        return detail.iter().flat_map(|line| wrapped(line, look.width)).take(room).chain(keys).collect();
     }
     let counts = picture.counts;
     let is_old = now.millis() - picture.at.millis() > OLD_MS;
@@ -82,10 +85,39 @@ pub fn draw(picture: &Picture, look: &Look<'_>, now: Timestamp) -> Vec<String> {
     let title = format!("  {:<12}{:<34}{:>6}{:>9}  {}", "STATE", "JOB", "NODES", "SINCE", "WHY");
     lines.push(fit(&title, look.width));
     // What does not fit is left out at the end, but what is chosen is always there.
-    let room = look.height.saturating_sub(lines.len() + 1);
+    let keys = keys("up, down: choose a job   Enter: why   q: quit", look);
+    let room = look.height.saturating_sub(lines.len() + 1 + usize::from(keys.is_some()));
     let first = look.selected.map_or(0, |selected| (selected + 1).saturating_sub(room));
     for (idx, job) in picture.jobs().enumerate().skip(first).take(room) {
         lines.push(of_job(job, look, look.selected == Some(idx), now));
+    }
+    lines.extend(keys);
+    lines
+}
+
+/// The keys that do something now, on a terminal with a line to spare.
+fn keys(text: &str, look: &Look<'_>) -> Option<String> {
+    (MIN_HEIGHT_WITH_KEYS..usize::MAX).contains(&look.height).then(|| painted(&fit(text, look.width), 90, look.colour))
+}
+
+/// A line as several that fit, cut between words; what follows the first is indented as it is.
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let indent = line.len() - line.trim_start().len();
+    let mut lines = vec![" ".repeat(indent)];
+    let mut is_empty = true;
+    for word in line.split_whitespace() {
+        let last = lines.last_mut().expect("one at least");
+        let used = last.chars().count() + usize::from(!is_empty) + word.chars().count();
+        if used > width && !is_empty {
+            lines.push(fit(&format!("{}{word}", " ".repeat(indent)), width));
+            continue;
+        }
+        if !is_empty {
+            last.push(' ');
+        }
+        last.push_str(word);
+        *last = fit(last, width);
+        is_empty = false;
     }
     lines
 }
@@ -193,6 +225,14 @@ mod tests {
     }
 
     #[test]
+    fn long_lines_of_the_detail_go_on_below() {
+        assert_eq!(wrapped("  one two three", 9), ["  one two", "  three"]);
+        assert_eq!(wrapped("short", 9), ["short"]);
+        assert_eq!(wrapped("averylongword x", 5), ["avery", "x"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
+
+    #[test]
     fn the_page_shows_tiles_and_jobs_in_order() {
         let look = Look { width: 200, height: 50, colour: false, selected: None, detail: None };
         assert_eq!(
@@ -207,6 +247,7 @@ mod tests {
                 "  queued      w/e/a                                  2    1 min  2 nodes\\x1b[31m are busy",
                 "  queued      w/e/b                                  2    1 min  2 nodes\\x1b[31m are busy",
                 "  failed      w/e/old                                2    1 min",
+                "up, down: choose a job   Enter: why   q: quit",
             ]
         );
     }
