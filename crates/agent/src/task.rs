@@ -361,7 +361,13 @@ impl Task {
         let port = meeting.gang.rendezvous_port;
         self.log.line(format_args!("The ranks of this job meet at {address}:{port}"));
         for host in self.order.hosts.iter() {
-            self.log.line(format_args!("Node {} at {} runs {} ranks", host.node, host.address, host.slots));
+            self.log.line(format_args!(
+                "Node {} at {} runs {} rank{}",
+                host.node,
+                host.address,
+                host.slots,
+                if host.slots == 1 { "" } else { "s" }
+            ));
         }
         Ok(Some(meeting))
     }

@@ -222,7 +222,9 @@ fn farewell(end: &AgentEnd) -> String {
                 "the server gave this node up ({reason}): its tasks are ended and its credential is removed. Start it again to join anew"
             )
         }
-        AgentEnd::Stopped => "stopped; started again soon, it goes on as the same node".to_owned(),
+        AgentEnd::Stopped => {
+            "stopped; when it is started again with the same --data, it goes on as the same node".to_owned()
+        }
     }
 }
 

@@ -142,11 +142,12 @@ async fn put_administrator(
     now: Timestamp,
 ) -> Result<AdminCredential, ApiError> {
     let AdminCredential { client_id, client_secret } = credential;
-    let revocations = store.snapshot().principals.get(&client_id).map_or(0, |record| record.revocations);
+    let (created, revocations) =
+        store.snapshot().principals.get(&client_id).map_or((now, 0), |record| (record.created, record.revocations));
     let record = PrincipalRecord {
         name: ADMINISTRATOR.to_owned(),
         secret_digest: digest(client_secret.expose()),
-        created: now,
+        created,
         assignments: vec![everything()],
         expires: None,
         revocations,

@@ -54,7 +54,7 @@ pub trait Door: Clone + Send + Sync + 'static {
 /// Serves until `stop` turns true.
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, stop: watch::Receiver<bool>) {
     let total = connection_limit();
-    tracing::info!(connections = total, "so many connections are taken at once");
+    tracing::info!(connections = total, "connections are taken up to this limit");
     serve_within(limits_of(total), listener, tls, door, stop).await;
 }
 
