@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, host, job_desk, login, mount,
-    nodes, run, server, storage, top, train, tutorial, up, upkeep, usage,
+    ad, admin, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, host, job, login, mount,
+    node, run, server, storage, top, train, tutorial, up, usage,
 };
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
@@ -58,11 +58,11 @@ pub enum TopCommand {
     /// See the whole tutorial run on this machine, from cluster to trained model
     Tutorial(tutorial::TutorialArgs),
     /// Ask about a job in plain words, watch its processes, run a command beside them
-    Job(job_desk::JobArgs),
+    Job(job::JobArgs),
     /// The server's pages in a browser, logged in
     Dashboard(dashboard::DashboardArgs),
     /// Single nodes: list them, and take low-priority ones back
-    Node(nodes::NodesArgs),
+    Node(node::NodesArgs),
     /// Clusters, nodes, queue and jobs as a live page of the terminal
     Top(top::TopArgs),
     /// What changes, as it changes: one JSON object in each line
@@ -70,7 +70,7 @@ pub enum TopCommand {
     /// Who used how many node-hours
     Usage(usage::UsageArgs),
     /// Back up, restore and check a server's data; read its history
-    Admin(upkeep::AdminArgs),
+    Admin(admin::AdminArgs),
     /// Look at this machine and say what Corro will find
     Doctor(doctor::DoctorArgs),
     /// Print a script that completes commands and options in bash, zsh or fish

@@ -1,111 +1,235 @@
-//! The administrator of new nodes and file servers: name, key and password, from arguments, configuration file and this
-//! machine. Entered by `cluster create` and `file-server create`. Makes a key pair when asked to; that is all it changes.
+//! `corro admin`: what whoever runs a server does with its data: back it up, restore it, check it, read its history. All but
+//! the history work on the data directory itself, on the machine of the server.
 
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::SystemTime;
 
-use clap::Args;
-use corro_model::Secret;
-use corro_model::batchai::UserAccountSettings;
-use serde::Deserialize;
+use clap::{Args, Subcommand};
+use corro_agent::incarnation;
+use corro_model::Timestamp;
+use corro_model::batchai::Page;
+use corro_model::history::HistoryEntry;
+use corro_model::ops::{HistoryList, NoBody};
+use corro_server::backup::{self, BackupError, Contents};
 
 use crate::failure::Failure;
-use crate::session::{env, home_dir};
-use crate::ssh_keys;
-use crate::talk::say;
+use crate::hosting::data_dir::DataDir;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::{foreign_stdout, tell};
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Admin Account")]
 pub struct AdminArgs {
-    /// Name of the administrator [default: your user name]
-    #[arg(long, short = 'u', value_name = "NAME")]
-    user_name: Option<String>,
-    /// Public key of the administrator: text or file [default: ~/.ssh/id_rsa.pub]
-    #[arg(long, short = 'k', value_name = "KEY")]
-    ssh_key: Option<String>,
-    /// Make ~/.ssh/id_rsa and id_rsa.pub when they are missing, and use them
+    #[command(subcommand)]
+    command: AdminCommand,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum AdminCommand {
+    /// Copy everything a server knows into one new file, while it runs
+    ///
+    /// The file holds resources, jobs, the history, the key that opens stored secrets and, of a server with --tls, its
+    /// authority: keep it as safe as the server.
+    /// Files on shares are not in it: they lie in shares/ of the data directory; copy them as you copy other files.
+    #[command(after_help = "Example:\n  corro admin backup --to /backups/corro-monday.db")]
+    Backup(BackupArgs),
+    /// Put a backup into a data directory; the server must not run
+    #[command(after_help = "Example:\n  corro admin restore --from /backups/corro-monday.db --data ./data")]
+    Restore(RestoreArgs),
+    /// Look at every record of a data directory or of a backup, and change nothing
+    Check(CheckArgs),
+    /// Show what happened: who changed what, how jobs and nodes fared; newest first
+    #[command(
+        after_help = "Examples:\n  corro admin history --export >> audit.jsonl\n  corro admin history --kind job -o table\n  corro admin history --resource batchai.horovod/batchaidev/cifar/j1"
+    )]
+    History(HistoryArgs),
+}
+
+#[derive(Args, Debug)]
+struct DataArgs {
+    /// The server's data directory [default: data/ in the configuration directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct BackupArgs {
+    /// The file to make; it must not be there yet
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+#[derive(Args, Debug)]
+struct RestoreArgs {
+    /// A file made by 'corro admin backup'
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// Where to: an empty or new directory
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Also into a directory that is not empty; a database in it is kept under another name
     #[arg(long)]
-    generate_ssh_keys: bool,
-    /// Password of the administrator
-    #[arg(long, short = 'p', value_name = "PASSWORD")]
-    password: Option<String>,
+    force: bool,
 }
 
-/// The account as a configuration file has it: everything may be missing.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FileAccount {
-    pub admin_user_name: Option<String>,
-    pub admin_user_ssh_public_key: Option<String>,
-    pub admin_user_password: Option<Secret>,
+#[derive(Args, Debug)]
+struct CheckArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// A backup, instead of a data directory
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    backup: Option<PathBuf>,
 }
 
-/// Who may log in. Arguments come before the file, and the file before what this machine has.
-pub fn account(args: &AdminArgs, file: FileAccount) -> Result<UserAccountSettings, Failure> {
-    let admin_user_name = args.user_name.clone().or(file.admin_user_name).unwrap_or_else(os_user);
-    if admin_user_name.is_empty() {
-        return Err(Failure::new("Please provide admin user name.").hint("give --user-name"));
+#[derive(Args, Debug)]
+struct HistoryArgs {
+    /// Only this resource and what is inside it: GROUP[/WORKSPACE[/NAME[/JOB]]]
+    #[arg(long, value_name = "PATH")]
+    resource: Option<String>,
+    /// Only this kind (job, node, cluster, ...) or this event (job.placed, ...)
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Only what this principal asked for; 'corro' is the server itself
+    #[arg(long, value_name = "WHO")]
+    actor: Option<String>,
+    /// Only what happened since this time, as 2018-06-07T21:16:21Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Everything that is kept, the oldest first, one JSON object in each line: to keep it elsewhere
+    #[arg(long)]
+    export: bool,
+    /// With --export: only what is newer than the entry of this number
+    #[arg(long, value_name = "NUMBER", requires = "export", default_value_t = 0)]
+    after: u64,
+    /// As many entries at most
+    #[arg(long, conflicts_with = "export", value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    top: u16,
+}
+
+pub async fn run(args: AdminArgs) -> Result<(), Failure> {
+    match args.command {
+        AdminCommand::Backup(own) => back_up(own),
+        AdminCommand::Restore(own) => restore(own),
+        AdminCommand::Check(own) => check(own),
+        AdminCommand::History(own) => history(&Session::open(&args.global)?, own).await,
     }
-    let password = args.password.as_deref().map(Secret::new).or(file.admin_user_password);
-    let made = if args.generate_ssh_keys { Some(ensure_key_pair()?) } else { None };
-    let key = match args.ssh_key.clone().or(made).or(file.admin_user_ssh_public_key) {
-        Some(key) => Some(ssh_keys::public_key(&key)?),
-        None if password.is_none() => ssh_keys::default_public_key(&home_dir()?.join(".ssh"))?,
-        None => None,
+}
+
+fn back_up(args: BackupArgs) -> Result<(), Failure> {
+    let data = args.data.path()?;
+    let contents = backup::back_up(&data, &args.to, Timestamp::from(SystemTime::now())).map_err(failure)?;
+    tell(format_args!("{} holds {}.", args.to.display(), words(&contents)));
+    tell("It also holds the key that opens stored secrets: keep it safe.");
+    tell(format_args!("Not in it: the files of shares. They are in {}.", data.join("shares").display()));
+    Ok(())
+}
+
+fn restore(args: RestoreArgs) -> Result<(), Failure> {
+    // Before the directory is made or locked: a file that is no backup changes nothing.
+    backup::look_at_backup(&args.from).map_err(failure)?;
+    let occupied = std::fs::read_dir(&args.data).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied && !args.force {
+        let message = format!("{} is not empty", args.data.display());
+        return Err(Failure::new(message)
+            .hint("choose a new directory, or add --force: the database there is then kept under another name"));
+    }
+    let data = DataDir::hold(&args.data)?;
+    // First: should this be cut short, the directory must not take nodes of the server that the backup is of for its own.
+    incarnation::renew(data.path()).map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", data.path().join("incarnation").display()))
+            .hint("see whether the disk is full and the directory is yours")
+    })?;
+    let contents = backup::restore(&args.from, data.path()).map_err(failure)?;
+    tell(format_args!("{} now holds {}.", data.path().display(), words(&contents)));
+    if occupied {
+        tell("What was there before is beside it, under names with 'replaced' in them.");
+    }
+    tell(format_args!(
+        "Not restored: the files of shares. Put them into {} before you start the server.",
+        data.path().join("shares").display()
+    ));
+    Ok(())
+}
+
+fn check(args: CheckArgs) -> Result<(), Failure> {
+    let path = match args.backup {
+        Some(file) => file,
+        None => args.data.path()?.join(backup::DATABASE),
     };
-    if key.is_none() && password.is_none() {
-        return Err(Failure::new("Please provide admin user password or ssh key.")
-            .hint("give --generate-ssh-keys, --ssh-key or --password"));
+    let contents = backup::look(&path).map_err(failure)?;
+    tell(format_args!("{} is sound: {}.", path.display(), words(&contents)));
+    Ok(())
+}
+
+async fn history(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+    if args.export {
+        return export(session, args).await;
     }
-    Ok(UserAccountSettings { admin_user_name, admin_user_ssh_public_key: key, admin_user_password: password })
+    let top = args.top.to_string();
+    let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
+    let mut query: Vec<(&str, &str)> = vec![("maxresults", &top)];
+    query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+    let page: Page<HistoryEntry> = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?;
+    let entries = serde_json::to_value(page.value).map_err(|error| Failure::of(&error))?;
+    session.print_value(&entries)
 }
 
-fn ensure_key_pair() -> Result<String, Failure> {
-    let dir = home_dir()?.join(".ssh");
-    let key = ssh_keys::ensure_key_pair(&dir, &format!("{}@{}", os_user(), host_name()))?;
-    if key.generated {
-        say(format_args!(
-            "SSH key files id_rsa and id_rsa.pub have been generated under {} to allow SSH access to the nodes. \
-             If using machines without permanent storage, back up your keys to a safe location.",
-            dir.display()
-        ));
-    } else {
-        say(format_args!("Reusing existing ssh public key from {}", dir.display()));
-    }
-    Ok(key.public_key)
-}
-
-/// As Python's `getpass.getuser`, which `az` asks: what the environment says, then who the process runs as. Empty when
-/// nobody knows.
-pub fn os_user() -> String {
-    ["LOGNAME", "USER", "LNAME", "USERNAME"].into_iter().find_map(env).unwrap_or_else(own_name)
-}
-
-/// The system's own tool knows of every place where users may be written down.
-fn own_name() -> String {
-    let said = Command::new("id").arg("-un").stderr(Stdio::null()).output();
-    let name = said.ok().filter(|said| said.status.success()).map(|said| said.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim().to_owned()
-}
-
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_knows_whose_it_is_without_its_environment() {
-        let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let uid = rustix::process::geteuid().as_raw().to_string();
-        let own =
-            passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|parts| parts.get(2) == Some(&&*uid));
-        // A user of a directory service is not in the file; the name is then all there is to look at.
-        match own {
-            Some(parts) => assert_eq!(own_name(), parts[0]),
-            None => assert!(!own_name().contains(char::is_whitespace)),
+/// The audit log as JSON lines. Whoever keeps it goes on after the last number.
+async fn export(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+    const PAGE: usize = 1000;
+    let (mut after, page) = (args.after, PAGE.to_string());
+    let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
+    let mut out = std::io::BufWriter::new(foreign_stdout());
+    let failed = |error: std::io::Error| Failure::new(format!("cannot write the history: {error}"));
+    loop {
+        let number = after.to_string();
+        let mut query: Vec<(&str, &str)> = vec![("maxresults", &page), ("after", &number)];
+        query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
+        let entries = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?.value;
+        for entry in &entries {
+            let line = serde_json::to_string(entry).map_err(|error| Failure::of(&error))?;
+            writeln!(out, "{line}").map_err(failed)?;
+        }
+        match entries.last() {
+            Some(last) if entries.len() == PAGE => after = last.number,
+            _ => return out.flush().map_err(failed),
         }
     }
+}
+
+impl DataArgs {
+    fn path(&self) -> Result<PathBuf, Failure> {
+        match &self.data {
+            Some(path) => Ok(path.clone()),
+            None => Ok(corro_client::profile::config_dir()?.join("data")),
+        }
+    }
+}
+
+fn words(contents: &Contents) -> String {
+    let Contents { made, records, jobs, unfinished_jobs, history, .. } = contents;
+    let when = made.map_or_else(String::new, |made| format!(", as of {}", made.whole_seconds()));
+    format!(
+        "{records} records ({jobs} jobs, {unfinished_jobs} of them not ended) and {history} entries of history{when}"
+    )
+}
+
+fn failure(error: BackupError) -> Failure {
+    let hint = match &error {
+        BackupError::NoDatabase(_) => "say where the server keeps its data with --data DIR",
+        BackupError::Exists(_) => "choose another name: a backup is never overwritten",
+        BackupError::NotABackup(_) => "give the file that 'corro admin backup' made",
+        BackupError::Damaged { .. } => "do not use it: restore the newest backup that 'corro admin check' finds sound",
+        BackupError::File { .. } | BackupError::Database { .. } => "see whether the disk is full and the file is yours",
+        BackupError::NoKey { .. } | BackupError::WrongKey { .. } => {
+            "put the master.key that belongs to the database beside it, or restore the newest backup that 'corro admin check' finds sound"
+        }
+        BackupError::Refused(_) => "nothing was changed: check again when the files are in their places",
+        BackupError::Records { .. } => return Failure::of(&error),
+    };
+    Failure::of(&error).hint(hint)
 }

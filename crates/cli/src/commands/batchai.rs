@@ -1,8 +1,19 @@
 //! `corro batchai`: hands over to the group of commands for each kind of resource.
 
+pub mod admin_account;
+pub mod auto_storage;
+pub mod cluster;
+pub mod config_file;
+pub mod experiment;
+pub mod file_server;
+pub mod job;
+pub mod list_usages;
+pub mod node;
+pub mod volumes;
+pub mod workspace;
+
 use clap::{Args, Subcommand};
 
-use super::{cluster, experiment, file_server, job, usages, workspace};
 use crate::failure::Failure;
 use crate::session::{GlobalArgs, Session};
 
@@ -32,7 +43,7 @@ enum BatchaiCommand {
     #[command(subcommand)]
     FileServer(file_server::FileServerCommand),
     /// Show how much of what is allowed in a region is in use
-    ListUsages(usages::UsagesArgs),
+    ListUsages(list_usages::UsagesArgs),
 }
 
 pub async fn run(args: BatchaiArgs) -> Result<(), Failure> {
@@ -43,6 +54,6 @@ pub async fn run(args: BatchaiArgs) -> Result<(), Failure> {
         BatchaiCommand::Cluster(command) => cluster::run(&session, command).await,
         BatchaiCommand::Job(command) => job::run(&session, command).await,
         BatchaiCommand::FileServer(command) => file_server::run(&session, command).await,
-        BatchaiCommand::ListUsages(args) => usages::run(&session, args).await,
+        BatchaiCommand::ListUsages(args) => list_usages::run(&session, args).await,
     }
 }

@@ -22,7 +22,7 @@ use self::keeping::Part;
 use self::script::{Names, Shell};
 use self::setup::{Done, Places};
 use self::site::{Account, Site};
-use super::storage_login::group_of;
+use crate::commands::storage::auth::group_of;
 use crate::failure::Failure;
 use crate::session::{self, GlobalArgs, Session};
 use crate::talk::{say, tell};

@@ -8,7 +8,7 @@ use corro_model::ops::{
     NoBody, WorkspacesListByGroup,
 };
 
-use super::target::tags;
+use crate::commands::resource_ref::tags;
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;

@@ -13,7 +13,7 @@ use corro_model::names::{NameOf, check_name};
 use corro_mount::settings::{Authority, Settings};
 use corro_mount::{MountError, process, table};
 
-use super::storage_login::{self, AccountArgs};
+use crate::commands::storage::auth::{self, AccountArgs};
 use crate::failure::Failure;
 use crate::session::{GlobalArgs, Session};
 use crate::talk::{say, tell};
@@ -101,7 +101,7 @@ pub async fn mount(args: MountArgs) -> Result<(), Failure> {
     let session = Session::open(&args.global)?;
     check_name(NameOf::Share, &args.share)?;
     let place = process::check(&args.directory).map_err(refusal)?;
-    let found = storage_login::find(&session, &args.account).await?;
+    let found = auth::find(&session, &args.account).await?;
     let settings = Settings {
         endpoint: found.endpoint,
         account: found.account,

@@ -7,8 +7,8 @@ use corro_model::ops::{NoBody, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::names::{Chosen, EndArgs, Names};
-use super::target::Target;
+use crate::commands::resource_args::{Chosen, EndArgs, Names};
+use crate::commands::resource_ref::Target;
 use crate::failure::Failure;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;

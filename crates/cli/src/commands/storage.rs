@@ -1,8 +1,21 @@
 //! `corro storage`: hands over to the group of commands for accounts, shares, directories, files, containers and blobs.
 
+pub mod account;
+pub mod auth;
+pub mod batch;
+pub mod blob;
+pub mod blob_objects;
+pub mod container;
+pub mod directory;
+pub mod file;
+pub mod file_objects;
+pub mod pattern;
+pub mod sas;
+pub mod share;
+pub mod transfer;
+
 use clap::{Args, Subcommand};
 
-use super::{storage_account, storage_blob, storage_container, storage_directory, storage_file, storage_share};
 use crate::failure::Failure;
 use crate::session::{GlobalArgs, Session};
 
@@ -18,32 +31,32 @@ pub struct StorageArgs {
 enum StorageCommand {
     /// Storage accounts: hold shares and the keys to them
     #[command(subcommand)]
-    Account(storage_account::AccountCommand),
+    Account(account::AccountCommand),
     /// File shares: directory trees that jobs mount
     #[command(subcommand)]
-    Share(storage_share::ShareCommand),
+    Share(share::ShareCommand),
     /// Directories on a share
     #[command(subcommand)]
-    Directory(storage_directory::DirectoryCommand),
+    Directory(directory::DirectoryCommand),
     /// Files on a share: upload scripts, download results
     #[command(subcommand)]
-    File(storage_file::FileCommand),
+    File(file::FileCommand),
     /// Containers of blobs, which jobs mount too
     #[command(subcommand)]
-    Container(storage_container::ContainerCommand),
+    Container(container::ContainerCommand),
     /// Blobs in a container
     #[command(subcommand)]
-    Blob(storage_blob::BlobCommand),
+    Blob(blob::BlobCommand),
 }
 
 pub async fn run(args: StorageArgs) -> Result<(), Failure> {
     let session = Session::open(&args.global)?;
     match args.command {
-        StorageCommand::Account(command) => storage_account::run(&session, command).await,
-        StorageCommand::Share(command) => storage_share::run(&session, command).await,
-        StorageCommand::Directory(command) => storage_directory::run(&session, command).await,
-        StorageCommand::File(command) => storage_file::run(&session, command).await,
-        StorageCommand::Container(command) => storage_container::run(&session, command).await,
-        StorageCommand::Blob(command) => storage_blob::run(&session, command).await,
+        StorageCommand::Account(command) => account::run(&session, command).await,
+        StorageCommand::Share(command) => share::run(&session, command).await,
+        StorageCommand::Directory(command) => directory::run(&session, command).await,
+        StorageCommand::File(command) => file::run(&session, command).await,
+        StorageCommand::Container(command) => container::run(&session, command).await,
+        StorageCommand::Blob(command) => blob::run(&session, command).await,
     }
 }

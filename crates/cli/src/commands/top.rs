@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::node::terminal::{Raw, is_interactive, keyboard, size};
+use crate::commands::batchai::node::terminal::{Raw, is_interactive, keyboard, size};
 use crate::failure::Failure;
 use crate::output::escape_controls;
 use crate::session::{GlobalArgs, Session, env};

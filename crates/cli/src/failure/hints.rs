@@ -1,5 +1,5 @@
 //! What to do about an error of the service, as a command line that can be pasted: it repeats the group, workspace and
-//! experiment the user gave. Entered by `failure` and `commands::target`.
+//! experiment the user gave. Used by `failure` and `commands::resource_ref`.
 
 /// Where a command looked. What it did not say is shown in capitals, to be filled in.
 #[derive(Clone, Copy, Debug, Default)]

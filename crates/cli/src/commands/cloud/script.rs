@@ -191,9 +191,9 @@ pub fn hosts_by_hand(file: &Path, block: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::site::Account;
-    use super::super::site::tests::profile;
     use super::*;
+    use crate::commands::cloud::site::Account;
+    use crate::commands::cloud::site::tests::profile;
 
     fn site() -> Site {
         let mut site = Site::new("corro", &profile("https://127.0.0.1:8470"), None).expect("https");

@@ -6,7 +6,7 @@ use corro_model::batchai::Tags;
 use corro_model::ops::{GroupsGet, GroupsUpdate};
 
 use super::NameArgs;
-use crate::commands::target::tags;
+use crate::commands::resource_ref::tags;
 use crate::failure::Failure;
 use crate::output::Shape;
 use crate::session::Session;

@@ -1,0 +1,205 @@
+//! `corro batchai cluster`. Making one is in `create`, its setup task's files in `files`, logging in to its nodes in
+//! `node`.
+
+mod create;
+mod files;
+pub mod spec;
+
+use clap::{Args, Subcommand};
+use corro_client::Client;
+use corro_model::ApiError;
+use corro_model::batchai::{
+    AutoScaleSettings, Cluster, ClusterUpdateParameters, ClusterUpdateProperties, DeallocationOption,
+    ManualScaleSettings, RemoteLoginInformation, ScaleSettings,
+};
+use corro_model::ops::{
+    ClustersDelete, ClustersGet, ClustersList, ClustersListRemoteLogin, ClustersUpdate, JobsListAll, NoBody,
+};
+use corro_model::validate;
+
+use crate::commands::batchai::node::{self, NodeParent};
+use crate::commands::resource::{self, Ending, Resource};
+use crate::commands::resource_args::{Chosen, EndArgs, Names, WorkspaceArgs, with};
+use crate::commands::resource_ref::{CLUSTER_FLAG, NAME_FLAG, Name, Target};
+use crate::failure::Failure;
+use crate::output::{Shape, TableKind};
+use crate::session::Session;
+
+#[derive(Subcommand, Debug)]
+pub enum ClusterCommand {
+    /// Make a cluster; its nodes come up while you go on
+    #[command(
+        after_help = "Examples:\n  corro batchai cluster create -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --vm-size Standard_NC6 --target 4 --generate-ssh-keys\n  corro batchai cluster create -g mygroup -w myspace -n elastic \\\n      --vm-size Standard_D2_v2 --min 0 --max 4"
+    )]
+    Create(Box<create::CreateArgs>),
+    /// Show a cluster: its state and how many nodes are idle, running, preparing
+    #[command(
+        after_help = "Example:\n  corro batchai cluster show -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --output table"
+    )]
+    Show(Chosen<NameArgs>),
+    /// List the clusters of a workspace
+    List(WorkspaceArgs),
+    /// Give a cluster a fixed number of nodes; 0 frees them all
+    #[command(
+        after_help = "Example:\n  corro batchai cluster resize -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --target 0"
+    )]
+    Resize(ResizeArgs),
+    /// Let a cluster grow and shrink with its jobs, between two numbers of nodes
+    #[command(
+        after_help = "Example:\n  corro batchai cluster auto-scale -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --min 0 --max 4"
+    )]
+    AutoScale(AutoScaleArgs),
+    /// Delete a cluster and its nodes
+    Delete(EndArgs<NameArgs>),
+    /// Files that the setup task of a cluster wrote
+    #[command(subcommand)]
+    File(files::ClusterFileCommand),
+    /// Nodes of a cluster: how to reach them, and running commands on them
+    #[command(subcommand)]
+    Node(node::NodeCommand<ParentArgs>),
+}
+
+#[derive(Args, Debug)]
+pub struct NameArgs {
+    #[command(flatten)]
+    workspace: WorkspaceArgs,
+    /// Name of the cluster
+    #[arg(long, short = 'n', value_name = "CLUSTER")]
+    name: Option<String>,
+}
+
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        with(&self.workspace, ("cluster", NAME_FLAG, self.name.as_deref()))
+    }
+}
+
+/// A cluster, as the parent of nodes and files.
+#[derive(Args, Debug)]
+pub struct ParentArgs {
+    #[command(flatten)]
+    workspace: WorkspaceArgs,
+    /// Name of the cluster
+    #[arg(long, short = 'c', value_name = "CLUSTER")]
+    cluster: Option<String>,
+}
+
+impl Names for ParentArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        with(&self.workspace, ("cluster", CLUSTER_FLAG, self.cluster.as_deref()))
+    }
+}
+
+impl NodeParent for ParentArgs {
+    async fn logins(client: &Client, target: &Target) -> Result<Vec<RemoteLoginInformation>, Failure> {
+        let logins = client.list::<ClustersListRemoteLogin, _>(&target.values(), &[]).await;
+        logins.map_err(|error| target.failure(error))
+    }
+
+    async fn cluster(_: &Client, target: &Target) -> Result<Target, Failure> {
+        Ok(target.clone())
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    cluster: Chosen<NameArgs>,
+    /// Number of nodes; running jobs that lose nodes are queued again
+    #[arg(long, short = 't', value_name = "N", required = true, allow_negative_numbers = true)]
+    target: i32,
+}
+
+#[derive(Args, Debug)]
+pub struct AutoScaleArgs {
+    #[command(flatten)]
+    cluster: Chosen<NameArgs>,
+    /// Fewest nodes, kept also when there is no job
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
+    min: i32,
+    /// Most nodes
+    #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
+    max: i32,
+}
+
+/// Jobs that are named when their cluster is deleted.
+const MOST_NAMED: usize = 5;
+
+struct Clusters;
+
+impl Resource for Clusters {
+    type Item = Cluster;
+    type Get = ClustersGet;
+    type List = ClustersList;
+    const SHAPE: Shape = Shape::Cluster;
+    const TABLE: TableKind = TableKind::Cluster;
+
+    async fn losses(client: &Client, target: &Target) -> Vec<String> {
+        let Ok(cluster) = client.get::<ClustersGet>(&target.values()).await else { return Vec::new() };
+        let query = [("cluster", cluster.id.as_str()), ("state", "queued,running,terminating")];
+        let Ok(jobs) = client.call::<JobsListAll>(&[], &query, &NoBody {}).await else { return Vec::new() };
+        let (running, queued) = (jobs.counts.running + jobs.counts.terminating, jobs.counts.queued);
+        let mut losses = Vec::new();
+        if running + queued > 0 {
+            let named: Vec<String> =
+                jobs.value.iter().take(MOST_NAMED).map(|job| format!("\"{}\"", job.name)).collect();
+            let more = if jobs.value.len() > MOST_NAMED { ", …" } else { "" };
+            losses.push(format!(
+                "The cluster \"{}\" has jobs that will fail: {running} running, {queued} queued ({}{more}).",
+                cluster.name,
+                named.join(", ")
+            ));
+        }
+        losses
+    }
+}
+
+pub async fn run(session: &Session, command: ClusterCommand) -> Result<(), Failure> {
+    let deleting = Ending { doing: "Deleting", deletes: true, loss: None };
+    match command {
+        ClusterCommand::Create(args) => create::create(session, *args).await,
+        ClusterCommand::Show(args) => resource::show::<Clusters>(session, &args).await,
+        ClusterCommand::List(args) => resource::list::<Clusters>(session, &args.target()?).await,
+        ClusterCommand::Resize(args) => scale(session, &args.cluster, manual(args.target)).await,
+        ClusterCommand::AutoScale(args) => scale(session, &args.cluster, automatic(args.min, args.max, 0)).await,
+        ClusterCommand::Delete(args) => resource::end::<Clusters, ClustersDelete>(session, &args, deleting).await,
+        ClusterCommand::File(command) => files::run(session, command).await,
+        ClusterCommand::Node(command) => node::run(session, command).await,
+    }
+}
+
+async fn scale(session: &Session, chosen: &Chosen<NameArgs>, settings: ScaleSettings) -> Result<(), Failure> {
+    let targets = resource::targets::<Clusters>(chosen)?;
+    validate::check_scale(&settings).map_err(in_options)?;
+    let parameters = ClusterUpdateParameters { properties: ClusterUpdateProperties { scale_settings: Some(settings) } };
+    let mut scaled = Vec::new();
+    for target in &targets {
+        let cluster = session.client()?.call::<ClustersUpdate>(&target.values(), &[], &parameters).await;
+        scaled.push(cluster.map_err(|error| target.failure(error))?);
+    }
+    resource::print_each::<Clusters>(session, &scaled, chosen)
+}
+
+/// What is wrong with a scale, in the words of the options that gave it.
+fn in_options(error: ApiError) -> Failure {
+    let options = [
+        ("minimumNodeCount", "--min"),
+        ("maximumNodeCount", "--max"),
+        ("initialNodeCount", "--target"),
+        ("targetNodeCount", "--target"),
+    ];
+    let target = error.target.clone();
+    Failure::from(error).in_options(target.as_deref(), &options)
+}
+
+/// A fixed number of nodes.
+pub fn manual(target_node_count: i32) -> ScaleSettings {
+    let manual = ManualScaleSettings { target_node_count, node_deallocation_option: DeallocationOption::default() };
+    ScaleSettings { manual: Some(manual), auto_scale: None }
+}
+
+/// As many nodes as the jobs need, within bounds.
+pub fn automatic(minimum_node_count: i32, maximum_node_count: i32, initial_node_count: i32) -> ScaleSettings {
+    let auto_scale = AutoScaleSettings { minimum_node_count, maximum_node_count, initial_node_count };
+    ScaleSettings { manual: None, auto_scale: Some(auto_scale) }
+}

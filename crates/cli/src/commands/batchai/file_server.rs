@@ -1,0 +1,157 @@
+//! `corro batchai file-server`. What a new one shall be is decided in `spec`.
+
+mod spec;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use corro_model::batchai::{FileServer, FileServerCreateParameters, NfsMount};
+use corro_model::names::{NameOf, check_name};
+use corro_model::ops::{FileServersCreate, FileServersDelete, FileServersGet, FileServersList, NoBody, WorkspacesGet};
+use corro_model::validate;
+
+use crate::commands::batchai::admin_account::{self, AdminArgs};
+use crate::commands::batchai::config_file;
+use crate::commands::resource::{self, Ending, Resource};
+use crate::commands::resource_args::{Chosen, EndArgs, Names, WorkspaceArgs, with};
+use crate::commands::resource_ref::{NAME_FLAG, Name};
+use crate::failure::Failure;
+use crate::output::{Shape, TableKind};
+use crate::progress::Spinner;
+use crate::session::{Session, setting};
+use crate::talk::say;
+use spec::{DiskArgs, ServerFile};
+
+#[derive(Subcommand, Debug)]
+pub enum FileServerCommand {
+    /// Make a file server, which clusters and jobs mount with --nfs
+    #[command(
+        after_help = "Example:\n  corro batchai file-server create -g batchai.horovod -w batchaidev -n nfs \\\n      --vm-size Standard_D2_v2 --disk-count 1 --disk-size 100 \\\n      --storage-sku Premium_LRS --generate-ssh-keys"
+    )]
+    Create(Box<CreateArgs>),
+    /// Show a file server
+    Show(Chosen<NameArgs>),
+    /// List the file servers of a workspace
+    List(WorkspaceArgs),
+    /// Delete a file server and what is on it
+    Delete(EndArgs<NameArgs>),
+}
+
+#[derive(Args, Debug)]
+pub struct NameArgs {
+    #[command(flatten)]
+    workspace: WorkspaceArgs,
+    /// Name of the file server
+    #[arg(long, short = 'n', value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        with(&self.workspace, ("fileServer", NAME_FLAG, self.name.as_deref()))
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// JSON file that describes the file server; arguments win over it
+    #[arg(long, short = 'f', value_name = "FILE")]
+    config_file: Option<PathBuf>,
+    /// Size of the machine, such as Standard_D2_v2; accepted and reported
+    #[arg(long, short = 's', value_name = "SIZE")]
+    vm_size: Option<String>,
+    #[command(flatten)]
+    disks: DiskArgs,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Id of a virtual network's subnet; accepted and reported
+    #[arg(long, value_name = "ID", help_heading = "Virtual Network")]
+    subnet: Option<String>,
+    /// Do not wait until it is there
+    #[arg(long, help_heading = "Options")]
+    no_wait: bool,
+}
+
+impl FileServerCommand {
+    fn place(&mut self) -> &mut WorkspaceArgs {
+        match self {
+            FileServerCommand::Create(args) => &mut args.name.workspace,
+            FileServerCommand::Show(args) => &mut args.named.workspace,
+            FileServerCommand::List(args) => args,
+            FileServerCommand::Delete(args) => &mut args.chosen.named.workspace,
+        }
+    }
+}
+
+struct FileServers;
+
+impl Resource for FileServers {
+    type Item = FileServer;
+    type Get = FileServersGet;
+    type List = FileServersList;
+    const SHAPE: Shape = Shape::FileServer;
+    const TABLE: TableKind = TableKind::FileServer;
+}
+
+pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<(), Failure> {
+    // These commands alone know a default workspace, as those of `az` do.
+    let default = |option: &str| setting("defaults", &format!("default_workspace_{option}"));
+    command.place().default_to(default("resource_group"), default("name"));
+    let deleting = Ending { doing: "Deleting", deletes: true, loss: Some("All files on it are deleted with it.") };
+    match command {
+        FileServerCommand::Create(args) => create(session, *args).await,
+        FileServerCommand::Show(args) => {
+            resource::show::<FileServers>(session, &args).await?;
+            tell_mount(session, &args).await
+        }
+        FileServerCommand::List(args) => resource::list::<FileServers>(session, &args.target()?).await,
+        FileServerCommand::Delete(args) => {
+            resource::end::<FileServers, FileServersDelete>(session, &args, deleting).await
+        }
+    }
+}
+
+/// How other machines mount it, for those who may. What is printed is what `az` prints, which has no place for it.
+async fn tell_mount(session: &Session, args: &Chosen<NameArgs>) -> Result<(), Failure> {
+    // With --ids there may be several.
+    let Ok(target) = args.named.target() else { return Ok(()) };
+    let values = target.values();
+    let found = session.client()?.call::<FileServersGet>(&values, &[("$expand", "nfs")], &NoBody {}).await;
+    let server: FileServer = found.map_err(|error| target.failure(error))?;
+    if let Some(NfsMount { address, port, path }) = server.properties.mount_settings.and_then(|settings| settings.nfs) {
+        say(format_args!(
+            "Other machines mount it with: mount -t nfs -o vers=3,nolock,port={port},mountport={port} {address}:{path} DIRECTORY"
+        ));
+    }
+    Ok(())
+}
+
+async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+    let target = args.name.target()?;
+    check_name(NameOf::FileServer, target.name("fileServer"))?;
+    let file = match &args.config_file {
+        Some(path) => config_file::read::<ServerFile>(path, Shape::FileServer)?.properties,
+        None => Default::default(),
+    };
+    let account = admin_account::account(&args.admin, file.ssh_configuration.user_account_settings.clone())?;
+    let spec = spec::plan(file, (args.vm_size.as_deref(), &args.disks, args.subnet.as_deref()), account)?;
+    validate::check_file_server(&spec)?;
+
+    let (client, values) = (session.client()?, target.values());
+    if client.find::<FileServersGet>(&values).await.map_err(|error| target.failure(error))?.is_some() {
+        return Err(resource::already_exists(&target, "fileServer").hint("choose another name"));
+    }
+    // A missing workspace is said to be missing.
+    client.get::<WorkspacesGet>(&values).await.map_err(|error| target.failure(error))?;
+    let pending = client.start::<FileServersCreate>(&values, &FileServerCreateParameters { properties: spec }).await;
+    let pending = pending.map_err(|error| target.failure(error))?;
+    if args.no_wait {
+        return Ok(());
+    }
+    let spinner = Spinner::start("Creating");
+    let made = client.wait(pending).await?;
+    drop(spinner);
+    resource::print::<FileServers>(session, &made)
+}

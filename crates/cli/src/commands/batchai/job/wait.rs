@@ -1,0 +1,199 @@
+//! `corro batchai job wait`: looks at a job until it ends, says what it sees on standard error, and exits with the
+//! job's exit code.
+
+use std::time::Duration;
+
+use corro_model::batchai::{BatchAiError, ExecutionInfo, ExecutionState, Job};
+use corro_model::ops::JobsGet;
+
+use crate::commands::batchai::job::stream::say_waiting;
+use crate::commands::resource_ref::Target;
+use crate::commands::retry::Retry;
+use crate::failure::Failure;
+use crate::output::{escape_controls, python_date_time, python_duration};
+use crate::session::Session;
+use crate::talk::say;
+
+/// What the exit code is when the job has none, as `az` exits with -1.
+const NO_EXIT_CODE: u8 = 255;
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+pub async fn wait(session: &Session, target: &Target, interval: Option<u64>) -> Result<(), Failure> {
+    let mut pause = Duration::from_secs(interval.unwrap_or(1));
+    let mut seen = Seen::default();
+    let (mut retry, mut waiting) = (Retry::default(), None);
+    loop {
+        let job = match session.client()?.get::<JobsGet>(&target.values()).await {
+            Ok(job) => job,
+            Err(error) => {
+                retry.pause_or_fail(error, target).await?;
+                continue;
+            }
+        };
+        retry.reset();
+        for line in seen.news(&job) {
+            say(line);
+        }
+        say_waiting(&job, &mut waiting);
+        let info = job.properties.status.execution_info.as_ref();
+        match job.properties.status.execution_state {
+            ExecutionState::Succeeded => return Ok(()),
+            ExecutionState::Failed => {
+                say(format_args!("The job \"{}\" in resource group \"{}\" failed.", job.name, target.name("group")));
+                for line in failure_lines(info) {
+                    say(line);
+                }
+                return Err(Failure::silent(exit_code(info)));
+            }
+            _ => {
+                tokio::time::sleep(pause).await;
+                if interval.is_none() {
+                    // A short job is not kept waiting for, a long one not asked about all the time.
+                    pause = (pause + pause / 4).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    submitted: bool,
+    started: bool,
+    state: Option<ExecutionState>,
+}
+
+impl Seen {
+    /// The lines for what has changed since the last look.
+    fn news(&mut self, job: &Job) -> Vec<String> {
+        let (properties, status) = (&job.properties, &job.properties.status);
+        let mut lines = Vec::new();
+        if !std::mem::replace(&mut self.submitted, true) {
+            lines.push(format!("Job submitted at {}", python_date_time(properties.provisioning.creation_time)));
+        }
+        if let Some(info) = &status.execution_info
+            && !std::mem::replace(&mut self.started, true)
+        {
+            lines.push(format!("Job started execution at {}", python_date_time(info.start_time)));
+        }
+        let state = status.execution_state;
+        if self.state.replace(state) != Some(state) {
+            lines.push(format!("Job state: {}", state_word(state)));
+        }
+        if state == ExecutionState::Succeeded
+            && let Some(end) = end_words(status.execution_info.as_ref())
+        {
+            lines.push(format!("Job completed {end}"));
+        }
+        lines
+    }
+}
+
+pub fn failure_lines(info: Option<&ExecutionInfo>) -> Vec<String> {
+    let Some(info) = info else { return Vec::new() };
+    let code = info.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+    let end = end_words(Some(info)).map_or_else(String::new, |end| format!(" {end}"));
+    let mut lines = vec![format!("Job failed{code}{end}")];
+    lines.extend(info.errors.iter().flat_map(error_lines));
+    lines
+}
+
+/// An error inside a job, for people.
+pub fn error_lines(error: &BatchAiError) -> Vec<String> {
+    let mut lines = vec![format!("Error message: {}", escape_controls(&error.message))];
+    if !error.details.is_empty() {
+        lines.push("Details:".to_owned());
+    }
+    for detail in &error.details {
+        // The last lines a rank wrote may be among them, whatever they hold.
+        let mut values = detail.value.lines().map(escape_controls);
+        lines.push(format!("    {}: {}", escape_controls(&detail.name), values.next().unwrap_or_default()));
+        lines.extend(values.map(|line| format!("        {line}")));
+    }
+    lines
+}
+
+/// `at TIME; execution took SPAN`.
+fn end_words(info: Option<&ExecutionInfo>) -> Option<String> {
+    let info = info?;
+    let end = info.end_time?;
+    let took = end.since(info.start_time);
+    Some(format!("at {}; execution took {}", python_date_time(end), python_duration(took)))
+}
+
+fn state_word(state: ExecutionState) -> &'static str {
+    match state {
+        ExecutionState::Queued => "queued",
+        ExecutionState::Running => "running",
+        ExecutionState::Terminating => "terminating",
+        ExecutionState::Succeeded => "succeeded",
+        ExecutionState::Failed => "failed",
+    }
+}
+
+fn exit_code(info: Option<&ExecutionInfo>) -> u8 {
+    // A failed job must not look like success, even should its code be 0 or a multiple of 256.
+    let code = info.and_then(|info| info.exit_code).map(|code| code as u8);
+    code.filter(|code| *code != 0).unwrap_or(NO_EXIT_CODE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn job(state: &str, info: Value) -> Job {
+        let mut properties = json!({
+            "experimentName": "e", "jobOutputDirectoryPathSegment": "x", "toolType": "custom",
+            "nodeCount": 1, "stdOutErrPathPrefix": "p",
+            "creationTime": "2018-06-21T17:15:18.288Z", "provisioningState": "succeeded",
+            "provisioningStateTransitionTime": "2018-06-21T17:15:18.288Z",
+            "executionState": state, "executionStateTransitionTime": "2018-06-21T17:15:18.288Z"
+        });
+        if !info.is_null() {
+            properties["executionInfo"] = info;
+        }
+        serde_json::from_value(json!({"id": "i", "name": "j", "type": "t", "properties": properties})).expect("a job")
+    }
+
+    #[test]
+    fn says_each_thing_once() {
+        let mut seen = Seen::default();
+        let queued = job("queued", Value::Null);
+        assert_eq!(seen.news(&queued), ["Job submitted at 2018-06-21 17:15:18.288000+00:00", "Job state: queued"]);
+        assert!(seen.news(&queued).is_empty());
+        let info = json!({"startTime": "2018-06-21T17:16:00Z"});
+        assert_eq!(
+            seen.news(&job("running", info)),
+            ["Job started execution at 2018-06-21 17:16:00+00:00", "Job state: running"]
+        );
+        let info = json!({"startTime": "2018-06-21T17:16:00Z", "endTime": "2018-06-21T18:17:01Z", "exitCode": 0});
+        assert_eq!(
+            seen.news(&job("succeeded", info)),
+            ["Job state: succeeded", "Job completed at 2018-06-21 18:17:01+00:00; execution took 1:01:01"]
+        );
+    }
+
+    #[test]
+    fn a_failure_is_told_and_becomes_the_exit_code() {
+        let info = json!({"startTime": "2018-06-21T17:16:00Z", "endTime": "2018-06-21T17:16:02Z", "exitCode": 3,
+            "errors": [{"code": "JobFailed", "message": "Job failed with non-zero exit code",
+                        "details": [{"name": "Rank", "value": "2"}, {"name": "StdErr", "value": "a\n\x1b[2Jb"}]}]});
+        let failed = job("failed", info);
+        let info = failed.properties.status.execution_info.as_ref();
+        assert_eq!(
+            failure_lines(info),
+            [
+                "Job failed with exit code 3 at 2018-06-21 17:16:02+00:00; execution took 0:00:02",
+                "Error message: Job failed with non-zero exit code",
+                "Details:",
+                "    Rank: 2",
+                "    StdErr: a",
+                "        \\x1b[2Jb"
+            ]
+        );
+        assert_eq!(exit_code(info), 3);
+        assert_eq!(exit_code(None), 255);
+    }
+}

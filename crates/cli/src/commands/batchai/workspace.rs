@@ -1,0 +1,117 @@
+//! `corro batchai workspace`.
+
+use clap::{Args, Subcommand};
+use corro_model::batchai::{Workspace, WorkspaceCreateParameters};
+use corro_model::names::{NameOf, check_name};
+use corro_model::ops::{
+    GroupsGet, WorkspacesCreate, WorkspacesDelete, WorkspacesGet, WorkspacesList, WorkspacesListByGroup,
+};
+
+use crate::commands::resource::{self, Ending, Resource};
+use crate::commands::resource_args::{Chosen, EndArgs, Names};
+use crate::commands::resource_ref::{GROUP_FLAG, Name, Target};
+use crate::failure::Failure;
+use crate::output::{Shape, TableKind};
+use crate::progress::Spinner;
+use crate::session::{Session, setting};
+
+#[derive(Subcommand, Debug)]
+pub enum WorkspaceCommand {
+    /// Make a workspace
+    #[command(
+        after_help = "Example:\n  corro batchai workspace create --resource-group batchai.horovod \\\n      --workspace batchaidev"
+    )]
+    Create(CreateArgs),
+    /// Show a workspace
+    Show(Chosen<NameArgs>),
+    /// List the workspaces of a group, or all of them
+    List(ListArgs),
+    /// Delete a workspace with its clusters, experiments and jobs
+    Delete(EndArgs<NameArgs>),
+}
+
+#[derive(Args, Debug)]
+pub struct NameArgs {
+    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
+    #[arg(long, short = 'g', value_name = "GROUP")]
+    resource_group: Option<String>,
+    /// Name of the workspace
+    #[arg(long, short = 'n', alias = "name", value_name = "WORKSPACE")]
+    workspace: Option<String>,
+}
+
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        vec![
+            ("group", GROUP_FLAG, self.resource_group.as_deref()),
+            ("workspace", "--workspace/-n", self.workspace.as_deref()),
+        ]
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// Region to report [default: the resource group's]
+    #[arg(long, short = 'l', value_name = "LOCATION")]
+    location: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Only the workspaces of this resource group
+    #[arg(long, short = 'g', value_name = "GROUP")]
+    resource_group: Option<String>,
+}
+
+struct Workspaces;
+
+impl Resource for Workspaces {
+    type Item = Workspace;
+    type Get = WorkspacesGet;
+    type List = WorkspacesListByGroup;
+    const SHAPE: Shape = Shape::Workspace;
+    const TABLE: TableKind = TableKind::Workspace;
+}
+
+pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Failure> {
+    let deleting = Ending {
+        doing: "Deleting",
+        deletes: true,
+        loss: Some("Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped."),
+    };
+    match command {
+        WorkspaceCommand::Create(args) => create(session, args).await,
+        WorkspaceCommand::Show(args) => resource::show::<Workspaces>(session, &args).await,
+        WorkspaceCommand::List(args) => list(session, args).await,
+        WorkspaceCommand::Delete(args) => resource::end::<Workspaces, WorkspacesDelete>(session, &args, deleting).await,
+    }
+}
+
+async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+    let target = args.name.target()?;
+    check_name(NameOf::Workspace, target.name("workspace"))?;
+    let location = match args.location.or_else(|| setting("defaults", "location")) {
+        Some(location) => location,
+        None => session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,
+    };
+    let parameters = WorkspaceCreateParameters { location, tags: Default::default() };
+    let spinner = Spinner::start("Creating");
+    let workspace = session.client()?.run::<WorkspacesCreate>(&target.values(), &parameters).await;
+    drop(spinner);
+    resource::print::<Workspaces>(session, &workspace.map_err(|error| target.failure(error))?)
+}
+
+async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+    match args.resource_group.or_else(|| setting("defaults", "group")) {
+        Some(group) => {
+            let parent = Target::named(&[("group", GROUP_FLAG, Some(&group))])?;
+            resource::list::<Workspaces>(session, &parent).await
+        }
+        None => {
+            let workspaces: Vec<Workspace> = session.client()?.list::<WorkspacesList, _>(&[], &[]).await?;
+            session.print(Workspaces::SHAPE, Some(Workspaces::TABLE), &workspaces)
+        }
+    }
+}

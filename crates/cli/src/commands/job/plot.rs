@@ -1,0 +1,269 @@
+//! `corro job plot`: the curves of a training in the terminal, as a table, or as comma-separated values. Asks the server, which
+//! reads what the job writes; draws and keeps no more than is shown.
+
+mod draw;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+use corro_client::{Client, ClientError};
+use corro_model::metrics::{JobMetrics, Point, Series};
+use corro_model::ops::{JobsMetrics, NoBody};
+
+use crate::commands::job::JobNameArgs;
+use crate::commands::resource_args::Names;
+use crate::commands::resource_ref::Target;
+use crate::failure::Failure;
+use crate::output::escape_controls;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::{say, tell};
+use draw::{Chart, Paper, draw, figure};
+
+#[derive(Args, Debug)]
+pub struct PlotArgs {
+    #[command(flatten)]
+    job: JobNameArgs,
+    /// Only these curves, as loss,val_acc; all that were found otherwise
+    #[arg(long, short = 'm', value_name = "NAMES", value_delimiter = ',')]
+    metric: Vec<String>,
+    /// Whose: numbers with commas between, 'average' or 'all'
+    #[arg(long, value_name = "RANKS", default_value = "all")]
+    ranks: String,
+    /// Draw again as the job goes on, until it has ended or Ctrl-C
+    #[arg(long)]
+    follow: bool,
+    /// One line for each point: name,rank,unit,axis,step,time,value
+    #[arg(long)]
+    csv: bool,
+    /// Of each curve no more than about so many points; ends, minima and maxima stay
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    points: u32,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+/// Between two looks at a job that goes on.
+const PAUSE: Duration = Duration::from_secs(1);
+const ROWS: usize = 11;
+
+pub async fn run(args: PlotArgs) -> Result<(), Failure> {
+    let target = args.job.target()?;
+    let session = Session::open(&args.global)?;
+    let mut seen = Seen { client: session.client()?, target: &target, args: &args, known: JobMetrics::default() };
+    let failed = |error| target.failure_of_show(error);
+    if args.global.is_output_chosen() {
+        seen.look().await.map_err(failed)?;
+        let series = serde_json::to_value(&seen.known.series).expect("plain data");
+        return session.print_value(&series);
+    }
+    let terminal = io::stdout().is_terminal();
+    let mut header = true;
+    loop {
+        let news = seen.look().await.map_err(failed)?;
+        match (args.csv, terminal && args.follow) {
+            (true, _) => {
+                let text = news.csv();
+                let (head, rows) = text.split_once('\n').unwrap_or_default();
+                if std::mem::take(&mut header) {
+                    tell(head);
+                }
+                put(rows)?;
+            }
+            // From the top of the screen, and nothing of the last time below it.
+            (false, true) => put(&format!("\x1b[H\x1b[2J{}\n", shown(&seen.known.series, terminal)))?,
+            (false, false) if !args.follow || seen.known.ended => tell(shown(&seen.known.series, terminal)),
+            (false, false) => {}
+        }
+        if !args.follow || seen.known.ended {
+            break;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+    if seen.known.series.is_empty() {
+        let name = target.name("job");
+        say(format_args!(
+            "No figures were found in what the job \"{name}\" has written. 'corro job plot --help' says what is read."
+        ));
+    }
+    Ok(())
+}
+
+/// What the server has told so far.
+struct Seen<'a> {
+    client: &'a Client,
+    target: &'a Target,
+    args: &'a PlotArgs,
+    known: JobMetrics,
+}
+
+impl Seen<'_> {
+    /// Asks until everything is read that is written now; gives what is new.
+    async fn look(&mut self) -> Result<JobMetrics, ClientError> {
+        let mut news = JobMetrics::default();
+        let (names, points) = (self.args.metric.join(","), self.args.points.to_string());
+        loop {
+            let after = self.known.next.clone();
+            let query = [("names", &*names), ("ranks", &*self.args.ranks), ("points", &*points), ("after", &*after)];
+            let told = self.client.call::<JobsMetrics>(&self.target.values(), &query, &NoBody {}).await?;
+            let more = told.more;
+            merge(&mut self.known, told.clone());
+            merge(&mut news, told);
+            if !more {
+                return Ok(news);
+            }
+        }
+    }
+}
+
+/// Adds what is new, or takes the place of everything.
+fn merge(known: &mut JobMetrics, told: JobMetrics) {
+    let mut series = if told.whole { Vec::new() } else { std::mem::take(&mut known.series) };
+    for new in told.series {
+        let same = |old: &&mut Series| (&old.name, old.rank) == (&new.name, new.rank);
+        match series.iter_mut().find(same) {
+            None => series.push(new),
+            Some(old) => {
+                // A step that is told again takes the place of the first.
+                old.points.retain(|point| !new.points.iter().any(|other| other.step == point.step));
+                old.points.extend(new.points);
+                old.points.sort_by(|a, b| a.step.total_cmp(&b.step));
+                old.count = new.count;
+            }
+        }
+    }
+    series.sort_by(|a, b| (&a.name, a.rank).cmp(&(&b.name, b.rank)));
+    *known = JobMetrics { series, ..told };
+}
+
+fn put(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::silent(0),
+        _ => Failure { causes: vec![error.to_string()], ..Failure::new("cannot write to standard output") },
+    })
+}
+
+fn shown(series: &[Series], terminal: bool) -> String {
+    if !terminal {
+        return table(series);
+    }
+    let size = rustix::termios::tcgetwinsize(io::stdout()).map_or(80, |size| usize::from(size.ws_col));
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
+    let braille = locale.to_ascii_lowercase().replace('-', "").contains("utf8");
+    let paper = Paper { columns: size.clamp(20, 120), rows: ROWS, braille, colour: set("NO_COLOR").is_none() };
+    charts(series, paper).join("\n")
+}
+
+/// One chart for each name, those of losses first.
+fn charts(series: &[Series], paper: Paper) -> Vec<String> {
+    let mut by_name: BTreeMap<(bool, &str), Vec<&Series>> = BTreeMap::new();
+    for one in series {
+        by_name.entry((!one.name.contains("loss"), &one.name)).or_default().push(one);
+    }
+    let chart = |((_, name), group): ((bool, &str), Vec<&Series>)| {
+        let unit = group[0].unit.as_deref().map_or_else(String::new, |unit| format!(" ({unit})"));
+        if group.iter().all(|one| one.points.len() < 2) {
+            return single_points(&format!("{name}{unit}"), &group);
+        }
+        let curves = group.iter().map(|one| (legend(one), one.points.as_slice())).collect();
+        let title = escape_controls(&format!("{name}{unit}"));
+        let mut lines = draw(&Chart { title, axis: group[0].axis.as_str(), curves }, paper);
+        lines.push(String::new());
+        lines
+    };
+    by_name.into_iter().flat_map(chart).collect()
+}
+
+/// A metric with a single point per rank, printed as text: axes would be empty.
+fn single_points(title: &str, group: &[&Series]) -> Vec<String> {
+    let axis = group[0].axis.as_str();
+    let told =
+        group.iter().flat_map(|one| one.points.iter().map(move |point| (one.rank, point))).map(|(rank, point)| {
+            let who = rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
+            format!("  {who}: {} at {axis} {}; a curve needs a second point", figure(point.value), figure(point.step))
+        });
+    std::iter::once(escape_controls(title)).chain(told).chain([String::new()]).collect()
+}
+
+fn legend(series: &Series) -> String {
+    let who = series.rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
+    let (low, high, last) = bounds(&series.points);
+    format!("{who}: last {last}, lowest {low}, highest {high}")
+}
+
+/// The lowest, the highest and the last.
+fn bounds(points: &[Point]) -> (String, String, String) {
+    let numbers = || points.iter().map(|point| point.value).filter(|value| !value.is_nan());
+    let (low, high) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(f64::NEG_INFINITY, f64::max));
+    (figure(low), figure(high), figure(points.last().map_or(f64::NAN, |point| point.value)))
+}
+
+fn table(series: &[Series]) -> String {
+    let head = ["NAME", "RANK", "UNIT", "AXIS", "POINTS", "FROM", "TO", "LOWEST", "HIGHEST", "LAST"].map(str::to_owned);
+    let row = |one: &Series| {
+        let (low, high, last) = bounds(&one.points);
+        let ends = [one.points.first(), one.points.last()].map(|point| point.map_or(f64::NAN, |point| point.step));
+        let rank = one.rank.map_or_else(|| "all".to_owned(), |rank| rank.to_string());
+        let unit = one.unit.clone().unwrap_or_else(|| "-".to_owned());
+        let (name, axis, count) = (escape_controls(&one.name), one.axis.as_str().to_owned(), one.count.to_string());
+        [name, rank, unit, axis, count, figure(ends[0]), figure(ends[1]), low, high, last]
+    };
+    let rows: Vec<[String; 10]> = std::iter::once(head).chain(series.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..10).map(width).collect();
+    let line = |row: &[String; 10]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn told(whole: bool, points: serde_json::Value) -> JobMetrics {
+        let series =
+            json!([{"name": "loss", "rank": 0, "axis": "step", "source": "log", "points": points, "count": 3}]);
+        serde_json::from_value(json!({"series": series, "next": "1-1", "whole": whole, "ended": false}))
+            .expect("a literal")
+    }
+
+    #[test]
+    fn what_is_new_is_added_in_its_place() {
+        let mut known = JobMetrics::default();
+        merge(&mut known, told(true, json!([[1.0, null, 3.0], [2.0, null, 2.0]])));
+        merge(&mut known, told(false, json!([[2.0, null, 1.5], [3.0, null, 1.0]])));
+        let values: Vec<f64> = known.series[0].points.iter().map(|point| point.value).collect();
+        assert_eq!(values, [3.0, 1.5, 1.0]);
+        merge(&mut known, told(true, json!([[9.0, null, 9.0]])));
+        assert_eq!(known.series[0].points.len(), 1);
+    }
+
+    #[test]
+    fn without_a_terminal_there_is_a_table() {
+        let text = table(&told(true, json!([[1.0, null, 3.0], [2.0, null, 2.5]])).series);
+        let expected = [
+            "NAME  RANK  UNIT  AXIS  POINTS  FROM  TO  LOWEST  HIGHEST  LAST",
+            "loss  0     -     step  3       1     2   2.5000  3        2.5000",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn losses_come_first_and_names_cannot_paint() {
+        let mut all = told(true, json!([[1.0, null, 3.0]])).series;
+        all.push(Series { name: "acc\x1b[31m".into(), ..all[0].clone() });
+        let paper = Paper { columns: 40, rows: 3, braille: true, colour: false };
+        let lines = charts(&all, paper);
+        assert_eq!(lines[0], "loss");
+        assert!(!lines.concat().contains('\x1b'));
+    }
+}

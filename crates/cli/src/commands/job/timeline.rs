@@ -1,0 +1,92 @@
+//! `corro job timeline`: has the ranks of a running job record what their engines do for some seconds, and writes it down as one
+//! trace for Perfetto or `chrome://tracing`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use corro_model::batchai::{JobTimeline, TimelineParameters, TimelineState};
+use corro_model::ops::{JobsProcesses, JobsRecordTimeline, JobsTimeline};
+
+use crate::commands::job::JobNameArgs;
+use crate::commands::resource_args::Names;
+use crate::failure::Failure;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::{say, tell};
+use crate::whole_file::cannot_write;
+
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    #[command(flatten)]
+    job: JobNameArgs,
+    /// How long to record, up to 60
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    seconds: f64,
+    /// Get what was recorded last, and record nothing
+    #[arg(long)]
+    last: bool,
+    /// Where to write it; standard output otherwise
+    #[arg(long, short = 'f', value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+const PAUSE: Duration = Duration::from_millis(300);
+
+pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
+    let target = args.job.target()?;
+    let session = Session::open(&args.global)?;
+    let client = session.client()?;
+    let values = target.values();
+    let failed = |error| target.failure(error);
+    let no_engine = || {
+        let name = target.name("job");
+        Failure::new(format!(
+            "no rank of the job \"{name}\" has recorded anything: only ranks that use our Horovod can"
+        ))
+    };
+    if !args.last {
+        let found = client.get::<JobsProcesses>(&values).await.map_err(failed)?;
+        let mut processes = found.nodes.iter().flat_map(|node| &node.processes).peekable();
+        if processes.peek().is_some() && processes.all(|process| process.engines.is_empty()) {
+            return Err(no_engine().hint("a job that has only just started may not have come to hvd.init() yet"));
+        }
+        let wanted = TimelineParameters { seconds: args.seconds };
+        client.call::<JobsRecordTimeline>(&values, &[], &wanted).await.map_err(failed)?;
+        say(format_args!("Recording for {} s …", args.seconds));
+    }
+    let timeline = loop {
+        let timeline = client.get::<JobsTimeline>(&values).await.map_err(failed)?;
+        if timeline.state == TimelineState::Done {
+            break timeline;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            // It goes on by itself; `--last` gets it.
+            _ = tokio::signal::ctrl_c() => return Err(Failure::new("interrupted: '--last' gets what is being recorded")),
+        }
+    };
+    if timeline.ranks == 0 {
+        return Err(no_engine());
+    }
+    let text = serde_json::to_string(&timeline).expect("plain data");
+    match &args.file {
+        Some(path) => std::fs::write(path, text + "\n").map_err(|error| cannot_write(path, &error))?,
+        None => tell(text),
+    }
+    say(summary(&timeline));
+    Ok(())
+}
+
+fn summary(timeline: &JobTimeline) -> String {
+    let spans = timeline.trace_events.iter().filter(|event| event.ph == "X").count();
+    let mut words = format!("{spans} spans of {} ranks in {} s.", timeline.ranks, timeline.seconds);
+    if timeline.dropped > 0 {
+        words += &format!(" {} events did not fit: record for a shorter time.", timeline.dropped);
+    }
+    for node in &timeline.silent {
+        words += &format!(" Node {node} did not answer in time.");
+    }
+    words
+}

@@ -1,0 +1,210 @@
+//! `corro job top`: a table of what each rank uses, and one of what its engine does (`top_engines`), drawn anew while somebody looks. Asks the server, which asks the nodes;
+//! keeps nothing.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+use corro_client::ClientError;
+use corro_model::batchai::{JobProcesses, RankFigures};
+use corro_model::ops::JobsProcesses;
+use serde_json::{Value, json};
+
+use crate::commands::job::JobNameArgs;
+use crate::commands::job::top_engines;
+use crate::commands::resource_args::Names;
+use crate::failure::Failure;
+use crate::session::{GlobalArgs, Session};
+use crate::talk::{escape_lines, say, tell};
+
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    #[command(flatten)]
+    job: JobNameArgs,
+    /// Show it once and end, as when the output is not a terminal
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+pub async fn run(args: TopArgs) -> Result<(), Failure> {
+    let target = args.job.target()?;
+    let session = Session::open(&args.global)?;
+    let name = target.name("job").to_owned();
+    let client = session.client()?;
+    let values = target.values();
+    let look = || client.get::<JobsProcesses>(&values);
+    if args.global.is_output_chosen() {
+        let rows = rows(&look().await.map_err(|error| target.failure(error))?);
+        return session.print_value(&Value::Array(rows));
+    }
+    let live = !args.once && io::stdout().is_terminal();
+    let mut seen = false;
+    loop {
+        match look().await {
+            Ok(processes) => {
+                let text = drawn(&name, &processes);
+                if live {
+                    // From the top of the screen, and nothing of the last time below it.
+                    let _ = write!(io::stdout(), "\x1b[H\x1b[2J");
+                }
+                tell(escape_lines(&text));
+                seen = true;
+            }
+            Err(error) if seen && has_ended(&error) => {
+                say(format_args!("The job \"{name}\" does not run any more."));
+                return Ok(());
+            }
+            Err(error) => return Err(target.failure(error)),
+        }
+        if !live {
+            return Ok(());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(args.interval)) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+fn has_ended(error: &ClientError) -> bool {
+    error.is_not_found() || error.to_string().contains("has no processes now")
+}
+
+/// One object for each rank, for scripts.
+fn rows(processes: &JobProcesses) -> Vec<Value> {
+    let straggler = processes.straggler;
+    let of_node = |node: &corro_model::batchai::NodeProcesses| {
+        let id = node.node_id.clone();
+        node.processes.clone().into_iter().map(move |figures| {
+            let mut row = json!({"node": id});
+            if !figures.engines.is_empty() {
+                row["straggler"] = figures.engines.iter().any(|engine| Some(engine.rank) == straggler).into();
+            }
+            if let (Value::Object(row), Ok(Value::Object(fields))) = (&mut row, serde_json::to_value(figures)) {
+                row.extend(fields);
+            }
+            row
+        })
+    };
+    processes.nodes.iter().flat_map(of_node).collect()
+}
+
+fn drawn(name: &str, processes: &JobProcesses) -> String {
+    let all = processes.nodes.iter().flat_map(|node| &node.processes);
+    let ranks = all.clone().filter(|figures| figures.rank.is_some()).count();
+    let cpu: f64 = all.clone().map(|figures| figures.cpu_percent).sum();
+    let memory: u64 = all.map(|figures| figures.memory_bytes).sum();
+    let (nodes, ranks) = (count(processes.nodes.len(), "node"), count(ranks, "rank"));
+    let mut lines = vec![
+        format!("{name}, attempt {}: {ranks} on {nodes}, {cpu:.1} % CPU, {}", processes.attempt, bytes(memory)),
+        String::new(),
+        format!(
+            "{:<6}{:<38}{:>8}  {:<9}{:>7}{:>11}{:>9}{:>7}  {}",
+            "RANK", "NODE", "PID", "STATE", "CPU %", "MEMORY", "THREADS", "PROCS", "LAST OUTPUT"
+        ),
+    ];
+    for node in &processes.nodes {
+        let id = node.node_id.as_str();
+        match (node.answered, node.processes.is_empty()) {
+            (false, _) => lines.push(format!("{:<6}{id:<38}did not answer", "?")),
+            (true, true) => lines.push(format!("{:<6}{id:<38}nothing of the job runs here now", "-")),
+            _ => lines.extend(node.processes.iter().map(|figures| line(id, figures))),
+        }
+    }
+    lines.extend(top_engines::drawn(processes));
+    lines.join("\n")
+}
+
+fn line(node: &str, figures: &RankFigures) -> String {
+    let rank = figures.rank.map_or_else(|| "prep".to_owned(), |rank| rank.to_string());
+    let quiet = figures.quiet_for_ms.map_or_else(|| "none yet".to_owned(), |ms| format!("{} ago", span(ms)));
+    let RankFigures { pid, state, cpu_percent, memory_bytes, threads, processes, .. } = figures;
+    let (state, memory) = (words(state), bytes(*memory_bytes));
+    format!("{rank:<6}{node:<38}{pid:>8}  {state:<9}{cpu_percent:>7.1}{memory:>11}{threads:>9}{processes:>7}  {quiet}")
+}
+
+/// What `ps` calls them, spelled out.
+fn words(state: &str) -> &str {
+    match state {
+        "R" => "running",
+        "S" | "I" => "sleeping",
+        "D" => "disk",
+        "T" | "t" => "stopped",
+        "Z" | "X" => "ended",
+        other => other,
+    }
+}
+
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+pub fn span(millis: u64) -> String {
+    match millis {
+        0..60_000 => format!("{:.1} s", millis as f64 / 1_000.0),
+        60_000..3_600_000 => format!("{} min", millis / 60_000),
+        _ => format!("{} h", millis / 3_600_000),
+    }
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn processes() -> JobProcesses {
+        serde_json::from_value(json!({"attempt": 2, "nodes": [
+            {"nodeId": "tvm-257509324_1-20180718t174802z-p", "answered": true, "processes": [
+                {"rank": 0, "pid": 4711, "state": "R", "cpuPercent": 99.5, "memoryBytes": 325058560, "threads": 12,
+                 "processes": 2, "quietForMs": 400},
+                {"pid": 4800, "state": "S", "cpuPercent": 0.0, "memoryBytes": 2048, "threads": 1, "processes": 1}]},
+            {"nodeId": "tvm-257509324_2-20180718t174802z-p", "answered": false, "processes": []},
+            {"nodeId": "tvm-257509324_3-20180718t174802z-p", "answered": true, "processes": []}]}))
+        .expect("a literal")
+    }
+
+    #[test]
+    fn every_rank_has_its_line_and_silence_is_told() {
+        assert_eq!(
+            drawn("j", &processes()).lines().collect::<Vec<_>>(),
+            [
+                "j, attempt 2: 1 rank on 3 nodes, 99.5 % CPU, 310.0 MiB",
+                "",
+                "RANK  NODE                                       PID  STATE      CPU %     MEMORY  THREADS  PROCS  LAST OUTPUT",
+                "0     tvm-257509324_1-20180718t174802z-p        4711  running     99.5  310.0 MiB       12      2  0.4 s ago",
+                "prep  tvm-257509324_1-20180718t174802z-p        4800  sleeping     0.0    2.0 KiB        1      1  none yet",
+                "?     tvm-257509324_2-20180718t174802z-p    did not answer",
+                "-     tvm-257509324_3-20180718t174802z-p    nothing of the job runs here now",
+            ]
+        );
+    }
+
+    #[test]
+    fn scripts_get_one_row_for_each() {
+        let rows = rows(&processes());
+        assert_eq!(rows.len(), 2);
+        assert_eq!((&rows[0]["rank"], &rows[0]["cpuPercent"]), (&json!(0), &json!(99.5)));
+        assert_eq!(rows[1]["node"], "tvm-257509324_1-20180718t174802z-p");
+    }
+
+    #[test]
+    fn spans_and_sizes_are_short() {
+        assert_eq!([span(400), span(61_000), span(7_300_000)], ["0.4 s", "1 min", "2 h"]);
+        assert_eq!([bytes(512), bytes(5 << 30)], ["0.5 KiB", "5.0 GiB"]);
+    }
+}

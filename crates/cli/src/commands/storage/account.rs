@@ -1,0 +1,219 @@
+//! `corro storage account`.
+
+use clap::{Args, Subcommand};
+use corro_model::arm::RegenerateKeyRequest;
+use corro_model::arm::{AccountKeys, NameAvailabilityRequest, STORAGE_ACCOUNT_TYPE, StorageAccount};
+use corro_model::ops::{
+    AccountsCheckName, AccountsDelete, AccountsGet, AccountsList, AccountsListByGroup, AccountsListKeys,
+    AccountsRegenerateKey, NoBody,
+};
+use serde_json::{Value, json};
+
+use crate::commands::resource_args::{Chosen, EndArgs, Names};
+use crate::commands::resource_ref::{GROUP_FLAG, NAME_FLAG, Name, Target};
+use crate::failure::Failure;
+use crate::output::Shape;
+use crate::progress::Spinner;
+use crate::prompt;
+use crate::session::{Session, setting};
+
+mod create;
+mod update;
+
+#[derive(Subcommand, Debug)]
+pub enum AccountCommand {
+    /// Make a storage account
+    #[command(
+        after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount \\\n      -l eastus --sku Standard_LRS"
+    )]
+    Create(Box<create::CreateArgs>),
+    /// Change a storage account
+    Update(Box<update::UpdateArgs>),
+    /// Say how many storage accounts a region has, and may have
+    ShowUsage(update::UsageArgs),
+    /// Show a storage account
+    Show(Chosen<NameArgs>),
+    /// List the storage accounts of a group, or all of them
+    List(ListArgs),
+    /// Delete a storage account, its shares and their files
+    Delete(EndArgs<NameArgs>),
+    /// Say whether a name is free for a new account
+    CheckName(CheckNameArgs),
+    /// Print what a program needs to reach an account, its key included
+    ShowConnectionString(ConnectionArgs),
+    /// Keys of a storage account
+    #[command(subcommand)]
+    Keys(KeysCommand),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum KeysCommand {
+    /// List the two keys of a storage account
+    List(NameArgs),
+    /// Make a key anew; what was signed with the old one is refused from then on
+    Renew(RenewArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct NameArgs {
+    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
+    #[arg(long, short = 'g', value_name = "GROUP")]
+    resource_group: Option<String>,
+    /// Name of the storage account
+    #[arg(long, short = 'n', visible_alias = "account-name", value_name = "ACCOUNT")]
+    name: Option<String>,
+}
+
+impl Names for NameArgs {
+    fn names(&self) -> Vec<Name<'_>> {
+        vec![("group", GROUP_FLAG, self.resource_group.as_deref()), ("account", NAME_FLAG, self.name.as_deref())]
+    }
+}
+
+impl NameArgs {
+    /// A name alone says enough, since no other account has it: the group is looked up.
+    async fn in_its_group(mut self, session: &Session) -> Result<Self, Failure> {
+        let named = self.resource_group.is_some() || setting("defaults", "group").is_some();
+        let Some(name) = self.name.as_deref().filter(|_| !named) else { return Ok(self) };
+        let accounts: Vec<StorageAccount> = session.client()?.list::<AccountsList, _>(&[], &[]).await?;
+        let found = accounts.iter().find(|account| account.name == name);
+        let found = found.ok_or_else(|| Failure::usage(format!("Storage account '{name}' not found.")))?;
+        self.resource_group = Some(Target::of_id::<AccountsGet>("--name", &found.id)?.name("group").to_owned());
+        Ok(self)
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Only the accounts of this resource group
+    #[arg(long, short = 'g', value_name = "GROUP")]
+    resource_group: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckNameArgs {
+    /// Name to look for
+    #[arg(long, short = 'n', value_name = "ACCOUNT")]
+    name: String,
+}
+
+#[derive(Args, Debug)]
+pub struct RenewArgs {
+    #[command(flatten)]
+    account: NameArgs,
+    /// Which of the two
+    #[arg(long, value_name = "KEY", ignore_case = true, value_parser = ["primary", "secondary"])]
+    key: String,
+}
+
+#[derive(Args, Debug)]
+pub struct ConnectionArgs {
+    #[command(flatten)]
+    account: NameArgs,
+    /// Which of the two keys
+    #[arg(long, value_name = "KEY", ignore_case = true, default_value = "primary", value_parser = ["primary", "secondary"])]
+    key: String,
+    /// Protocol to write [default: the server's]
+    #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
+    protocol: Option<String>,
+    /// Address to write for file shares [default: the server's]
+    #[arg(long, value_name = "URL")]
+    file_endpoint: Option<String>,
+    /// Address to write for containers [default: the server's]
+    #[arg(long, value_name = "URL")]
+    blob_endpoint: Option<String>,
+}
+
+pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failure> {
+    match command {
+        AccountCommand::Create(args) => create::run(session, *args).await,
+        AccountCommand::Update(args) => update::run(session, *args).await,
+        AccountCommand::ShowUsage(args) => update::show_usage(session, args).await,
+        AccountCommand::Show(args) => show(session, args).await,
+        AccountCommand::List(args) => list(session, args).await,
+        AccountCommand::Delete(args) => delete(session, args).await,
+        AccountCommand::CheckName(args) => {
+            let request = NameAvailabilityRequest { name: args.name, kind: Some(STORAGE_ACCOUNT_TYPE.to_owned()) };
+            let answer = session.client()?.call::<AccountsCheckName>(&[], &[], &request).await?;
+            session.print_value(&json!({"message": answer.message, "nameAvailable": answer.name_available,
+                                        "reason": answer.reason}))
+        }
+        AccountCommand::ShowConnectionString(args) => show_connection_string(session, args).await,
+        AccountCommand::Keys(KeysCommand::List(args)) => {
+            let args = args.in_its_group(session).await?;
+            session.print(Shape::StorageAccountKey, None, &keys(session, &args.target()?).await?.keys)
+        }
+        AccountCommand::Keys(KeysCommand::Renew(args)) => {
+            let target = args.account.in_its_group(session).await?.target()?;
+            let request = RegenerateKeyRequest { key_name: format!("key{}", key_idx(&args.key) + 1) };
+            let keys = session.client()?.call::<AccountsRegenerateKey>(&target.values(), &[], &request).await;
+            session.print(Shape::StorageAccountKey, None, &keys.map_err(|error| target.failure(error))?.keys)
+        }
+    }
+}
+
+async fn show(session: &Session, args: Chosen<NameArgs>) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    let named = args.named.in_its_group(session).await?;
+    for target in Target::all::<AccountsGet>(&args.ids, &named.names())? {
+        let account = session.client()?.get::<AccountsGet>(&target.values()).await;
+        found.push(account.map_err(|error| target.failure_of_show(error))?);
+    }
+    match found.as_slice() {
+        [one] => session.print(Shape::StorageAccount, None, one),
+        several => session.print(Shape::StorageAccount, None, &several),
+    }
+}
+
+async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+    let accounts: Vec<StorageAccount> = match args.resource_group.or_else(|| setting("defaults", "group")) {
+        Some(group) => session.client()?.list::<AccountsListByGroup, _>(&[("group", &group)], &[]).await?,
+        None => session.client()?.list::<AccountsList, _>(&[], &[]).await?,
+    };
+    session.print(Shape::StorageAccount, None, &accounts)
+}
+
+async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), Failure> {
+    let named = args.chosen.named.in_its_group(session).await?;
+    let targets = Target::all::<AccountsGet>(&args.chosen.ids, &named.names())?;
+    let names: Vec<&str> = targets.iter().map(|target| target.name("account")).collect();
+    let loss = format!("This deletes every share, container and file of {}.", names.join(", "));
+    prompt::confirm_loss(args.yes, Some(&loss))?;
+    for target in &targets {
+        let pending = session.client()?.start::<AccountsDelete>(&target.values(), &NoBody {}).await;
+        let pending = pending.map_err(|error| target.failure(error))?;
+        if !args.no_wait {
+            let _spinner = Spinner::start("Deleting");
+            session.client()?.wait(pending).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Result<(), Failure> {
+    let target = args.account.in_its_group(session).await?.target()?;
+    let account = session.client()?.get::<AccountsGet>(&target.values()).await;
+    let account = account.map_err(|error| target.failure_of_show(error))?;
+    let keys = keys(session, &target).await?;
+    let key = keys.keys.get(key_idx(&args.key)).map(|key| key.value.expose().to_owned()).unwrap_or_default();
+    let endpoint = |given: &Option<String>, service: &str| {
+        let told = || account.properties.primary_endpoints.get(service).map(|url| url.trim_end_matches('/').to_owned());
+        given.clone().or_else(told).unwrap_or_default()
+    };
+    let (file, blob) = (endpoint(&args.file_endpoint, "file"), endpoint(&args.blob_endpoint, "blob"));
+    let spoken = file.split_once("://").map_or("http", |(scheme, _)| scheme).to_owned();
+    let (protocol, name) = (args.protocol.unwrap_or(spoken), &account.name);
+    let text = format!(
+        "DefaultEndpointsProtocol={protocol};AccountName={name};AccountKey={key};BlobEndpoint={blob};FileEndpoint={file}"
+    );
+    session.print_value(&Value::from_iter([("connectionString", text)]))
+}
+
+async fn keys(session: &Session, target: &Target) -> Result<AccountKeys, Failure> {
+    let keys = session.client()?.call::<AccountsListKeys>(&target.values(), &[], &NoBody {}).await;
+    keys.map_err(|error| target.failure(error))
+}
+
+fn key_idx(key: &str) -> usize {
+    usize::from(key.eq_ignore_ascii_case("secondary"))
+}

@@ -1,0 +1,90 @@
+//! `corro storage account update`: what may change on an account, and `show-usage`.
+
+use clap::Args;
+use corro_model::arm::{
+    AccountIdentity, AccountSettings, AccountSku, AccountUpdateParameters, AccountUpdateProperties, CustomDomain,
+};
+use corro_model::batchai::Usage;
+use corro_model::ops::{AccountsUpdate, StorageUsages};
+use serde_json::json;
+
+use super::NameArgs;
+use crate::commands::resource_args::Names;
+use crate::commands::resource_ref::tags;
+use crate::failure::Failure;
+use crate::output::Shape;
+use crate::session::{Session, setting};
+
+#[derive(Args, Debug)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    account: NameArgs,
+    /// Kind of redundancy; kept and reported
+    #[arg(long, value_name = "SKU", ignore_case = true,
+          value_parser = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"])]
+    sku: Option<String>,
+    /// All its labels anew: key=value ...; '' leaves none
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    tags: Option<Vec<String>>,
+    /// Take requests over https only
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    https_only: Option<bool>,
+    /// How soon its content is wanted; kept and reported, for kinds StorageV2 and BlobStorage
+    #[arg(long, value_name = "TIER", ignore_case = true, value_parser = ["Cool", "Hot"])]
+    access_tier: Option<String>,
+    /// Domain of its own; kept and reported
+    #[arg(long, value_name = "DOMAIN")]
+    custom_domain: Option<String>,
+    /// Give it an identity
+    #[arg(long)]
+    assign_identity: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct UsageArgs {
+    /// Region to count in [default: AZURE_DEFAULTS_LOCATION]
+    #[arg(long, short = 'l', value_name = "LOCATION")]
+    location: Option<String>,
+}
+
+pub async fn run(session: &Session, args: UpdateArgs) -> Result<(), Failure> {
+    let (account, parameters) = args.parts();
+    let target = account.in_its_group(session).await?.target()?;
+    let account = session.client()?.call::<AccountsUpdate>(&target.values(), &[], &parameters).await;
+    session.print(Shape::StorageAccount, None, &account.map_err(|error| target.failure(error))?)
+}
+
+pub async fn show_usage(session: &Session, args: UsageArgs) -> Result<(), Failure> {
+    let location = args
+        .location
+        .or_else(|| setting("defaults", "location"))
+        .ok_or_else(|| Failure::missing(&["--location/-l"], &["--location/-l"]))?;
+    let usages: Vec<Usage> = session.client()?.list::<StorageUsages, _>(&[("location", &location)], &[]).await?;
+    match usages.iter().find(|usage| usage.name.value == "StorageAccounts") {
+        Some(usage) => session.print_value(&json!(usage)),
+        None => Ok(()),
+    }
+}
+
+impl UpdateArgs {
+    /// Which account, and what changes on it.
+    fn parts(self) -> (NameArgs, AccountUpdateParameters) {
+        let settings = AccountSettings {
+            access_tier: self.access_tier,
+            custom_domain: self.custom_domain.map(|name| CustomDomain { name, use_sub_domain_name: None }),
+            ..AccountSettings::default()
+        };
+        let parameters = AccountUpdateParameters {
+            sku: self.sku.map(|name| AccountSku { name, tier: None }),
+            kind: None,
+            tags: self.tags.as_deref().map(tags),
+            identity: self.assign_identity.then(|| AccountIdentity {
+                kind: "SystemAssigned".to_owned(),
+                principal_id: None,
+                tenant_id: None,
+            }),
+            properties: Some(AccountUpdateProperties { supports_https_traffic_only: self.https_only, settings }),
+        };
+        (self.account, parameters)
+    }
+}

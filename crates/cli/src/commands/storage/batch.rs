@@ -1,0 +1,298 @@
+//! `corro storage file upload-batch`, `download-batch` and `delete-batch`, and those of blobs: the files of whole directories. Files go one
+//! after the other, each with as many connections as asked for; when one fails, or on Ctrl-C, how far it came is said. Links are never
+//! descended into: one that leads to a file of the share is downloaded as that file, others are left out; a deletion deletes the link.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use corro_client::FileService;
+use corro_client::files::{BlobEntry, BlobFilter, Destination, DownloadRange, Found, guess_content_type};
+use serde_json::{Value, json};
+
+use crate::commands::storage::auth::{self, AccountArgs};
+use crate::commands::storage::pattern::matches;
+use crate::commands::storage::transfer::{AboutArgs, INTERRUPTED, TransferArgs, watched};
+use crate::failure::Failure;
+use crate::progress::TransferBar;
+use crate::session::Session;
+use crate::talk::say;
+
+mod places;
+use places::{ShareRef, local_files, local_place};
+
+/// What holds the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tree {
+    Share,
+    Container,
+}
+
+#[derive(Args, Debug)]
+pub struct UploadBatchArgs {
+    /// Directory on this machine
+    #[arg(long, short = 's', value_name = "DIRECTORY")]
+    source: PathBuf,
+    /// Share or container to upload to, by name or address
+    #[arg(long, short = 'd', value_name = "SHARE")]
+    destination: String,
+    /// Directory there; made when it is not there [default: the root]
+    #[arg(long, value_name = "PATH")]
+    destination_path: Option<String>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    about: AboutArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DownloadBatchArgs {
+    /// Share or container to download from, by name or address; SHARE/DIRECTORY for a part of it
+    #[arg(long, short = 's', value_name = "SHARE")]
+    source: String,
+    /// Directory on this machine; it must exist
+    #[arg(long, short = 'd', value_name = "DIRECTORY")]
+    destination: PathBuf,
+    /// A snapshot of the share, instead of the share as it is; containers have none
+    #[arg(long, value_name = "TIME")]
+    snapshot: Option<String>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    transfer: TransferArgs,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DeleteBatchArgs {
+    /// Share or container to delete from, by name or address; SHARE/DIRECTORY for a part of it
+    #[arg(long, short = 's', value_name = "SHARE")]
+    source: String,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+#[derive(Args, Debug)]
+struct ChoiceArgs {
+    /// Only files whose paths fit: *.py, cifar/*, part-[0-9]?
+    #[arg(long, value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dryrun: bool,
+}
+
+impl ChoiceArgs {
+    fn takes(&self, path: &str) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| matches(pattern.trim_start_matches('/'), path))
+    }
+
+    fn shown(&self) -> &str {
+        self.pattern.as_deref().unwrap_or("None")
+    }
+}
+
+pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Result<(), Failure> {
+    let to = ShareRef::parse("--destination", &args.destination)?;
+    if !to.directory.is_empty() {
+        return Err(Failure::usage(
+            "argument --destination/-d: give a share, and the directory with --destination-path",
+        ));
+    }
+    let sources: Vec<_> = local_files(&args.source)?.into_iter().filter(|(_, path)| args.choice.takes(path)).collect();
+    let files = open(session, &args.account, &to, tree).await?.validating(args.transfer.validate_content);
+    let base = args.destination_path.as_deref().unwrap_or_default().trim_matches('/').to_owned();
+    let target = |path: &str| if base.is_empty() { path.to_owned() } else { format!("{base}/{path}") };
+    let settings = args.about.settings();
+    if args.choice.dryrun {
+        let kind =
+            |path: &str| settings.content.content_type.as_deref().or(guess_content_type(path)).map(str::to_owned);
+        let shown = sources.iter().map(|(_, path)| {
+            let url = files.url(&to.share, &target(path));
+            match tree {
+                Tree::Share => json!({"File": url, "Type": kind(path)}),
+                Tree::Container => json!({"Blob": url, "Last Modified": null, "Type": kind(path), "eTag": null}),
+            }
+        });
+        return session.print_value(&shown.collect());
+    }
+    let mut made = vec![String::new()];
+    let mut urls = Vec::new();
+    for (source, path) in &sources {
+        let path = target(path);
+        let done = |failure| so_far(failure, "uploaded", urls.len(), sources.len(), Some(&path));
+        if tree == Tree::Share {
+            ensure_directories(&files, &to.share, &path, &mut made).await.map_err(done)?;
+        }
+        say(format_args!("uploading {}", source.display()));
+        let bar = TransferBar::new(!args.transfer.no_progress);
+        let progress = |done, total| bar.update(done, total);
+        let connections = args.transfer.max_connections.into();
+        let url = files.url(&to.share, &path);
+        match tree {
+            Tree::Share => {
+                let upload = files.upload(&to.share, &path, source, &settings, connections, &progress);
+                watched(upload, &bar).await.map_err(done)?;
+                urls.push(Value::from(url));
+            }
+            Tree::Container => {
+                let upload = files.upload_blob((&to.share, &path), source, &settings, connections, &progress);
+                watched(upload, &bar).await.map_err(done)?;
+                let made = files.file_properties(&to.share, &path).await?;
+                let shown = crate::commands::storage::blob_objects::uploaded(&made);
+                urls.push(
+                    json!({"Blob": url, "Last Modified": shown["lastModified"], "Type": made.content.content_type,
+                    "eTag": shown["etag"]}),
+                );
+            }
+        }
+    }
+    session.print_value(&urls.into())
+}
+
+pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) -> Result<(), Failure> {
+    let from = ShareRef::parse("--source", &args.source)?;
+    if !args.destination.is_dir() {
+        return Err(Failure::usage(format!(
+            "incorrect usage: destination must be an existing directory: {}",
+            args.destination.display()
+        ))
+        .hint(format!("make it with 'mkdir -p {}'", args.destination.display())));
+    }
+    let files = open(session, &args.account, &from, tree).await?.at_snapshot(args.snapshot.clone());
+    let files = files.validating(args.transfer.validate_content);
+    let chosen = readable(choose(&files, &from, &args.choice, tree).await?);
+    // Looked at before the first byte: a name that leads out of the directory spoils the whole.
+    let places: Vec<PathBuf> =
+        chosen.iter().map(|path| local_place(&args.destination, path)).collect::<Result<_, _>>()?;
+    if args.choice.dryrun {
+        say("download files from file share");
+        say(format_args!("    account {}", files.account()));
+        say(format_args!("      share {}", from.share));
+        say(format_args!("destination {}", args.destination.display()));
+        say(format_args!("    pattern {}", args.choice.shown()));
+        say(format_args!("      total {}", chosen.len()));
+        say(" operations");
+        chosen.iter().zip(&places).for_each(|(path, to)| say(format_args!("  - {path} => {}", to.display())));
+        return session.print_value(&json!([]));
+    }
+    let mut urls = Vec::new();
+    for (path, place) in chosen.iter().zip(&places) {
+        let done = |failure| so_far(failure, "downloaded", urls.len(), chosen.len(), None);
+        make_parent(place).map_err(done)?;
+        let bar = TransferBar::new(!args.transfer.no_progress);
+        let progress = |done, total| bar.update(done, total);
+        let to = Destination { path: place, append: false };
+        let connections = args.transfer.max_connections.into();
+        let download = files.download(&from.share, path, DownloadRange::default(), to, connections, &progress);
+        watched(download, &bar).await.map_err(done)?;
+        urls.push(Value::from(match tree {
+            Tree::Share => files.url(&from.share, path),
+            Tree::Container => path.clone(),
+        }));
+    }
+    session.print_value(&urls.into())
+}
+
+pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Result<(), Failure> {
+    let from = ShareRef::parse("--source", &args.source)?;
+    let files = open(session, &args.account, &from, tree).await?;
+    let chosen = choose(&files, &from, &args.choice, tree).await?;
+    let chosen: Vec<String> = chosen.into_iter().map(|found| found.path).collect();
+    if args.choice.dryrun {
+        say(format_args!("delete files from {}", from.share));
+        say(format_args!("    pattern {}", args.choice.shown()));
+        say(format_args!("      share {}", from.share));
+        say(format_args!("      total {}", chosen.len()));
+        say(" operations");
+        chosen.iter().for_each(|path| say(format_args!("  - {path}")));
+        return session.print_value(&json!([]));
+    }
+    let bar = TransferBar::new(false);
+    for (done, path) in chosen.iter().enumerate() {
+        let deleted = watched(files.delete_file(&from.share, path), &bar).await;
+        deleted.map_err(|failure| so_far(failure, "deleted", done, chosen.len(), None))?;
+    }
+    // The SDK's calls returned nothing, and that is what `az` printed for each.
+    session.print_value(&vec![Value::Null; chosen.len()].into())
+}
+
+async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tree) -> Result<FileService, Failure> {
+    match tree {
+        Tree::Share => auth::open_or(session, account, of.account.as_deref()).await,
+        Tree::Container => auth::open_blobs(session, account, of.account.as_deref()).await,
+    }
+}
+
+/// The files and links that a command is about.
+async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<Found>, Failure> {
+    let found: Vec<Found> = match tree {
+        Tree::Share => files.walk(&from.share, &from.directory).await?,
+        Tree::Container => {
+            let prefix = Some(&from.directory).filter(|directory| !directory.is_empty());
+            let filter =
+                BlobFilter { prefix: prefix.map(|directory| format!("{directory}/")), ..BlobFilter::default() };
+            let blobs = files.list_blobs(&from.share, &filter).await?.into_iter();
+            blobs
+                .map(|entry| match entry {
+                    BlobEntry::Blob(blob) => Found { path: blob.name, link: blob.link },
+                    BlobEntry::Prefix(path) => Found { path, link: None },
+                })
+                .collect()
+        }
+    };
+    Ok(found.into_iter().filter(|found| choice.takes(&found.path)).collect())
+}
+
+/// Paths of what has content. A link that leads to no file of the share has none but its text; each is named on standard error.
+fn readable(found: Vec<Found>) -> Vec<String> {
+    let is_readable = |found: &Found| match &found.link {
+        Some(link) if !link.leads_to_file => {
+            say(format_args!("skipped {}: a link to {}", found.path, link.text));
+            false
+        }
+        _ => true,
+    };
+    found.into_iter().filter(is_readable).map(|found| found.path).collect()
+}
+
+/// Makes the directories above `path` that have not been made yet.
+async fn ensure_directories(
+    files: &FileService,
+    share: &str,
+    path: &str,
+    made: &mut Vec<String>,
+) -> Result<(), Failure> {
+    for (end, _) in path.match_indices('/') {
+        let directory = &path[..end];
+        if !made.iter().any(|known| known == directory) {
+            files.create_directory(share, directory, &Default::default()).await?;
+            made.push(directory.to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn make_parent(place: &Path) -> Result<(), Failure> {
+    let Some(parent) = place.parent() else { return Ok(()) };
+    fs::create_dir_all(parent)
+        .map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", parent.display())))
+}
+
+/// What was done before it failed, so that nothing is half-done unsaid.
+fn so_far(failure: Failure, doing: &str, done: usize, total: usize, open: Option<&str>) -> Failure {
+    let count = format!("{done} of {total} files were {doing} before this");
+    if failure.exit != INTERRUPTED {
+        return Failure { causes: [failure.causes, vec![count]].concat(), ..failure };
+    }
+    let incomplete = open.map(|path| format!("; {path} on the share may be incomplete")).unwrap_or_default();
+    let stopped = Failure::new(format!("stopped: {done} of {total} files were {doing}{incomplete}"));
+    Failure { exit: INTERRUPTED, ..stopped }.hint("run the same command again to do all of it")
+}

@@ -1,0 +1,265 @@
+//! `corro storage file`: which commands there are, and those that are one request. Transfers: `storage::transfer`; whole
+//! directories: `storage::batch`; copies: `copy`.
+
+pub mod copy;
+
+use clap::{Args, Subcommand};
+use corro_client::FileService;
+use corro_client::files::{ContentSettings, Entry};
+use corro_model::storage::sas::Resource;
+use serde_json::{Value, json};
+
+use crate::commands::resource_ref::tags;
+use crate::commands::storage::auth::{self, AccountArgs};
+use crate::commands::storage::batch::{self, DeleteBatchArgs, DownloadBatchArgs, Tree, UploadBatchArgs};
+use crate::commands::storage::file_objects as objects;
+use crate::commands::storage::sas::{self, ProtocolArgs, SasArgs};
+use crate::commands::storage::transfer::{self, ContentArgs, DownloadArgs, UploadArgs};
+use crate::failure::Failure;
+use crate::output::TableKind;
+use crate::session::Session;
+use copy::CopyCommand;
+
+#[derive(Subcommand, Debug)]
+pub enum FileCommand {
+    /// Upload a file to a share
+    #[command(
+        after_help = "A --path whose last part has no dot names a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar \\\n      --source train.py --account-name mystorageaccount"
+    )]
+    Upload(Box<UploadArgs>),
+    /// Download a file from a share
+    #[command(
+        after_help = "Example:\n  corro storage file download --share-name myshare \\\n      --path cifar/saved_models/model.h5 --account-name mystorageaccount"
+    )]
+    Download(DownloadArgs),
+    /// Upload the files of a directory, and of those in it
+    #[command(
+        after_help = "Example:\n  corro storage file upload-batch --source data --destination myshare \\\n      --destination-path cifar --pattern '*.bin' \\\n      --account-name mystorageaccount"
+    )]
+    UploadBatch(Box<UploadBatchArgs>),
+    /// Download the files of a share, or of one of its directories
+    #[command(
+        after_help = "Example:\n  corro storage file download-batch --source myshare --destination results \\\n      --pattern 'cifar/saved_models/*' --account-name mystorageaccount"
+    )]
+    DownloadBatch(DownloadBatchArgs),
+    /// Delete the files of a share, or of one of its directories
+    DeleteBatch(DeleteBatchArgs),
+    /// List files and directories
+    List(ListArgs),
+    /// Show a file
+    Show(PathArgs),
+    /// Say whether a file exists
+    Exists(PathArgs),
+    /// Delete a file
+    Delete(PathArgs),
+    /// Make a file longer, with zero bytes, or shorter
+    Resize(ResizeArgs),
+    /// Change how a file describes its content
+    Update(Box<UpdateArgs>),
+    /// Copy files inside the server
+    #[command(subcommand)]
+    Copy(CopyCommand),
+    /// Names and values kept with a file
+    #[command(subcommand)]
+    Metadata(MetadataCommand),
+    /// Print the address of a file
+    Url(UrlArgs),
+    /// Make a shared access signature for a file
+    #[command(
+        after_help = "Example:\n  corro storage file generate-sas --share-name myshare --path cifar/model.h5 \\\n      --account-name mystorageaccount \\\n      --permissions r --expiry 2030-01-01T00:00Z"
+    )]
+    GenerateSas(Box<GenerateSasArgs>),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum MetadataCommand {
+    /// Show them
+    Show(PathArgs),
+    /// Replace them all
+    Update(DescribeArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct ShareArgs {
+    /// Name of the share
+    #[arg(long, short = 's', value_name = "SHARE")]
+    pub share_name: String,
+    /// A snapshot of the share, instead of the share as it is
+    #[arg(long, value_name = "TIME")]
+    snapshot: Option<String>,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+impl ShareArgs {
+    pub async fn open(&self, session: &Session) -> Result<FileService, Failure> {
+        Ok(auth::open_share(session, &self.account, &self.share_name).await?.at_snapshot(self.snapshot.clone()))
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct PathArgs {
+    #[command(flatten)]
+    share: ShareArgs,
+    /// File on the share
+    #[arg(long, short = 'p', value_name = "PATH")]
+    path: String,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    share: ShareArgs,
+    /// Directory to look into [default: the share's root]
+    #[arg(long, short = 'p', value_name = "PATH", default_value = "", hide_default_value = true)]
+    path: String,
+    /// Show at most this many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    num_results: Option<u32>,
+    /// Leave directories out
+    #[arg(long)]
+    exclude_dir: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    /// Bytes it shall have
+    #[arg(long, value_name = "BYTES")]
+    size: u64,
+}
+
+#[derive(Args, Debug)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    /// Forget what was said before, instead of keeping what is not given
+    #[arg(long)]
+    clear_content_settings: bool,
+    #[command(flatten)]
+    content: ContentArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct DescribeArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    /// Names and values to keep with it: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct UrlArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    #[command(flatten)]
+    protocol: ProtocolArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct GenerateSasArgs {
+    #[command(flatten)]
+    file: PathArgs,
+    #[command(flatten)]
+    sas: SasArgs,
+}
+
+pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure> {
+    match command {
+        FileCommand::Upload(args) => transfer::upload(session, *args).await,
+        FileCommand::Download(args) => transfer::download(session, args).await,
+        FileCommand::UploadBatch(args) => batch::upload(session, *args, Tree::Share).await,
+        FileCommand::DownloadBatch(args) => batch::download(session, args, Tree::Share).await,
+        FileCommand::DeleteBatch(args) => batch::delete(session, args, Tree::Share).await,
+        FileCommand::Copy(command) => copy::run(session, command).await,
+        FileCommand::List(args) => list(session, args).await,
+        FileCommand::Show(PathArgs { share, path }) => {
+            let files = share.open(session).await?;
+            let found = match files.file_properties(&share.share_name, &path).await {
+                Ok(found) => found,
+                Err(error) => {
+                    let hint = "show it with 'corro storage directory show'";
+                    let failure = Failure::of_show(error);
+                    return Err(transfer::unless_directory(&files, (&share.share_name, &path), failure, hint).await);
+                }
+            };
+            session.print_shaped(&objects::file(&path, &found), None)
+        }
+        FileCommand::Exists(PathArgs { share, path }) => {
+            let found = share.open(session).await?.file_properties(&share.share_name, &path).await;
+            session.print_value(&json!({"exists": auth::is_there(found)?}))
+        }
+        FileCommand::Delete(PathArgs { share, path }) => {
+            let files = share.open(session).await?;
+            if let Err(error) = files.delete_file(&share.share_name, &path).await {
+                let hint = "delete it with 'corro storage directory delete' once it is empty, \
+                            or the files in it with 'corro storage file delete-batch'";
+                let failure = Failure::from(error);
+                return Err(transfer::unless_directory(&files, (&share.share_name, &path), failure, hint).await);
+            }
+            // The SDK's call returned nothing, and that is what `az` printed.
+            session.print_value(&json!({"deleted": null}))
+        }
+        FileCommand::Resize(ResizeArgs { file: PathArgs { share, path }, size }) => {
+            Ok(share.open(session).await?.resize_file(&share.share_name, &path, size).await?)
+        }
+        FileCommand::Update(args) => update(session, *args).await,
+        FileCommand::Metadata(MetadataCommand::Show(PathArgs { share, path })) => {
+            let found = share.open(session).await?.file_properties(&share.share_name, &path).await?;
+            session.print_value(&json!(found.properties.metadata))
+        }
+        FileCommand::Metadata(MetadataCommand::Update(args)) => {
+            let PathArgs { share, path } = &args.file;
+            let files = share.open(session).await?;
+            Ok(files.set_file_metadata(&share.share_name, path, &tags(&args.metadata)).await?)
+        }
+        FileCommand::Url(UrlArgs { file: PathArgs { share, path }, protocol }) => {
+            let url = share.open(session).await?.url(&share.share_name, &path);
+            session.print_value(&protocol.apply(url).into())
+        }
+        FileCommand::GenerateSas(args) => {
+            let PathArgs { share, path } = &args.file;
+            let files = share.open(session).await?;
+            sas::print(session, &files, &args.sas, Resource::File, (&share.share_name, path))
+        }
+    }
+}
+
+async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+    let files = args.share.open(session).await?;
+    let limit = args.num_results.map(|n| n as usize);
+    // Directories that are left out do not count, so how many to ask for is not known then.
+    let asked = limit.filter(|_| !args.exclude_dir);
+    let mut entries = files.list_some(&args.share.share_name, &args.path, asked).await?;
+    // The retired SDK reads the files of a listing first.
+    entries.sort_by_key(|entry| matches!(entry, Entry::Directory { .. }));
+    let listed: Vec<Value> = entries
+        .iter()
+        .filter(|entry| !(args.exclude_dir && matches!(entry, Entry::Directory { .. })))
+        .take(limit.unwrap_or(usize::MAX))
+        .map(objects::entry)
+        .collect();
+    session.print_shaped(&listed.into(), Some(TableKind::ShareEntry))
+}
+
+/// The service replaces all settings at once, so those that are not given are read first.
+async fn update(session: &Session, args: UpdateArgs) -> Result<(), Failure> {
+    let PathArgs { share, path } = &args.file;
+    let files = share.open(session).await?;
+    let given = args.content.settings();
+    let old = match args.clear_content_settings {
+        true => ContentSettings::default(),
+        false => files.file_properties(&share.share_name, path).await?.content,
+    };
+    let content = ContentSettings {
+        content_type: given.content_type.or(old.content_type),
+        encoding: given.encoding.or(old.encoding),
+        language: given.language.or(old.language),
+        disposition: given.disposition.or(old.disposition),
+        cache_control: given.cache_control.or(old.cache_control),
+        md5: given.md5.or(old.md5),
+    };
+    Ok(files.set_content(&share.share_name, path, content).await?)
+}

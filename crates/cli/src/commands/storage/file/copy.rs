@@ -1,0 +1,135 @@
+//! `corro storage file copy`: files copied inside the server, without passing through this machine.
+
+use clap::{Args, Subcommand};
+use corro_client::FileService;
+use corro_model::Timestamp;
+use corro_model::storage::sas::{Resource, Sas};
+
+use crate::commands::resource_ref::tags;
+use crate::commands::storage::auth::{self, AccountArgs};
+use crate::commands::storage::file_objects as objects;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// How long a copy from another account may take to begin.
+const LINK_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+
+#[derive(Subcommand, Debug)]
+pub enum CopyCommand {
+    /// Copy a file
+    #[command(
+        after_help = "Example:\n  corro storage file copy start --account-name mystorageaccount \\\n      --source-share myshare --source-path cifar/model.h5 \\\n      --destination-share archive --destination-path model.h5"
+    )]
+    Start(Box<StartArgs>),
+    /// Stop a copy that is under way; an empty file stays
+    Cancel(CancelArgs),
+}
+
+#[derive(Args, Debug)]
+struct DestinationArgs {
+    /// Share to copy to; it must exist
+    #[arg(long, short = 's', value_name = "SHARE")]
+    destination_share: String,
+    /// File to make there
+    #[arg(long, short = 'p', value_name = "PATH")]
+    destination_path: String,
+    #[command(flatten)]
+    account: AccountArgs,
+}
+
+const SOURCE: &str = "Copy Source Arguments";
+
+#[derive(Args, Debug)]
+pub struct StartArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Names and values to keep with it, instead of the source's: key=value ...
+    #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+    /// Address of a file on the same server, instead of the other source arguments
+    #[arg(long, short = 'u', help_heading = SOURCE, value_name = "URL")]
+    source_uri: Option<String>,
+    /// Account of the source [default: that of the destination]
+    #[arg(long, help_heading = SOURCE, value_name = "ACCOUNT")]
+    source_account_name: Option<String>,
+    /// Its key; looked up on the server when not given
+    #[arg(long, help_heading = SOURCE, value_name = "KEY")]
+    source_account_key: Option<String>,
+    /// Shared access signature for the source, instead of a key
+    #[arg(long, help_heading = SOURCE, value_name = "TOKEN")]
+    source_sas: Option<String>,
+    /// Share to copy from [default: the destination's]
+    #[arg(long, help_heading = SOURCE, value_name = "SHARE")]
+    source_share: Option<String>,
+    /// File to copy
+    #[arg(long, help_heading = SOURCE, value_name = "PATH")]
+    source_path: Option<String>,
+    /// Snapshot of the share to copy from
+    #[arg(long, help_heading = SOURCE, value_name = "TIME")]
+    file_snapshot: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct CancelArgs {
+    #[command(flatten)]
+    destination: DestinationArgs,
+    /// Id of the copy, as 'copy start' printed it
+    #[arg(long, value_name = "ID")]
+    copy_id: String,
+}
+
+pub async fn run(session: &Session, command: CopyCommand) -> Result<(), Failure> {
+    match command {
+        CopyCommand::Start(args) => start(session, *args).await,
+        CopyCommand::Cancel(args) => {
+            let DestinationArgs { destination_share: share, destination_path: path, account } = &args.destination;
+            Ok(auth::open(session, account).await?.abort_copy(share, path, &args.copy_id).await?)
+        }
+    }
+}
+
+async fn start(session: &Session, args: StartArgs) -> Result<(), Failure> {
+    let DestinationArgs { destination_share: share, destination_path: path, account } = &args.destination;
+    let files = auth::open(session, account).await?;
+    let source = source_url(session, &files, &args).await?;
+    let copy = files.copy_file(share, path, &source, &tags(&args.metadata)).await?;
+    session.print_value(&objects::copy(&copy))
+}
+
+/// Where to copy from; a file of another account carries a signature for it.
+async fn source_url(session: &Session, files: &FileService, args: &StartArgs) -> Result<String, Failure> {
+    if let Some(uri) = &args.source_uri {
+        if args.source_path.is_some() || args.source_share.is_some() {
+            return Err(Failure::usage("argument --source-uri: not together with --source-share and --source-path"));
+        }
+        return Ok(with_query(uri.clone(), args.source_sas.as_deref()));
+    }
+    let Some(path) = &args.source_path else {
+        return Err(Failure::missing(&["--source-path or --source-uri"], &["--source-path"]));
+    };
+    let share = args.source_share.as_ref().unwrap_or(&args.destination.destination_share);
+    let other = args.source_account_name.as_deref().filter(|name| *name != files.account());
+    let Some(other) = other else {
+        let url = files.clone().at_snapshot(args.file_snapshot.clone()).url(share, path);
+        return Ok(with_query(url, args.source_sas.as_deref()));
+    };
+    let source = auth::open_named(session, other, args.source_account_key.clone()).await?;
+    let source = source.at_snapshot(args.file_snapshot.clone());
+    let signature = match &args.source_sas {
+        Some(sas) => Some(sas.clone()),
+        None => {
+            let expiry = Timestamp::from(std::time::SystemTime::now()).plus(LINK_LIFE).whole_seconds();
+            let sas = Sas { resource: Resource::File, permissions: "r".to_owned(), expiry, ..Sas::default() };
+            source.sas_token(sas, share, path)
+        }
+    };
+    Ok(with_query(source.url(share, path), signature.as_deref()))
+}
+
+fn with_query(url: String, query: Option<&str>) -> String {
+    match query.map(|query| query.trim_start_matches('?')) {
+        None => url,
+        Some(query) if url.contains('?') => format!("{url}&{query}"),
+        Some(query) => format!("{url}?{query}"),
+    }
+}
