@@ -14,14 +14,14 @@ use crate::error::Peer;
 use crate::options::{Options, Transport, fit};
 use crate::transport::connect::{ConnectError, Credentials};
 use crate::transport::connect_watch::ConnectWatch;
+use crate::transport::control::connection::Wire;
+use crate::transport::control::failure_detector::FailureDetector;
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::introduction::Introduction;
 use crate::transport::local::{self, Door};
-use crate::transport::monitor::Monitor;
-use crate::transport::patience::Patience;
-use crate::transport::roster::Roster;
 use crate::transport::segment::Segment;
 use crate::transport::tcp::{self, CONTROL, Listening, own_addresses};
-use crate::transport::tie::Wire;
+use crate::transport::wait_policy::WaitPolicy;
 
 /// This rank's connections to all others. Cheap to keep; communicators outlive it.
 pub struct World {
@@ -31,7 +31,7 @@ pub struct World {
 /// What communicators need of their world.
 pub(crate) struct Shared {
     pub place: Place,
-    pub roster: Arc<Roster>,
+    pub peer_table: Arc<PeerTable>,
     /// By rank.
     pub introductions: Vec<Introduction>,
     /// For each rank, the lowest rank of its machine.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub segment: Option<Segment>,
     pub listening: Listening,
     pub credentials: Credentials,
-    pub patience: Patience,
+    pub wait_policy: WaitPolicy,
     /// Processors of this host that its ranks may use: the same number on all of them, whatever each is bound to.
     pub n_cores: usize,
     /// How often a stream is tried before we sleep.
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// On rank 0: bytes of rooms that are taken. The others are told.
     pub next_room: AtomicU64,
     /// Says goodbye when the last communicator is gone.
-    pub monitor: Monitor,
+    pub failure_detector: FailureDetector,
 }
 
 /// Worlds made by this process: they meet apart from each other.
@@ -109,13 +109,14 @@ impl World {
         fit(options.transport, &introductions)?;
         let peers = introductions.iter().enumerate();
         let peers = peers.map(|(rank, peer)| Peer { rank, host: peer.hostname.as_str().into() }).collect();
-        let roster = Arc::new(Roster::new(peers));
-        let watch = ConnectWatch::start(session, rank, &introductions, roster.clone()).map_err(ConnectError::Thread)?;
+        let peer_table = Arc::new(PeerTable::new(peers));
+        let watch =
+            ConnectWatch::start(session, rank, &introductions, peer_table.clone()).map_err(ConnectError::Thread)?;
         let credentials = Credentials { secret: launch.secret.clone(), world: introductions[0].token };
         let locals: Vec<usize> = (0..place.size).filter(|other| lowest[*other] == lowest[rank]).collect();
         let (segment, mut ties) = if locals.len() > 1 {
             let lowest_door = introductions[locals[0]].door;
-            let gathered = local::gather(door, &lowest_door, &locals, rank, &credentials, &roster, deadline)
+            let gathered = local::gather(door, &lowest_door, &locals, rank, &credentials, &peer_table, deadline)
                 .map_err(|error| watch.explain(error, deadline))?;
             let ties = gathered.watched.into_iter().map(|(rank, stream)| (rank, Wire::Unix(stream))).collect();
             (Some(gathered.segment), ties)
@@ -129,12 +130,13 @@ impl World {
             _ => Vec::new(),
         };
         let far_peers: Vec<_> = far.iter().map(|other| (*other, introductions[*other].addresses.as_slice())).collect();
-        let wires = tcp::mesh(&listening, rank, &far_peers, CONTROL, 1, &credentials, &roster, deadline)
+        let wires = tcp::mesh(&listening, rank, &far_peers, CONTROL, 1, &credentials, &peer_table, deadline)
             .map_err(|error| watch.explain(error, deadline))?;
         ties.extend(far.iter().zip(wires).map(|(rank, mut wires)| (*rank, Wire::Tcp(wires.remove(0)))));
-        let monitor = Monitor::start(rank, ties, roster.clone(), options.report_after).map_err(ConnectError::Thread)?;
+        let failure_detector = FailureDetector::start(rank, ties, peer_table.clone(), options.report_after)
+            .map_err(ConnectError::Thread)?;
         let n_cores = Cores::together(locals.iter().map(|local| &introductions[*local].cores));
-        let patience = Patience::of(locals.len(), n_cores);
+        let wait_policy = WaitPolicy::of(locals.len(), n_cores);
         // "Hosts" may be containers that share the cores of one kernel: then whoever we wait for needs ours. A yield would not do: on
         // recent kernels it costs a thread its turn for milliseconds.
         let kernel = |peer: &Introduction| peer.machine.split(' ').next().map(str::to_owned);
@@ -143,20 +145,20 @@ impl World {
         let world = World {
             shared: Arc::new(Shared {
                 place,
-                roster,
+                peer_table,
                 introductions,
                 lowest,
                 segment,
                 listening,
                 credentials,
-                patience,
+                wait_policy,
                 n_cores,
                 eagerness,
                 options: options.clone(),
                 timeout: launch.timeout,
                 next_area: AtomicU64::new(0),
                 next_room: AtomicU64::new(0),
-                monitor,
+                failure_detector,
             }),
         };
         // All are connected when all have said so over the connections; then nobody needs the meeting place any more.

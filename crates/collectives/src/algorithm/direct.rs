@@ -131,5 +131,5 @@ unsafe fn fold(
 
 /// A process that cannot be read any more has most likely ended.
 fn unreadable(board: &Board, member: usize, cause: std::io::Error) -> Error {
-    board.roster().why(board.rank(member), cause)
+    board.peer_table().explain(board.rank(member), cause)
 }

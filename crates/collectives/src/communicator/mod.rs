@@ -69,8 +69,8 @@ impl Communicator {
             Some(segment) if locals.len() > 1 => {
                 let mapped = segment.area(area).map_err(ConnectError::Memory)?;
                 let local_ranks = locals.iter().map(|member| ranks[*member]).collect();
-                let roster = world.roster.clone();
-                Some(Board::new(Arc::new(mapped), local_ranks, topology.local_rank(), world.patience, roster))
+                let peer_table = world.peer_table.clone();
+                Some(Board::new(Arc::new(mapped), local_ranks, topology.local_rank(), world.wait_policy, peer_table))
             }
             _ => None,
         };
@@ -81,8 +81,8 @@ impl Communicator {
         };
         let peers: Vec<_> = far.iter().map(addresses).collect();
         let n_streams = world.options.n_streams.max(1);
-        let (credentials, roster) = (&world.credentials, &world.roster);
-        let streams = tcp::mesh(&world.listening, rank, &peers, area, n_streams, credentials, roster, deadline)?;
+        let (credentials, peer_table) = (&world.credentials, &world.peer_table);
+        let streams = tcp::mesh(&world.listening, rank, &peers, area, n_streams, credentials, peer_table, deadline)?;
         let mut links: Vec<Link> = ranks.iter().map(|_| Link::None).collect();
         for (place, member) in locals.iter().enumerate().filter(|(_, member)| **member != me) {
             links[*member] = Link::Ring(place);
@@ -92,7 +92,7 @@ impl Communicator {
         }
         let forced = world.options.forced;
         let mut communicator = Communicator {
-            links: Links::new(links, ranks.clone(), world.roster.clone(), world.eagerness),
+            links: Links::new(links, ranks.clone(), world.peer_table.clone(), world.eagerness),
             ranks,
             me,
             topology,

@@ -350,7 +350,7 @@ impl Communicator {
             return Err(error.clone());
         }
         // Who only sends would not notice for a while.
-        self.world.roster.death().map_or(Ok(()), Err)
+        self.world.peer_table.death().map_or(Ok(()), Err)
     }
 
     /// After a failure the members no longer agree where they are, so nothing that follows could be right.
@@ -359,7 +359,7 @@ impl Communicator {
             self.broken = Some(error.clone());
             // Nobody else need know of it yet, and all wait for us.
             if let Error::Link { peer, .. } | Error::Silent { peer, .. } = error {
-                self.world.monitor.give_up(peer.rank);
+                self.world.failure_detector.give_up(peer.rank);
             }
         }
         outcome

@@ -17,7 +17,7 @@ use crate::engine::observed::Observed;
 use crate::observe::shared_steps::SharedSteps;
 use crate::observe::status::Status;
 use crate::settings::LogLevel;
-use crate::transport::post::Post;
+use crate::transport::control::channel::ControlChannel;
 use crate::world::World;
 
 pub struct Driver {
@@ -26,7 +26,7 @@ pub struct Driver {
     desk: Arc<Desk>,
     /// On rank 0.
     pub(super) coordinator: Option<Coordinator>,
-    post: Post,
+    control_channel: ControlChannel,
     pub(super) sets: HashMap<SetId, Option<Communicator>>,
     pub(super) entries: HashMap<Token, Entry>,
     /// Calls that are no tensors.
@@ -55,7 +55,7 @@ impl Driver {
         member: Member,
         desk: Arc<Desk>,
         coordinator: Option<Coordinator>,
-        post: Post,
+        control_channel: ControlChannel,
         global: Communicator,
         observed: Observed,
         silence_limit: Duration,
@@ -69,7 +69,7 @@ impl Driver {
             member,
             desk,
             coordinator,
-            post,
+            control_channel,
             sets: HashMap::from([(SetId::GLOBAL, Some(global))]),
             entries: HashMap::new(),
             calls: HashMap::new(),
@@ -117,16 +117,16 @@ impl Driver {
         if self.ended.is_some() {
             return;
         }
-        if let Some(error) = self.world.shared.roster.death() {
+        if let Some(error) = self.world.shared.peer_table.death() {
             self.end(&error.to_string());
             return;
         }
         // Without the coordinator nothing is agreed any more; it says so before it leaves, unless it was in a hurry.
-        if self.world.rank() != 0 && self.world.shared.roster.is_gone(0) && !self.post.is_pending() {
+        if self.world.rank() != 0 && self.world.shared.peer_table.is_gone(0) && !self.control_channel.is_pending() {
             self.end(SHUT_DOWN);
             return;
         }
-        self.world.shared.roster.set_agreeing(self.member.n_pending() > 0);
+        self.world.shared.peer_table.set_agreeing(self.member.n_pending() > 0);
         let now = self.began.elapsed();
         self.status.pending(self.member.n_pending(), now);
         self.show(now);
@@ -153,13 +153,13 @@ impl Driver {
     }
 
     pub fn has_mail(&self) -> bool {
-        self.post.is_pending()
+        self.control_channel.is_pending()
     }
 
     /// Before this rank goes: what others have to hear. Not for long, if they do not listen.
     pub fn send_rest(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(1);
-        while !self.post.is_sent() && Instant::now() < deadline {
+        while !self.control_channel.is_sent() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
@@ -255,14 +255,14 @@ impl Driver {
             }
         }
         if !self.frame.is_empty() {
-            self.post.send(0, &self.frame);
+            self.control_channel.send(0, &self.frame);
         }
         said
     }
 
     fn listen(&mut self, now: Duration) -> bool {
         let heard = &mut self.heard;
-        let moved = self.post.deliver(|rank, message| heard.push((rank, message.to_vec())));
+        let moved = self.control_channel.deliver(|rank, message| heard.push((rank, message.to_vec())));
         let mut nonsense = None;
         for (rank, message) in self.heard.drain(..) {
             let outcome = match &mut self.coordinator {
@@ -289,7 +289,7 @@ impl Driver {
         if !coordinator.has_news() {
             return;
         }
-        let (post, frame, to_self) = (&mut self.post, &mut self.frame, &mut self.to_self);
+        let (control_channel, frame, to_self) = (&mut self.control_channel, &mut self.frame, &mut self.to_self);
         coordinator.drain(|rank, messages| {
             if rank == 0 {
                 to_self.extend_from_slice(messages);
@@ -297,7 +297,7 @@ impl Driver {
             }
             frame.clear();
             messages.iter().for_each(|message| encode_to_member(message, frame));
-            post.send(rank as usize, frame);
+            control_channel.send(rank as usize, frame);
         });
         self.observed.note_agreement(coordinator);
         self.observed.timeline.mark_cycle();

@@ -31,7 +31,7 @@ use crate::observe::timeline::Timeline;
 use crate::options::Options;
 use crate::settings::{LogLevel, Settings, SettingsError};
 use crate::transport::connect::ConnectError;
-use crate::transport::post::{Post, Waker};
+use crate::transport::control::channel::{ControlChannel, Waker};
 use crate::world::{Shared, World};
 
 /// Why an engine did not start.
@@ -116,7 +116,7 @@ impl Engine {
         let shared = &world.shared;
         let place = shared.place.clone();
         let area = shared.next_area.fetch_add(1, Ordering::Relaxed);
-        let post = Post::open(shared.clone(), area).map_err(ConnectError::Memory)?;
+        let control_channel = ControlChannel::open(shared.clone(), area).map_err(ConnectError::Memory)?;
         let mut global = world.communicator()?;
         global.limit_silence(Some(settings.timeout));
         let observed = Observed::new(settings, place.rank);
@@ -139,13 +139,13 @@ impl Engine {
             coordinator.events().set(timeline.is_on());
             coordinator
         });
-        let (waker, recorded) = (post.waker().clone(), observed.recorder.timeline.clone());
+        let (waker, recorded) = (control_channel.waker().clone(), observed.recorder.timeline.clone());
         let timeout = settings.timeout;
-        let driver = Driver::new(world, member, desk.clone(), coordinator, post, global, observed, timeout);
+        let driver = Driver::new(world, member, desk.clone(), coordinator, control_channel, global, observed, timeout);
         let shared_steps = driver.shared_steps.clone();
         let inner = Arc::new(Inner {
             waker,
-            spins: shared.patience.spins / LOOKS_PER_TURN,
+            spins: shared.wait_policy.spins / LOOKS_PER_TURN,
             driver: Mutex::new(driver),
             asked: Mutex::new(Vec::new()),
             driven: AtomicBool::new(false),

@@ -33,7 +33,7 @@ impl Driver {
         self.observed.begin(terms.kind, tensors);
         self.show_begin(terms.kind, tensors);
         if let Some(tensor) = tensors.first() {
-            self.world.shared.roster.begin_work(&tensor.agreed.name);
+            self.world.shared.peer_table.begin_work(&tensor.agreed.name);
         }
         let Some(Some(communicator)) = self.sets.get_mut(&set) else {
             debug_assert!(false, "only members are told to perform");
@@ -57,7 +57,7 @@ impl Driver {
             // All ranks were refused alike, before anything moved.
             Err(Error::Refused(refused)) => settle(jobs, &Err(EngineError::Failed(refused.to_string().into()))),
             Err(error) => {
-                let text: Arc<str> = self.world.shared.roster.death().unwrap_or(error).to_string().into();
+                let text: Arc<str> = self.world.shared.peer_table.death().unwrap_or(error).to_string().into();
                 settle(jobs, &Err(EngineError::Failed(text.clone())));
                 self.end(&text);
                 return;

@@ -11,8 +11,8 @@ use crate::engine::calls::Reduce;
 use crate::op::{Combine, ReduceOp};
 use crate::reduce;
 use crate::transport::board::Board;
-use crate::transport::patience::Patience;
 use crate::transport::segment::{Area, Room};
+use crate::transport::wait_policy::WaitPolicy;
 
 /// With more ranks on a host than these everybody would read more gradients than it computes.
 const MOST_RANKS: usize = 16;
@@ -50,10 +50,13 @@ impl Commons {
         let (columns, n_bytes) = columns(sizes, from, n_ranks);
         let words: Vec<i64> = [from].iter().chain(sizes).map(|size| *size as i64).collect();
         let (area, room) = agree(engine, n_bytes, &words)?;
-        let patience =
-            if world.patience.spins > 0 { Patience { yields: YIELDS, ..world.patience } } else { world.patience };
+        let wait_policy = if world.wait_policy.spins > 0 {
+            WaitPolicy { yields: YIELDS, ..world.wait_policy }
+        } else {
+            world.wait_policy
+        };
         // One that is late, with a checkpoint for example, is waited for, and told of after a while; one that is gone is noticed at once.
-        let board = Board::new(Arc::new(area), (0..n_ranks).collect(), rank, patience, world.roster.clone());
+        let board = Board::new(Arc::new(area), (0..n_ranks).collect(), rank, wait_policy, world.peer_table.clone());
         Some((Commons { room: Arc::new(room), columns, rank, n_ranks }, board))
     }
 

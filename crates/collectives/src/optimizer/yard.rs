@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::commons::agree;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::transport::patience::Patience;
-use crate::transport::roster::Roster;
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::segment::Room;
+use crate::transport::wait_policy::WaitPolicy;
 
 /// Of each part, for its tasks.
 const HEAD: usize = 4096;
@@ -23,8 +23,8 @@ pub struct Yard {
     part: usize,
     rank: usize,
     n_ranks: usize,
-    patience: Patience,
-    roster: Arc<Roster>,
+    wait_policy: WaitPolicy,
+    peer_table: Arc<PeerTable>,
 }
 
 impl Yard {
@@ -33,8 +33,8 @@ impl Yard {
         let (rank, n_ranks) = (engine.world.place.rank, engine.world.place.size);
         let part = HEAD + n_bytes.next_multiple_of(HEAD);
         let (_, room) = agree(engine, part * n_ranks, &[part as i64])?;
-        let (patience, roster) = (engine.world.patience, engine.world.roster.clone());
-        Some(Yard { room: Arc::new(room), part, rank, n_ranks, patience, roster })
+        let (wait_policy, peer_table) = (engine.world.wait_policy, engine.world.peer_table.clone());
+        Some(Yard { room: Arc::new(room), part, rank, n_ranks, wait_policy, peer_table })
     }
 
     pub fn rank(&self) -> usize {
@@ -63,17 +63,17 @@ impl Yard {
     /// When a rank is gone: one of the tasks may never be done.
     pub fn wait(&self) -> Result<(), Error> {
         let tasks = self.tasks(self.rank);
-        if self.patience.look(|| tasks.are_done()) {
+        if self.wait_policy.spin(|| tasks.are_done()) {
             return Ok(());
         }
-        for _ in 0..self.patience.yields {
+        for _ in 0..self.wait_policy.yields {
             if tasks.are_done() {
                 return Ok(());
             }
             rustix::thread::sched_yield();
         }
         while !tasks.are_done() {
-            (0..self.n_ranks).filter(|rank| *rank != self.rank).try_for_each(|rank| self.roster.check(rank))?;
+            (0..self.n_ranks).filter(|rank| *rank != self.rank).try_for_each(|rank| self.peer_table.check(rank))?;
             std::thread::sleep(NAP);
         }
         Ok(())

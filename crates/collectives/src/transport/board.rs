@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustix::thread::futex;
 
 use crate::error::Error;
-use crate::transport::patience::Patience;
-use crate::transport::roster::Roster;
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::segment::{Area, N_STAGES, NOTE_BYTES, Note, SMALL_BYTES, STAGE_BYTES};
+use crate::transport::wait_policy::WaitPolicy;
 
 pub struct Board {
     area: Arc<Area>,
@@ -28,14 +28,20 @@ pub struct Board {
     /// Uses of the stages so far, and for each the step that all must have made before it is written again.
     n_stages: u64,
     guards: [u32; N_STAGES],
-    patience: Patience,
+    wait_policy: WaitPolicy,
     /// How often this rank found another on its processor.
     steps_aside: AtomicU32,
-    roster: Arc<Roster>,
+    peer_table: Arc<PeerTable>,
 }
 
 impl Board {
-    pub fn new(area: Arc<Area>, ranks: Vec<usize>, me: usize, patience: Patience, roster: Arc<Roster>) -> Board {
+    pub fn new(
+        area: Arc<Area>,
+        ranks: Vec<usize>,
+        me: usize,
+        wait_policy: WaitPolicy,
+        peer_table: Arc<PeerTable>,
+    ) -> Board {
         Board {
             area,
             ranks,
@@ -44,9 +50,9 @@ impl Board {
             n_smalls: 0,
             n_stages: 0,
             guards: [0; N_STAGES],
-            patience,
+            wait_policy,
             steps_aside: AtomicU32::new(0),
-            roster,
+            peer_table,
         }
     }
 
@@ -96,11 +102,11 @@ impl Board {
             something();
             reached_it()
         };
-        if self.patience.look(&mut ready) {
+        if self.wait_policy.spin(&mut ready) {
             return Ok(());
         }
         self.make_room();
-        self.patience.wait(&self.roster, self.ranks[member], ready, |nap| {
+        self.wait_policy.wait(&self.peer_table, self.ranks[member], ready, |nap| {
             line.sleepers.fetch_add(1, Ordering::SeqCst);
             let seen = line.step.load(Ordering::SeqCst);
             if !reached(seen, step) {
@@ -114,7 +120,7 @@ impl Board {
     /// higher of them steps aside. Not where ranks must share.
     #[cold]
     fn make_room(&self) {
-        if self.patience.spins == 0 {
+        if self.wait_policy.spins == 0 {
             return;
         }
         let here = rustix::thread::sched_getcpu() as u32 + 1;
@@ -186,11 +192,11 @@ impl Board {
     }
 
     pub fn limit_silence(&mut self, limit: Option<Duration>) {
-        self.patience.limit = limit;
+        self.wait_policy.limit = limit;
     }
 
-    pub fn roster(&self) -> &Arc<Roster> {
-        &self.roster
+    pub fn peer_table(&self) -> &Arc<PeerTable> {
+        &self.peer_table
     }
 
     pub fn rank(&self, member: usize) -> usize {
@@ -238,11 +244,11 @@ mod tests {
     fn boards(n: usize, spins: u32) -> Vec<Board> {
         let segment = Segment::create(n).expect("a memory file");
         let peers = (0..n).map(|rank| Peer { rank, host: "here".into() }).collect();
-        let roster = Arc::new(Roster::new(peers));
-        let patience = Patience { spins, yields: 2, limit: None };
+        let peer_table = Arc::new(PeerTable::new(peers));
+        let wait_policy = WaitPolicy { spins, yields: 2, limit: None };
         let board = |me| {
             let area = Arc::new(segment.area(0).expect("an area"));
-            Board::new(area, (0..n).collect(), me, patience, roster.clone())
+            Board::new(area, (0..n).collect(), me, wait_policy, peer_table.clone())
         };
         (0..n).map(board).collect()
     }
@@ -283,7 +289,7 @@ mod tests {
         let boards = boards(2, 0);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| boards[0].wait(1, 1));
-            boards[0].roster().on_died(1);
+            boards[0].peer_table().on_died(1);
             let error = waits.join().expect("no panic").expect_err("nobody came");
             assert_eq!(error.to_string(), "rank 1 on host here has died");
         });

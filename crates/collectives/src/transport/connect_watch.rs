@@ -1,6 +1,6 @@
 //! Watches the other ranks while the world is being connected, when most of them have no connection to each other yet. Learns of an end from
-//! the meeting's session and from pidfds of the processes on this host, passes it on, and writes it to the roster, which every wait asks.
-//! Ends when all ranks are connected: from then on `monitor` watches.
+//! the meeting's session and from pidfds of the processes on this host, passes it on, and writes it to the `PeerTable`, which every wait checks.
+//! Ends when all ranks are connected: from then on `control::failure_detector` watches.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,9 +14,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::bootstrap::meet::session::{Member, Notice, Said, Session};
 use crate::fork::ForkClosed;
 use crate::transport::connect::ConnectError;
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::introduction::Introduction;
 use crate::transport::peer;
-use crate::transport::roster::Roster;
 
 pub struct ConnectWatch {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub struct ConnectWatch {
 struct Shared {
     rank: usize,
     session: Mutex<Session>,
-    roster: Arc<Roster>,
+    peer_table: Arc<PeerTable>,
     /// This rank needs the watch no more.
     is_over: AtomicBool,
     wake: ForkClosed<OwnedFd>,
@@ -45,11 +45,11 @@ impl ConnectWatch {
         session: Session,
         rank: usize,
         introductions: &[Introduction],
-        roster: Arc<Roster>,
+        peer_table: Arc<PeerTable>,
     ) -> io::Result<ConnectWatch> {
         let wake = ForkClosed::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let is_over = AtomicBool::new(matches!(session, Session::Alone));
-        let shared = Arc::new(Shared { rank, session: Mutex::new(session), roster, is_over, wake });
+        let shared = Arc::new(Shared { rank, session: Mutex::new(session), peer_table, is_over, wake });
         let processes = shared.open_processes(introductions);
         let of_thread = shared.clone();
         let work = move || of_thread.watch(processes);
@@ -66,10 +66,10 @@ impl ConnectWatch {
     /// Tells the others that this rank could not connect. Returns why: the death of a rank, if one is known by then, explains more than
     /// the connection that broke with it.
     pub fn explain(&self, error: ConnectError, deadline: Instant) -> ConnectError {
-        let roster = &self.shared.roster;
+        let peer_table = &self.shared.peer_table;
         let until = deadline.min(Instant::now() + VERDICT);
         loop {
-            if let Some(death) = roster.death() {
+            if let Some(death) = peer_table.death() {
                 return death.into();
             }
             if Instant::now() >= until {
@@ -219,8 +219,8 @@ impl Shared {
 
     fn note(&self, notice: Notice) {
         match notice {
-            Notice::Died(rank) if rank < self.roster.size() => drop(self.roster.on_died(rank)),
-            Notice::Lost(rank) if rank < self.roster.size() => drop(self.roster.on_lost(rank)),
+            Notice::Died(rank) if rank < self.peer_table.size() => drop(self.peer_table.on_died(rank)),
+            Notice::Lost(rank) if rank < self.peer_table.size() => drop(self.peer_table.on_lost(rank)),
             _ => {}
         }
     }
@@ -228,7 +228,7 @@ impl Shared {
     /// Over rank 0 to everybody, but not back.
     fn spread(&self, from: Option<usize>, notice: Notice) {
         let (Notice::Died(rank) | Notice::Lost(rank)) = notice;
-        if rank >= self.roster.size() || self.roster.is_gone(rank) || (self.rank != 0 && from == Some(0)) {
+        if rank >= self.peer_table.size() || self.peer_table.is_gone(rank) || (self.rank != 0 && from == Some(0)) {
             return;
         }
         let notices = match &*self.lock() {
@@ -237,7 +237,7 @@ impl Shared {
         };
         match notices {
             Some(notices) => {
-                let host = &self.roster.peer(rank).host;
+                let host = &self.peer_table.peer(rank).host;
                 notices.put(rank, &format!("rank {rank} on host {host} was lost while the ranks connected"));
             }
             None => self.send_all(from, &Said::Notice(notice)),

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::error::Error;
 use crate::fork::ForkClosed;
 use crate::transport::board::{Board, sleep, wake};
-use crate::transport::roster::Roster;
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::segment::{Area, Bell, RING_BYTES};
 use crate::transport::tcp;
 
@@ -30,7 +30,7 @@ pub enum Link {
 pub struct Links {
     links: Vec<Link>,
     ranks: Vec<usize>,
-    roster: Arc<Roster>,
+    peer_table: Arc<PeerTable>,
     /// Scratch for `rest`.
     waiting: Vec<(usize, usize, PollFlags)>,
     idle: u32,
@@ -47,11 +47,11 @@ const NAP: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_millis(200);
 
 impl Links {
-    pub fn new(links: Vec<Link>, ranks: Vec<usize>, roster: Arc<Roster>, eagerness: u32) -> Links {
+    pub fn new(links: Vec<Link>, ranks: Vec<usize>, peer_table: Arc<PeerTable>, eagerness: u32) -> Links {
         Links {
             links,
             ranks,
-            roster,
+            peer_table,
             waiting: Vec::new(),
             idle: 0,
             idle_since: None,
@@ -121,7 +121,7 @@ impl Links {
                 let received =
                     unsafe { libc::recv(streams[stream].as_raw_fd(), to.cast(), n_bytes, libc::MSG_DONTWAIT) };
                 if received == 0 && n_bytes > 0 {
-                    return Err(self.roster.why(self.ranks[member], io::ErrorKind::UnexpectedEof.into()));
+                    return Err(self.peer_table.explain(self.ranks[member], io::ErrorKind::UnexpectedEof.into()));
                 }
                 self.moved(member, received)?
             }
@@ -143,20 +143,20 @@ impl Links {
         let first = self.waiting.first().map_or(0, |(member, _, _)| *member);
         let cut_off = if since.elapsed() > LONG { self.cut_off() } else { None };
         self.waiting.clear();
-        match self.roster.check(self.ranks[first]) {
+        match self.peer_table.check(self.ranks[first]) {
             // It may have sent what we need before it left: that is known only after one more look.
             Err(Error::Left { .. }) if !self.doubting => self.doubting = true,
             standing => standing?,
         }
         let waited = since.elapsed();
         if self.limit.is_some_and(|limit| waited > limit) {
-            return Err(Error::Silent { peer: self.roster.peer(self.ranks[first]).clone(), waited });
+            return Err(Error::Silent { peer: self.peer_table.peer(self.ranks[first]).clone(), waited });
         }
         if waited > LONG {
-            self.roster.begin_waiting(self.ranks[first], since);
+            self.peer_table.begin_waiting(self.ranks[first], since);
         }
         match cut_off {
-            Some(member) => Err(self.roster.why(self.ranks[member], io::ErrorKind::TimedOut.into())),
+            Some(member) => Err(self.peer_table.explain(self.ranks[member], io::ErrorKind::TimedOut.into())),
             None => Ok(()),
         }
     }
@@ -176,7 +176,7 @@ impl Links {
         self.idle = 0;
         self.doubting = false;
         if self.idle_since.take().is_some_and(|since| since.elapsed() > LONG) {
-            self.roster.end_waiting();
+            self.peer_table.end_waiting();
         }
     }
 
@@ -226,7 +226,7 @@ impl Links {
         let cause = io::Error::last_os_error();
         match cause.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
-            _ => Err(self.roster.why(self.ranks[member], cause)),
+            _ => Err(self.peer_table.explain(self.ranks[member], cause)),
         }
     }
 }

@@ -13,9 +13,9 @@ use rustix::net::{RecvFlags, SendFlags, recvmsg, sendmsg};
 
 use crate::fork::ForkClosed;
 use crate::transport::connect::{ConnectError, Credentials, time_left};
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::peer;
 use crate::transport::reception::Reception;
-use crate::transport::roster::Roster;
 use crate::transport::segment::Segment;
 use crate::trust::Role;
 
@@ -53,11 +53,11 @@ pub fn gather(
     ranks: &[usize],
     rank: usize,
     credentials: &Credentials,
-    roster: &Roster,
+    peer_table: &PeerTable,
     deadline: Instant,
 ) -> Result<Gathered, ConnectError> {
     if rank == ranks[0] {
-        receive_all(&door, ranks, credentials, roster, deadline)
+        receive_all(&door, ranks, credentials, peer_table, deadline)
     } else {
         join(lowest, ranks, rank, credentials, deadline)
     }
@@ -67,14 +67,14 @@ fn receive_all(
     door: &Door,
     ranks: &[usize],
     credentials: &Credentials,
-    roster: &Roster,
+    peer_table: &PeerTable,
     deadline: Instant,
 ) -> Result<Gathered, ConnectError> {
     let segment = Segment::create(ranks.len()).map_err(ConnectError::Memory)?;
     let reception = Reception::open().map_err(ConnectError::Memory)?;
     let mut watched: Vec<(usize, ForkClosed<UnixStream>)> = Vec::new();
     loop {
-        roster.check_deaths()?;
+        peer_table.check_deaths()?;
         for (rank, stream) in reception.known() {
             if ranks[1..].contains(&rank) && watched.iter().all(|(seen, _)| *seen != rank) {
                 watched.push((rank, stream));

@@ -13,8 +13,8 @@ use rustix::net::sockopt;
 
 use crate::fork::ForkClosed;
 use crate::transport::connect::{ConnectError, Credentials, time_left};
+use crate::transport::control::peer_table::PeerTable;
 use crate::transport::reception::Reception;
-use crate::transport::roster::Roster;
 use crate::trust::Role;
 
 /// A connection of this process, which its forked children do not share.
@@ -68,11 +68,11 @@ impl Listening {
         visits: &[Visit],
         rank: usize,
         credentials: &Credentials,
-        roster: &Roster,
+        peer_table: &PeerTable,
         deadline: Instant,
     ) -> Result<Vec<Socket>, ConnectError> {
         loop {
-            roster.check_deaths()?;
+            peer_table.check_deaths()?;
             {
                 let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
                 early.extend(self.reception.known());
@@ -140,12 +140,12 @@ pub fn dial(
     listener: usize,
     visit: Visit,
     credentials: &Credentials,
-    roster: &Roster,
+    peer_table: &PeerTable,
     deadline: Instant,
 ) -> Result<Socket, ConnectError> {
     let mut pause = Duration::from_millis(5);
     loop {
-        roster.check_deaths()?;
+        peer_table.check_deaths()?;
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it has no address");
         for address in addresses {
             match dial_one(address, listener, visit, credentials, deadline) {
@@ -220,7 +220,7 @@ pub fn mesh(
     area: u64,
     n_streams: usize,
     credentials: &Credentials,
-    roster: &Roster,
+    peer_table: &PeerTable,
     deadline: Instant,
 ) -> Result<Vec<Vec<Socket>>, ConnectError> {
     let streams = || 0..n_streams as u32;
@@ -230,13 +230,13 @@ pub fn mesh(
     std::thread::scope(|scope| {
         let received = std::thread::Builder::new()
             .name("corro-accept".into())
-            .spawn_scoped(scope, || listening.receive(&visits, rank, credentials, roster, deadline))
+            .spawn_scoped(scope, || listening.receive(&visits, rank, credentials, peer_table, deadline))
             .map_err(ConnectError::Thread)?;
         let mut dialled = Vec::new();
         for (peer, addresses) in peers.iter().filter(|(peer, _)| *peer < rank) {
             for stream in streams() {
                 let visit = Visit { area, rank: rank as u32, stream };
-                dialled.push(dial(addresses, *peer, visit, credentials, roster, deadline)?);
+                dialled.push(dial(addresses, *peer, visit, credentials, peer_table, deadline)?);
             }
         }
         let received = received.join().expect("the accepting thread does not panic")?;
@@ -333,21 +333,21 @@ mod tests {
         let doors: Vec<Listening> = (0..3).map(|_| Listening::open(&here, None).expect("a port")).collect();
         let deadline = Instant::now() + Duration::from_secs(20);
         let peers = (0..3).map(|rank| crate::error::Peer { rank, host: "h".into() });
-        let roster = Roster::new(peers.collect());
+        let peer_table = PeerTable::new(peers.collect());
         // It knows no secret, and another is only silent.
         let mut stranger = TcpStream::connect(doors[0].addresses[0]).expect("the door is open");
         stranger.write_all(&[0xff; 200]).expect("sent");
         std::thread::scope(|scope| {
             for rank in [2, 0, 1] {
-                let (doors, credentials, roster) = (&doors, &credentials, &roster);
+                let (doors, credentials, peer_table) = (&doors, &credentials, &peer_table);
                 scope.spawn(move || {
                     let others = (0..3).filter(|peer| *peer != rank);
                     let peers: Vec<(usize, &[SocketAddr])> =
                         others.map(|peer| (peer, doors[peer].addresses.as_slice())).collect();
                     // Two areas after each other: whoever is ahead meets whoever is behind.
                     for area in 1..3u64 {
-                        let links =
-                            mesh(&doors[rank], rank, &peers, area, 2, credentials, roster, deadline).expect("all come");
+                        let links = mesh(&doors[rank], rank, &peers, area, 2, credentials, peer_table, deadline)
+                            .expect("all come");
                         for ((peer, _), streams) in peers.iter().zip(links) {
                             for (index, stream) in streams.into_iter().enumerate() {
                                 let mut stream = &*stream;

@@ -1,5 +1,5 @@
-//! What this process knows about the ranks of its world: who they are, who has left, who has died, and whom it waits for. The
-//! monitor writes it; every wait asks it.
+//! The ranks of a world as this process knows them: host, liveness, and the rank that it waits for. Written by the failure detector; checked by
+//! every wait.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Peer};
 
-pub struct Roster {
+pub struct PeerTable {
     peers: Vec<Peer>,
-    standing: Vec<AtomicU8>,
+    liveness: Vec<AtomicU8>,
     /// One more than the first rank known to have died or been lost.
     died: AtomicU32,
     waiting: Mutex<Option<Waiting>>,
-    /// What is being done, as people know it.
+    /// The operation in progress, for reports.
     work: Mutex<Option<Arc<str>>>,
     agreeing: AtomicBool,
 }
@@ -22,24 +22,24 @@ pub struct Roster {
 const ALIVE: u8 = 0;
 const LEFT: u8 = 1;
 const DEAD: u8 = 2;
-/// It may live, but not for us.
+/// Its process may live, but cannot be reached.
 const LOST: u8 = 3;
-/// How long a broken connection is not spoken of, because a better reason is likely to become known.
-const VERDICT: Duration = Duration::from_secs(1);
+/// How long a broken connection is not reported, because the failure detector is likely to learn the reason.
+const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A wait that has become long enough to be talked about.
+/// A wait that has become long enough to be reported.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     pub peer: Peer,
     pub since: Instant,
 }
 
-impl Roster {
-    pub fn new(peers: Vec<Peer>) -> Roster {
-        let standing = peers.iter().map(|_| AtomicU8::new(ALIVE)).collect();
-        Roster {
+impl PeerTable {
+    pub fn new(peers: Vec<Peer>) -> PeerTable {
+        let liveness = peers.iter().map(|_| AtomicU8::new(ALIVE)).collect();
+        PeerTable {
             peers,
-            standing,
+            liveness,
             died: AtomicU32::new(0),
             waiting: Mutex::new(None),
             work: Mutex::new(None),
@@ -55,13 +55,13 @@ impl Roster {
         self.peers.len()
     }
 
-    /// Whether waiting for `rank` can still end well. A death breaks every wait: the job cannot go on. Who merely left may have
-    /// done its part, so only those fail who still wait for that rank.
+    /// An error when a wait for `rank` cannot succeed. A death ends every wait, because the job cannot go on. A rank that has left may have
+    /// done its part, so only waits for that rank fail.
     pub fn check(&self, rank: usize) -> Result<(), Error> {
         if let Some(error) = self.death() {
             return Err(error);
         }
-        match self.standing[rank].load(Ordering::Acquire) {
+        match self.liveness[rank].load(Ordering::Acquire) {
             LEFT => Err(Error::Left { peer: self.peers[rank].clone() }),
             _ => Ok(()),
         }
@@ -75,7 +75,7 @@ impl Roster {
     pub fn death(&self) -> Option<Error> {
         let rank = (self.died.load(Ordering::Acquire) as usize).checked_sub(1)?;
         let peer = self.peers[rank].clone();
-        Some(if self.standing[rank].load(Ordering::Acquire) == LOST {
+        Some(if self.liveness[rank].load(Ordering::Acquire) == LOST {
             Error::Lost { peer }
         } else {
             Error::Died { peer }
@@ -83,27 +83,27 @@ impl Roster {
     }
 
     pub fn is_gone(&self, rank: usize) -> bool {
-        self.standing[rank].load(Ordering::Acquire) != ALIVE
+        self.liveness[rank].load(Ordering::Acquire) != ALIVE
     }
 
     pub fn on_left(&self, rank: usize) {
-        let _ = self.standing[rank].compare_exchange(ALIVE, LEFT, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.liveness[rank].compare_exchange(ALIVE, LEFT, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// True when this is news.
+    /// True when it was alive so far.
     pub fn on_died(&self, rank: usize) -> bool {
         self.on_gone(rank, DEAD)
     }
 
-    /// True when this is news.
+    /// True when it was alive so far.
     pub fn on_lost(&self, rank: usize) -> bool {
         self.on_gone(rank, LOST)
     }
 
-    /// Why something could not be had from `rank`: its process has said goodbye, or has died, which is soon known from elsewhere if
-    /// it is so. Else by `cause`. The only one here that waits.
-    pub fn why(&self, rank: usize, cause: io::Error) -> Error {
-        let deadline = Instant::now() + VERDICT;
+    /// The error of a failed transfer with `rank`: that it has left or died, which the failure detector learns within a moment, else
+    /// `cause`. Blocks for up to a second.
+    pub fn explain(&self, rank: usize, cause: io::Error) -> Error {
+        let deadline = Instant::now() + EXPLANATION_TIMEOUT;
         loop {
             if let Err(error) = self.check(rank) {
                 return error;
@@ -115,8 +115,8 @@ impl Roster {
         }
     }
 
-    fn on_gone(&self, rank: usize, standing: u8) -> bool {
-        let news = self.standing[rank].compare_exchange(ALIVE, standing, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    fn on_gone(&self, rank: usize, liveness: u8) -> bool {
+        let news = self.liveness[rank].compare_exchange(ALIVE, liveness, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if news {
             let _ = self.died.compare_exchange(0, rank as u32 + 1, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -132,7 +132,7 @@ impl Roster {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// From now on, until the next. Long waits are then told with it.
+    /// Names the operation in progress, for reports of long waits.
     pub fn begin_work(&self, name: &Arc<str>) {
         *self.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.clone());
     }
@@ -141,7 +141,7 @@ impl Roster {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether rank 0 has been asked to bring about something, and has not.
+    /// Whether the engine waits for a response of the coordinator.
     pub fn set_agreeing(&self, agreeing: bool) {
         self.agreeing.store(agreeing, Ordering::Relaxed);
     }
@@ -150,7 +150,7 @@ impl Roster {
         self.agreeing.load(Ordering::Relaxed)
     }
 
-    /// Whom this process has been waiting for longer than `limit`.
+    /// The rank that this process has been waiting for, if for longer than `limit`.
     pub fn waiting_longer_than(&self, limit: Duration) -> Option<Waiting> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         (waiting.since.elapsed() > limit).then_some(waiting)
@@ -161,46 +161,46 @@ impl Roster {
 mod tests {
     use super::*;
 
-    fn three() -> Roster {
-        Roster::new((0..3).map(|rank| Peer { rank, host: format!("h{rank}").into() }).collect())
+    fn three() -> PeerTable {
+        PeerTable::new((0..3).map(|rank| Peer { rank, host: format!("h{rank}").into() }).collect())
     }
 
     #[test]
     fn leaving_is_felt_only_by_who_waits_for_that_rank() {
-        let roster = three();
-        roster.on_left(1);
-        assert!(roster.check(0).is_ok());
-        let told = roster.check(1).expect_err("it has left").to_string();
+        let peer_table = three();
+        peer_table.on_left(1);
+        assert!(peer_table.check(0).is_ok());
+        let told = peer_table.check(1).expect_err("it has left").to_string();
         assert_eq!(told, "rank 1 on host h1 has left while others still needed it");
-        assert!(!roster.on_died(1), "who has left does not die");
-        assert!(roster.check(2).is_ok());
+        assert!(!peer_table.on_died(1), "who has left does not die");
+        assert!(peer_table.check(2).is_ok());
     }
 
     #[test]
     fn the_first_death_is_felt_by_every_wait() {
-        let roster = three();
-        assert!(roster.on_died(2) && !roster.on_died(2));
-        roster.on_died(1);
-        assert_eq!(roster.check(0).expect_err("a death").to_string(), "rank 2 on host h2 has died");
+        let peer_table = three();
+        assert!(peer_table.on_died(2) && !peer_table.on_died(2));
+        peer_table.on_died(1);
+        assert_eq!(peer_table.check(0).expect_err("a death").to_string(), "rank 2 on host h2 has died");
     }
 
     #[test]
     fn a_broken_connection_is_explained_by_what_is_known_of_the_rank() {
-        let roster = three();
-        let told = roster.why(1, io::ErrorKind::BrokenPipe.into()).to_string();
+        let peer_table = three();
+        let told = peer_table.explain(1, io::ErrorKind::BrokenPipe.into()).to_string();
         assert_eq!(told, "the connection to rank 1 on host h1 broke");
-        roster.on_lost(2);
-        let told = roster.why(1, io::ErrorKind::BrokenPipe.into()).to_string();
+        peer_table.on_lost(2);
+        let told = peer_table.explain(1, io::ErrorKind::BrokenPipe.into()).to_string();
         assert_eq!(told, "the connection to rank 2 on host h2 was lost");
     }
 
     #[test]
     fn only_long_waits_are_told() {
-        let roster = three();
-        roster.begin_waiting(1, Instant::now());
-        assert!(roster.waiting_longer_than(Duration::from_secs(3600)).is_none());
-        assert_eq!(roster.waiting_longer_than(Duration::ZERO).map(|waiting| waiting.peer.rank), Some(1));
-        roster.end_waiting();
-        assert!(roster.waiting_longer_than(Duration::ZERO).is_none());
+        let peer_table = three();
+        peer_table.begin_waiting(1, Instant::now());
+        assert!(peer_table.waiting_longer_than(Duration::from_secs(3600)).is_none());
+        assert_eq!(peer_table.waiting_longer_than(Duration::ZERO).map(|waiting| waiting.peer.rank), Some(1));
+        peer_table.end_waiting();
+        assert!(peer_table.waiting_longer_than(Duration::ZERO).is_none());
     }
 }

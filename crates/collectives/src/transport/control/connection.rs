@@ -1,5 +1,5 @@
-//! Control connection between two ranks. End of file without a BYE frame means that the peer died. Read by the monitor, and by the engine
-//! while it is awake.
+//! Control connection between two ranks. End of file without a BYE frame means that the peer died. Read by the failure
+//! detector's thread, and by the engine while it is awake.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +18,7 @@ pub enum Wire {
 }
 
 /// One socket and the rank at its other end.
-pub struct Tie {
+pub struct ControlConnection {
     pub rank: usize,
     wire: Wire,
     /// Of the peer's process, where this kernel shows it.
@@ -26,36 +26,39 @@ pub struct Tie {
     writing: Mutex<()>,
 }
 
-/// What is said: how many bytes follow, what they are, and those bytes.
+/// Kinds of frames. A frame is the length of its body (u32, little-endian), its kind (u8), and the body.
+///
+/// The sender leaves in good order.
 pub const BYE: u8 = 1;
-/// A rank.
+/// Body: a rank that has died.
 pub const DIED: u8 = 2;
-/// A rank.
+/// Body: a rank that has left in good order.
 pub const LEFT: u8 = 3;
+/// Body: a message of the engine.
 pub const MESSAGE: u8 = 4;
-/// A rank, and who cannot reach it any more.
+/// Body: a rank that is lost, and the rank that cannot reach it.
 pub const LOST: u8 = 5;
-/// To be answered: somebody wants to know whether this process still runs.
+/// To be answered with PONG.
 pub const PING: u8 = 6;
 pub const PONG: u8 = 7;
-/// More is no message of ours.
-const LONGEST: usize = 256 << 20;
+/// A longer length field is no valid frame.
+const MAX_BODY_BYTES: usize = 256 << 20;
 
-/// Why there is nothing more to hear.
-pub enum Ended {
-    /// The other process, by the kernel's word.
+/// Why a connection has ended.
+pub enum Disconnect {
+    /// End of file or reset: the peer's process has ended.
     Died,
-    /// The way to it.
+    /// Any other error: the peer may live, but cannot be reached.
     Lost,
 }
 
-impl Tie {
-    pub fn new(rank: usize, wire: Wire) -> Tie {
+impl ControlConnection {
+    pub fn new(rank: usize, wire: Wire) -> ControlConnection {
         let pid = match &wire {
             Wire::Unix(stream) => peer::credentials(stream).and_then(|peer| peer.pid),
             Wire::Tcp(_) => None,
         };
-        Tie { rank, wire, pidfd: pid.and_then(|pid| peer::open_pidfd(pid).ok()), writing: Mutex::new(()) }
+        ControlConnection { rank, wire, pidfd: pid.and_then(|pid| peer::open_pidfd(pid).ok()), writing: Mutex::new(()) }
     }
 
     /// Whether the peer is on another host.
@@ -75,40 +78,40 @@ impl Tie {
         }
     }
 
-    /// Reads what is there and hands over whole frames; `heard` keeps the beginning of the next. Never waits. False when nothing was
-    /// there.
-    pub fn hear(&self, heard: &mut Vec<u8>, mut on_frame: impl FnMut(u8, &[u8])) -> Result<bool, Ended> {
+    /// Reads what has arrived and hands over complete frames; `partial` keeps the beginning of the next. Never blocks. False when nothing had
+    /// arrived.
+    pub fn read_frames(&self, partial: &mut Vec<u8>, mut on_frame: impl FnMut(u8, &[u8])) -> Result<bool, Disconnect> {
         let mut buffer = [0; 8 * 1024];
         match self.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // A process that ends with something unread resets its connections.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Ended::Died),
-            Err(_) => return Err(Ended::Lost),
-            Ok(0) => return Err(Ended::Died),
-            Ok(n) => heard.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Disconnect::Died),
+            Err(_) => return Err(Disconnect::Lost),
+            Ok(0) => return Err(Disconnect::Died),
+            Ok(n) => partial.extend_from_slice(&buffer[..n]),
         }
         let mut used = 0;
-        while let Some(head) = heard.get(used..used + 5) {
+        while let Some(head) = partial.get(used..used + 5) {
             let length = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
             let kind = head[4];
-            if length > LONGEST {
-                return Err(Ended::Lost);
+            if length > MAX_BODY_BYTES {
+                return Err(Disconnect::Lost);
             }
-            let Some(body) = heard.get(used + 5..used + 5 + length) else { break };
+            let Some(body) = partial.get(used + 5..used + 5 + length) else { break };
             on_frame(kind, body);
             used += 5 + length;
         }
-        heard.drain(..used);
+        partial.drain(..used);
         Ok(true)
     }
 
-    /// Whether what was said gets no answer from the other kernel.
+    /// Whether sent bytes have not been acknowledged by the peer's kernel for too long (TCP_INFO).
     pub fn is_cut_off(&self) -> bool {
         matches!(&self.wire, Wire::Tcp(stream) if tcp::is_cut_off(stream))
     }
 
-    /// Also ends what another thread is saying.
+    /// Shuts the socket down; a send of another thread ends too.
     pub fn close(&self) {
         let _ = match &self.wire {
             Wire::Unix(stream) => stream.shutdown(Shutdown::Both),

@@ -1,5 +1,5 @@
-//! Carries messages between rank 0 and every other rank: through rings of shared memory on rank 0's host, over the monitor's sockets to
-//! other hosts. The engine enters here. Sending never waits: what does not go now goes later.
+//! Messages of the engine between rank 0 and every other rank: through ring buffers in shared memory on rank 0's host, over the control connections to
+//! other hosts. Sending never blocks: bytes that do not fit into a ring are queued.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,11 +12,11 @@ use crate::transport::link::{ring_bell, ring_read, ring_write};
 use crate::transport::segment::{Area, Bell};
 use crate::world::Shared;
 
-/// Where the engine of this process sleeps, and how it is woken: by ranks of this host, by the monitor, by whoever submits.
+/// The futex on which the engine of this process sleeps. Woken by ranks of this host, by the failure detector's thread and by submitting threads.
 pub struct Waker {
     area: Option<Area>,
     me: usize,
-    /// For a rank that shares memory with nobody.
+    /// The futex of a rank that shares memory with no other.
     alone: Bell,
 }
 
@@ -29,19 +29,19 @@ impl Waker {
         ring_bell(self.bell());
     }
 
-    /// Wakes also who naps without having said so.
+    /// Wakes the sleeper even if it has not announced its sleep by [`Waker::doze`].
     pub fn force(&self) {
         let bell = self.bell();
         bell.rung.fetch_add(1, Ordering::SeqCst);
         wake(&bell.rung);
     }
 
-    /// What to sleep with: a call of [`Waker::force`] after this is not missed.
+    /// The futex value to pass to [`Waker::sleep`]: a [`Waker::force`] after this call ends that sleep at once.
     pub fn seen(&self) -> u32 {
         self.bell().rung.load(Ordering::SeqCst)
     }
 
-    /// From now on whoever brings something wakes us. Returns what to sleep with, after a last look.
+    /// Announces a sleep, so that senders wake this process. Returns the futex value to pass to [`Waker::sleep`] after a last check.
     pub fn doze(&self) -> u32 {
         let bell = self.bell();
         bell.asleep.store(1, Ordering::SeqCst);
@@ -52,50 +52,50 @@ impl Waker {
         sleep(&self.bell().rung, dozed, nap);
     }
 
-    /// Nobody needs to wake us.
+    /// Takes the announcement back.
     pub fn rouse(&self) {
         self.bell().asleep.store(0, Ordering::SeqCst);
     }
 }
 
-pub struct Post {
+pub struct ControlChannel {
     waker: Arc<Waker>,
-    /// Ranks of this host that we exchange messages with, and where they are on it.
-    near: Vec<Near>,
-    /// Whether messages come from other hosts too.
+    /// Ranks of this host that this one exchanges messages with.
+    shm_peers: Vec<ShmPeer>,
+    /// Whether ranks of other hosts send messages too.
     has_far: bool,
     far: Arc<Mutex<Inbox>>,
-    /// Set when something lies in `far`; cheaper to look at.
+    /// The length of `far`, readable without its lock.
     n_far: Arc<AtomicU32>,
     world: Arc<Shared>,
 }
 
-/// Sender and message.
+/// Sender's rank and message.
 type Inbox = VecDeque<(usize, Vec<u8>)>;
 
-struct Near {
+struct ShmPeer {
     rank: usize,
     member: usize,
-    /// What did not fit into the ring yet.
+    /// Bytes that did not fit into the ring yet.
     outgoing: VecDeque<u8>,
-    /// A message of which not everything has come.
+    /// The received part of an incomplete message.
     incoming: Vec<u8>,
 }
 
-/// More is no message of ours.
-const LONGEST: usize = 256 << 20;
+/// A longer length field is no valid message.
+const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
-impl Post {
-    /// Collective. `area` is used for nothing else.
-    pub(crate) fn open(world: Arc<Shared>, area: u64) -> io::Result<Post> {
+impl ControlChannel {
+    /// Collective over all ranks. `area` must be used for nothing else.
+    pub(crate) fn open(world: Arc<Shared>, area: u64) -> io::Result<ControlChannel> {
         let rank = world.place.rank;
         let locals: Vec<usize> =
             (0..world.place.size).filter(|other| world.lowest[*other] == world.lowest[rank]).collect();
         let me = locals.iter().position(|other| *other == rank).expect("we are on our host");
         let mapped = world.segment.as_ref().map(|segment| segment.area(area)).transpose()?;
-        let near = match rank {
-            0 => locals.iter().enumerate().skip(1).map(|(member, rank)| Near::new(*rank, member)).collect(),
-            _ if locals[0] == 0 => vec![Near::new(0, 0)],
+        let shm_peers = match rank {
+            0 => locals.iter().enumerate().skip(1).map(|(member, rank)| ShmPeer::new(*rank, member)).collect(),
+            _ if locals[0] == 0 => vec![ShmPeer::new(0, 0)],
             _ => Vec::new(),
         };
         let has_far = if rank == 0 { locals.len() < world.place.size } else { locals[0] != 0 };
@@ -104,12 +104,12 @@ impl Post {
         let far = Arc::new(Mutex::new(Inbox::new()));
         let n_far = Arc::new(AtomicU32::new(0));
         let (inbox, count, bell) = (far.clone(), n_far.clone(), waker.clone());
-        world.monitor.on_message(Box::new(move |rank, message| {
+        world.failure_detector.on_message(Box::new(move |rank, message| {
             inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back((rank, message));
             count.fetch_add(1, Ordering::SeqCst);
             bell.wake();
         }));
-        Ok(Post { waker, near, has_far, far, n_far, world })
+        Ok(ControlChannel { waker, shm_peers, has_far, far, n_far, world })
     }
 
     pub fn waker(&self) -> &Arc<Waker> {
@@ -117,8 +117,8 @@ impl Post {
     }
 
     pub fn send(&mut self, rank: usize, message: &[u8]) {
-        let Some(near) = self.near.iter_mut().find(|near| near.rank == rank) else {
-            self.world.monitor.send(rank, message);
+        let Some(near) = self.shm_peers.iter_mut().find(|near| near.rank == rank) else {
+            self.world.failure_detector.send(rank, message);
             return;
         };
         let length = (message.len() as u32).to_le_bytes();
@@ -127,17 +127,17 @@ impl Post {
         near.write(area, self.waker.me, message);
     }
 
-    /// Hands over whole messages, and sends what had to wait. True when anything moved.
+    /// Hands over complete messages and sends queued bytes. True when anything was received or sent.
     pub fn deliver(&mut self, mut take: impl FnMut(usize, &[u8])) -> bool {
         let mut moved = false;
         if let Some(area) = self.waker.area.as_ref() {
-            for near in &mut self.near {
+            for near in &mut self.shm_peers {
                 moved |= near.flush(area, self.waker.me);
                 moved |= near.read(area, self.waker.me, &mut take);
             }
         }
         if self.has_far {
-            self.world.monitor.poll_messages();
+            self.world.failure_detector.poll_messages();
         }
         if self.n_far.load(Ordering::Acquire) > 0 {
             let messages = std::mem::take(&mut *self.far.lock().unwrap_or_else(PoisonError::into_inner));
@@ -150,31 +150,31 @@ impl Post {
         moved
     }
 
-    /// Whether all that was sent has left this process.
+    /// Whether no bytes are queued.
     pub fn is_sent(&mut self) -> bool {
         let Some(area) = self.waker.area.as_ref() else { return true };
         let me = self.waker.me;
-        self.near.iter_mut().all(|near| {
+        self.shm_peers.iter_mut().all(|near| {
             near.flush(area, me);
             near.outgoing.is_empty()
         })
     }
 
-    /// Whether something waits to be delivered or sent.
+    /// Whether messages wait to be delivered.
     pub fn is_pending(&self) -> bool {
         let Some(area) = self.waker.area.as_ref() else { return self.n_far.load(Ordering::SeqCst) > 0 };
         let me = self.waker.me;
-        let there = |near: &Near| {
+        let there = |near: &ShmPeer| {
             let ends = area.ring_ends(near.member, me);
             ends.written.load(Ordering::SeqCst) != ends.read.load(Ordering::SeqCst)
         };
-        self.n_far.load(Ordering::SeqCst) > 0 || self.near.iter().any(there)
+        self.n_far.load(Ordering::SeqCst) > 0 || self.shm_peers.iter().any(there)
     }
 }
 
-impl Near {
-    fn new(rank: usize, member: usize) -> Near {
-        Near { rank, member, outgoing: VecDeque::new(), incoming: Vec::new() }
+impl ShmPeer {
+    fn new(rank: usize, member: usize) -> ShmPeer {
+        ShmPeer { rank, member, outgoing: VecDeque::new(), incoming: Vec::new() }
     }
 
     fn write(&mut self, area: &Area, me: usize, bytes: &[u8]) {
@@ -215,7 +215,7 @@ impl Near {
             let mut used = 0;
             while let Some(length) = self.incoming.get(used..used + 4) {
                 let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
-                assert!(length <= LONGEST, "rank {} wrote nonsense into shared memory", self.rank);
+                assert!(length <= MAX_MESSAGE_BYTES, "rank {} wrote an invalid length into shared memory", self.rank);
                 let Some(message) = self.incoming.get(used + 4..used + 4 + length) else { break };
                 take(self.rank, message);
                 used += 4 + length;
