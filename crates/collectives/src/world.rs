@@ -18,8 +18,8 @@ use crate::transport::control::connection::Wire;
 use crate::transport::control::failure_detector::FailureDetector;
 use crate::transport::control::peer_table::PeerTable;
 use crate::transport::introduction::Introduction;
-use crate::transport::local::{self, Door};
-use crate::transport::segment::Segment;
+use crate::transport::shm::handover::{self, Door};
+use crate::transport::shm::segment::Segment;
 use crate::transport::tcp::{self, CONTROL, Listening, own_addresses};
 use crate::transport::wait_policy::WaitPolicy;
 
@@ -116,7 +116,7 @@ impl World {
         let locals: Vec<usize> = (0..place.size).filter(|other| lowest[*other] == lowest[rank]).collect();
         let (segment, mut ties) = if locals.len() > 1 {
             let lowest_door = introductions[locals[0]].door;
-            let gathered = local::gather(door, &lowest_door, &locals, rank, &credentials, &peer_table, deadline)
+            let gathered = handover::gather(door, &lowest_door, &locals, rank, &credentials, &peer_table, deadline)
                 .map_err(|error| watch.explain(error, deadline))?;
             let ties = gathered.watched.into_iter().map(|(rank, stream)| (rank, Wire::Unix(stream))).collect();
             (Some(gathered.segment), ties)

@@ -67,7 +67,7 @@ impl fmt::Display for Forced {
 
 /// Allreduce within a host.
 pub fn allreduce(case: Case, forced: &Forced) -> Way {
-    const SMALL: usize = crate::transport::segment::SMALL_BYTES;
+    const SMALL: usize = crate::transport::shm::segment::SMALL_BYTES;
     let fits = |way| way != Way::Flat || case.n_bytes <= SMALL;
     let allowed = |way| way != Way::Direct || case.direct;
     if let Some(way) = forced.allreduce.filter(|way| fits(*way) && allowed(*way)) {

@@ -8,8 +8,8 @@ use crate::algorithm::staged::Work;
 use crate::algorithm::{Buffers, Reduction};
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::board::Board;
-use crate::transport::read::{self, Pid};
+use crate::transport::shm::cma::{self, Pid};
+use crate::transport::shm::step_sync::StepSync;
 
 /// What is kept between operations: the others' processes, and a place to read into that stays in the cache.
 pub struct Reader {
@@ -35,29 +35,29 @@ impl Reader {
 /// # Safety
 /// As `staged::run`.
 pub unsafe fn run(
-    board: &mut Board,
+    sync: &mut StepSync,
     buffers: Buffers,
     parts: &[Range<usize>],
     work: Work,
     reader: &mut Reader,
 ) -> Result<(), Error> {
-    let turn = board.next_small();
+    let turn = sync.next_small();
     let mine = [buffers.src as u64, buffers.dst as u64];
     // SAFETY: an array of 16 bytes.
-    unsafe { board.write_note(turn, mine.as_ptr().cast(), size_of_val(&mine)) };
-    board.post();
-    board.wait_all(board.step())?;
+    unsafe { sync.write_inline(turn, mine.as_ptr().cast(), size_of_val(&mine)) };
+    sync.advance();
+    sync.wait_all(sync.step())?;
     reader.theirs.clear();
-    reader.theirs.extend((0..board.n()).map(|member| {
+    reader.theirs.extend((0..sync.n()).map(|member| {
         // SAFETY: its step was waited for, and it writes this turn again only after we have made two more.
-        let note = unsafe { *board.note(member, turn) };
+        let note = unsafe { *sync.inline(member, turn) };
         [note[0], note[1]]
     }));
-    let me = board.me();
+    let me = sync.me();
     match work {
         Work::Fold(reduction) | Work::Both(reduction) => {
             // SAFETY: the caller's; the others write only their own parts until we have said that we are done with ours.
-            unsafe { fold(board, buffers, parts[me].clone(), reduction, reader)? };
+            unsafe { fold(sync, buffers, parts[me].clone(), reduction, reader)? };
         }
         // Only what is at home in `src` is read from `src`.
         Work::Take if !std::ptr::eq(buffers.src, buffers.dst) => {
@@ -67,37 +67,37 @@ pub unsafe fn run(
         }
         Work::Take => {}
     }
-    board.post();
+    sync.advance();
     if !matches!(work, Work::Fold(_)) {
-        for distance in 1..board.n() {
-            let member = (me + distance) % board.n();
+        for distance in 1..sync.n() {
+            let member = (me + distance) % sync.n();
             let part = &parts[member];
             if part.is_empty() {
                 continue;
             }
-            board.wait(member, board.step())?;
+            sync.wait(member, sync.step())?;
             // SAFETY: `dst` holds all parts; the owner has finished this one, and leaves it alone until we have said that we are.
             let read = unsafe {
                 let theirs = reader.theirs[member][1] + part.start as u64;
-                read::read(reader.pids[member], theirs, buffers.dst.add(part.start), part.len())
+                cma::read(reader.pids[member], theirs, buffers.dst.add(part.start), part.len())
             };
-            read.map_err(|cause| unreadable(board, member, cause))?;
+            read.map_err(|cause| unreadable(sync, member, cause))?;
         }
     }
     // Nobody goes on to change a buffer that another still reads.
-    let done = board.step().wrapping_add(1);
-    board.post();
-    board.wait_all(done)
+    let done = sync.step().wrapping_add(1);
+    sync.advance();
+    sync.wait_all(done)
 }
 
 unsafe fn fold(
-    board: &Board,
+    sync: &StepSync,
     buffers: Buffers,
     own: Range<usize>,
     reduction: Reduction,
     reader: &mut Reader,
 ) -> Result<(), Error> {
-    let (n, me) = (board.n(), board.me());
+    let (n, me) = (sync.n(), sync.me());
     let block = (SCRATCH_BYTES / n.max(2) / 64 * 64).max(LEAST_BLOCK);
     reader.scratch.resize(block * n, 0);
     let scratch = reader.scratch.as_mut_ptr();
@@ -113,8 +113,8 @@ unsafe fn fold(
                     continue;
                 }
                 let place = scratch.add(member * block);
-                read::read(reader.pids[member], reader.theirs[member][0] + start as u64, place, n_bytes)
-                    .map_err(|cause| unreadable(board, member, cause))?;
+                cma::read(reader.pids[member], reader.theirs[member][0] + start as u64, place, n_bytes)
+                    .map_err(|cause| unreadable(sync, member, cause))?;
                 reader.sources.push(place);
             }
         }
@@ -130,6 +130,6 @@ unsafe fn fold(
 }
 
 /// A process that cannot be read any more has most likely ended.
-fn unreadable(board: &Board, member: usize, cause: std::io::Error) -> Error {
-    board.peer_table().explain(board.rank(member), cause)
+fn unreadable(sync: &StepSync, member: usize, cause: std::io::Error) -> Error {
+    sync.peer_table().explain(sync.rank(member), cause)
 }

@@ -5,31 +5,31 @@
 use crate::algorithm::{Buffers, Reduction};
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::board::Board;
+use crate::transport::shm::step_sync::StepSync;
 
 /// # Safety
-/// `buffers` must hold `n_bytes` of whole elements, at most [`Board::SMALL_BYTES`].
+/// `buffers` must hold `n_bytes` of whole elements, at most [`StepSync::SMALL_BYTES`].
 pub unsafe fn allreduce(
-    board: &mut Board,
+    sync: &mut StepSync,
     buffers: Buffers,
     n_bytes: usize,
     reduction: Reduction,
     sources: &mut Vec<*const u8>,
 ) -> Result<(), Error> {
-    let turn = board.next_small();
+    let turn = sync.next_small();
     sources.clear();
-    if n_bytes <= Board::NOTE_BYTES {
+    if n_bytes <= StepSync::INLINE_BYTES {
         // SAFETY: the caller's for the source.
-        unsafe { board.write_note(turn, buffers.src, n_bytes) };
-        board.post();
-        sources.extend((0..board.n()).map(|member| board.note(member, turn).cast::<u8>()));
+        unsafe { sync.write_inline(turn, buffers.src, n_bytes) };
+        sync.advance();
+        sources.extend((0..sync.n()).map(|member| sync.inline(member, turn).cast::<u8>()));
     } else {
         // SAFETY: our own slot; nobody reads this turn any more, since all have made a step after they did.
-        unsafe { std::ptr::copy_nonoverlapping(buffers.src, board.small(board.me(), turn), n_bytes) };
-        board.post();
-        sources.extend((0..board.n()).map(|member| board.small(member, turn).cast_const()));
+        unsafe { std::ptr::copy_nonoverlapping(buffers.src, sync.small(sync.me(), turn), n_bytes) };
+        sync.advance();
+        sources.extend((0..sync.n()).map(|member| sync.small(member, turn).cast_const()));
     }
-    board.wait_all(board.step())?;
+    sync.wait_all(sync.step())?;
     // SAFETY: every slot holds that many bytes of an input, and is not written until all have made another step.
     unsafe {
         reduce::fold_raw(reduction.dtype, reduction.combine, buffers.dst, None, sources, n_bytes);
@@ -39,8 +39,8 @@ pub unsafe fn allreduce(
 }
 
 /// Until everybody has come.
-pub fn barrier(board: &mut Board) -> Result<(), Error> {
-    board.next_small();
-    board.post();
-    board.wait_all(board.step())
+pub fn barrier(sync: &mut StepSync) -> Result<(), Error> {
+    sync.next_small();
+    sync.advance();
+    sync.wait_all(sync.step())
 }

@@ -14,7 +14,7 @@ use crate::algorithm::parts::piece;
 use crate::algorithm::{Buffers, Reduction};
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::board::Board;
+use crate::transport::shm::step_sync::StepSync;
 
 /// Which halves of the work are done.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,25 +40,25 @@ pub struct Lists {
 /// `src` and `dst` must hold all parts (with `Take`, `src` only the own one and with `Fold` `dst` only the own one), in whole
 /// elements. They may be the same memory.
 pub unsafe fn run(
-    board: &mut Board,
+    sync: &mut StepSync,
     buffers: Buffers,
     parts: &[Range<usize>],
     work: Work,
     chunk: usize,
     lists: &mut Lists,
 ) -> Result<(), Error> {
-    let chunk = chunk.min(Board::STAGE_BYTES);
+    let chunk = chunk.min(StepSync::STAGE_BYTES);
     // Everybody's piece of every part must fit when parts are folded; when they are only taken, each stage holds one.
     let (slots, folds) = match work {
         Work::Take => (1, false),
-        Work::Fold(_) | Work::Both(_) => (board.n(), true),
+        Work::Fold(_) | Work::Both(_) => (sync.n(), true),
     };
     let piece_bytes = (chunk / slots / 64 * 64).max(64);
     let longest = parts.iter().map(Range::len).max().unwrap_or(0);
     let n_rounds = longest.div_ceil(piece_bytes).max(1);
     let takes = !matches!(work, Work::Fold(_));
     let mut pass = Pass {
-        board,
+        sync,
         buffers,
         parts,
         reduction: match work {
@@ -71,13 +71,13 @@ pub unsafe fn run(
         steps: Steps { both: folds && takes, n_rounds: n_rounds as u32, base: 0 },
         lists,
     };
-    pass.steps.base = pass.board.step();
+    pass.steps.base = pass.sync.step();
     // SAFETY: the caller's.
     unsafe { pass.run(n_rounds) }
 }
 
 struct Pass<'a> {
-    board: &'a mut Board,
+    sync: &'a mut StepSync,
     buffers: Buffers,
     parts: &'a [Range<usize>],
     reduction: Option<Reduction>,
@@ -126,7 +126,7 @@ impl Pass<'_> {
             for k in 0..n_rounds {
                 let last = k + 1 == n_rounds;
                 if self.reduction.is_some() {
-                    self.board.wait_all(self.steps.show(k as u32))?;
+                    self.sync.wait_all(self.steps.show(k as u32))?;
                 }
                 if !last {
                     self.show(k + 1)?;
@@ -135,7 +135,7 @@ impl Pass<'_> {
                     Some(reduction) => {
                         self.fold(k, reduction);
                         if self.takes {
-                            self.board.post();
+                            self.sync.advance();
                             if k > 0 {
                                 self.take(k - 1)?;
                             }
@@ -153,10 +153,10 @@ impl Pass<'_> {
 
     /// Puts what others want of round `k` on our stage.
     unsafe fn show(&mut self, k: usize) -> Result<(), Error> {
-        let turn = self.board.next_stage(self.steps.free(k as u32))?;
+        let turn = self.sync.next_stage(self.steps.free(k as u32))?;
         self.lists.turns[k % 4] = turn;
-        let me = self.board.me();
-        let stage = self.board.stage(me, turn);
+        let me = self.sync.me();
+        let stage = self.sync.stage(me, turn);
         for (member, part) in self.parts.iter().enumerate() {
             // Our own part stays with us when it is to be folded, and is all there is to show when it is not.
             if (member == me) == self.reduction.is_some() {
@@ -169,31 +169,31 @@ impl Pass<'_> {
                 std::ptr::copy_nonoverlapping(self.buffers.src.add(bytes.start), slot, bytes.len());
             }
         }
-        self.board.post();
+        self.sync.advance();
         Ok(())
     }
 
     /// Reduces our piece of round `k`, and leaves the result on our stage too when others take it.
     unsafe fn fold(&mut self, k: usize, reduction: Reduction) {
-        let me = self.board.me();
+        let me = self.sync.me();
         let bytes = piece(&self.parts[me], self.piece_bytes, k);
         if bytes.is_empty() {
             return;
         }
         let turn = self.lists.turns[k % 4];
         let offset = me * self.slot_bytes;
-        let (board, buffers, sources) = (&self.board, self.buffers, &mut self.lists.sources);
+        let (sync, buffers, sources) = (&self.sync, self.buffers, &mut self.lists.sources);
         sources.clear();
         // SAFETY: as in `show`; the pieces of the others were waited for and stay until we make a later step.
         unsafe {
-            sources.extend((0..board.n()).map(|member| {
+            sources.extend((0..sync.n()).map(|member| {
                 if member == me {
                     buffers.src.add(bytes.start)
                 } else {
-                    board.stage(member, turn).add(offset).cast_const()
+                    sync.stage(member, turn).add(offset).cast_const()
                 }
             }));
-            let also = self.takes.then(|| board.stage(me, turn).add(offset));
+            let also = self.takes.then(|| sync.stage(me, turn).add(offset));
             let out = buffers.dst.add(bytes.start);
             if reduction.factor == 1.0 {
                 reduce::fold_raw(reduction.dtype, reduction.combine, out, also, sources, bytes.len());
@@ -209,20 +209,20 @@ impl Pass<'_> {
 
     /// Copies the others' pieces of round `k`.
     unsafe fn take(&mut self, k: usize) -> Result<(), Error> {
-        let me = self.board.me();
+        let me = self.sync.me();
         let turn = self.lists.turns[k % 4];
         let step = if self.steps.both { self.steps.result(k as u32) } else { self.steps.show(k as u32) };
         // Everybody begins with the next member, so that not all read one stage at once.
-        for distance in 1..self.board.n() {
-            let member = (me + distance) % self.board.n();
+        for distance in 1..self.sync.n() {
+            let member = (me + distance) % self.sync.n();
             let bytes = piece(&self.parts[member], self.piece_bytes, k);
             if bytes.is_empty() {
                 continue;
             }
-            self.board.wait(member, step)?;
+            self.sync.wait(member, step)?;
             // SAFETY: as in `fold`.
             unsafe {
-                let slot = self.board.stage(member, turn).add(member * self.slot_bytes);
+                let slot = self.sync.stage(member, turn).add(member * self.slot_bytes);
                 std::ptr::copy_nonoverlapping(slot, self.buffers.dst.add(bytes.start), bytes.len());
             }
         }

@@ -20,10 +20,10 @@ use crate::algorithm::{Buffers, flat};
 use crate::communicator::topology::Topology;
 use crate::error::Error;
 use crate::options::DirectRead;
-use crate::transport::board::Board;
 use crate::transport::connect::ConnectError;
 use crate::transport::link::{Link, Links};
-use crate::transport::read::{self, Pid};
+use crate::transport::shm::cma::{self, Pid};
+use crate::transport::shm::step_sync::StepSync;
 use crate::transport::tcp;
 use crate::world::Shared;
 
@@ -37,7 +37,7 @@ pub struct Communicator {
     me: usize,
     topology: Topology,
     /// Shared with the members of this host, if there are others.
-    board: Option<Board>,
+    sync: Option<StepSync>,
     /// Where members may read each other's memory.
     reader: Option<Reader>,
     links: Links,
@@ -65,12 +65,12 @@ impl Communicator {
         let me = ranks.iter().position(|member| *member == rank).expect("the caller is a member");
         let topology = Topology::of(&ranks.iter().map(|rank| world.lowest[*rank]).collect::<Vec<_>>(), me);
         let locals = topology.locals().to_vec();
-        let board = match &world.segment {
+        let sync = match &world.segment {
             Some(segment) if locals.len() > 1 => {
                 let mapped = segment.area(area).map_err(ConnectError::Memory)?;
                 let local_ranks = locals.iter().map(|member| ranks[*member]).collect();
                 let peer_table = world.peer_table.clone();
-                Some(Board::new(Arc::new(mapped), local_ranks, topology.local_rank(), world.wait_policy, peer_table))
+                Some(StepSync::new(Arc::new(mapped), local_ranks, topology.local_rank(), world.wait_policy, peer_table))
             }
             _ => None,
         };
@@ -96,7 +96,7 @@ impl Communicator {
             ranks,
             me,
             topology,
-            board,
+            sync,
             reader: None,
             forced,
             n_cores: world.n_cores,
@@ -132,28 +132,28 @@ impl Communicator {
     /// are known to have begun: otherwise a rank that computes would be taken for one that hangs.
     pub fn limit_silence(&mut self, limit: Option<Duration>) {
         self.links.limit = limit;
-        if let Some(board) = &mut self.board {
-            board.limit_silence(limit);
+        if let Some(sync) = &mut self.sync {
+            sync.limit_silence(limit);
         }
     }
 
     /// Whether the members of this host may read each other: everybody tries everybody, and all must agree.
     fn try_reading(&mut self) -> Result<Option<Reader>, ConnectError> {
-        let Some(board) = &mut self.board else { return Ok(None) };
+        let Some(sync) = &mut self.sync else { return Ok(None) };
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(|error| ConnectError::Memory(std::io::Error::other(error)))?;
         let token = Box::new(u128::from_ne_bytes(token));
-        let (n, me) = (board.n(), board.me());
+        let (n, me) = (sync.n(), sync.me());
         let mut shown = vec![[0u64; 4]; n];
         shown[me] = [u64::from(std::process::id()), &raw const *token as u64, *token as u64, (*token >> 64) as u64];
         let parts: Vec<Range<usize>> = (0..n).map(|member| member * 32..(member + 1) * 32).collect();
         let everybody = shown.as_mut_ptr().cast::<u8>();
         let buffers = Buffers { src: everybody, dst: everybody };
         // SAFETY: an array of that many parts.
-        unsafe { staged::run(board, buffers, &parts, Work::Take, Board::STAGE_BYTES, &mut self.lists)? };
+        unsafe { staged::run(sync, buffers, &parts, Work::Take, StepSync::STAGE_BYTES, &mut self.lists)? };
         let readable = |member: &[u64; 4]| {
             let token = u128::from(member[2]) | u128::from(member[3]) << 64;
-            read::works(Pid(member[0] as i32), member[1], token)
+            cma::works(Pid(member[0] as i32), member[1], token)
         };
         let wanted = self.world.options.direct_read;
         let mut works = u8::from(wanted != DirectRead::Never && shown.iter().all(readable));
@@ -164,7 +164,7 @@ impl Communicator {
         };
         let buffers = Buffers { src: &raw const works, dst: &raw mut works };
         // SAFETY: one byte. The token lives until all have read it, which they have when they say what they saw.
-        unsafe { flat::allreduce(board, buffers, 1, reduction, &mut self.sources)? };
+        unsafe { flat::allreduce(sync, buffers, 1, reduction, &mut self.sources)? };
         drop(token);
         if works == 0 && wanted == DirectRead::Insist {
             return Err(ConnectError::NotReadable);

@@ -11,8 +11,8 @@ use crate::algorithm::{Buffers, Reduction, direct, flat, parts};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::board::Board;
 use crate::transport::link::Road;
+use crate::transport::shm::step_sync::StepSync;
 
 /// From here on the ring's many rounds are worth the bytes it saves (measured with 4 hosts).
 const RING_FROM: usize = 256 * 1024;
@@ -50,16 +50,16 @@ impl Communicator {
     }
 
     unsafe fn allreduce_local(&mut self, buffers: Buffers, n_bytes: usize, reduction: Reduction) -> Result<(), Error> {
-        let board = self.board.as_mut().expect("several members on one host share a board");
-        let case = Case { n_bytes, n: board.n(), n_cores: self.n_cores, direct: self.reader.is_some() };
+        let sync = self.sync.as_mut().expect("several members on one host share a sync");
+        let case = Case { n_bytes, n: sync.n(), n_cores: self.n_cores, direct: self.reader.is_some() };
         let way = choice::allreduce(case, &self.forced);
         if way == Way::Flat {
             // SAFETY: the caller's, and it fits, says the table.
-            return unsafe { flat::allreduce(board, buffers, n_bytes, reduction, &mut self.sources) };
+            return unsafe { flat::allreduce(sync, buffers, n_bytes, reduction, &mut self.sources) };
         }
-        let part = parts::even(n_bytes, board.n(), reduction.dtype.size());
+        let part = parts::even(n_bytes, sync.n(), reduction.dtype.size());
         self.parts.clear();
-        self.parts.extend((0..board.n()).map(part));
+        self.parts.extend((0..sync.n()).map(part));
         let work = Work::Both(reduction);
         // SAFETY: the caller's.
         unsafe { self.run_local(buffers, work, way) }
@@ -67,14 +67,14 @@ impl Communicator {
 
     /// Work among the members of this host over `self.parts`.
     unsafe fn run_local(&mut self, buffers: Buffers, work: Work, way: Way) -> Result<(), Error> {
-        let board = self.board.as_mut().expect("several members on one host share a board");
+        let sync = self.sync.as_mut().expect("several members on one host share a sync");
         // SAFETY: the caller's.
         unsafe {
             match (way, &mut self.reader) {
-                (Way::Direct, Some(reader)) => direct::run(board, buffers, &self.parts, work, reader),
-                (Way::Staged { chunk }, _) => staged::run(board, buffers, &self.parts, work, chunk, &mut self.lists),
+                (Way::Direct, Some(reader)) => direct::run(sync, buffers, &self.parts, work, reader),
+                (Way::Staged { chunk }, _) => staged::run(sync, buffers, &self.parts, work, chunk, &mut self.lists),
                 (Way::Direct | Way::Flat, _) => {
-                    staged::run(board, buffers, &self.parts, work, Board::STAGE_BYTES, &mut self.lists)
+                    staged::run(sync, buffers, &self.parts, work, StepSync::STAGE_BYTES, &mut self.lists)
                 }
             }
         }
@@ -119,7 +119,7 @@ impl Communicator {
     fn local_way(&self, n_bytes: usize, n: usize) -> Way {
         let case = Case { n_bytes, n, n_cores: self.n_cores, direct: self.reader.is_some() };
         match choice::allreduce(case, &self.forced) {
-            Way::Flat => Way::Staged { chunk: Board::STAGE_BYTES },
+            Way::Flat => Way::Staged { chunk: StepSync::STAGE_BYTES },
             way => way,
         }
     }
@@ -135,7 +135,7 @@ impl Communicator {
         let me = self.topology.host();
         let ring = Ring { members: rail, me };
         let n_stripes = self.n_stripes(n_bytes);
-        let mut road = Road { links: &mut self.links, board: self.board.as_ref() };
+        let mut road = Road { links: &mut self.links, sync: self.sync.as_ref() };
         // SAFETY: the caller's.
         unsafe {
             if n_bytes < RING_FROM {
@@ -246,7 +246,7 @@ impl Communicator {
         // A ring through shared memory is one stream, and all must divide alike.
         let n_bytes = parts.iter().map(|part| part.end).max().unwrap_or(0);
         let n_stripes = if self.topology.is_scattered() { self.n_stripes(n_bytes) } else { 1 };
-        let road = Road { links: &mut self.links, board: self.board.as_ref() };
+        let road = Road { links: &mut self.links, sync: self.sync.as_ref() };
         let task = Task { parts, element, work, n_stripes };
         // SAFETY: the caller's.
         unsafe { ring::run(road, ring, dst, task, &mut self.stripes) }
@@ -280,7 +280,7 @@ impl Communicator {
         // SAFETY: the caller's.
         let outcome = unsafe {
             std::ptr::copy_nonoverlapping(src.add(from.start), dst.add(to.start), from.len().min(to.len()));
-            let mut road = Road { links: &mut self.links, board: self.board.as_ref() };
+            let mut road = Road { links: &mut self.links, sync: self.sync.as_ref() };
             pairwise::exchange(&mut road, &mut outgoing, &mut incoming)
         };
         self.remember(outcome)
@@ -291,8 +291,8 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(());
         }
-        if let (Some(board), 1) = (&mut self.board, self.topology.n_hosts()) {
-            let outcome = flat::barrier(board);
+        if let (Some(sync), 1) = (&mut self.sync, self.topology.n_hosts()) {
+            let outcome = flat::barrier(sync);
             return self.remember(outcome);
         }
         let mut byte = 0u8;
@@ -323,7 +323,7 @@ impl Communicator {
             let mut sent = [Parcel::new(partner, data, n_bytes)];
             let mut received = [Parcel::new(partner, scratch.as_ptr(), n_bytes)];
             // SAFETY: the caller's.
-            let mut road = Road { links: &mut self.links, board: self.board.as_ref() };
+            let mut road = Road { links: &mut self.links, sync: self.sync.as_ref() };
             outcome = unsafe { pairwise::exchange(&mut road, &mut sent, &mut received) };
             if outcome.is_ok() {
                 for tensor in tensors {

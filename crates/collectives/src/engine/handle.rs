@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::coordinator::{Refusal, SetMade, SubmitError};
-use crate::transport::board::{sleep, wake};
+use crate::transport::shm::step_sync::{sleep, wake};
 
 /// Why an operation has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

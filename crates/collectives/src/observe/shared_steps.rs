@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::coordinator::Awaited;
-use crate::transport::board::reached;
-use crate::transport::segment::Area;
+use crate::transport::shm::segment::CommRegion;
+use crate::transport::shm::step_sync::reached;
 
 /// The name under which such steps are shown: all gradients of a step are one operation.
 pub const NAME: &str = "gradients (shared memory)";
@@ -41,7 +41,7 @@ pub struct SharedSteps {
 /// How far the ranks have come.
 #[derive(Debug)]
 struct Progress {
-    area: Arc<Area>,
+    area: Arc<CommRegion>,
     n_ranks: usize,
     /// The furthest, and when it was first seen there.
     furthest: u32,
@@ -84,7 +84,7 @@ impl SharedSteps {
     }
 
     /// Steps of so many tensors are taken from now on, by ranks that post them on the lines of `area`.
-    pub fn open(&self, tensors_per_step: usize, bytes_per_step: usize, area: Arc<Area>, n_ranks: usize) {
+    pub fn open(&self, tensors_per_step: usize, bytes_per_step: usize, area: Arc<CommRegion>, n_ranks: usize) {
         self.tensors_per_step.store(tensors_per_step as u64, Ordering::Relaxed);
         self.bytes_per_step.store(bytes_per_step as u64, Ordering::Relaxed);
         let progress = Progress { area, n_ranks, furthest: 0, since: self.began.elapsed() };
@@ -151,7 +151,7 @@ impl SharedSteps {
     pub fn awaited(&self, now: Duration) -> Option<Awaited> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let Progress { area, n_ranks, furthest, since } = progress.as_mut()?;
-        let steps: Vec<u32> = (0..*n_ranks).map(|rank| area.line(rank).step.load(Ordering::Acquire)).collect();
+        let steps: Vec<u32> = (0..*n_ranks).map(|rank| area.slot(rank).step.load(Ordering::Acquire)).collect();
         if let Some(further) = steps.iter().copied().reduce(|a, b| if reached(a, b) { a } else { b })
             && further != *furthest
         {
@@ -174,7 +174,7 @@ fn phase_of(word: u64) -> Phase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::segment::Segment;
+    use crate::transport::shm::segment::Segment;
 
     #[test]
     fn steps_bytes_and_waiting_are_added_up() {
@@ -213,16 +213,16 @@ mod tests {
         let area = Arc::new(segment.area(0).expect("an area"));
         steps.open(1, 4, area.clone(), 3);
         let at = Duration::from_secs;
-        area.line(1).step.store(1, Ordering::Release);
+        area.slot(1).step.store(1, Ordering::Release);
         let awaited = steps.awaited(at(5)).expect("two are behind");
         assert_eq!((awaited.missing, awaited.since, awaited.name.as_str()), (vec![0, 2], at(5), NAME));
-        area.line(2).step.store(1, Ordering::Release);
+        area.slot(2).step.store(1, Ordering::Release);
         let awaited = steps.awaited(at(7)).expect("one is behind");
         assert_eq!((awaited.missing, awaited.since), (vec![0], at(5)));
-        area.line(0).step.store(1, Ordering::Release);
+        area.slot(0).step.store(1, Ordering::Release);
         assert_eq!(steps.awaited(at(8)), None);
         steps.close();
-        area.line(0).step.store(2, Ordering::Release);
+        area.slot(0).step.store(2, Ordering::Release);
         assert_eq!(steps.awaited(at(9)), None);
     }
 }

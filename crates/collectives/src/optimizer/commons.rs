@@ -10,8 +10,8 @@ use crate::engine::Engine;
 use crate::engine::calls::Reduce;
 use crate::op::{Combine, ReduceOp};
 use crate::reduce;
-use crate::transport::board::Board;
-use crate::transport::segment::{Area, Room};
+use crate::transport::shm::segment::{CommRegion, SharedRegion};
+use crate::transport::shm::step_sync::StepSync;
 use crate::transport::wait_policy::WaitPolicy;
 
 /// With more ranks on a host than these everybody would read more gradients than it computes.
@@ -24,7 +24,7 @@ const YIELDS: u32 = 20_000;
 const NAME: &str = "commons";
 
 pub struct Commons {
-    room: Arc<Room>,
+    room: Arc<SharedRegion>,
     columns: Vec<Columns>,
     pub rank: usize,
     pub n_ranks: usize,
@@ -44,7 +44,7 @@ struct Columns {
 impl Commons {
     /// For parameters of these sizes, of which those from `from` elements on have common values. Collective. Nothing where the ranks do not
     /// all share memory, are not of one mind, or somebody records a timeline, in which gradients are to be seen.
-    pub fn open(engine: &Engine, sizes: &[usize], from: usize) -> Option<(Commons, Board)> {
+    pub fn open(engine: &Engine, sizes: &[usize], from: usize) -> Option<(Commons, StepSync)> {
         let world = &engine.world;
         let (rank, n_ranks) = (world.place.rank, world.place.size);
         let (columns, n_bytes) = columns(sizes, from, n_ranks);
@@ -56,8 +56,8 @@ impl Commons {
             world.wait_policy
         };
         // One that is late, with a checkpoint for example, is waited for, and told of after a while; one that is gone is noticed at once.
-        let board = Board::new(Arc::new(area), (0..n_ranks).collect(), rank, wait_policy, world.peer_table.clone());
-        Some((Commons { room: Arc::new(room), columns, rank, n_ranks }, board))
+        let sync = StepSync::new(Arc::new(area), (0..n_ranks).collect(), rank, wait_policy, world.peer_table.clone());
+        Some((Commons { room: Arc::new(room), columns, rank, n_ranks }, sync))
     }
 
     pub fn is_common(&self, index: usize) -> bool {
@@ -103,7 +103,7 @@ impl Commons {
 
 /// Memory that all ranks see, `n_bytes` of it, when all ask for the same with the same words. Collective. Nothing where they do not all share
 /// memory, and where a timeline is recorded.
-pub fn agree(engine: &Engine, n_bytes: usize, words: &[i64]) -> Option<(Area, Room)> {
+pub fn agree(engine: &Engine, n_bytes: usize, words: &[i64]) -> Option<(CommRegion, SharedRegion)> {
     let world = &engine.world;
     let (rank, n_ranks) = (world.place.rank, world.place.size);
     let segment = world.segment.as_ref().filter(|_| world.lowest.iter().all(|lowest| *lowest == 0))?;
@@ -188,7 +188,7 @@ pub struct Common {
     at: *mut f32,
     size: usize,
     /// Keeps the memory where it is.
-    room: Arc<Room>,
+    room: Arc<SharedRegion>,
 }
 
 // SAFETY: memory that is there as long as this is; who may touch what when is the same for threads as for ranks.

@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::engine::handle::EngineError;
 use crate::error::Error;
 use crate::observe::shared_steps::Phase;
-use crate::transport::board::Board;
+use crate::transport::shm::step_sync::StepSync;
 
 /// An optimizer that can change a part of a parameter by itself, and makes the average gradient as it goes.
 pub trait StepsSums {
@@ -34,7 +34,7 @@ pub struct Together<'e, O> {
     engine: &'e Engine,
     optimizer: O,
     commons: Commons,
-    board: Board,
+    sync: StepSync,
     /// By parameter.
     names: Vec<String>,
     ready: Vec<bool>,
@@ -46,7 +46,7 @@ pub struct Together<'e, O> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Passing,
-    /// With that step of the board.
+    /// The step by which it is published.
     Offered(u32),
     Stepped,
 }
@@ -62,12 +62,12 @@ impl<'e, O: StepsSums> Together<'e, O> {
     /// optimizer back where the ranks do not all share memory, and where a timeline is recorded: it would not show anything.
     pub fn new(engine: &'e Engine, optimizer: O, parameters: &[(&str, usize)], from: usize) -> Result<Self, O> {
         let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
-        let Some((commons, board)) = Commons::open(engine, &sizes, from) else { return Err(optimizer) };
+        let Some((commons, sync)) = Commons::open(engine, &sizes, from) else { return Err(optimizer) };
         let names: Vec<String> = parameters.iter().map(|(name, _)| (*name).to_owned()).collect();
         let ready = vec![false; names.len()];
-        engine.shared_steps.open(sizes.len(), commons.gradient_bytes(), board.area().clone(), commons.n_ranks);
+        engine.shared_steps.open(sizes.len(), commons.gradient_bytes(), sync.area().clone(), commons.n_ranks);
         let spans = Spans { engine };
-        Ok(Self { engine, optimizer, commons, board, names, ready, stage: Stage::Passing, spans })
+        Ok(Self { engine, optimizer, commons, sync, names, ready, stage: Stage::Passing, spans })
     }
 
     /// Brings the values of large parameters to where all ranks see them: those of rank 0 count. Collective; before the first step.
@@ -109,16 +109,16 @@ impl<'e, O: StepsSums> Together<'e, O> {
         if self.stage == Stage::Passing && (0..self.ready.len()).all(is_whole) {
             self.offer();
         }
-        let Self { spans, optimizer, commons, board, stage, names, .. } = self;
-        step_when_offered(stage, board, || {
+        let Self { spans, optimizer, commons, sync, stage, names, .. } = self;
+        step_when_offered(stage, sync, || {
             step_shares(spans, names, optimizer, commons);
             spans.engine.shared_steps.enter(Phase::Computing);
         });
     }
 
     fn offer(&mut self) {
-        self.board.post();
-        self.stage = Stage::Offered(self.board.step());
+        self.sync.advance();
+        self.stage = Stage::Offered(self.sync.step());
     }
 
     /// Memory in which ranks lay out tasks for each other, so much for each. Collective. Nothing where one of them wants something else.
@@ -155,18 +155,18 @@ impl<'e, O: StepsSums> Together<'e, O> {
         if self.stage == Stage::Passing {
             self.offer();
         }
-        self.board.post();
-        let Self { spans, optimizer, commons, board, stage, names, .. } = self;
+        self.sync.advance();
+        let Self { spans, optimizer, commons, sync, stage, names, .. } = self;
         let shared_steps = &spans.engine.shared_steps;
         shared_steps.enter(Phase::Waiting);
         let meanwhile = || {
-            step_when_offered(stage, board, || {
+            step_when_offered(stage, sync, || {
                 step_shares(spans, names, optimizer, commons);
                 shared_steps.enter(Phase::Waiting);
             });
             spans.help(&mut help);
         };
-        board.wait_all_doing(board.step(), meanwhile).map_err(failed)?;
+        sync.wait_all_doing(sync.step(), meanwhile).map_err(failed)?;
         if *stage != Stage::Stepped {
             step_shares(spans, names, optimizer, commons);
         }
@@ -214,15 +214,15 @@ impl<'e, O: StepsSums> Together<'e, O> {
     }
 
     fn meet(&mut self) -> Result<(), OptimizerError> {
-        self.board.post();
-        self.board.wait_all(self.board.step()).map_err(failed)
+        self.sync.advance();
+        self.sync.wait_all(self.sync.step()).map_err(failed)
     }
 }
 
 /// Once all have offered their gradients.
-fn step_when_offered(stage: &mut Stage, board: &Board, step: impl FnOnce()) {
+fn step_when_offered(stage: &mut Stage, sync: &StepSync, step: impl FnOnce()) {
     if let Stage::Offered(offered) = *stage
-        && board.have_all(offered)
+        && sync.all_reached(offered)
     {
         step();
         *stage = Stage::Stepped;

@@ -9,7 +9,7 @@ use super::commons::agree;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::transport::control::peer_table::PeerTable;
-use crate::transport::segment::Room;
+use crate::transport::shm::segment::SharedRegion;
 use crate::transport::wait_policy::WaitPolicy;
 
 /// Of each part, for its tasks.
@@ -18,7 +18,7 @@ const HEAD: usize = 4096;
 const NAP: Duration = Duration::from_micros(200);
 
 pub struct Yard {
-    room: Arc<Room>,
+    room: Arc<SharedRegion>,
     /// Bytes of one part.
     part: usize,
     rank: usize,

@@ -12,16 +12,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
 use crate::fork::ForkClosed;
-use crate::transport::board::{Board, sleep, wake};
 use crate::transport::control::peer_table::PeerTable;
-use crate::transport::segment::{Area, Bell, RING_BYTES};
+use crate::transport::shm::segment::{CommRegion, FutexEvent, RING_BYTES};
+use crate::transport::shm::step_sync::{StepSync, sleep, wake};
 use crate::transport::tcp;
 
 /// Where the streams of a communicator lead.
 pub enum Link {
     /// Ourselves.
     None,
-    /// A member of the board.
+    /// A member of the communicator on this host.
     Ring(usize),
     Tcp(Vec<ForkClosed<TcpStream>>),
 }
@@ -67,7 +67,7 @@ impl Links {
     /// `from` must be readable for `n_bytes`.
     pub unsafe fn send(
         &mut self,
-        board: Option<&Board>,
+        sync: Option<&StepSync>,
         member: usize,
         stream: usize,
         from: *const u8,
@@ -77,8 +77,8 @@ impl Links {
             Link::None => 0,
             // SAFETY: the caller's.
             Link::Ring(to) => unsafe {
-                let board = board.expect("rings lie on the board");
-                ring_write(board.area(), board.me(), *to, from, n_bytes)
+                let sync = sync.expect("rings lie on the sync");
+                ring_write(sync.area(), sync.me(), *to, from, n_bytes)
             },
             Link::Tcp(streams) => {
                 // SAFETY: the caller's.
@@ -103,7 +103,7 @@ impl Links {
     /// `to` must be writable for `n_bytes`.
     pub unsafe fn receive(
         &mut self,
-        board: Option<&Board>,
+        sync: Option<&StepSync>,
         member: usize,
         stream: usize,
         to: *mut u8,
@@ -113,8 +113,8 @@ impl Links {
             Link::None => 0,
             // SAFETY: the caller's.
             Link::Ring(from) => unsafe {
-                let board = board.expect("rings lie on the board");
-                ring_read(board.area(), board.me(), *from, to, n_bytes)
+                let sync = sync.expect("rings lie on the sync");
+                ring_read(sync.area(), sync.me(), *from, to, n_bytes)
             },
             Link::Tcp(streams) => {
                 // SAFETY: the caller's.
@@ -131,7 +131,7 @@ impl Links {
     }
 
     /// Called when a round of attempts moved nothing: looks again soon, then sleeps until one of the last attempts may succeed.
-    pub fn rest(&mut self, board: Option<&Board>) -> Result<(), Error> {
+    pub fn rest(&mut self, sync: Option<&StepSync>) -> Result<(), Error> {
         self.idle += 1;
         if self.idle < self.eagerness {
             self.waiting.clear();
@@ -139,7 +139,7 @@ impl Links {
             return Ok(());
         }
         let since = *self.idle_since.get_or_insert_with(Instant::now);
-        self.sleep(board);
+        self.sleep(sync);
         let first = self.waiting.first().map_or(0, |(member, _, _)| *member);
         let cut_off = if since.elapsed() > LONG { self.cut_off() } else { None };
         self.waiting.clear();
@@ -186,7 +186,7 @@ impl Links {
         }
     }
 
-    fn sleep(&self, board: Option<&Board>) {
+    fn sleep(&self, sync: Option<&StepSync>) {
         let tcp = |&(member, stream, flags): &(usize, usize, PollFlags)| match &self.links[member] {
             Link::Tcp(streams) => Some(PollFd::from_borrowed_fd(streams[stream].as_fd(), flags)),
             _ => None,
@@ -194,14 +194,14 @@ impl Links {
         let mut fds: Vec<PollFd<'_>> = self.waiting.iter().filter_map(tcp).collect();
         let rings = fds.len() < self.waiting.len();
         if rings && fds.is_empty() {
-            let board = board.expect("rings lie on the board");
-            let bell = board.area().bell(board.me());
-            let seen = bell.rung.load(Ordering::SeqCst);
-            bell.asleep.store(1, Ordering::SeqCst);
-            if !self.waiting.iter().any(|(member, _, flags)| self.ring_ready(board, *member, *flags)) {
-                sleep(&bell.rung, seen, NAP);
+            let sync = sync.expect("rings lie on the sync");
+            let event = sync.area().event(sync.me());
+            let seen = event.count.load(Ordering::SeqCst);
+            event.asleep.store(1, Ordering::SeqCst);
+            if !self.waiting.iter().any(|(member, _, flags)| self.ring_ready(sync, *member, *flags)) {
+                sleep(&event.count, seen, NAP);
             }
-            bell.asleep.store(0, Ordering::SeqCst);
+            event.asleep.store(0, Ordering::SeqCst);
             return;
         }
         // Bells do not wake a poll, so with both kinds we look often.
@@ -210,13 +210,13 @@ impl Links {
         let _ = poll(&mut fds, Some(&nap));
     }
 
-    fn ring_ready(&self, board: &Board, member: usize, flags: PollFlags) -> bool {
+    fn ring_ready(&self, sync: &StepSync, member: usize, flags: PollFlags) -> bool {
         let Link::Ring(other) = self.links[member] else { return false };
         let used = |from, to| {
-            let ends = board.area().ring_ends(from, to);
+            let ends = sync.area().ring_ends(from, to);
             ends.written.load(Ordering::SeqCst).wrapping_sub(ends.read.load(Ordering::SeqCst)) as usize
         };
-        if flags.contains(PollFlags::IN) { used(other, board.me()) > 0 } else { used(board.me(), other) < RING_BYTES }
+        if flags.contains(PollFlags::IN) { used(other, sync.me()) > 0 } else { used(sync.me(), other) < RING_BYTES }
     }
 
     fn moved(&self, member: usize, outcome: isize) -> Result<usize, Error> {
@@ -231,10 +231,10 @@ impl Links {
     }
 }
 
-/// Links and the board some of them lie on: what an algorithm needs to send and receive.
+/// Links and the step synchronisation of this host: what an algorithm needs to send and receive.
 pub struct Road<'a> {
     pub links: &'a mut Links,
-    pub board: Option<&'a Board>,
+    pub sync: Option<&'a StepSync>,
 }
 
 impl Road<'_> {
@@ -248,7 +248,7 @@ impl Road<'_> {
         n_bytes: usize,
     ) -> Result<usize, Error> {
         // SAFETY: the caller's.
-        unsafe { self.links.send(self.board, member, stream, from, n_bytes) }
+        unsafe { self.links.send(self.sync, member, stream, from, n_bytes) }
     }
 
     /// # Safety
@@ -261,7 +261,7 @@ impl Road<'_> {
         n_bytes: usize,
     ) -> Result<usize, Error> {
         // SAFETY: the caller's.
-        unsafe { self.links.receive(self.board, member, stream, to, n_bytes) }
+        unsafe { self.links.receive(self.sync, member, stream, to, n_bytes) }
     }
 
     /// After a round of attempts that moved something, or nothing.
@@ -270,15 +270,15 @@ impl Road<'_> {
             self.links.go_on();
             return Ok(());
         }
-        self.links.rest(self.board)
+        self.links.rest(self.sync)
     }
 }
 
-/// Writes as much as there is room for, and rings the reader's bell if it sleeps.
+/// Writes as much as there is room for, and rings the reader's event if it sleeps.
 ///
 /// # Safety
 /// `from` must be readable for `n_bytes`, and nobody else writes to this ring.
-pub unsafe fn ring_write(area: &Area, me: usize, to: usize, from: *const u8, n_bytes: usize) -> usize {
+pub unsafe fn ring_write(area: &CommRegion, me: usize, to: usize, from: *const u8, n_bytes: usize) -> usize {
     let (ends, ring) = (area.ring_ends(me, to), area.ring(me, to));
     let written = ends.written.load(Ordering::Relaxed);
     let room = RING_BYTES - written.wrapping_sub(ends.read.load(Ordering::Acquire)) as usize;
@@ -292,16 +292,16 @@ pub unsafe fn ring_write(area: &Area, me: usize, to: usize, from: *const u8, n_b
             std::ptr::copy_nonoverlapping(from.add(first), ring, n - first);
         }
         ends.written.swap(written.wrapping_add(n as u32), Ordering::SeqCst);
-        ring_bell(area.bell(to));
+        wake_sleeper(area.event(to));
     }
     n
 }
 
-/// Reads what is there, and rings the writer's bell if it sleeps.
+/// Reads what is there, and rings the writer's event if it sleeps.
 ///
 /// # Safety
 /// `to` must be writable for `n_bytes`, and nobody else reads this ring.
-pub unsafe fn ring_read(area: &Area, me: usize, from: usize, to: *mut u8, n_bytes: usize) -> usize {
+pub unsafe fn ring_read(area: &CommRegion, me: usize, from: usize, to: *mut u8, n_bytes: usize) -> usize {
     let (ends, ring) = (area.ring_ends(from, me), area.ring(from, me));
     let read = ends.read.load(Ordering::Relaxed);
     let there = ends.written.load(Ordering::Acquire).wrapping_sub(read) as usize;
@@ -315,17 +315,17 @@ pub unsafe fn ring_read(area: &Area, me: usize, from: usize, to: *mut u8, n_byte
             std::ptr::copy_nonoverlapping(ring, to.add(first), n - first);
         }
         ends.read.swap(read.wrapping_add(n as u32), Ordering::SeqCst);
-        ring_bell(area.bell(from));
+        wake_sleeper(area.event(from));
     }
     n
 }
 
 /// Wakes whoever sleeps there, if anybody does.
 #[inline]
-pub fn ring_bell(bell: &Bell) {
-    if bell.asleep.load(Ordering::SeqCst) != 0 {
-        bell.rung.fetch_add(1, Ordering::SeqCst);
-        wake(&bell.rung);
+pub fn wake_sleeper(event: &FutexEvent) {
+    if event.asleep.load(Ordering::SeqCst) != 0 {
+        event.count.fetch_add(1, Ordering::SeqCst);
+        wake(&event.count);
     }
 }
 

@@ -7,54 +7,54 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::transport::board::{sleep, wake};
-use crate::transport::link::{ring_bell, ring_read, ring_write};
-use crate::transport::segment::{Area, Bell};
+use crate::transport::link::{ring_read, ring_write, wake_sleeper};
+use crate::transport::shm::segment::{CommRegion, FutexEvent};
+use crate::transport::shm::step_sync::{sleep, wake};
 use crate::world::Shared;
 
 /// The futex on which the engine of this process sleeps. Woken by ranks of this host, by the failure detector's thread and by submitting threads.
 pub struct Waker {
-    area: Option<Area>,
+    area: Option<CommRegion>,
     me: usize,
     /// The futex of a rank that shares memory with no other.
-    alone: Bell,
+    alone: FutexEvent,
 }
 
 impl Waker {
-    fn bell(&self) -> &Bell {
-        self.area.as_ref().map_or(&self.alone, |area| area.bell(self.me))
+    fn event(&self) -> &FutexEvent {
+        self.area.as_ref().map_or(&self.alone, |area| area.event(self.me))
     }
 
     pub fn wake(&self) {
-        ring_bell(self.bell());
+        wake_sleeper(self.event());
     }
 
     /// Wakes the sleeper even if it has not announced its sleep by [`Waker::doze`].
     pub fn force(&self) {
-        let bell = self.bell();
-        bell.rung.fetch_add(1, Ordering::SeqCst);
-        wake(&bell.rung);
+        let event = self.event();
+        event.count.fetch_add(1, Ordering::SeqCst);
+        wake(&event.count);
     }
 
     /// The futex value to pass to [`Waker::sleep`]: a [`Waker::force`] after this call ends that sleep at once.
     pub fn seen(&self) -> u32 {
-        self.bell().rung.load(Ordering::SeqCst)
+        self.event().count.load(Ordering::SeqCst)
     }
 
     /// Announces a sleep, so that senders wake this process. Returns the futex value to pass to [`Waker::sleep`] after a last check.
     pub fn doze(&self) -> u32 {
-        let bell = self.bell();
-        bell.asleep.store(1, Ordering::SeqCst);
-        bell.rung.load(Ordering::SeqCst)
+        let event = self.event();
+        event.asleep.store(1, Ordering::SeqCst);
+        event.count.load(Ordering::SeqCst)
     }
 
     pub fn sleep(&self, dozed: u32, nap: Duration) {
-        sleep(&self.bell().rung, dozed, nap);
+        sleep(&self.event().count, dozed, nap);
     }
 
     /// Takes the announcement back.
     pub fn rouse(&self) {
-        self.bell().asleep.store(0, Ordering::SeqCst);
+        self.event().asleep.store(0, Ordering::SeqCst);
     }
 }
 
@@ -99,15 +99,15 @@ impl ControlChannel {
             _ => Vec::new(),
         };
         let has_far = if rank == 0 { locals.len() < world.place.size } else { locals[0] != 0 };
-        let alone = Bell { rung: AtomicU32::new(0), asleep: AtomicU32::new(0) };
+        let alone = FutexEvent { count: AtomicU32::new(0), asleep: AtomicU32::new(0) };
         let waker = Arc::new(Waker { area: mapped, me, alone });
         let far = Arc::new(Mutex::new(Inbox::new()));
         let n_far = Arc::new(AtomicU32::new(0));
-        let (inbox, count, bell) = (far.clone(), n_far.clone(), waker.clone());
+        let (inbox, count, event) = (far.clone(), n_far.clone(), waker.clone());
         world.failure_detector.on_message(Box::new(move |rank, message| {
             inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back((rank, message));
             count.fetch_add(1, Ordering::SeqCst);
-            bell.wake();
+            event.wake();
         }));
         Ok(ControlChannel { waker, shm_peers, has_far, far, n_far, world })
     }
@@ -177,7 +177,7 @@ impl ShmPeer {
         ShmPeer { rank, member, outgoing: VecDeque::new(), incoming: Vec::new() }
     }
 
-    fn write(&mut self, area: &Area, me: usize, bytes: &[u8]) {
+    fn write(&mut self, area: &CommRegion, me: usize, bytes: &[u8]) {
         let mut sent = 0;
         if self.outgoing.is_empty() {
             // SAFETY: a slice; only this engine writes to this ring.
@@ -186,7 +186,7 @@ impl ShmPeer {
         self.outgoing.extend(&bytes[sent..]);
     }
 
-    fn flush(&mut self, area: &Area, me: usize) -> bool {
+    fn flush(&mut self, area: &CommRegion, me: usize) -> bool {
         let mut moved = false;
         while !self.outgoing.is_empty() {
             let (bytes, _) = self.outgoing.as_slices();
@@ -201,7 +201,7 @@ impl ShmPeer {
         moved
     }
 
-    fn read(&mut self, area: &Area, me: usize, take: &mut impl FnMut(usize, &[u8])) -> bool {
+    fn read(&mut self, area: &CommRegion, me: usize, take: &mut impl FnMut(usize, &[u8])) -> bool {
         let mut buffer = [0; 4096];
         let mut moved = false;
         loop {

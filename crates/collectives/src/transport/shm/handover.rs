@@ -1,5 +1,5 @@
-//! The ranks of one host find each other: the lowest of them makes the shared memory and hands it to the others over a socket without
-//! a file, which both then keep, because its end tells that the other has ended. Entered once, when a world is made.
+//! Hands the shared memory file of a host from its lowest rank to the others, over abstract Unix sockets (SCM_RIGHTS). Both sides keep the socket: its
+//! end of file tells that the other process has ended.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,10 +16,10 @@ use crate::transport::connect::{ConnectError, Credentials, time_left};
 use crate::transport::control::peer_table::PeerTable;
 use crate::transport::peer;
 use crate::transport::reception::Reception;
-use crate::transport::segment::Segment;
+use crate::transport::shm::segment::Segment;
 use crate::trust::Role;
 
-/// A socket by which the others of the host may come. Its name is random and vanishes with it.
+/// The listening socket of a rank. Its abstract name is random and vanishes with it.
 pub struct Door {
     listener: ForkClosed<UnixListener>,
     pub name: [u8; 16],
@@ -40,7 +40,7 @@ fn address(name: &[u8; 16]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("corro-{text}"))
 }
 
-/// The shared memory, and a socket to each rank whose end we are to notice: all for the lowest, the lowest for all.
+/// The shared memory, and the control sockets: to all ranks of the host on the lowest, to the lowest on the others.
 pub struct Gathered {
     pub segment: Segment,
     pub watched: Vec<(usize, ForkClosed<UnixStream>)>,
@@ -88,7 +88,7 @@ fn receive_all(
                 let file = segment.fd().try_clone_to_owned().map_err(ConnectError::Memory)?;
                 let (lowest, credentials) = (ranks[0], credentials.clone());
                 let patience = deadline.min(Instant::now() + LONGEST_PROOF);
-                // A stranger is turned away; whoever belongs to us is still to come.
+                // A connection that fails to authenticate is dropped; the rank may still come.
                 let welcome = move |stream: ForkClosed<UnixStream>| {
                     let rank = receive(&stream, &file, lowest, &credentials, patience).ok()?;
                     Some((rank, stream))
@@ -168,7 +168,7 @@ fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
     file.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the lowest rank of this host hung up"))
 }
 
-/// Without a secret to prove, only processes of the same user are believed.
+/// Without a job secret, only processes of the same user are accepted.
 fn same_user(stream: &UnixStream, credentials: &Credentials) -> Result<(), ConnectError> {
     if credentials.secret.is_some() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Reads another process's memory, where the kernel allows: one copy instead of two, and no rounds. Whether it does is found out by
-//! trying (`works`), because containers, security modules and name spaces all have a say.
+//! Cross-memory attach: reads another process's memory with `process_vm_readv`, one copy instead of two. Whether the kernel allows it is found out by
+//! trying (`works`), because containers, security modules and namespaces may forbid it.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub struct Pid(pub i32);
 /// Copies `n_bytes` at `theirs` in the other process to `mine`.
 ///
 /// # Safety
-/// `mine` must be writable for `n_bytes`. What the other does with its memory meanwhile is for the caller to agree with it.
+/// `mine` must be writable for `n_bytes`. The caller synchronises with writes of the other process.
 pub unsafe fn read(pid: Pid, theirs: u64, mine: *mut u8, n_bytes: usize) -> io::Result<()> {
     let mut done = 0;
     while done < n_bytes {
@@ -36,7 +36,7 @@ pub unsafe fn read(pid: Pid, theirs: u64, mine: *mut u8, n_bytes: usize) -> io::
     Ok(())
 }
 
-/// Whether `pid` is who holds `token` at `theirs`. Another process of that number would hardly hold those bytes there.
+/// Whether process `pid` can be read and holds `token` at `theirs`: a process of another PID namespace with that number does not.
 pub fn works(pid: Pid, theirs: u64, token: u128) -> bool {
     let mut seen = [0u8; 16];
     // SAFETY: an array of that size.

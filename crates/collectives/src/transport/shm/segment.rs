@@ -1,6 +1,5 @@
-//! The memory that the ranks of one host share: an anonymous file that exists only as long as somebody holds it, so nothing is
-//! left behind however they end. Cut into areas, one for each communicator ever made, and rooms of any size behind them; pages exist
-//! once they are touched. Entered by `local` (who makes and hands over the file), by `board` (who reads and writes an area) and by `optimizer::commons`.
+//! Layout of the memory that the ranks of one host share: a memfd, which the kernel frees with its last holder, so nothing is left behind however
+//! ranks end. The lower half holds one region per communicator, the upper half regions of any size; pages exist once they are touched.
 
 use std::ffi::c_void;
 use std::io;
@@ -11,29 +10,29 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// What one rank says to the others of its host. On two cache lines of its own, because neighbours are fetched in pairs.
+/// The state that one rank publishes to the others of its host. On two cache lines of its own, because adjacent lines are fetched in pairs.
 #[repr(C, align(128))]
-pub struct Line {
-    /// How many steps of the common sequence this rank has made; also what others sleep on.
+pub struct RankSlot {
+    /// The last step that this rank has published; also the futex that others sleep on.
     pub step: AtomicU32,
     pub sleepers: AtomicU32,
-    /// One more than the processor this rank last waited on for long.
+    /// One more than the core on which this rank last waited for long; 0 if it never has.
     pub processor: AtomicU32,
-    /// A few bytes that travel with a step, so that small operations move one line. Two, taken in turns.
-    pub notes: [Note; 2],
+    /// Payload of small operations, in the same cache lines as the step. Two, used alternately.
+    pub inline: [InlinePayload; 2],
 }
 
-pub const NOTE_BYTES: usize = 24;
-pub type Note = [u64; NOTE_BYTES / 8];
+pub const INLINE_BYTES: usize = 24;
+pub type InlinePayload = [u64; INLINE_BYTES / 8];
 
-/// Where a rank sleeps when any of several things may come.
+/// A futex on which a rank sleeps for any of several events.
 #[repr(C, align(128))]
-pub struct Bell {
-    pub rung: AtomicU32,
+pub struct FutexEvent {
+    pub count: AtomicU32,
     pub asleep: AtomicU32,
 }
 
-/// Positions of a ring of bytes from one rank to another: written, and read.
+/// Write and read positions of a byte ring from one rank to another.
 #[repr(C, align(128))]
 pub struct RingEnds {
     pub written: AtomicU32,
@@ -41,16 +40,16 @@ pub struct RingEnds {
     pub read: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Line>() == 128 && size_of::<Bell>() == 128 && size_of::<RingEnds>() == 256);
+const _: () = assert!(size_of::<RankSlot>() == 128 && size_of::<FutexEvent>() == 128 && size_of::<RingEnds>() == 256);
 
-/// Small operations: everybody reads everybody's whole input.
+/// Bytes of a slot for small operations, in which every rank reads the whole input of every other.
 pub const SMALL_BYTES: usize = 32 * 1024;
 /// Large operations pass through these; four, so that nobody waits for the slowest reader (`algorithm::staged`).
 pub const STAGE_BYTES: usize = 1024 * 1024;
 pub const N_STAGES: usize = 4;
 pub const RING_BYTES: usize = 128 * 1024;
 
-/// The file. The areas are as large as `n_local` ranks need.
+/// The memory file. Regions of communicators are as large as `n_local` ranks need.
 pub struct Segment {
     file: OwnedFd,
     n_local: usize,
@@ -59,12 +58,12 @@ pub struct Segment {
 impl Segment {
     pub fn create(n_local: usize) -> io::Result<Segment> {
         let file = rustix::fs::memfd_create("corro", MemfdFlags::CLOEXEC)?;
-        // A size, not memory. As far as a file offset goes, there are more areas than anybody makes.
+        // A sparse size, not memory: more regions than any program makes.
         rustix::fs::ftruncate(&file, (Layout::of(n_local).bytes as u64).saturating_mul(MOST_AREAS))?;
         Ok(Segment { file, n_local })
     }
 
-    /// What another rank of this host created.
+    /// Opens the file that another rank of this host created.
     pub fn received(file: OwnedFd, n_local: usize) -> Segment {
         Segment { file, n_local }
     }
@@ -73,26 +72,26 @@ impl Segment {
         self.file.as_fd()
     }
 
-    pub fn area(&self, number: u64) -> io::Result<Area> {
+    pub fn area(&self, number: u64) -> io::Result<CommRegion> {
         if number >= MOST_AREAS / 2 {
             return Err(io::Error::other("too many communicators were made in this world"));
         }
         let layout = Layout::of(self.n_local);
         let base = self.map(number * layout.bytes as u64, layout.bytes)?;
-        Ok(Area { base, layout })
+        Ok(CommRegion { base, layout })
     }
 
-    /// An area and `n_bytes` of plain memory behind it, `first` bytes into the half of the file that is for such. Whoever takes it says which
-    /// bytes are taken: [`Segment::room_bytes`] of them.
-    pub fn room(&self, first: u64, n_bytes: usize) -> io::Result<(Area, Room)> {
+    /// A communicator's region and `n_bytes` of plain memory behind it, `first` bytes into the upper half of the file. The caller keeps account of the
+    /// [`Segment::room_bytes`] that it takes.
+    pub fn room(&self, first: u64, n_bytes: usize) -> io::Result<(CommRegion, SharedRegion)> {
         let layout = Layout::of(self.n_local);
         let half = layout.bytes as u64 * (MOST_AREAS / 2);
         if first.saturating_add(self.room_bytes(n_bytes)) > half {
             return Err(io::Error::other("too much memory was shared in this world"));
         }
-        let area = Area { base: self.map(half + first, layout.bytes)?, layout };
+        let area = CommRegion { base: self.map(half + first, layout.bytes)?, layout };
         let base = self.map(half + first + layout.bytes as u64, n_bytes)?;
-        Ok((area, Room { base, n_bytes }))
+        Ok((area, SharedRegion { base, n_bytes }))
     }
 
     pub fn room_bytes(&self, n_bytes: usize) -> u64 {
@@ -115,22 +114,22 @@ impl Segment {
     }
 }
 
-/// Rooms have the upper half of them.
+/// The upper half is for shared regions.
 const MOST_AREAS: u64 = 1 << 20;
 
-/// Plain memory that all ranks of the host see: zeros at first. Who may touch what when is for its users to agree on.
+/// Plain memory shared by all ranks of the host, zero at first. Its users synchronise access.
 #[derive(Debug)]
-pub struct Room {
+pub struct SharedRegion {
     base: NonNull<u8>,
     n_bytes: usize,
 }
 
-// SAFETY: a plain address of shared memory; what is done with it is its users' affair.
-unsafe impl Send for Room {}
-unsafe impl Sync for Room {}
+// SAFETY: an address of a mapping that lives as long as the value; all access is through raw pointers, which its users synchronise.
+unsafe impl Send for SharedRegion {}
+unsafe impl Sync for SharedRegion {}
 
-impl Room {
-    /// The address of some bytes of it.
+impl SharedRegion {
+    /// The address of a range of its bytes.
     pub fn at(&self, first: usize, n_bytes: usize) -> *mut u8 {
         assert!(first <= self.n_bytes && n_bytes <= self.n_bytes - first, "{n_bytes} bytes at {first}");
         // SAFETY: inside the mapping, by the assertion.
@@ -138,35 +137,35 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for SharedRegion {
     fn drop(&mut self) {
         // SAFETY: this mapping, whole; its users borrow it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.n_bytes) };
     }
 }
 
-/// One communicator's part, mapped. Only addresses here: who may touch what when is `board`'s knowledge.
+/// The mapped region of one communicator. Gives out addresses only; [`super::step_sync`] says who may access what when.
 #[derive(Debug)]
-pub struct Area {
+pub struct CommRegion {
     base: NonNull<u8>,
     layout: Layout,
 }
 
 // SAFETY: plain addresses of shared memory; all access goes through atomics or follows the order they make.
-unsafe impl Send for Area {}
-unsafe impl Sync for Area {}
+unsafe impl Send for CommRegion {}
+unsafe impl Sync for CommRegion {}
 
-impl Area {
-    pub fn line(&self, member: usize) -> &Line {
+impl CommRegion {
+    pub fn slot(&self, member: usize) -> &RankSlot {
         assert!(member < self.layout.n);
-        // SAFETY: in bounds by the assertion; zero bytes are a valid `Line`, and its notes are read and written as raw memory.
-        unsafe { &*self.at(member * size_of::<Line>()).cast::<Line>() }
+        // SAFETY: in bounds by the assertion; zero bytes are a valid `RankSlot`, and its payload is read and written as raw memory.
+        unsafe { &*self.at(member * size_of::<RankSlot>()).cast::<RankSlot>() }
     }
 
-    pub fn bell(&self, member: usize) -> &Bell {
+    pub fn event(&self, member: usize) -> &FutexEvent {
         assert!(member < self.layout.n);
         // SAFETY: as above.
-        unsafe { &*self.at(self.layout.bells + member * size_of::<Bell>()).cast::<Bell>() }
+        unsafe { &*self.at(self.layout.bells + member * size_of::<FutexEvent>()).cast::<FutexEvent>() }
     }
 
     pub fn ring_ends(&self, from: usize, to: usize) -> &RingEnds {
@@ -201,14 +200,14 @@ impl Area {
     }
 }
 
-impl Drop for Area {
+impl Drop for CommRegion {
     fn drop(&mut self) {
-        // SAFETY: this mapping, whole, and nobody holds an address of it: they borrow the area.
+        // SAFETY: unmaps exactly this mapping; addresses into it borrow the region.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.layout.bytes) };
     }
 }
 
-/// Where the parts of an area begin.
+/// Offsets of the parts of a communicator's region.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     n: usize,
@@ -222,8 +221,8 @@ struct Layout {
 
 impl Layout {
     fn of(n: usize) -> Layout {
-        let bells = page(n * size_of::<Line>());
-        let ring_ends = page(bells + n * size_of::<Bell>());
+        let bells = page(n * size_of::<RankSlot>());
+        let ring_ends = page(bells + n * size_of::<FutexEvent>());
         let smalls = page(ring_ends + n * n * size_of::<RingEnds>());
         let stages = page(smalls + n * 2 * SMALL_BYTES);
         let rings = page(stages + n * N_STAGES * STAGE_BYTES);
@@ -231,7 +230,7 @@ impl Layout {
     }
 }
 
-/// Whole pages, whatever their size is here.
+/// Rounds up to whole pages of this machine.
 fn page(offset: usize) -> usize {
     offset.next_multiple_of(64 * 1024)
 }
@@ -246,8 +245,8 @@ mod tests {
     fn parts_do_not_overlap_and_two_mappings_see_the_same() {
         let segment = Segment::create(3).expect("a memory file");
         let (one, other) = (segment.area(5).expect("an area"), segment.area(5).expect("the same area"));
-        one.line(2).step.store(7, Ordering::Release);
-        one.bell(2).rung.store(8, Ordering::Release);
+        one.slot(2).step.store(7, Ordering::Release);
+        one.event(2).count.store(8, Ordering::Release);
         one.ring_ends(2, 2).read.store(9, Ordering::Release);
         // SAFETY: addresses of parts of the mapping, one byte each at their ends.
         unsafe {
@@ -259,28 +258,28 @@ mod tests {
             assert_eq!(other.ring(2, 2).add(RING_BYTES - 1).read(), 3);
             assert_eq!((other.stage(0, 0).read(), other.ring(0, 0).read()), (0, 0));
         }
-        assert_eq!(other.line(2).step.load(Ordering::Acquire), 7);
-        assert_eq!(other.bell(2).rung.load(Ordering::Acquire), 8);
+        assert_eq!(other.slot(2).step.load(Ordering::Acquire), 7);
+        assert_eq!(other.event(2).count.load(Ordering::Acquire), 8);
         assert_eq!(other.ring_ends(2, 2).read.load(Ordering::Acquire), 9);
         let elsewhere = segment.area(6).expect("another area");
-        assert_eq!(elsewhere.line(2).step.load(Ordering::Acquire), 0);
+        assert_eq!(elsewhere.slot(2).step.load(Ordering::Acquire), 0);
     }
 
     #[test]
     fn rooms_are_apart_from_areas_and_from_each_other() {
         let segment = Segment::create(2).expect("a memory file");
         let bytes = segment.room_bytes(100);
-        let ((board, one), (_, other)) =
+        let ((sync, one), (_, other)) =
             (segment.room(0, 100).expect("a room"), segment.room(bytes, 100).expect("another"));
         let (_, again) = segment.room(0, 100).expect("the first once more");
-        board.line(1).step.store(7, Ordering::Release);
+        sync.slot(1).step.store(7, Ordering::Release);
         // SAFETY: addresses of the mappings.
         unsafe {
             one.at(99, 1).write(3);
             assert_eq!((again.at(99, 1).read(), other.at(99, 1).read(), again.at(0, 1).read()), (3, 0, 0));
         }
         let last = segment.area(MOST_AREAS / 2 - 1).expect("the last area");
-        assert_eq!(last.line(1).step.load(Ordering::Acquire), 0);
+        assert_eq!(last.slot(1).step.load(Ordering::Acquire), 0);
         assert!(segment.area(MOST_AREAS / 2).is_err() && segment.room(u64::MAX, 100).is_err());
     }
 

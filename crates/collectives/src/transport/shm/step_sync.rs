@@ -1,9 +1,8 @@
-//! What the ranks of one communicator on one host read and write together. The algorithms enter here.
+//! Synchronisation of the ranks of one communicator on one host by step counters in shared memory.
 //!
-//! Every operation is a sequence of *steps* that is the same on every rank. A rank that has made a step says so on its line, and
-//! whatever it wrote before is then seen by whoever saw the step. A rank's own memory (small slots, stages) may be
-//! written again once all others have made the step that comes after their reading; a later step of a rank always means that
-//! everything it read in earlier ones is read.
+//! Every operation is a sequence of *steps*, the same on every rank. A rank publishes the number of its last step in its slot (release); a rank that has
+//! seen the step (acquire) sees everything that was written before it. A rank's own buffers (inline payload, small slots, stages) may be written again once
+//! all others have reached the step that follows their reading: a later step of a rank always means that all its reads of earlier steps are done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,36 +12,36 @@ use rustix::thread::futex;
 
 use crate::error::Error;
 use crate::transport::control::peer_table::PeerTable;
-use crate::transport::segment::{Area, N_STAGES, NOTE_BYTES, Note, SMALL_BYTES, STAGE_BYTES};
+use crate::transport::shm::segment::{CommRegion, INLINE_BYTES, InlinePayload, N_STAGES, SMALL_BYTES, STAGE_BYTES};
 use crate::transport::wait_policy::WaitPolicy;
 
-pub struct Board {
-    area: Arc<Area>,
+pub struct StepSync {
+    area: Arc<CommRegion>,
     /// Members of the communicator on this host, as ranks of the world, ascending.
     ranks: Vec<usize>,
     me: usize,
     /// Steps made by this rank. Wraps.
     step: u32,
-    /// Small operations so far; they take their slots in turns.
+    /// Small operations so far; they alternate between two slots.
     n_smalls: u32,
-    /// Uses of the stages so far, and for each the step that all must have made before it is written again.
+    /// Uses of the stages so far, and for each stage the step that all must have reached before it is written again.
     n_stages: u64,
     guards: [u32; N_STAGES],
     wait_policy: WaitPolicy,
-    /// How often this rank found another on its processor.
+    /// How often this rank found another one on its core.
     steps_aside: AtomicU32,
     peer_table: Arc<PeerTable>,
 }
 
-impl Board {
+impl StepSync {
     pub fn new(
-        area: Arc<Area>,
+        area: Arc<CommRegion>,
         ranks: Vec<usize>,
         me: usize,
         wait_policy: WaitPolicy,
         peer_table: Arc<PeerTable>,
-    ) -> Board {
-        Board {
+    ) -> StepSync {
+        StepSync {
             area,
             ranks,
             me,
@@ -68,33 +67,33 @@ impl Board {
         self.step
     }
 
-    pub fn area(&self) -> &Arc<Area> {
+    pub fn area(&self) -> &Arc<CommRegion> {
         &self.area
     }
 
-    /// Says that this rank has made its next step.
+    /// Publishes this rank's next step, and wakes ranks that sleep on it.
     #[inline]
-    pub fn post(&mut self) {
+    pub fn advance(&mut self) {
         self.step = self.step.wrapping_add(1);
-        let line = self.area.line(self.me);
-        // A full barrier: either a sleeper sees the step, or we see the sleeper.
-        line.step.swap(self.step, Ordering::SeqCst);
-        if line.sleepers.load(Ordering::SeqCst) != 0 {
-            wake(&line.step);
+        let slot = self.area.slot(self.me);
+        // A full barrier: either a sleeper sees the step, or this rank sees the sleeper.
+        slot.step.swap(self.step, Ordering::SeqCst);
+        if slot.sleepers.load(Ordering::SeqCst) != 0 {
+            wake(&slot.step);
         }
     }
 
-    /// Until `member` has made `step`.
+    /// Waits until `member` has reached `step`.
     #[inline]
     pub fn wait(&self, member: usize, step: u32) -> Result<(), Error> {
         self.wait_doing(member, step, || {})
     }
 
-    /// The same; until then it does something else, again and again.
+    /// As [`StepSync::wait`]; calls `something` before each check.
     #[inline]
     fn wait_doing(&self, member: usize, step: u32, mut something: impl FnMut()) -> Result<(), Error> {
-        let line = self.area.line(member);
-        let reached_it = || reached(line.step.load(Ordering::Acquire), step);
+        let slot = self.area.slot(member);
+        let reached_it = || reached(slot.step.load(Ordering::Acquire), step);
         if reached_it() {
             return Ok(());
         }
@@ -105,27 +104,27 @@ impl Board {
         if self.wait_policy.spin(&mut ready) {
             return Ok(());
         }
-        self.make_room();
+        self.leave_shared_core();
         self.wait_policy.wait(&self.peer_table, self.ranks[member], ready, |nap| {
-            line.sleepers.fetch_add(1, Ordering::SeqCst);
-            let seen = line.step.load(Ordering::SeqCst);
+            slot.sleepers.fetch_add(1, Ordering::SeqCst);
+            let seen = slot.step.load(Ordering::SeqCst);
             if !reached(seen, step) {
-                sleep(&line.step, seen, nap);
+                sleep(&slot.step, seen, nap);
             }
-            line.sleepers.fetch_sub(1, Ordering::SeqCst);
+            slot.sleepers.fetch_sub(1, Ordering::SeqCst);
         })
     }
 
-    /// Two ranks on one processor while others are free wait for each other's time slices, and the kernel takes long to notice: the
-    /// higher of them steps aside. Not where ranks must share.
+    /// Moves this rank to another core when a lower rank waits on the same one: two ranks on one core wait for each other's time slices, and the
+    /// kernel takes long to balance them. Does nothing where ranks outnumber cores.
     #[cold]
-    fn make_room(&self) {
+    fn leave_shared_core(&self) {
         if self.wait_policy.spins == 0 {
             return;
         }
         let here = rustix::thread::sched_getcpu() as u32 + 1;
-        self.area.line(self.me).processor.store(here, Ordering::Relaxed);
-        let shared = (0..self.me).any(|lower| self.area.line(lower).processor.load(Ordering::Relaxed) == here);
+        self.area.slot(self.me).processor.store(here, Ordering::Relaxed);
+        let shared = (0..self.me).any(|lower| self.area.slot(lower).processor.load(Ordering::Relaxed) == here);
         if shared && self.steps_aside.fetch_add(1, Ordering::Relaxed) % 16 == 15 {
             step_aside(here as usize - 1);
         }
@@ -141,34 +140,34 @@ impl Board {
         others.into_iter().try_for_each(|member| self.wait_doing(member, step, &mut something))
     }
 
-    /// Whether all have made `step`, without waiting.
-    pub fn have_all(&self, step: u32) -> bool {
-        (0..self.n()).all(|member| reached(self.area.line(member).step.load(Ordering::Acquire), step))
+    /// Whether all have reached `step`. Never blocks.
+    pub fn all_reached(&self, step: u32) -> bool {
+        (0..self.n()).all(|member| reached(self.area.slot(member).step.load(Ordering::Acquire), step))
     }
 
-    /// The turn of the next small operation.
+    /// The slot, 0 or 1, of the next small operation.
     pub fn next_small(&mut self) -> usize {
         self.n_smalls = self.n_smalls.wrapping_add(1);
         self.n_smalls as usize % 2
     }
 
-    /// Writes the few bytes that go with the next step.
+    /// Writes the inline payload of the next step.
     ///
     /// # Safety
-    /// `bytes` must be readable for `n_bytes`, at most [`NOTE_BYTES`].
+    /// `bytes` must be readable for `n_bytes`, at most [`INLINE_BYTES`].
     #[inline]
-    pub unsafe fn write_note(&mut self, turn: usize, bytes: *const u8, n_bytes: usize) {
-        debug_assert!(n_bytes <= NOTE_BYTES);
-        let note = (&raw const self.area.line(self.me).notes[turn]).cast_mut().cast::<u8>();
-        // SAFETY: the caller's for the source; the note is ours to write until the step is posted, and nobody reads this turn
-        // any more: all have made a step since.
-        unsafe { std::ptr::copy_nonoverlapping(bytes, note, n_bytes) };
+    pub unsafe fn write_inline(&mut self, turn: usize, bytes: *const u8, n_bytes: usize) {
+        debug_assert!(n_bytes <= INLINE_BYTES);
+        let payload = (&raw const self.area.slot(self.me).inline[turn]).cast_mut().cast::<u8>();
+        // SAFETY: `bytes` is readable for `n_bytes` by the function's contract. The payload belongs to this rank and is written before the step is
+        // published; nobody reads this slot any more, because all have reached a later step since its last use.
+        unsafe { std::ptr::copy_nonoverlapping(bytes, payload, n_bytes) };
     }
 
-    /// What `member` wrote with a step that was waited for.
+    /// The inline payload of `member`, valid once its step has been waited for.
     #[inline]
-    pub fn note(&self, member: usize, turn: usize) -> *const Note {
-        &raw const self.area.line(member).notes[turn]
+    pub fn inline(&self, member: usize, turn: usize) -> *const InlinePayload {
+        &raw const self.area.slot(member).inline[turn]
     }
 
     #[inline]
@@ -176,7 +175,7 @@ impl Board {
         self.area.small(member, turn)
     }
 
-    /// The next stage of this rank, free to be written. `free_at` is the step that will mean that everybody has read it.
+    /// The next stage of this rank, once it may be written. `free_at` is the step by which all will have read it.
     pub fn next_stage(&mut self, free_at: u32) -> Result<usize, Error> {
         let turn = (self.n_stages % N_STAGES as u64) as usize;
         if self.n_stages >= N_STAGES as u64 {
@@ -205,10 +204,10 @@ impl Board {
 
     pub const SMALL_BYTES: usize = SMALL_BYTES;
     pub const STAGE_BYTES: usize = STAGE_BYTES;
-    pub const NOTE_BYTES: usize = NOTE_BYTES;
+    pub const INLINE_BYTES: usize = INLINE_BYTES;
 }
 
-/// Leaves a processor for another that this thread may use, and takes nothing from where it may run later.
+/// Migrates this thread off a core to any other in its affinity mask, which is left as it was.
 fn step_aside(processor: usize) {
     let Ok(all) = rustix::thread::sched_getaffinity(None) else { return };
     let mut others = all;
@@ -218,7 +217,7 @@ fn step_aside(processor: usize) {
     }
 }
 
-/// Whether a counter that wraps has come as far as `step`.
+/// Whether a wrapping counter has reached `step`.
 #[inline]
 pub fn reached(counter: u32, step: u32) -> bool {
     counter.wrapping_sub(step) as i32 >= 0
@@ -226,7 +225,7 @@ pub fn reached(counter: u32, step: u32) -> bool {
 
 pub fn sleep(word: &AtomicU32, seen: u32, nap: Duration) {
     let nap = futex::Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: i64::from(nap.subsec_nanos()) };
-    // Woken, timed out, interrupted or changed meanwhile: the caller looks again in every case.
+    // Woken, timed out, interrupted or changed meanwhile: the caller checks again in every case.
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&nap));
 }
 
@@ -239,18 +238,18 @@ pub fn wake(word: &AtomicU32) {
 mod tests {
     use super::*;
     use crate::error::Peer;
-    use crate::transport::segment::Segment;
+    use crate::transport::shm::segment::Segment;
 
-    fn boards(n: usize, spins: u32) -> Vec<Board> {
+    fn boards(n: usize, spins: u32) -> Vec<StepSync> {
         let segment = Segment::create(n).expect("a memory file");
         let peers = (0..n).map(|rank| Peer { rank, host: "here".into() }).collect();
         let peer_table = Arc::new(PeerTable::new(peers));
         let wait_policy = WaitPolicy { spins, yields: 2, limit: None };
-        let board = |me| {
+        let sync = |me| {
             let area = Arc::new(segment.area(0).expect("an area"));
-            Board::new(area, (0..n).collect(), me, wait_policy, peer_table.clone())
+            StepSync::new(area, (0..n).collect(), me, wait_policy, peer_table.clone())
         };
-        (0..n).map(board).collect()
+        (0..n).map(sync).collect()
     }
 
     #[test]
@@ -263,18 +262,18 @@ mod tests {
     fn what_was_written_before_a_step_is_read_after_it() {
         for spins in [0, 1000] {
             std::thread::scope(|scope| {
-                for mut board in boards(3, spins) {
+                for mut sync in boards(3, spins) {
                     scope.spawn(move || {
                         for round in 0..2_000u64 {
-                            let turn = board.next_small();
-                            let value = [round * 10 + board.me() as u64; 3];
+                            let turn = sync.next_small();
+                            let value = [round * 10 + sync.me() as u64; 3];
                             // SAFETY: a local array of that size.
-                            unsafe { board.write_note(turn, value.as_ptr().cast(), 24) };
-                            board.post();
-                            board.wait_all(board.step()).expect("all live");
+                            unsafe { sync.write_inline(turn, value.as_ptr().cast(), 24) };
+                            sync.advance();
+                            sync.wait_all(sync.step()).expect("all live");
                             for member in 0..3 {
                                 // SAFETY: its step was waited for.
-                                let seen = unsafe { *board.note(member, turn) };
+                                let seen = unsafe { *sync.inline(member, turn) };
                                 assert_eq!(seen, [round * 10 + member as u64; 3]);
                             }
                         }
