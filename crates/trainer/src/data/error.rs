@@ -16,7 +16,8 @@ macro_rules! get_it {
 pub enum DataError {
     #[error(
         "no CIFAR-10 at {}: looked for data_batch_1.bin to data_batch_5.bin and test_batch.bin there and in cifar-10-batches-bin, each \
-         plain or as .zst, and for the archive cifar-10-binary.tar.gz; get {}, and give its path or that of its directory", path.display(), get_it!()
+         plain or as .zst, and for the archive cifar-10-binary.tar.gz; get {}, and give its path or that of its directory; \
+         without --data (and, in the tutorial, without --full) training is on synthetic images", path.display(), get_it!()
     )]
     Missing { path: PathBuf },
     #[error("CIFAR-10 at {} lacks {lacking}; get {}", path.display(), get_it!())]
