@@ -8,7 +8,7 @@ use corro_collectives::bootstrap::meet;
 use corro_collectives::coordinator::{
     ToCoordinator, ToMember, decode_to_coordinator, decode_to_member, encode_to_coordinator, encode_to_member,
 };
-use corro_collectives::transport::introduction::Introduction;
+use corro_collectives::transport::peer_info::PeerInfo;
 use corro_collectives::trust::{Role, Secret, prove};
 
 /// The first byte says what the rest is.
@@ -17,9 +17,9 @@ pub fn handshake(data: &[u8]) {
     match kind % 5 {
         0 => hello(data),
         1 => {
-            if let Some(introduction) = Introduction::decode(data) {
+            if let Some(introduction) = PeerInfo::decode(data) {
                 let written = introduction.encode();
-                assert_eq!(Introduction::decode(&written), Some(introduction), "it reads back differently");
+                assert_eq!(PeerInfo::decode(&written), Some(introduction), "it reads back differently");
             }
         }
         2 => meet::check_untrusted(data),

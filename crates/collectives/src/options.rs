@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::algorithm::choice::Forced;
 use crate::settings::{Settings, SettingsError, TransportChoice};
 use crate::transport::connect::ConnectError;
-use crate::transport::introduction::Introduction;
+use crate::transport::peer_info::PeerInfo;
 
 /// How ranks of one machine talk to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,14 +82,14 @@ impl Options {
 
 /// Whether what all ranks (by rank) have said allows a world. All ranks hear the same, so all of them refuse what does not fit; only
 /// shared memory is asked for by each for itself.
-pub(crate) fn fit(transport: Transport, introductions: &[Introduction]) -> Result<(), ConnectError> {
-    let first = &introductions[0];
-    let mut peers = introductions.iter().enumerate();
+pub(crate) fn fit(transport: Transport, peer_infos: &[PeerInfo]) -> Result<(), ConnectError> {
+    let first = &peer_infos[0];
+    let mut peers = peer_infos.iter().enumerate();
     if let Some((rank, odd)) = peers.find(|(_, peer)| peer.forced != first.forced) {
         let (theirs, ours) = (odd.forced.to_string(), first.forced.to_string());
         return Err(ConnectError::Algorithms { rank, host: odd.hostname.clone(), theirs, first: ours });
     }
-    let mut peers = introductions.iter().enumerate();
+    let mut peers = peer_infos.iter().enumerate();
     match peers.find(|(_, peer)| peer.machine != first.machine) {
         Some((rank, far)) if transport == Transport::SharedMemory => {
             Err(ConnectError::NotOneMachine { rank, host: far.hostname.clone() })
@@ -109,8 +109,8 @@ mod tests {
         Options::of(&Settings::from_variables(read).expect("the settings leave ways to the options"))
     }
 
-    fn peer(rank: usize, machine: &str, forced: Forced) -> Introduction {
-        Introduction {
+    fn peer(rank: usize, machine: &str, forced: Forced) -> PeerInfo {
+        PeerInfo {
             token: [0; 16],
             machine: machine.into(),
             hostname: format!("host{rank}"),

@@ -17,7 +17,7 @@ use crate::transport::connect_watch::ConnectWatch;
 use crate::transport::control::connection::Wire;
 use crate::transport::control::failure_detector::FailureDetector;
 use crate::transport::control::peer_table::PeerTable;
-use crate::transport::introduction::Introduction;
+use crate::transport::peer_info::PeerInfo;
 use crate::transport::shm::handover::{self, Door};
 use crate::transport::shm::segment::Segment;
 use crate::transport::tcp::{self, CONTROL, Listening, own_addresses};
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub place: Place,
     pub peer_table: Arc<PeerTable>,
     /// By rank.
-    pub introductions: Vec<Introduction>,
+    pub peer_infos: Vec<PeerInfo>,
     /// For each rank, the lowest rank of its machine.
     pub lowest: Vec<usize>,
     pub segment: Option<Segment>,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     /// Processors of this host that its ranks may use: the same number on all of them, whatever each is bound to.
     pub n_cores: usize,
     /// How often a stream is tried before we sleep.
-    pub eagerness: u32,
+    pub spin_limit: u32,
     pub options: Options,
     pub timeout: Duration,
     pub next_area: AtomicU64,
@@ -86,7 +86,7 @@ impl World {
         let listening = Listening::open(&hosts, launch.ports.as_ref())?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(|error| ConnectError::Network(std::io::Error::other(error)))?;
-        let mine = Introduction {
+        let mine = PeerInfo {
             token,
             machine: match options.transport {
                 Transport::Auto | Transport::SharedMemory => machine(),
@@ -101,21 +101,20 @@ impl World {
             addresses: listening.addresses.clone(),
         };
         let (met, session) = join(launch, round, &mine.encode(), deadline)?;
-        let read =
-            |(rank, bytes): (usize, &Vec<u8>)| Introduction::decode(bytes).ok_or(ConnectError::Introduction { rank });
-        let introductions: Vec<Introduction> = met.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        let place = launch.place.clone().complete(&introductions.iter().map(|peer| &peer.hostname).collect::<Vec<_>>());
-        let lowest = lowest_of_machines(&introductions);
-        fit(options.transport, &introductions)?;
-        let peers = introductions.iter().enumerate();
+        let read = |(rank, bytes): (usize, &Vec<u8>)| PeerInfo::decode(bytes).ok_or(ConnectError::PeerInfo { rank });
+        let peer_infos: Vec<PeerInfo> = met.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        let place = launch.place.clone().complete(&peer_infos.iter().map(|peer| &peer.hostname).collect::<Vec<_>>());
+        let lowest = lowest_of_machines(&peer_infos);
+        fit(options.transport, &peer_infos)?;
+        let peers = peer_infos.iter().enumerate();
         let peers = peers.map(|(rank, peer)| Peer { rank, host: peer.hostname.as_str().into() }).collect();
         let peer_table = Arc::new(PeerTable::new(peers));
         let watch =
-            ConnectWatch::start(session, rank, &introductions, peer_table.clone()).map_err(ConnectError::Thread)?;
-        let credentials = Credentials { secret: launch.secret.clone(), world: introductions[0].token };
+            ConnectWatch::start(session, rank, &peer_infos, peer_table.clone()).map_err(ConnectError::Thread)?;
+        let credentials = Credentials { secret: launch.secret.clone(), world: peer_infos[0].token };
         let locals: Vec<usize> = (0..place.size).filter(|other| lowest[*other] == lowest[rank]).collect();
         let (segment, mut ties) = if locals.len() > 1 {
-            let lowest_door = introductions[locals[0]].door;
+            let lowest_door = peer_infos[locals[0]].door;
             let gathered = handover::gather(door, &lowest_door, &locals, rank, &credentials, &peer_table, deadline)
                 .map_err(|error| watch.explain(error, deadline))?;
             let ties = gathered.watched.into_iter().map(|(rank, stream)| (rank, Wire::Unix(stream))).collect();
@@ -129,31 +128,31 @@ impl World {
             _ if lowest[rank] != 0 => vec![0],
             _ => Vec::new(),
         };
-        let far_peers: Vec<_> = far.iter().map(|other| (*other, introductions[*other].addresses.as_slice())).collect();
+        let far_peers: Vec<_> = far.iter().map(|other| (*other, peer_infos[*other].addresses.as_slice())).collect();
         let wires = tcp::mesh(&listening, rank, &far_peers, CONTROL, 1, &credentials, &peer_table, deadline)
             .map_err(|error| watch.explain(error, deadline))?;
         ties.extend(far.iter().zip(wires).map(|(rank, mut wires)| (*rank, Wire::Tcp(wires.remove(0)))));
         let failure_detector = FailureDetector::start(rank, ties, peer_table.clone(), options.report_after)
             .map_err(ConnectError::Thread)?;
-        let n_cores = Cores::together(locals.iter().map(|local| &introductions[*local].cores));
+        let n_cores = Cores::together(locals.iter().map(|local| &peer_infos[*local].cores));
         let wait_policy = WaitPolicy::of(locals.len(), n_cores);
         // "Hosts" may be containers that share the cores of one kernel: then whoever we wait for needs ours. A yield would not do: on
         // recent kernels it costs a thread its turn for milliseconds.
-        let kernel = |peer: &Introduction| peer.machine.split(' ').next().map(str::to_owned);
-        let n_beside = introductions.iter().filter(|peer| kernel(peer) == kernel(&introductions[rank])).count();
-        let eagerness = if n_beside <= n_cores { 60 } else { 4 };
+        let kernel = |peer: &PeerInfo| peer.machine.split(' ').next().map(str::to_owned);
+        let n_beside = peer_infos.iter().filter(|peer| kernel(peer) == kernel(&peer_infos[rank])).count();
+        let spin_limit = if n_beside <= n_cores { 60 } else { 4 };
         let world = World {
             shared: Arc::new(Shared {
                 place,
                 peer_table,
-                introductions,
+                peer_infos,
                 lowest,
                 segment,
                 listening,
                 credentials,
                 wait_policy,
                 n_cores,
-                eagerness,
+                spin_limit,
                 options: options.clone(),
                 timeout: launch.timeout,
                 next_area: AtomicU64::new(0),
@@ -217,13 +216,13 @@ fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| std::os::unix::fs::MetadataExt::ino(&namespace))
 }
 
-fn lowest_of_machines(introductions: &[Introduction]) -> Vec<usize> {
+fn lowest_of_machines(peer_infos: &[PeerInfo]) -> Vec<usize> {
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
     let of = |(rank, peer)| {
-        let peer: &Introduction = peer;
+        let peer: &PeerInfo = peer;
         *first.entry(peer.machine.as_str()).or_insert(rank)
     };
-    introductions.iter().enumerate().map(of).collect()
+    peer_infos.iter().enumerate().map(of).collect()
 }
 
 /// The kernel this process runs on, and the network it sees: sockets without a file are found only within one.

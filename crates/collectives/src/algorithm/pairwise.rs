@@ -5,7 +5,7 @@ use crate::algorithm::Reduction;
 use crate::algorithm::ring::Ring;
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::link::Road;
+use crate::transport::link::Endpoint;
 
 /// Bytes to or from one member, and how many of them have moved.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ impl Parcel {
 ///
 /// # Safety
 /// What is sent must be readable, what is received writable and apart from it.
-pub unsafe fn exchange(road: &mut Road<'_>, sent: &mut [Parcel], received: &mut [Parcel]) -> Result<(), Error> {
+pub unsafe fn exchange(road: &mut Endpoint<'_>, sent: &mut [Parcel], received: &mut [Parcel]) -> Result<(), Error> {
     loop {
         let (mut moved, mut whole) = (false, true);
         for parcel in &mut *received {
@@ -63,7 +63,7 @@ pub unsafe fn exchange(road: &mut Road<'_>, sent: &mut [Parcel], received: &mut 
 /// # Safety
 /// `data` holds `n_bytes` of whole elements; `scratch` is at least as long.
 pub unsafe fn doubling(
-    road: &mut Road<'_>,
+    road: &mut Endpoint<'_>,
     Ring { members, me }: Ring<'_>,
     data: *mut u8,
     n_bytes: usize,

@@ -14,7 +14,7 @@ use crate::algorithm::staged::Work;
 use crate::algorithm::{Reduction, parts};
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::link::Road;
+use crate::transport::link::Endpoint;
 
 /// Members of the ring in their order, which is the same on all of them, and our place in it.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ pub struct Task<'a> {
 /// # Safety
 /// `dst` must hold all parts and, but for what is folded, the own input already. Whole elements.
 pub unsafe fn run(
-    road: Road<'_>,
+    road: Endpoint<'_>,
     ring: Ring<'_>,
     dst: *mut u8,
     task: Task<'_>,
@@ -118,7 +118,7 @@ pub unsafe fn run(
 }
 
 struct Pass<'a> {
-    road: Road<'a>,
+    road: Endpoint<'a>,
     ring: Ring<'a>,
     dst: *mut u8,
     task: Task<'a>,

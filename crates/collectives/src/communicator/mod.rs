@@ -77,7 +77,7 @@ impl Communicator {
         let far: Vec<usize> = (0..ranks.len()).filter(|member| !locals.contains(member)).collect();
         let addresses = |member: &usize| {
             let rank = ranks[*member];
-            (rank, world.introductions[rank].addresses.as_slice())
+            (rank, world.peer_infos[rank].addresses.as_slice())
         };
         let peers: Vec<_> = far.iter().map(addresses).collect();
         let n_streams = world.options.n_streams.max(1);
@@ -92,7 +92,7 @@ impl Communicator {
         }
         let forced = world.options.forced;
         let mut communicator = Communicator {
-            links: Links::new(links, ranks.clone(), world.peer_table.clone(), world.eagerness),
+            links: Links::new(links, ranks.clone(), world.peer_table.clone(), world.spin_limit),
             ranks,
             me,
             topology,

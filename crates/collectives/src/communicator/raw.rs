@@ -11,7 +11,7 @@ use crate::algorithm::{Buffers, Reduction, direct, flat, parts};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::reduce;
-use crate::transport::link::Road;
+use crate::transport::link::Endpoint;
 use crate::transport::shm::step_sync::StepSync;
 
 /// From here on the ring's many rounds are worth the bytes it saves (measured with 4 hosts).
@@ -135,7 +135,7 @@ impl Communicator {
         let me = self.topology.host();
         let ring = Ring { members: rail, me };
         let n_stripes = self.n_stripes(n_bytes);
-        let mut road = Road { links: &mut self.links, sync: self.sync.as_ref() };
+        let mut road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
         // SAFETY: the caller's.
         unsafe {
             if n_bytes < RING_FROM {
@@ -246,7 +246,7 @@ impl Communicator {
         // A ring through shared memory is one stream, and all must divide alike.
         let n_bytes = parts.iter().map(|part| part.end).max().unwrap_or(0);
         let n_stripes = if self.topology.is_scattered() { self.n_stripes(n_bytes) } else { 1 };
-        let road = Road { links: &mut self.links, sync: self.sync.as_ref() };
+        let road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
         let task = Task { parts, element, work, n_stripes };
         // SAFETY: the caller's.
         unsafe { ring::run(road, ring, dst, task, &mut self.stripes) }
@@ -280,7 +280,7 @@ impl Communicator {
         // SAFETY: the caller's.
         let outcome = unsafe {
             std::ptr::copy_nonoverlapping(src.add(from.start), dst.add(to.start), from.len().min(to.len()));
-            let mut road = Road { links: &mut self.links, sync: self.sync.as_ref() };
+            let mut road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
             pairwise::exchange(&mut road, &mut outgoing, &mut incoming)
         };
         self.remember(outcome)
@@ -323,7 +323,7 @@ impl Communicator {
             let mut sent = [Parcel::new(partner, data, n_bytes)];
             let mut received = [Parcel::new(partner, scratch.as_ptr(), n_bytes)];
             // SAFETY: the caller's.
-            let mut road = Road { links: &mut self.links, sync: self.sync.as_ref() };
+            let mut road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
             outcome = unsafe { pairwise::exchange(&mut road, &mut sent, &mut received) };
             if outcome.is_ok() {
                 for tensor in tensors {

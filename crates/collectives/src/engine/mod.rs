@@ -368,7 +368,7 @@ impl Inner {
 
 fn config(world: &World, settings: &Settings) -> Config {
     let shared = &world.shared;
-    let hosts: Vec<String> = shared.introductions.iter().map(|peer| peer.hostname.clone()).collect();
+    let hosts: Vec<String> = shared.peer_infos.iter().map(|peer| peer.hostname.clone()).collect();
     let n_on = |host: &String| hosts.iter().filter(|other| *other == host).count();
     Config {
         homogeneous: hosts.iter().all(|host| n_on(host) == n_on(&hosts[0])),

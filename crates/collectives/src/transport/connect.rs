@@ -29,8 +29,8 @@ pub enum ConnectError {
     OtherUser,
     #[error("a peer did not prove that it belongs to this job")]
     Trust(#[from] TrustError),
-    #[error("rank {rank} sent an introduction that cannot be read: use one build in all ranks")]
-    Introduction { rank: usize },
+    #[error("rank {rank} sent an peer_info that cannot be read: use one build in all ranks")]
+    PeerInfo { rank: usize },
     #[error("the network interface {name} has no address on this host; it is named by HOROVOD_GLOO_IFACE")]
     Interface { name: String },
     #[error("none of the ports {first} to {last} is free on this host; they are named by CORRO_PORTS")]

@@ -15,8 +15,8 @@ use crate::bootstrap::meet::session::{Member, Notice, Said, Session};
 use crate::fork::ForkClosed;
 use crate::transport::connect::ConnectError;
 use crate::transport::control::peer_table::PeerTable;
-use crate::transport::introduction::Introduction;
 use crate::transport::peer;
+use crate::transport::peer_info::PeerInfo;
 
 pub struct ConnectWatch {
     shared: Arc<Shared>,
@@ -44,13 +44,13 @@ impl ConnectWatch {
     pub fn start(
         session: Session,
         rank: usize,
-        introductions: &[Introduction],
+        peer_infos: &[PeerInfo],
         peer_table: Arc<PeerTable>,
     ) -> io::Result<ConnectWatch> {
         let wake = ForkClosed::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let is_over = AtomicBool::new(matches!(session, Session::Alone));
         let shared = Arc::new(Shared { rank, session: Mutex::new(session), peer_table, is_over, wake });
-        let processes = shared.open_processes(introductions);
+        let processes = shared.open_processes(peer_infos);
         let of_thread = shared.clone();
         let work = move || of_thread.watch(processes);
         let thread = std::thread::Builder::new().name("corro-joining".into()).spawn(work)?;
@@ -102,9 +102,9 @@ impl Drop for ConnectWatch {
 
 impl Shared {
     /// Numbers of processes mean something only within one PID namespace.
-    fn open_processes(&self, introductions: &[Introduction]) -> Vec<Process> {
-        let own = &introductions[self.rank];
-        let beside = introductions.iter().enumerate().filter(|(_, other)| {
+    fn open_processes(&self, peer_infos: &[PeerInfo]) -> Vec<Process> {
+        let own = &peer_infos[self.rank];
+        let beside = peer_infos.iter().enumerate().filter(|(_, other)| {
             other.machine == own.machine
                 && other.pid_namespace == own.pid_namespace
                 && own.pid_namespace != 0

@@ -1,5 +1,5 @@
-//! A stream of bytes to and from one other rank: through shared memory on one host, over TCP between hosts. Algorithms that send
-//! and receive enter here; nothing here waits but [`Links::rest`].
+//! Byte streams to and from other ranks: ring buffers in shared memory on one host, TCP between hosts. Nothing here blocks but
+//! [`Links::wait_io`].
 
 use std::io;
 use std::net::TcpStream;
@@ -17,9 +17,9 @@ use crate::transport::shm::segment::{CommRegion, FutexEvent, RING_BYTES};
 use crate::transport::shm::step_sync::{StepSync, sleep, wake};
 use crate::transport::tcp;
 
-/// Where the streams of a communicator lead.
+/// The streams of a communicator to one member.
 pub enum Link {
-    /// Ourselves.
+    /// This rank itself.
     None,
     /// A member of the communicator on this host.
     Ring(usize),
@@ -31,23 +31,25 @@ pub struct Links {
     links: Vec<Link>,
     ranks: Vec<usize>,
     peer_table: Arc<PeerTable>,
-    /// Scratch for `rest`.
+    /// Scratch for `wait_io`.
     waiting: Vec<(usize, usize, PollFlags)>,
     idle: u32,
     idle_since: Option<Instant>,
-    /// One we wait for has left.
+    /// A member that is waited for has left.
     doubting: bool,
-    /// Attempts before the kernel is asked to wake us.
-    pub eagerness: u32,
-    /// How long nothing may move.
+    /// Attempts before the thread sleeps in `poll`.
+    pub spin_limit: u32,
+    /// The longest wait without any bytes sent or received.
     pub limit: Option<Duration>,
 }
 
-const NAP: Duration = Duration::from_millis(50);
-const LONG: Duration = Duration::from_millis(200);
+/// The longest sleep: a rank whose waker has died checks again by then.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
+/// A longer wait is reported.
+const REPORT_AFTER: Duration = Duration::from_millis(200);
 
 impl Links {
-    pub fn new(links: Vec<Link>, ranks: Vec<usize>, peer_table: Arc<PeerTable>, eagerness: u32) -> Links {
+    pub fn new(links: Vec<Link>, ranks: Vec<usize>, peer_table: Arc<PeerTable>, spin_limit: u32) -> Links {
         Links {
             links,
             ranks,
@@ -56,12 +58,12 @@ impl Links {
             idle: 0,
             idle_since: None,
             doubting: false,
-            eagerness,
+            spin_limit,
             limit: None,
         }
     }
 
-    /// Sends as much of `n_bytes` as goes now.
+    /// Sends as much of `n_bytes` as can be sent without blocking.
     ///
     /// # Safety
     /// `from` must be readable for `n_bytes`.
@@ -75,13 +77,13 @@ impl Links {
     ) -> Result<usize, Error> {
         let sent = match &self.links[member] {
             Link::None => 0,
-            // SAFETY: the caller's.
+            // SAFETY: `from` is readable for `n_bytes` by the function's contract; only this rank writes to its ring.
             Link::Ring(to) => unsafe {
-                let sync = sync.expect("rings lie on the sync");
+                let sync = sync.expect("ring buffers are in the region of the step synchronisation");
                 ring_write(sync.area(), sync.me(), *to, from, n_bytes)
             },
             Link::Tcp(streams) => {
-                // SAFETY: the caller's.
+                // SAFETY: `from` is readable for `n_bytes` by the function's contract.
                 let sent = unsafe {
                     libc::send(
                         streams[stream].as_raw_fd(),
@@ -97,7 +99,7 @@ impl Links {
         Ok(sent)
     }
 
-    /// Receives what is there, at most `n_bytes`.
+    /// Receives what has arrived, at most `n_bytes`. Never blocks.
     ///
     /// # Safety
     /// `to` must be writable for `n_bytes`.
@@ -111,13 +113,13 @@ impl Links {
     ) -> Result<usize, Error> {
         let received = match &self.links[member] {
             Link::None => 0,
-            // SAFETY: the caller's.
+            // SAFETY: `to` is writable for `n_bytes` by the function's contract; only this rank reads this ring.
             Link::Ring(from) => unsafe {
-                let sync = sync.expect("rings lie on the sync");
+                let sync = sync.expect("ring buffers are in the region of the step synchronisation");
                 ring_read(sync.area(), sync.me(), *from, to, n_bytes)
             },
             Link::Tcp(streams) => {
-                // SAFETY: the caller's.
+                // SAFETY: `to` is writable for `n_bytes` by the function's contract.
                 let received =
                     unsafe { libc::recv(streams[stream].as_raw_fd(), to.cast(), n_bytes, libc::MSG_DONTWAIT) };
                 if received == 0 && n_bytes > 0 {
@@ -130,10 +132,11 @@ impl Links {
         Ok(received)
     }
 
-    /// Called when a round of attempts moved nothing: looks again soon, then sleeps until one of the last attempts may succeed.
-    pub fn rest(&mut self, sync: Option<&StepSync>) -> Result<(), Error> {
+    /// Called after a round of attempts that moved no bytes: returns at once for `spin_limit` rounds, then sleeps until one of the last attempts may
+    /// succeed.
+    pub fn wait_io(&mut self, sync: Option<&StepSync>) -> Result<(), Error> {
         self.idle += 1;
-        if self.idle < self.eagerness {
+        if self.idle < self.spin_limit {
             self.waiting.clear();
             std::hint::spin_loop();
             return Ok(());
@@ -141,10 +144,10 @@ impl Links {
         let since = *self.idle_since.get_or_insert_with(Instant::now);
         self.sleep(sync);
         let first = self.waiting.first().map_or(0, |(member, _, _)| *member);
-        let cut_off = if since.elapsed() > LONG { self.cut_off() } else { None };
+        let cut_off = if since.elapsed() > REPORT_AFTER { self.cut_off() } else { None };
         self.waiting.clear();
         match self.peer_table.check(self.ranks[first]) {
-            // It may have sent what we need before it left: that is known only after one more look.
+            // It may have sent the awaited bytes before it left, so there is one more round of attempts.
             Err(Error::Left { .. }) if !self.doubting => self.doubting = true,
             standing => standing?,
         }
@@ -152,7 +155,7 @@ impl Links {
         if self.limit.is_some_and(|limit| waited > limit) {
             return Err(Error::Silent { peer: self.peer_table.peer(self.ranks[first]).clone(), waited });
         }
-        if waited > LONG {
+        if waited > REPORT_AFTER {
             self.peer_table.begin_waiting(self.ranks[first], since);
         }
         match cut_off {
@@ -161,7 +164,7 @@ impl Links {
         }
     }
 
-    /// Whoever among those we wait for cannot be reached.
+    /// The first awaited member whose TCP connection is not acknowledged any more.
     fn cut_off(&self) -> Option<usize> {
         let is_cut = |&&(member, stream, _): &&(usize, usize, PollFlags)| match &self.links[member] {
             Link::Tcp(streams) => tcp::is_cut_off(&streams[stream]),
@@ -170,12 +173,12 @@ impl Links {
         self.waiting.iter().find(is_cut).map(|(member, _, _)| *member)
     }
 
-    /// Called when something moved.
+    /// Called after a round that moved bytes.
     pub fn go_on(&mut self) {
         self.waiting.clear();
         self.idle = 0;
         self.doubting = false;
-        if self.idle_since.take().is_some_and(|since| since.elapsed() > LONG) {
+        if self.idle_since.take().is_some_and(|since| since.elapsed() > REPORT_AFTER) {
             self.peer_table.end_waiting();
         }
     }
@@ -194,18 +197,18 @@ impl Links {
         let mut fds: Vec<PollFd<'_>> = self.waiting.iter().filter_map(tcp).collect();
         let rings = fds.len() < self.waiting.len();
         if rings && fds.is_empty() {
-            let sync = sync.expect("rings lie on the sync");
+            let sync = sync.expect("ring buffers are in the region of the step synchronisation");
             let event = sync.area().event(sync.me());
             let seen = event.count.load(Ordering::SeqCst);
             event.asleep.store(1, Ordering::SeqCst);
             if !self.waiting.iter().any(|(member, _, flags)| self.ring_ready(sync, *member, *flags)) {
-                sleep(&event.count, seen, NAP);
+                sleep(&event.count, seen, MAX_SLEEP);
             }
             event.asleep.store(0, Ordering::SeqCst);
             return;
         }
-        // Bells do not wake a poll, so with both kinds we look often.
-        let nap = if rings { Duration::from_micros(100) } else { NAP };
+        // A futex does not wake `poll`, so with both kinds of links the sleep is short.
+        let nap = if rings { Duration::from_micros(100) } else { MAX_SLEEP };
         let nap = Timespec { tv_sec: 0, tv_nsec: i64::from(nap.subsec_nanos()) };
         let _ = poll(&mut fds, Some(&nap));
     }
@@ -232,12 +235,12 @@ impl Links {
 }
 
 /// Links and the step synchronisation of this host: what an algorithm needs to send and receive.
-pub struct Road<'a> {
+pub struct Endpoint<'a> {
     pub links: &'a mut Links,
     pub sync: Option<&'a StepSync>,
 }
 
-impl Road<'_> {
+impl Endpoint<'_> {
     /// # Safety
     /// As [`Links::send`].
     pub unsafe fn send(
@@ -247,7 +250,7 @@ impl Road<'_> {
         from: *const u8,
         n_bytes: usize,
     ) -> Result<usize, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: this function has the contract of `Links::send`.
         unsafe { self.links.send(self.sync, member, stream, from, n_bytes) }
     }
 
@@ -260,21 +263,21 @@ impl Road<'_> {
         to: *mut u8,
         n_bytes: usize,
     ) -> Result<usize, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: this function has the contract of `Links::receive`.
         unsafe { self.links.receive(self.sync, member, stream, to, n_bytes) }
     }
 
-    /// After a round of attempts that moved something, or nothing.
+    /// Ends a round of attempts; `moved` says whether it sent or received anything.
     pub fn after(&mut self, moved: bool) -> Result<(), Error> {
         if moved {
             self.links.go_on();
             return Ok(());
         }
-        self.links.rest(self.sync)
+        self.links.wait_io(self.sync)
     }
 }
 
-/// Writes as much as there is room for, and rings the reader's event if it sleeps.
+/// Writes as many bytes as fit into the ring, and wakes its reader if it sleeps.
 ///
 /// # Safety
 /// `from` must be readable for `n_bytes`, and nobody else writes to this ring.
@@ -286,7 +289,7 @@ pub unsafe fn ring_write(area: &CommRegion, me: usize, to: usize, from: *const u
     if n > 0 {
         let at = written as usize % RING_BYTES;
         let first = n.min(RING_BYTES - at);
-        // SAFETY: the caller's source; the ring from `at` on is free, as its reader said.
+        // SAFETY: `from` is readable for `n_bytes`; the ring is free from `at` on, as the read position says.
         unsafe {
             std::ptr::copy_nonoverlapping(from, ring.add(at), first);
             std::ptr::copy_nonoverlapping(from.add(first), ring, n - first);
@@ -297,7 +300,7 @@ pub unsafe fn ring_write(area: &CommRegion, me: usize, to: usize, from: *const u
     n
 }
 
-/// Reads what is there, and rings the writer's event if it sleeps.
+/// Reads the bytes that are in the ring, and wakes its writer if it sleeps.
 ///
 /// # Safety
 /// `to` must be writable for `n_bytes`, and nobody else reads this ring.
@@ -309,7 +312,7 @@ pub unsafe fn ring_read(area: &CommRegion, me: usize, from: usize, to: *mut u8, 
     if n > 0 {
         let at = read as usize % RING_BYTES;
         let first = n.min(RING_BYTES - at);
-        // SAFETY: the caller's target; the ring from `at` on is written, as its writer said.
+        // SAFETY: `to` is writable for `n_bytes`; the ring is filled from `at` on, as the write position says.
         unsafe {
             std::ptr::copy_nonoverlapping(ring.add(at), to, first);
             std::ptr::copy_nonoverlapping(ring, to.add(first), n - first);
@@ -320,7 +323,7 @@ pub unsafe fn ring_read(area: &CommRegion, me: usize, from: usize, to: *mut u8, 
     n
 }
 
-/// Wakes whoever sleeps there, if anybody does.
+/// Wakes the rank that sleeps on the futex, if it has announced its sleep.
 #[inline]
 pub fn wake_sleeper(event: &FutexEvent) {
     if event.asleep.load(Ordering::SeqCst) != 0 {

@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use crate::fork::ForkClosed;
 use crate::transport::connect::{ConnectError, Credentials, time_left};
 use crate::transport::control::peer_table::PeerTable;
-use crate::transport::reception::Reception;
+use crate::transport::handshake_pool::HandshakePool;
 use crate::trust::Role;
 
 /// A connection of this process, which its forked children do not share.
@@ -38,7 +38,7 @@ pub struct Listening {
     listener: ForkClosed<TcpListener>,
     pub addresses: Vec<SocketAddr>,
     early: Mutex<HashMap<Visit, Socket>>,
-    reception: Reception<(Visit, Socket)>,
+    handshake_pool: HandshakePool<(Visit, Socket)>,
 }
 
 impl Listening {
@@ -58,8 +58,8 @@ impl Listening {
         listener.set_nonblocking(true).map_err(ConnectError::Network)?;
         let port = listener.local_addr().map_err(ConnectError::Network)?.port();
         let addresses = hosts.iter().map(|host| SocketAddr::new(*host, port)).collect();
-        let reception = Reception::open().map_err(ConnectError::Network)?;
-        Ok(Listening { listener, addresses, early: Mutex::new(HashMap::new()), reception })
+        let handshake_pool = HandshakePool::open().map_err(ConnectError::Network)?;
+        Ok(Listening { listener, addresses, early: Mutex::new(HashMap::new()), handshake_pool })
     }
 
     /// Until all of `visits` have come, or a rank of the world is known to have died.
@@ -75,7 +75,7 @@ impl Listening {
             peer_table.check_deaths()?;
             {
                 let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
-                early.extend(self.reception.known());
+                early.extend(self.handshake_pool.take_authenticated());
                 if visits.iter().all(|visit| early.contains_key(visit)) {
                     return Ok(visits.iter().filter_map(|visit| early.remove(visit)).collect());
                 }
@@ -86,7 +86,7 @@ impl Listening {
                     self.admit(stream, rank, credentials, deadline).map_err(ConnectError::Network)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                    self.reception.wait(&self.listener, deadline).map_err(ConnectError::Network)?;
+                    self.handshake_pool.wait(&self.listener, deadline).map_err(ConnectError::Network)?;
                 }
                 // It came and went.
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
@@ -99,7 +99,7 @@ impl Listening {
     fn admit(&self, stream: Socket, rank: usize, credentials: &Credentials, deadline: Instant) -> io::Result<()> {
         let credentials = credentials.clone();
         let patience = deadline.min(Instant::now() + LONGEST_PROOF);
-        self.reception.admit(stream, move |stream| {
+        self.handshake_pool.admit(stream, move |stream| {
             let visit = welcome(&stream, rank, &credentials, patience).ok()?;
             Some((visit, stream))
         })

@@ -14,8 +14,8 @@ use rustix::net::{RecvFlags, SendFlags, recvmsg, sendmsg};
 use crate::fork::ForkClosed;
 use crate::transport::connect::{ConnectError, Credentials, time_left};
 use crate::transport::control::peer_table::PeerTable;
+use crate::transport::handshake_pool::HandshakePool;
 use crate::transport::peer;
-use crate::transport::reception::Reception;
 use crate::transport::shm::segment::Segment;
 use crate::trust::Role;
 
@@ -71,11 +71,11 @@ fn receive_all(
     deadline: Instant,
 ) -> Result<Gathered, ConnectError> {
     let segment = Segment::create(ranks.len()).map_err(ConnectError::Memory)?;
-    let reception = Reception::open().map_err(ConnectError::Memory)?;
+    let handshake_pool = HandshakePool::open().map_err(ConnectError::Memory)?;
     let mut watched: Vec<(usize, ForkClosed<UnixStream>)> = Vec::new();
     loop {
         peer_table.check_deaths()?;
-        for (rank, stream) in reception.known() {
+        for (rank, stream) in handshake_pool.take_authenticated() {
             if ranks[1..].contains(&rank) && watched.iter().all(|(seen, _)| *seen != rank) {
                 watched.push((rank, stream));
             }
@@ -93,11 +93,11 @@ fn receive_all(
                     let rank = receive(&stream, &file, lowest, &credentials, patience).ok()?;
                     Some((rank, stream))
                 };
-                reception.admit(ForkClosed::new(stream), welcome).map_err(ConnectError::Thread)?;
+                handshake_pool.admit(ForkClosed::new(stream), welcome).map_err(ConnectError::Thread)?;
                 continue;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                reception.wait(&*door.listener, deadline).map_err(ConnectError::Memory)?;
+                handshake_pool.wait(&*door.listener, deadline).map_err(ConnectError::Memory)?;
                 continue;
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {

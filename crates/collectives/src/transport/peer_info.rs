@@ -1,4 +1,4 @@
-//! What a rank tells the others about itself before they are connected. Travels through the rendezvous as bytes. Pure.
+//! The description of a rank that the others need to connect to it, exchanged as bytes through the rendezvous. Pure.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,28 +6,28 @@ use crate::algorithm::choice::{Forced, Way};
 use crate::cores::Cores;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Introduction {
-    /// Drawn by each; that of rank 0 names the world.
+pub struct PeerInfo {
+    /// Random; that of rank 0 identifies the world.
     pub token: [u8; 16],
-    /// Equal for ranks that can share memory: one kernel, one network name space.
+    /// Equal for ranks that can share memory: same kernel, same network namespace.
     pub machine: String,
-    /// As people know the host.
+    /// The host name, for messages.
     pub hostname: String,
     pub pid: u32,
     /// Inode of the PID namespace in which `pid` counts; 0 when it is not known.
     pub pid_namespace: u64,
-    /// The name of the socket for ranks of the same machine.
+    /// The abstract name of the socket for ranks of the same machine.
     pub door: [u8; 16],
-    /// What it may use of its host's processors.
+    /// The cores of its host that it may use.
     pub cores: Cores,
-    /// Which ways it would take whatever the table says.
+    /// Algorithms that override the selection table.
     pub forced: Forced,
     pub addresses: Vec<SocketAddr>,
 }
 
 const VERSION: u8 = 3;
 
-impl Introduction {
+impl PeerInfo {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&self.token);
@@ -60,7 +60,7 @@ impl Introduction {
     }
 
     /// `None` for what another version wrote.
-    pub fn decode(bytes: &[u8]) -> Option<Introduction> {
+    pub fn decode(bytes: &[u8]) -> Option<PeerInfo> {
         let (version, mut rest) = bytes.split_first()?;
         if *version != VERSION {
             return None;
@@ -96,7 +96,7 @@ impl Introduction {
             let ip = IpAddr::from(take::<16>(&mut rest)?).to_canonical();
             addresses.push(SocketAddr::new(ip, u16::from_le_bytes(take(&mut rest)?)));
         }
-        Some(Introduction { token, machine, hostname, pid, pid_namespace, door, cores, forced, addresses })
+        Some(PeerInfo { token, machine, hostname, pid, pid_namespace, door, cores, forced, addresses })
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_introduction_comes_back_as_it_was() {
-        let mine = |forced| Introduction {
+        let mine = |forced| PeerInfo {
             token: [1; 16],
             machine: "b 4".into(),
             hostname: "nodeé".into(),
@@ -127,15 +127,15 @@ mod tests {
         };
         for text in ["", "allreduce=flat", "allreduce=staged:77", "allreduce=direct"] {
             let mine = mine(Forced::parse(text).expect("a known way"));
-            assert_eq!(Introduction::decode(&mine.encode()), Some(mine));
+            assert_eq!(PeerInfo::decode(&mine.encode()), Some(mine));
         }
     }
 
     proptest! {
         #[test]
         fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Introduction::decode(&bytes);
-            let _ = Introduction::decode(&[&[VERSION][..], &bytes].concat());
+            let _ = PeerInfo::decode(&bytes);
+            let _ = PeerInfo::decode(&[&[VERSION][..], &bytes].concat());
         }
     }
 }
