@@ -47,24 +47,26 @@ fn whom_the_others_wait_for_is_seen() {
     assert!(table.contains("COLLECTIVE") && table.contains("\n2*  "), "{table}");
     assert!(table.ends_with("The others wait for rank 2.\n"), "{table}");
 
-    // Everybody is on the trace, whoever waits for whom.
+    // Everybody is on the trace, whoever waits for whom. On a busy machine other ranks are late too, so it is recorded again until one shows it.
     let at = format!("{IN_WORKSPACE} -e cifar");
-    let recorded = site.corro(&format!("job timeline slow {at} --seconds 1.5 --file trace.json")).ok();
-    assert!(recorded.stderr.contains(" spans of 4 ranks in 1.5 s."), "{}", recorded.stderr);
-    let trace = std::fs::read_to_string(site.path().join("trace.json")).expect("a file");
-    let trace: Value = serde_json::from_str(&trace).expect("JSON");
-    assert_eq!((&trace["state"], number(&trace["dropped"])), (&json!("done"), 0.0));
-    let events = trace["traceEvents"].as_array().expect("events");
-    let spent = |rank: usize, name: &str| -> f64 {
-        let own = events.iter().filter(|event| number(&event["pid"]) == rank as f64 && event["name"] == name);
-        own.map(|event| number(&event["dur"])).sum()
-    };
-    for rank in 0..4 {
-        assert!(spent(rank, "ALLREDUCE") > 0.0, "rank {rank}");
-    }
-    let waits = [0, 1, SLOW, 3].map(|rank| spent(rank, "NEGOTIATE_ALLREDUCE"));
-    // The least of all; by how much, the load of the machine decides.
-    assert!(waits[2] < waits[0].min(waits[1]).min(waits[3]), "{waits:?}");
+    let mut trace = Value::Null;
+    wait_for("a recording in which the slow rank waits half as long as any other", || {
+        let recorded = site.corro(&format!("job timeline slow {at} --seconds 1.5 --file trace.json")).ok();
+        assert!(recorded.stderr.contains(" spans of 4 ranks in 1.5 s."), "{}", recorded.stderr);
+        let text = std::fs::read_to_string(site.path().join("trace.json")).expect("a file");
+        trace = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((&trace["state"], number(&trace["dropped"])), (&json!("done"), 0.0));
+        let events = trace["traceEvents"].as_array().expect("events");
+        let spent = |rank: usize, name: &str| -> f64 {
+            let own = events.iter().filter(|event| number(&event["pid"]) == rank as f64 && event["name"] == name);
+            own.map(|event| number(&event["dur"])).sum()
+        };
+        for rank in 0..4 {
+            assert!(spent(rank, "ALLREDUCE") > 0.0, "rank {rank}");
+        }
+        let waits = [0, 1, SLOW, 3].map(|rank| spent(rank, "NEGOTIATE_ALLREDUCE"));
+        waits[2] < waits[0].min(waits[1]).min(waits[3]) / 2.0
+    });
     let again = site.corro(&format!("job timeline slow {at} --last")).ok().stdout;
     assert_eq!(serde_json::from_str::<Value>(&again).expect("JSON"), trace);
 

@@ -1,5 +1,5 @@
 //! The administrator of new nodes and file servers: name, key and password, from arguments, configuration file and this
-//! machine. Entered by `cluster create` and `file-server create`. Makes a key pair when asked to; that is all it changes.
+//! machine. Used by `cluster create` and `file-server create`. Makes a key pair when asked to; that is all it changes.
 
 use std::process::{Command, Stdio};
 
