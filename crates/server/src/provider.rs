@@ -59,7 +59,7 @@ pub trait Provider: Send + Sync + 'static {
         None
     }
 
-    /// Why jobs in containers cannot run on any node now, where that is known. Never blocks for long.
+    /// Why jobs in containers cannot run on any node now, where that is known. May block.
     fn container_problem(&self) -> Option<String> {
         None
     }

@@ -43,6 +43,7 @@ impl App {
         fill_job(&mut spec);
         let hopeless = unsupported(&spec);
         let bag = secrets::take_from_job(&mut spec);
+        self.warn_of_container(&spec).await;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (experiment_key, experiment) =
@@ -66,7 +67,6 @@ impl App {
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
             spec.cluster = Some(ResourceId { id: cluster_id });
             app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
-            app.warn_of_container(&spec);
             let secrets = app.seal_bag(bag);
             let guid = guid();
             let segment = format!(

@@ -45,12 +45,11 @@ impl App {
         }
     }
 
-    /// That a new job asks for a container where no node can have one.
-    pub fn warn_of_container(&self, spec: &JobSpec) {
-        let problem = || self.provider.get().and_then(|provider| provider.container_problem());
-        if spec.container_settings.is_some()
-            && let Some(problem) = problem()
-        {
+    /// That a job asks for a container where no node can have one. Asks the provider on a thread of its own, which may connect to sockets.
+    pub async fn warn_of_container(&self, spec: &JobSpec) {
+        let Some(provider) = self.provider.get().filter(|_| spec.container_settings.is_some()).cloned() else { return };
+        let problem = tokio::task::spawn_blocking(move || provider.container_problem()).await;
+        if let Ok(Some(problem)) = problem {
             self.warnings.add(format!("the job asks for a container: {problem}"));
         }
     }
