@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use corro_metrics::{Curves, Stream, record};
+use corro_metrics::{Curves, MetricStream, curve_file};
 use corro_model::NodeId;
 use corro_model::layout::{Place, Role};
 use corro_model::metrics::CURVES;
@@ -52,7 +52,7 @@ struct Book {
 #[derive(Clone, Debug)]
 pub struct Listener {
     recorder: Recorder,
-    stream: Arc<Mutex<Stream>>,
+    stream: Arc<Mutex<MetricStream>>,
     /// Its index in `Book::paces`.
     pace_idx: usize,
 }
@@ -96,7 +96,7 @@ impl Recorder {
             }
         };
         let listener = || {
-            let stream = Arc::new(Mutex::new(Stream::log(rank, shared)));
+            let stream = Arc::new(Mutex::new(MetricStream::log(rank, shared)));
             let mut book = self.book();
             book.paces.push(Pace::default());
             Listener { recorder: self.clone(), stream, pace_idx: book.paces.len() - 1 }
@@ -150,7 +150,7 @@ impl Listener {
         }
     }
 
-    fn stream(&self) -> MutexGuard<'_, Stream> {
+    fn stream(&self) -> MutexGuard<'_, MetricStream> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -188,7 +188,7 @@ impl Book {
     }
 
     fn write(&mut self) {
-        let text = record::write(&self.curves, self.written);
+        let text = curve_file::encode_since(&self.curves, self.written);
         self.written = self.curves.seq();
         if let Err(error) = self.append(text.as_bytes()) {
             // Logs are still there, and are read instead.

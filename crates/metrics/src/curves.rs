@@ -1,28 +1,28 @@
-//! All curves of one job, of bounded size together.
+//! All curves of one job, of bounded size combine_ranks.
 
 use std::collections::BTreeMap;
 
 use corro_model::metrics::{Axis, Source};
 
-use crate::curve::{Curve, Kept};
+use crate::curve::{Curve, CurvePoint};
 
 /// Of one job. A name more than that is not kept.
-const MOST_CURVES: usize = 1024;
-/// Of all curves together, about; 48 bytes each.
-const MOST_POINTS: usize = 1 << 18;
+const MAX_CURVES: usize = 1024;
+/// Of all curves combine_ranks, about; 48 bytes each.
+const MAX_POINTS: usize = 1 << 18;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub struct CurveKey {
     pub name: String,
     pub source: Source,
     pub axis: Axis,
-    /// `None` comes before all numbers.
+    /// `None` comes before all scan_numbers.
     pub rank: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
-    by_key: BTreeMap<Key, Curve>,
+    by_key: BTreeMap<CurveKey, Curve>,
     /// How many points were added so far.
     seq: u64,
 }
@@ -30,31 +30,31 @@ pub struct Curves {
 impl Curves {
     pub fn add(
         &mut self,
-        key: Key,
+        key: CurveKey,
         unit: Option<&'static str>,
         (step, time, value): (f64, Option<i64>, f64),
         mean: bool,
     ) {
-        let full = self.by_key.len() >= MOST_CURVES;
+        let full = self.by_key.len() >= MAX_CURVES;
         if !step.is_finite() || (full && !self.by_key.contains_key(&key)) {
             return;
         }
         self.seq += 1;
-        let most = (MOST_POINTS / (self.by_key.len() + 1)).clamp(256, 4096);
+        let capacity = (MAX_POINTS / (self.by_key.len() + 1)).clamp(256, 4096);
         let curve = self.by_key.entry(key).or_default();
         curve.unit = unit.or(curve.unit);
-        curve.add(Kept { step, time, value, weight: 1, seq: self.seq }, mean, most);
+        curve.add(CurvePoint { step, time, value, weight: 1, seq: self.seq }, mean, capacity);
     }
 
     pub fn seq(&self) -> u64 {
         self.seq
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Curve)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&CurveKey, &Curve)> {
         self.by_key.iter()
     }
 
-    pub fn points(&self, key: &Key) -> impl Iterator<Item = &Kept> {
+    pub fn points(&self, key: &CurveKey) -> impl Iterator<Item = &CurvePoint> {
         self.by_key.get(key).into_iter().flat_map(|curve| curve.points())
     }
 }

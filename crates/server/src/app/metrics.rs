@@ -6,7 +6,7 @@ mod tracker;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use corro_metrics::answer::Question;
+use corro_metrics::query::CurveQuery;
 use corro_model::ApiError;
 use corro_model::batchai::STDOUTERR;
 use corro_model::metrics::{CURVES, JobMetrics};
@@ -53,7 +53,7 @@ impl Trackers {
 
 impl App {
     /// Blocking: reads files, for a moment.
-    pub fn job_metrics(&self, path: &JobPath, question: &Question) -> Result<JobMetrics, ApiError> {
+    pub fn job_metrics(&self, path: &JobPath, question: &CurveQuery) -> Result<JobMetrics, ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
         let tracker = self.metrics.of(&job.guid);

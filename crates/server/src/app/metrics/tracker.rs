@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use corro_metrics::answer::{Question, Told};
-use corro_metrics::events::Events;
-use corro_metrics::record::Records;
-use corro_metrics::{Curves, Stream};
+use corro_metrics::curve_file::CurveFileReader;
+use corro_metrics::query::{CurveQuery, QueryResult};
+use corro_metrics::tfevents::EventFileReader;
+use corro_metrics::{Curves, MetricStream};
 use corro_model::Timestamp;
 use corro_shares::{Entry, PageRequest, Share, SharePath};
 
@@ -64,9 +64,9 @@ struct Followed {
 }
 
 enum Reader {
-    Lines(Stream),
-    Events(Events),
-    Records(Records),
+    Lines(MetricStream),
+    Events(EventFileReader),
+    Records(CurveFileReader),
 }
 
 impl Tracker {
@@ -80,8 +80,8 @@ impl Tracker {
         *self = Tracker::new(self.birth.wrapping_add(1 << 16));
     }
 
-    pub fn answer(&self, question: &Question) -> Told {
-        self.curves.answer(question, self.birth)
+    pub fn answer(&self, question: &CurveQuery) -> QueryResult {
+        self.curves.query(question, self.birth)
     }
 
     /// Reads what is new, for a moment. Is there more?
@@ -163,7 +163,7 @@ impl Tracker {
                     let run = directory[root.inside.len()..].trim_matches('/');
                     let reader = match root.kind {
                         Kind::Logs => log_stream(&entry.name, shared).map(Reader::Lines),
-                        Kind::Curves => is_record(&entry.name).then(|| Reader::Records(Records::default())),
+                        Kind::Curves => is_record(&entry.name).then(|| Reader::Records(CurveFileReader::default())),
                         Kind::Output => file_reader(&entry.name, run),
                     };
                     let key = (number, path);
@@ -227,20 +227,20 @@ fn is_record(name: &str) -> bool {
 }
 
 /// Who writes a log is in its name: `model::layout` gives it.
-fn log_stream(name: &str, shared: bool) -> Option<Stream> {
+fn log_stream(name: &str, shared: bool) -> Option<MetricStream> {
     let rest = name.strip_prefix("stdout").or_else(|| name.strip_prefix("stderr"))?.strip_suffix(".txt")?;
     if rest.is_empty() {
-        return Some(Stream::log(None, shared));
+        return Some(MetricStream::log(None, shared));
     }
     let number = rest.strip_prefix("-wk-").or_else(|| rest.strip_prefix('-'))?;
-    Some(Stream::log(Some(number.parse().ok()?), false))
+    Some(MetricStream::log(Some(number.parse().ok()?), false))
 }
 
 /// A file of figures in an output directory; `run` is where it lies below that.
 fn file_reader(name: &str, run: &str) -> Option<Reader> {
     match name {
-        "metrics.jsonl" => Some(Reader::Lines(Stream::file())),
-        _ if name.contains(".tfevents.") => Some(Reader::Events(Events::of_run(run))),
+        "metrics.jsonl" => Some(Reader::Lines(MetricStream::file())),
+        _ if name.contains(".tfevents.") => Some(Reader::Events(EventFileReader::for_run(run))),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The curves of a job's training: ours, beside the service's operations.
 
-use corro_metrics::answer::{Question, Ranks};
+use corro_metrics::query::{CurveQuery, RankSelection};
 use corro_model::ApiError;
 use corro_model::metrics::JobMetrics;
 use corro_model::ops::NoBody;
@@ -22,21 +22,21 @@ pub async fn metrics(app: App, call: Call<NoBody>) -> Result<JobMetrics> {
     })
 }
 
-fn question(call: &Call<NoBody>) -> std::result::Result<Question, ApiError> {
+fn question(call: &Call<NoBody>) -> std::result::Result<CurveQuery, ApiError> {
     let words = |name: &str| {
         let text = call.query(name).unwrap_or_default();
         text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
     let ranks = words("ranks");
     let ranks = match ranks.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["all"] => Ranks::All,
-        ["average"] => Ranks::Average,
+        [] | ["all"] => RankSelection::All,
+        ["average"] => RankSelection::Average,
         numbers => {
             let wrong = |text: &str| {
                 let message = format!("ranks is '{text}': use numbers with commas between, 'all' or 'average'");
                 ApiError::new(400, "InvalidQueryParameterValue", message).about("ranks")
             };
-            Ranks::Some(
+            RankSelection::Some(
                 numbers
                     .iter()
                     .map(|text| text.parse().map_err(|_| wrong(text)))
@@ -44,7 +44,7 @@ fn question(call: &Call<NoBody>) -> std::result::Result<Question, ApiError> {
             )
         }
     };
-    Ok(Question {
+    Ok(CurveQuery {
         names: words("names"),
         ranks,
         points: call.number("points", 1000, 2..=MOST_POINTS)? as usize,

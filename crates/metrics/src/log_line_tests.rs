@@ -1,21 +1,21 @@
-//! Lines that frameworks have printed, and what is read out of each.
+//! LineSplitter that frameworks have printed, and what is read out of each.
 
 use super::*;
 
 /// Epoch, step/of, values, as `1 12/390 loss=1.5 acc=97.5%`; nothing for a line that says nothing.
-fn told(line: &str) -> String {
-    let Some(reading) = read(line) else { return String::new() };
+fn render(line: &str) -> String {
+    let Some(parsed) = parse(line) else { return String::new() };
     let text = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| x.to_string());
-    let of = reading.of.map_or_else(String::new, |of| format!("/{of}"));
-    let samples = if reading.samples { " samples" } else { "" };
-    let rank = reading.rank.map_or_else(String::new, |rank| format!("rank {rank}: "));
+    let of = parsed.step_total.map_or_else(String::new, |of| format!("/{of}"));
+    let samples = if parsed.steps_are_samples { " samples" } else { "" };
+    let rank = parsed.rank.map_or_else(String::new, |rank| format!("rank {rank}: "));
     let one = |v: &Value| format!(" {}={}{}", v.name, (v.value * 1e6).round() / 1e6, v.unit.unwrap_or_default());
-    let values: String = reading.values.iter().map(one).collect();
-    format!("{rank}{} {}{of}{samples}{values}", text(reading.epoch), text(reading.step))
+    let values: String = parsed.values.iter().map(one).collect();
+    format!("{rank}{} {}{of}{samples}{values}", text(parsed.epoch), text(parsed.step))
 }
 
 fn check(line: &str, expected: &str) {
-    assert_eq!(told(line), expected, "{line}");
+    assert_eq!(render(line), expected, "{line}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn names_and_values() {
 }
 
 #[test]
-fn launchers_say_who_speaks() {
+fn launcher_prefixes_give_the_rank() {
     check("[1,3]<stdout>:step=10 loss=0.5", "rank 3: - 10 loss=0.5");
     check("[2]<stderr>:loss=0.5", "rank 2: - - loss=0.5");
     check("[rank1]: loss=0.5", "rank 1: - - loss=0.5");
@@ -130,7 +130,7 @@ fn launchers_say_who_speaks() {
 }
 
 #[test]
-fn nonsense_is_no_figure() {
+fn unrelated_numbers_are_ignored() {
     for line in [
         "2026-11-16 18:20:11,123 INFO listening on 127.0.0.1:8080",
         "Namespace(lr=0.1, epochs=10, loss=3)",

@@ -1,11 +1,11 @@
 //! Event files as TensorFlow 2 wrote them: `tensors` by its summary operation, `values` by the writer of its first version.
 
 use corro_metrics::Curves;
-use corro_metrics::events::Events;
+use corro_metrics::tfevents::EventFileReader;
 
 #[track_caller]
 fn check(file: &[u8], expected: &[&str]) {
-    let (mut events, mut curves) = (Events::default(), Curves::default());
+    let (mut events, mut curves) = (EventFileReader::default(), Curves::default());
     events.push(file, &mut curves);
     let all = curves.iter().flat_map(|(key, curve)| {
         let point = move |(step, value): (f64, f64)| format!("{} {step}={value}", key.name);
@@ -17,7 +17,7 @@ fn check(file: &[u8], expected: &[&str]) {
 }
 
 #[test]
-fn files_of_tensorflow_are_read() {
-    check(include_bytes!("written/tensors.tfevents"), &["loss 0=3", "loss 1=2", "loss 2=1"]);
-    check(include_bytes!("written/values.tfevents"), &["acc 0=0", "acc 1=0.5", "acc 2=1"]);
+fn files_written_by_tensorflow_are_read() {
+    check(include_bytes!("tfevents/tensors.tfevents"), &["loss 0=3", "loss 1=2", "loss 2=1"]);
+    check(include_bytes!("tfevents/values.tfevents"), &["acc 0=0", "acc 1=0.5", "acc 2=1"]);
 }

@@ -1,152 +1,166 @@
 //! One file that lines come from. Remembers what earlier lines said of how far the training is, and gives each figure its
-//! place: steps count on over epochs, and a line that tells none stands where the last one stood.
+//! position: steps count on over epochs, and a line that tells none stands where the last one stood.
 
 use std::collections::HashMap;
 
 use corro_model::metrics::{Axis, Source};
 
-use crate::curves::{Curves, Key};
-use crate::lines::Lines;
-use crate::object::{self, Trust};
-use crate::{Reading, text};
+use crate::curves::{CurveKey, Curves};
+use crate::json_line::{self, Provenance};
+use crate::line_splitter::LineSplitter;
+use crate::{ParsedLine, log_line};
 
 /// More names are not numbered; a job that makes up names has no curves anyway.
-const MOST_NAMES: usize = 256;
+const MAX_COUNTED_NAMES: usize = 256;
 
 #[derive(Clone, Debug)]
-pub struct Stream {
-    lines: Lines,
+pub struct MetricStream {
+    lines: LineSplitter,
     source: Source,
     /// Who writes it; a line that says otherwise is believed.
     rank: Option<u32>,
     /// Several ranks write to it, and nobody says who.
     shared: bool,
-    place: Place,
+    position: TrainingPosition,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct TrainingPosition {
     epoch: Option<f64>,
     /// The first epoch is 0.
-    from_zero: bool,
+    zero_based: bool,
     /// Steps before those that are counted now, where no epoch is told.
-    before: f64,
-    last: Option<f64>,
+    steps_before: f64,
+    last_step: Option<f64>,
     /// How many epochs the training has.
-    epochs: Option<f64>,
+    epoch_total: Option<f64>,
     /// The part of them that is done, between 0 and 1.
     progress: Option<f64>,
     counts: HashMap<String, u64>,
 }
 
-impl Stream {
+impl MetricStream {
     /// A log.
-    pub fn log(rank: Option<u32>, shared: bool) -> Stream {
-        Stream { lines: Lines::default(), source: Source::Log, rank, shared, place: Place::default() }
+    pub fn log(rank: Option<u32>, shared: bool) -> MetricStream {
+        MetricStream {
+            lines: LineSplitter::default(),
+            source: Source::Log,
+            rank,
+            shared,
+            position: TrainingPosition::default(),
+        }
     }
 
     /// A `metrics.jsonl`.
-    pub fn file() -> Stream {
-        Stream { lines: Lines::default(), source: Source::File, rank: None, shared: false, place: Place::default() }
+    pub fn file() -> MetricStream {
+        MetricStream {
+            lines: LineSplitter::default(),
+            source: Source::File,
+            rank: None,
+            shared: false,
+            position: TrainingPosition::default(),
+        }
     }
 
     /// The next bytes; `time` is when they were written, if that is known.
     pub fn push(&mut self, bytes: &[u8], time: Option<i64>, curves: &mut Curves) {
-        let Stream { lines, source, rank, shared, place } = self;
-        lines.push(bytes, |line| take(line, (*source, *rank, *shared), time, place, curves));
+        let MetricStream { lines, source, rank, shared, position } = self;
+        lines.push(bytes, |line| parse_line(line, (*source, *rank, *shared), time, position, curves));
     }
 
     /// The part of the training that is done, between 0 and 1, where the lines number its epochs ("Epoch 3/20"). An epoch counts as done
     /// by the steps that were told of it, else once the next one is named.
     pub fn progress(&self) -> Option<f64> {
-        self.place.progress
+        self.position.progress
     }
 
     /// There will be no more.
     pub fn finish(&mut self, curves: &mut Curves) {
-        let Stream { lines, source, rank, shared, place } = self;
-        lines.finish(|line| take(line, (*source, *rank, *shared), None, place, curves));
+        let MetricStream { lines, source, rank, shared, position } = self;
+        lines.finish(|line| parse_line(line, (*source, *rank, *shared), None, position, curves));
     }
 }
 
-fn take(
+fn parse_line(
     line: &str,
     (source, rank, shared): (Source, Option<u32>, bool),
     time: Option<i64>,
-    place: &mut Place,
+    position: &mut TrainingPosition,
     curves: &mut Curves,
 ) {
-    let reading = match source {
-        Source::File => object::read(line, Trust::File),
-        _ => text::read(line),
+    let parsed = match source {
+        Source::File => json_line::parse(line, Provenance::File),
+        _ => log_line::parse(line),
     };
-    let Some(reading) = reading else { return };
-    let (axis, step) = place.of(&reading);
-    let rank = reading.rank.or(rank);
-    let source = if reading.exact { Source::Lines } else { source };
-    for value in reading.values {
+    let Some(parsed) = parsed else { return };
+    let (axis, step) = position.locate(&parsed);
+    let rank = parsed.rank.or(rank);
+    let source = if parsed.explicit { Source::Lines } else { source };
+    for value in parsed.values {
         let step = match axis {
-            Axis::Count => place.count(&value.name),
+            Axis::Count => position.next_count(&value.name),
             _ => step,
         };
-        let key = Key { name: value.name, source, axis, rank };
-        curves.add(key, value.unit, (step, reading.time.or(time), value.value), shared && rank.is_none());
+        let key = CurveKey { name: value.name, source, axis, rank };
+        curves.add(key, value.unit, (step, parsed.time.or(time), value.value), shared && rank.is_none());
     }
 }
 
-impl Place {
-    fn of(&mut self, reading: &Reading) -> (Axis, f64) {
+impl TrainingPosition {
+    fn locate(&mut self, parsed: &ParsedLine) -> (Axis, f64) {
         let epoch_before = self.epoch;
-        if let Some(epoch) = reading.epoch {
+        if let Some(epoch) = parsed.epoch {
             if self.epoch.is_none() || epoch == 0.0 {
-                self.from_zero = epoch < 1.0;
+                self.zero_based = epoch < 1.0;
             }
-            if reading.step.is_none() || self.epoch != Some(epoch) {
-                self.last = self.last.filter(|_| reading.of.is_none());
+            if parsed.step.is_none() || self.epoch != Some(epoch) {
+                self.last_step = self.last_step.filter(|_| parsed.step_total.is_none());
             }
             self.epoch = Some(epoch);
         }
-        self.note_progress(reading, self.epoch == epoch_before);
-        let steps = if reading.samples { Axis::Sample } else { Axis::Step };
-        match (reading.step, reading.of, self.epoch) {
-            (Some(step), _, _) if reading.exact => (steps, step),
-            (Some(step), Some(of), Some(epoch)) => (steps, self.epochs_before(epoch) * of + step),
+        self.update_progress(parsed, self.epoch == epoch_before);
+        let steps = if parsed.steps_are_samples { Axis::Sample } else { Axis::Step };
+        match (parsed.step, parsed.step_total, self.epoch) {
+            (Some(step), _, _) if parsed.explicit => (steps, step),
+            (Some(step), Some(of), Some(epoch)) => (steps, self.whole_epochs_before(epoch) * of + step),
             (Some(step), of, _) => {
                 // A bar that begins anew, and not a rank that is a little behind.
-                if let Some(last) = self.last
+                if let Some(last) = self.last_step
                     && step < last / 2.0
-                    && (of.is_some() || reading.epoch.is_some())
+                    && (of.is_some() || parsed.epoch.is_some())
                 {
-                    self.before += of.unwrap_or(last);
+                    self.steps_before += of.unwrap_or(last);
                 }
-                self.last = Some(step);
-                (steps, self.before + step)
+                self.last_step = Some(step);
+                (steps, self.steps_before + step)
             }
             (None, _, Some(epoch)) => (Axis::Epoch, epoch),
             (None, _, None) => (Axis::Count, 0.0),
         }
     }
 
-    fn note_progress(&mut self, reading: &Reading, same_epoch: bool) {
-        self.epochs = reading.epochs.or(self.epochs);
-        let (Some(epoch), Some(epochs)) = (self.epoch, self.epochs.filter(|epochs| *epochs >= 1.0)) else { return };
-        let in_epoch = match (reading.step, reading.of) {
-            (Some(step), Some(of)) if of > 0.0 && !reading.exact => (step / of).clamp(0.0, 1.0),
+    fn update_progress(&mut self, parsed: &ParsedLine, same_epoch: bool) {
+        self.epoch_total = parsed.epoch_total.or(self.epoch_total);
+        let (Some(epoch), Some(epochs)) = (self.epoch, self.epoch_total.filter(|epochs| *epochs >= 1.0)) else {
+            return;
+        };
+        let in_epoch = match (parsed.step, parsed.step_total) {
+            (Some(step), Some(of)) if of > 0.0 && !parsed.explicit => (step / of).clamp(0.0, 1.0),
             _ => 0.0,
         };
-        let done = self.epochs_before(epoch) + in_epoch;
+        let done = self.whole_epochs_before(epoch) + in_epoch;
         let progress = (done / epochs).clamp(0.0, 1.0);
         // Bars of an evaluation run over the same epoch again.
         self.progress = Some(self.progress.filter(|_| same_epoch).map_or(progress, |before| before.max(progress)));
     }
 
     /// Whole epochs that are done when `epoch` begins.
-    fn epochs_before(&self, epoch: f64) -> f64 {
-        (epoch - if self.from_zero { 0.0 } else { 1.0 }).max(0.0).floor()
+    fn whole_epochs_before(&self, epoch: f64) -> f64 {
+        (epoch - if self.zero_based { 0.0 } else { 1.0 }).max(0.0).floor()
     }
 
-    fn count(&mut self, name: &str) -> f64 {
-        if self.counts.len() >= MOST_NAMES && !self.counts.contains_key(name) {
+    fn next_count(&mut self, name: &str) -> f64 {
+        if self.counts.len() >= MAX_COUNTED_NAMES && !self.counts.contains_key(name) {
             return 0.0;
         }
         let count = self.counts.entry(name.to_owned()).or_default();
@@ -161,16 +175,16 @@ mod tests {
 
     /// The places of `loss`, as `step:value`.
     fn check(log: &str, axis: Axis, expected: &str) {
-        let (mut curves, mut stream) = (Curves::default(), Stream::log(None, false));
+        let (mut curves, mut stream) = (Curves::default(), MetricStream::log(None, false));
         stream.push(log.as_bytes(), None, &mut curves);
         stream.finish(&mut curves);
-        let key = Key { name: "loss".into(), source: Source::Log, axis, rank: None };
+        let key = CurveKey { name: "loss".into(), source: Source::Log, axis, rank: None };
         let points = curves.points(&key).map(|point| format!("{}:{}", point.step, point.value));
         assert_eq!(points.collect::<Vec<_>>().join(" "), expected, "{log}");
     }
 
     #[test]
-    fn steps_count_on_over_epochs() {
+    fn steps_accumulate_over_epochs() {
         let keras =
             "Epoch 1/2\n1/4 [..] - loss: 4\r4/4 [==] - loss: 3\nEpoch 2/2\n2/4 [..] - loss: 2\r4/4 [==] - loss: 1\n";
         check(keras, Axis::Step, "1:4 4:3 6:2 8:1");
@@ -190,9 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_known_where_epochs_are_numbered() {
+    fn progress_needs_numbered_epochs() {
         let after = |log: &str| {
-            let (mut curves, mut stream) = (Curves::default(), Stream::log(None, false));
+            let (mut curves, mut stream) = (Curves::default(), MetricStream::log(None, false));
             stream.push(log.as_bytes(), None, &mut curves);
             stream.finish(&mut curves);
             stream.progress()
@@ -215,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn without_steps_epochs_count_and_without_those_lines_do() {
+    fn the_axis_falls_back_to_epochs_then_to_line_counts() {
         check("Epoch 1/2\n - 3s - loss: 2\nEpoch 2/2\n - 3s - loss: 1\n", Axis::Epoch, "1:2 2:1");
         check("loss: 2\nloss: 1\n", Axis::Count, "1:2 2:1");
         check("{'loss': 0.5, 'epoch': 0.25}\n{'loss': 0.25, 'epoch': 0.5}\n", Axis::Epoch, "0.25:0.5 0.5:0.25");

@@ -2,7 +2,7 @@
 
 /// Parts of names that say how well a training does. A name is split where it has no letters.
 #[rustfmt::skip]
-const RESULTS: &[&str] = &[
+const QUALITY_WORDS: &[&str] = &[
     "loss", "losses", "acc", "accuracy", "auc", "auroc", "f1", "precision", "recall", "perplexity", "ppl", "bleu",
     "rouge", "mse", "mae", "rmse", "mape", "reward", "score", "top1", "top5", "iou", "miou", "dice", "psnr", "ssim",
     "fid", "wer", "cer", "kl", "entropy", "crossentropy", "nll", "elbo", "bpc", "bpb", "mcc", "kappa", "r2",
@@ -10,7 +10,7 @@ const RESULTS: &[&str] = &[
 
 /// Parts of names that belong to a step and say nothing alone: a line of settings has them too.
 #[rustfmt::skip]
-const COMPANIONS: &[&str] = &[
+const CONTEXTUAL_WORDS: &[&str] = &[
     "error", "err", "return", "map", "lr", "learning", "rate", "grad", "norm", "gradnorm", "momentum", "scale",
     "throughput", "tokens", "images", "samples", "img", "imgs", "examples", "mfu", "speed", "temperature", "beta",
     "gamma", "decay", "epsilon", "sec", "second",
@@ -18,7 +18,7 @@ const COMPANIONS: &[&str] = &[
 
 /// Whole names that are never figures of a training.
 #[rustfmt::skip]
-const NEVER: &[&str] = &[
+const EXCLUDED_NAMES: &[&str] = &[
     "eta", "pid", "ppid", "tid", "port", "host", "line", "lineno", "seed", "version", "v_num", "v", "id", "rank",
     "local_rank", "world_size", "size", "batch_size", "num_workers", "workers", "threads", "gpu", "gpus", "device",
     "cuda", "ranks", "elapsed", "remaining", "time", "timestamp", "date", "total", "epochs", "steps", "max_epochs",
@@ -27,47 +27,47 @@ const NEVER: &[&str] = &[
 ];
 
 #[rustfmt::skip]
-const STEPS: &[&str] = &[
+const STEP_NAMES: &[&str] = &[
     "step", "steps", "global_step", "globalstep", "iteration", "iter", "it", "itr", "batch", "trainer/global_step",
     "num_updates", "update",
 ];
-const EPOCHS: &[&str] = &["epoch", "ep"];
+const EPOCH_NAMES: &[&str] = &["epoch", "ep"];
 
 /// Words that may stand before a name and belong to it.
-const QUALIFIERS: &[&str] = &["train", "training", "val", "valid", "validation", "test", "eval", "dev"];
+const SPLIT_WORDS: &[&str] = &["train", "training", "val", "valid", "validation", "test", "eval", "dev"];
 /// Words that may stand before a name and add nothing.
-const FILLERS: &[&str] = &["average", "avg", "mean", "current", "final", "running"];
+const FILLER_WORDS: &[&str] = &["average", "avg", "mean", "current", "final", "running"];
 
 pub fn is_step(name: &str) -> bool {
-    STEPS.contains(&name.to_ascii_lowercase().as_str())
+    STEP_NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
 pub fn is_epoch(name: &str) -> bool {
-    EPOCHS.contains(&name.to_ascii_lowercase().as_str())
+    EPOCH_NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-pub fn is_never(name: &str) -> bool {
-    NEVER.contains(&name.to_ascii_lowercase().as_str())
+pub fn is_excluded(name: &str) -> bool {
+    EXCLUDED_NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
 /// Whether the name alone says that its value is a result.
-pub fn is_result(name: &str) -> bool {
-    parts(name).any(|part| RESULTS.contains(&part.as_str()) || part.ends_with("loss"))
+pub fn is_quality_metric(name: &str) -> bool {
+    parts(name).any(|part| QUALITY_WORDS.contains(&part.as_str()) || part.ends_with("loss"))
 }
 
 /// Whether it is a figure where a step or an epoch is told.
-pub fn is_figure(name: &str) -> bool {
-    is_result(name) || parts(name).any(|part| COMPANIONS.contains(&part.as_str()))
+pub fn is_metric(name: &str) -> bool {
+    is_quality_metric(name) || parts(name).any(|part| CONTEXTUAL_WORDS.contains(&part.as_str()))
 }
 
 pub fn is_filler(word: &str) -> bool {
-    FILLERS.contains(&word.to_ascii_lowercase().as_str())
+    FILLER_WORDS.contains(&word.to_ascii_lowercase().as_str())
 }
 
 /// `Validation` is `val`: so that names agree.
-pub fn qualifier(word: &str) -> Option<&'static str> {
+pub fn dataset_split(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
-    Some(match *QUALIFIERS.iter().find(|known| **known == word)? {
+    Some(match *SPLIT_WORDS.iter().find(|known| **known == word)? {
         "train" | "training" => "train",
         "val" | "valid" | "validation" | "dev" => "val",
         "test" => "test",
@@ -76,7 +76,7 @@ pub fn qualifier(word: &str) -> Option<&'static str> {
 }
 
 /// The unit that a name tells.
-pub fn unit_of(name: &str) -> Option<&'static str> {
+pub fn unit_for(name: &str) -> Option<&'static str> {
     match name.to_ascii_lowercase().as_str() {
         "images_per_second" | "images_per_sec" | "images/sec" | "img/sec" => Some("images/s"),
         "samples_per_second" | "train_samples_per_second" | "eval_samples_per_second" => Some("samples/s"),
@@ -88,12 +88,12 @@ pub fn unit_of(name: &str) -> Option<&'static str> {
 }
 
 /// A unit that somebody wrote down, if it is one of ours.
-pub fn known_unit(unit: &str) -> Option<&'static str> {
+pub fn intern_unit(unit: &str) -> Option<&'static str> {
     ["%", "s", "images/s", "samples/s", "steps/s", "tokens/s"].into_iter().find(|known| *known == unit)
 }
 
 /// A rate as it stands behind a number: what is counted, and whether it is the time of one.
-pub fn rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
+pub fn parse_rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
     let (above, below) = unit.split_once('/')?;
     let seconds = |text: &str| match text {
         "s" | "sec" | "second" => Some(1.0),
@@ -112,25 +112,25 @@ pub fn rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
         })
     };
     if let (Some((name, unit)), Some(seconds)) = (counted(above), seconds(below)) {
-        return Some((name, unit, Rate::Each(seconds)));
+        return Some((name, unit, Rate::ItemsPerInterval(seconds)));
     }
     let ((name, unit), seconds) = (counted(below)?, seconds(above)?);
-    Some((name, unit, Rate::TimeOf(seconds)))
+    Some((name, unit, Rate::SecondsPerItem(seconds)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
     /// So many in this many seconds.
-    Each(f64),
+    ItemsPerInterval(f64),
     /// One takes the number times this many seconds.
-    TimeOf(f64),
+    SecondsPerItem(f64),
 }
 
 impl Rate {
     pub fn per_second(self, number: f64) -> Option<f64> {
         let rate = match self {
-            Rate::Each(seconds) => number / seconds,
-            Rate::TimeOf(seconds) => 1.0 / (number * seconds),
+            Rate::ItemsPerInterval(seconds) => number / seconds,
+            Rate::SecondsPerItem(seconds) => 1.0 / (number * seconds),
         };
         rate.is_finite().then_some(rate)
     }
@@ -145,20 +145,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_results_are_known_by_their_parts() {
+    fn quality_metrics_are_recognised_by_words_in_their_names() {
         for name in ["loss", "val_loss", "train/loss", "Acc@1", "f1-score", "xloss", "top1", "eval_accuracy"] {
-            assert!(is_result(name), "{name}");
+            assert!(is_quality_metric(name), "{name}");
         }
         for name in ["lossless", "port", "lr", "access", "mapping"] {
-            assert!(!is_result(name), "{name}");
+            assert!(!is_quality_metric(name), "{name}");
         }
-        assert!(is_figure("lr") && is_figure("grad_norm") && !is_figure("host"));
+        assert!(is_metric("lr") && is_metric("grad_norm") && !is_metric("host"));
     }
 
     #[test]
-    fn rates_are_told_both_ways() {
-        let of =
-            |unit: &str, number: f64| rate(unit).and_then(|(name, _, rate)| Some((name, rate.per_second(number)?)));
+    fn rates_and_their_inverses_are_parsed() {
+        let of = |unit: &str, number: f64| {
+            parse_rate(unit).and_then(|(name, _, rate)| Some((name, rate.per_second(number)?)))
+        };
         assert_eq!(of("ms/step", 20.0), Some(("steps_per_second", 50.0)));
         assert_eq!(of("it/s", 8.5), Some(("steps_per_second", 8.5)));
         assert_eq!(of("s/it", 2.0), Some(("steps_per_second", 0.5)));

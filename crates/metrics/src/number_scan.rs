@@ -1,9 +1,9 @@
-//! Finds the numbers of a line, each with what stands before and behind it. Knows nothing of names. Times of day, versions, paths
-//! and addresses are no numbers: a number ends where a word could.
+//! Finds the scan_numbers of a line, each with what stands before and behind it. Knows nothing of names. Times of day, versions, paths
+//! and addresses are no scan_numbers: a number ends where a word could.
 
 /// How a number is tied to what stands before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tie {
+pub enum Separator {
     /// `name=1`
     Equals,
     /// `name: 1`
@@ -18,28 +18,28 @@ pub enum Tie {
 pub struct Number<'a> {
     pub value: f64,
     /// `12/390`: the second of them.
-    pub of: Option<f64>,
+    pub total: Option<f64>,
     /// What is written right behind it: `%`, `ms/step`; or behind one space when it is a rate.
     pub unit: &'a str,
-    pub name: Option<(&'a str, Tie)>,
+    pub name: Option<(&'a str, Separator)>,
     /// Where it, and its name if it has one, begin; and where it ends, with its unit.
     pub start: usize,
     pub end: usize,
 }
 
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 
-/// All numbers of the line, in order.
-pub fn numbers(line: &str) -> impl Iterator<Item = Number<'_>> {
+/// All scan_numbers of the line, in order.
+pub fn scan_numbers(line: &str) -> impl Iterator<Item = Number<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         while at < line.len() {
-            match number_at(line, at) {
+            match parse_at(line, at) {
                 Some(number) => {
                     at = number.end;
                     return Some(number);
                 }
-                // On to the next place where one could begin.
+                // On to the next position where one could begin.
                 None => at = next_start(line.as_bytes(), at),
             }
         }
@@ -68,16 +68,16 @@ fn is_closing(byte: Option<&u8>) -> bool {
     byte.is_none_or(|byte| matches!(byte, b' ' | b'\t' | b',' | b';' | b')' | b']' | b'}' | b'|' | b'\'' | b'"'))
 }
 
-fn number_at(line: &str, start: usize) -> Option<Number<'_>> {
+fn parse_at(line: &str, start: usize) -> Option<Number<'_>> {
     let bytes = line.as_bytes();
     if start > 0 && !is_opening(bytes[start - 1]) {
         return None;
     }
-    let (value, mut end) = plain_number(bytes, start)?;
-    let mut of = None;
+    let (value, mut end) = parse_number(bytes, start)?;
+    let mut total = None;
     if bytes.get(end) == Some(&b'/') {
-        if let Some((second, after)) = whole_number(bytes, end + 1) {
-            (of, end) = (Some(second), after);
+        if let Some((second, after)) = parse_integer(bytes, end + 1) {
+            (total, end) = (Some(second), after);
         } else if line[end + 1..].starts_with("Unknown") {
             end += 8;
         }
@@ -95,15 +95,15 @@ fn number_at(line: &str, start: usize) -> Option<Number<'_>> {
     if unit.is_empty() && bytes.get(end) == Some(&b' ') {
         // `123.4 img/sec`
         let word = line[end + 1..].split(' ').next().unwrap_or_default().trim_end_matches([',', ')', ']']);
-        if word.contains('/') && word.len() < 16 && crate::words::rate(word).is_some() {
+        if word.contains('/') && word.len() < 16 && crate::metric_names::parse_rate(word).is_some() {
             (unit, end) = (word, end + 1 + word.len());
         }
     }
-    Some(Number { value, of, unit, name: name_before(line, start), start, end })
+    Some(Number { value, total, unit, name: name_before(line, start), start, end })
 }
 
 /// `-1.5e-3`, `nan`, `inf`; not `1.2.3`, which the caller sees by what follows.
-fn plain_number(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
+fn parse_number(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     let signed = start + usize::from(matches!(bytes.get(start), Some(b'-' | b'+')));
     let rest = &bytes[signed..];
     for (word, value) in [("nan", f64::NAN), ("inf", f64::INFINITY)] {
@@ -132,17 +132,17 @@ fn plain_number(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     Some((text.parse().ok()?, end))
 }
 
-fn whole_number(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
+fn parse_integer(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     let len = bytes.get(start..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let text = std::str::from_utf8(&bytes[start..start + len]).ok()?;
     (len > 0).then(|| text.parse().ok().map(|value| (value, start + len)))?
 }
 
 /// The word that names what begins at `start`.
-fn name_before(line: &str, start: usize) -> Option<(&str, Tie)> {
+fn name_before(line: &str, start: usize) -> Option<(&str, Separator)> {
     let bytes = line.as_bytes();
     let mut at = start;
-    let mut tie = Tie::Space;
+    let mut separator = Separator::Space;
     let back_over = |at: &mut usize, set: &[u8]| {
         while *at > 0 && set.contains(&bytes[*at - 1]) {
             *at -= 1;
@@ -157,14 +157,14 @@ fn name_before(line: &str, start: usize) -> Option<(&str, Tie)> {
     }
     back_over(&mut at, b" \t");
     if at > 0 && matches!(bytes[at - 1], b'[' | b'#') {
-        (at, tie) = (at - 1, Tie::Bracket);
+        (at, separator) = (at - 1, Separator::Bracket);
         back_over(&mut at, b" \t");
     }
     if at > 0 && matches!(bytes[at - 1], b'=' | b':') {
-        tie = match (tie, bytes[at - 1]) {
-            (Tie::Bracket, _) => Tie::Bracket,
-            (_, b'=') => Tie::Equals,
-            _ => Tie::Colon,
+        separator = match (separator, bytes[at - 1]) {
+            (Separator::Bracket, _) => Separator::Bracket,
+            (_, b'=') => Separator::Equals,
+            _ => Separator::Colon,
         };
         at -= 1;
         back_over(&mut at, b" \t");
@@ -173,27 +173,27 @@ fn name_before(line: &str, start: usize) -> Option<(&str, Tie)> {
         at -= 1;
     }
     let end = at;
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'/' | b'.' | b'@' | b'-');
-    while at > 0 && end - at < LONGEST_NAME && is_part(bytes[at - 1]) {
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'/' | b'.' | b'@' | b'-');
+    while at > 0 && end - at < MAX_NAME_LEN && is_name_byte(bytes[at - 1]) {
         at -= 1;
     }
     let whole = at == 0 || is_opening(bytes[at - 1]) || bytes[at - 1] == b'>';
     let name = &line[at..end];
-    (whole && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')).then_some((name, tie))
+    (whole && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')).then_some((name, separator))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each as `name tie value/of unit`.
+    /// Each as `name separator value/of unit`.
     fn check(line: &str, expected: &[&str]) {
         let one = |n: Number| {
-            let name = n.name.map_or_else(|| "-".to_owned(), |(name, tie)| format!("{name} {tie:?}"));
-            let of = n.of.map_or_else(String::new, |of| format!("/{of}"));
+            let name = n.name.map_or_else(|| "-".to_owned(), |(name, separator)| format!("{name} {separator:?}"));
+            let of = n.total.map_or_else(String::new, |of| format!("/{of}"));
             format!("{name} {}{of} {}", n.value, n.unit).trim_end().to_owned()
         };
-        assert_eq!(numbers(line).map(one).collect::<Vec<_>>(), expected, "{line}");
+        assert_eq!(scan_numbers(line).map(one).collect::<Vec<_>>(), expected, "{line}");
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             "0x1f",
             "11/16/2026 07:00",
         ] {
-            assert!(numbers(line).all(|number| number.name.is_none() && number.of.is_none()), "{line}");
+            assert!(scan_numbers(line).all(|number| number.name.is_none() && number.total.is_none()), "{line}");
         }
     }
 }

@@ -4,16 +4,16 @@
 
 use corro_model::metrics::{Axis, Source};
 
-use crate::curves::{Curves, Key};
+use crate::curves::{CurveKey, Curves};
 
 /// Images and graphs may be large; a record that is larger is gone over without being kept.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_RECORD_LEN: usize = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
-pub struct Events {
-    held: Vec<u8>,
+pub struct EventFileReader {
+    partial: Vec<u8>,
     /// Of a record too large to keep: how many bytes are still to come.
-    passing: u64,
+    skip_remaining: u64,
     /// Nothing after the damage can be trusted.
     pub damaged: bool,
     /// Before the names: the directory of the run, where there are several.
@@ -30,28 +30,28 @@ pub struct Scalar {
     pub value: f64,
 }
 
-impl Events {
-    pub fn of_run(run: &str) -> Events {
-        Events { run: run.to_owned(), ..Events::default() }
+impl EventFileReader {
+    pub fn for_run(run: &str) -> EventFileReader {
+        EventFileReader { run: run.to_owned(), ..EventFileReader::default() }
     }
 
     /// The next bytes of the file.
     pub fn push(&mut self, bytes: &[u8], curves: &mut Curves) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.damaged {
-            let passed = (self.passing.min(rest.len() as u64)) as usize;
-            self.passing -= passed as u64;
+            let passed = (self.skip_remaining.min(rest.len() as u64)) as usize;
+            self.skip_remaining -= passed as u64;
             rest = &rest[passed..];
-            // Pieces keep what is held small, whatever the size of a read.
+            // Pieces keep what is partial small, whatever the size of a read.
             let (piece, later) = rest.split_at(rest.len().min(64 * 1024));
-            self.held.extend_from_slice(piece);
+            self.partial.extend_from_slice(piece);
             rest = later;
             let run = self.run.clone();
             self.drain(|scalar| {
                 let name = if run.is_empty() { scalar.tag } else { format!("{run}/{}", scalar.tag) };
                 let time =
                     (scalar.wall_time.is_finite() && scalar.wall_time > 1e8).then_some(scalar.wall_time * 1000.0);
-                let key = Key { name, source: Source::Events, axis: Axis::Step, rank: None };
+                let key = CurveKey { name, source: Source::Events, axis: Axis::Step, rank: None };
                 let point = (scalar.step as f64, time.map(|time| time as i64), scalar.value);
                 curves.add(key, None, point, false);
             });
@@ -61,16 +61,16 @@ impl Events {
     /// Hands over the scalars of all records that are whole.
     fn drain(&mut self, mut each: impl FnMut(Scalar)) {
         let mut at = 0;
-        while let Some(header) = self.held.get(at..at + 12) {
+        while let Some(header) = self.partial.get(at..at + 12) {
             let len = u64::from_le_bytes(header[..8].try_into().expect("eight"));
-            if masked(crc32c(&header[..8])) != u32::from_le_bytes(header[8..12].try_into().expect("four")) {
+            if mask_crc(crc32c(&header[..8])) != u32::from_le_bytes(header[8..12].try_into().expect("four")) {
                 self.damaged = true;
                 break;
             }
             let whole = len.saturating_add(16);
-            let there = (self.held.len() - at) as u64;
-            if len > MOST_BYTES as u64 {
-                self.passing = whole.saturating_sub(there);
+            let there = (self.partial.len() - at) as u64;
+            if len > MAX_RECORD_LEN as u64 {
+                self.skip_remaining = whole.saturating_sub(there);
                 at += whole.min(there) as usize;
                 continue;
             }
@@ -78,17 +78,17 @@ impl Events {
                 break;
             }
             let (start, end) = (at + 12, at + 12 + len as usize);
-            let (record, sum) = (&self.held[start..end], &self.held[end..end + 4]);
-            if masked(crc32c(record)) != u32::from_le_bytes(sum.try_into().expect("four")) {
+            let (record, sum) = (&self.partial[start..end], &self.partial[end..end + 4]);
+            if mask_crc(crc32c(record)) != u32::from_le_bytes(sum.try_into().expect("four")) {
                 self.damaged = true;
                 break;
             }
             scalars(record, &mut each);
             at += whole as usize;
         }
-        self.held.drain(..at);
+        self.partial.drain(..at);
         if self.damaged {
-            self.held = Vec::new();
+            self.partial = Vec::new();
         }
     }
 }
@@ -219,17 +219,17 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// As TensorFlow writes checksums, so that one of a text with checksums in it is not weak.
-fn masked(crc: u32) -> u32 {
+fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize];
+    let step = |crc: u32, byte: &u8| (crc >> 8) ^ CRC32C_TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize];
     !bytes.iter().fold(!0, step)
 }
 
 /// Castagnoli's polynomial, reflected.
-static TABLE: [u32; 256] = {
+static CRC32C_TABLE: [u32; 256] = {
     let (mut table, mut number) = ([0; 256], 0);
     while number < 256 {
         let (mut crc, mut bit) = (number as u32, 0);
@@ -244,5 +244,5 @@ static TABLE: [u32; 256] = {
 };
 
 #[cfg(test)]
-#[path = "events_tests.rs"]
+#[path = "tfevents_tests.rs"]
 mod tests;

@@ -19,7 +19,7 @@ fn event(step: u8, value: &[u8]) -> Vec<u8> {
 
 fn record(body: &[u8]) -> Vec<u8> {
     let len = (body.len() as u64).to_le_bytes();
-    let sum = |bytes: &[u8]| masked(crc32c(bytes)).to_le_bytes();
+    let sum = |bytes: &[u8]| mask_crc(crc32c(bytes)).to_le_bytes();
     [&len[..], &sum(&len), body, &sum(body)].concat()
 }
 
@@ -28,7 +28,7 @@ fn simple(tag: &str, value: f32) -> Vec<u8> {
 }
 
 /// Each as `tag step=value`.
-fn read(events: &mut Events, pieces: &[&[u8]]) -> Vec<String> {
+fn read(events: &mut EventFileReader, pieces: &[&[u8]]) -> Vec<String> {
     let mut curves = Curves::default();
     pieces.iter().for_each(|piece| events.push(piece, &mut curves));
     let all = curves.iter().flat_map(|(key, curve)| {
@@ -38,12 +38,12 @@ fn read(events: &mut Events, pieces: &[&[u8]]) -> Vec<String> {
 }
 
 #[test]
-fn the_checksum_is_castagnolis() {
+fn the_checksum_is_crc32c() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
 }
 
 #[test]
-fn plain_numbers_and_tensors_of_one_are_scalars() {
+fn simple_values_and_one_element_tensors_are_scalars() {
     let version = record(&[field(1, 1, &0_f64.to_le_bytes()), field(3, 2, b"brain.Event:2")].concat());
     let tensor = |body: Vec<u8>| [field(1, 2, b"t"), field(8, 2, &body)].concat();
     let content = tensor([field(1, 0, &[1]), field(2, 2, &[]), field(4, 2, &0.25_f32.to_le_bytes())].concat());
@@ -53,43 +53,43 @@ fn plain_numbers_and_tensors_of_one_are_scalars() {
     let file =
         [version, record(&event(1, &simple("loss", 2.5))), record(&event(2, &content)), record(&event(3, &listed))];
     let file = [file.concat(), record(&event(4, &text)), record(&event(5, &two))].concat();
-    assert_eq!(read(&mut Events::default(), &[&file]), ["loss 1=2.5", "t 2=0.25", "t 3=0.5"]);
-    assert_eq!(read(&mut Events::of_run("train"), &[&file])[0], "train/loss 1=2.5");
+    assert_eq!(read(&mut EventFileReader::default(), &[&file]), ["loss 1=2.5", "t 2=0.25", "t 3=0.5"]);
+    assert_eq!(read(&mut EventFileReader::for_run("train"), &[&file])[0], "train/loss 1=2.5");
     // However it is cut.
     for at in 0..file.len() {
-        assert_eq!(read(&mut Events::default(), &[&file[..at], &file[at..]]).len(), 3, "cut at {at}");
+        assert_eq!(read(&mut EventFileReader::default(), &[&file[..at], &file[at..]]).len(), 3, "cut at {at}");
     }
 }
 
 #[test]
-fn what_is_damaged_ends_the_reading_and_what_is_torn_waits() {
+fn a_bad_checksum_stops_reading_and_a_partial_record_waits() {
     let (one, mut two) = (record(&event(1, &simple("loss", 1.0))), record(&event(2, &simple("loss", 2.0))));
     let torn = &two[..two.len() - 3];
-    let mut events = Events::default();
+    let mut events = EventFileReader::default();
     assert_eq!(read(&mut events, &[&one, torn]), ["loss 1=1"]);
     assert!(!events.damaged);
     assert_eq!(read(&mut events, &[&two[two.len() - 3..]]), ["loss 2=2"]);
     two[20] ^= 1;
     assert_eq!(read(&mut events, &[&two, &one]), Vec::<String>::new());
-    assert!(events.damaged && events.held.capacity() == 0);
+    assert!(events.damaged && events.partial.capacity() == 0);
 }
 
 #[test]
-fn a_large_record_is_passed_over_without_being_kept() {
-    let (large, after) = (record(&vec![0; MOST_BYTES + 1]), record(&event(1, &simple("loss", 1.0))));
+fn a_large_record_is_skipped_without_buffering() {
+    let (large, after) = (record(&vec![0; MAX_RECORD_LEN + 1]), record(&event(1, &simple("loss", 1.0))));
     let file = [large, after].concat();
-    let (mut events, mut curves) = (Events::default(), Curves::default());
+    let (mut events, mut curves) = (EventFileReader::default(), Curves::default());
     for piece in file.chunks(7_001) {
         events.push(piece, &mut curves);
-        assert!(events.held.len() < 100_000);
+        assert!(events.partial.len() < 100_000);
     }
     assert_eq!((curves.seq(), events.damaged), (1, false));
 }
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_much(bytes in proptest::collection::vec(any::<u8>(), 0..400), framed in any::<bool>()) {
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), framed in any::<bool>()) {
         let bytes = if framed { record(&bytes) } else { bytes };
-        read(&mut Events::default(), &[&bytes]);
+        read(&mut EventFileReader::default(), &[&bytes]);
     }
 }

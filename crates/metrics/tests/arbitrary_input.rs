@@ -1,20 +1,20 @@
 //! Logs that nobody meant: any bytes, and lines made of the pieces that the forms are made of. Nothing panics, whatever is cut
 //! wherever, and what is kept has a bound.
 
-use corro_metrics::answer::{Question, Ranks};
-use corro_metrics::{Curves, Stream};
+use corro_metrics::query::{CurveQuery, RankSelection};
+use corro_metrics::{Curves, MetricStream};
 use proptest::prelude::*;
 
 fn read(pieces: &[&[u8]]) -> Curves {
-    let (mut curves, mut stream) = (Curves::default(), Stream::log(None, true));
+    let (mut curves, mut stream) = (Curves::default(), MetricStream::log(None, true));
     pieces.iter().for_each(|piece| stream.push(piece, None, &mut curves));
     stream.finish(&mut curves);
     curves
 }
 
 fn all(curves: &Curves) -> usize {
-    let question = Question { names: Vec::new(), ranks: Ranks::All, points: 100, after: None };
-    curves.answer(&question, 1).series.len()
+    let query = CurveQuery { names: Vec::new(), ranks: RankSelection::All, points: 100, after: None };
+    curves.query(&query, 1).series.len()
 }
 
 /// Pieces of lines, good and bad.
@@ -71,12 +71,12 @@ fn piece() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         all(&read(&[&bytes]));
     }
 
     #[test]
-    fn lines_like_ours_are_read_however_they_are_cut(
+    fn plausible_lines_parse_the_same_however_they_are_split(
         pieces in proptest::collection::vec(piece(), 0..60),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn a_job_that_makes_up_names_is_kept_within_bounds() {
+fn the_number_of_curves_is_bounded() {
     let mut log = String::new();
     for name in 0..3_000 {
         log += &format!("step=1 loss_{name}=1\nloss_{name}=2\n");

@@ -3,51 +3,51 @@
 //! not end, only the beginning is read.
 
 /// More of a line is not looked at.
-pub const LONGEST: usize = 8 * 1024;
+pub const MAX_LINE_LEN: usize = 8 * 1024;
 
 #[derive(Clone, Debug, Default)]
-pub struct Lines {
-    held: Vec<u8>,
+pub struct LineSplitter {
+    partial: Vec<u8>,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Takes the next bytes, in pieces of any size, and hands over each line that has ended.
     pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0x08)).peekable();
         while let Some(piece) = pieces.next() {
-            let room = LONGEST - self.held.len();
-            let kept = &piece[..piece.len().min(room)];
+            let remaining = MAX_LINE_LEN - self.partial.len();
+            let kept = &piece[..piece.len().min(remaining)];
             if pieces.peek().is_none() {
-                self.held.extend_from_slice(kept);
-            } else if self.held.is_empty() {
-                hand_over(kept, &mut each);
+                self.partial.extend_from_slice(kept);
+            } else if self.partial.is_empty() {
+                emit_if_numeric(kept, &mut each);
             } else {
-                self.held.extend_from_slice(kept);
-                hand_over(&std::mem::take(&mut self.held), &mut each);
+                self.partial.extend_from_slice(kept);
+                emit_if_numeric(&std::mem::take(&mut self.partial), &mut each);
             }
         }
     }
 
     /// There will be no more bytes.
     pub fn finish(&mut self, mut each: impl FnMut(&str)) {
-        hand_over(&std::mem::take(&mut self.held), &mut each);
+        emit_if_numeric(&std::mem::take(&mut self.partial), &mut each);
     }
 }
 
-fn hand_over(line: &[u8], each: &mut impl FnMut(&str)) {
+fn emit_if_numeric(line: &[u8], each: &mut impl FnMut(&str)) {
     // A line without a digit says no number; most lines of a log end here. "nan" alone is worth nothing without a name, and
     // names with "nan" or "inf" as their values come with a step or with other values.
-    if line.iter().any(u8::is_ascii_digit) || contains_nan(line) {
-        each(&plain(line));
+    if line.iter().any(u8::is_ascii_digit) || contains_nan_or_inf(line) {
+        each(&strip_escapes(line));
     }
 }
 
-fn contains_nan(line: &[u8]) -> bool {
+fn contains_nan_or_inf(line: &[u8]) -> bool {
     line.windows(3).any(|three| three.eq_ignore_ascii_case(b"nan") || three.eq_ignore_ascii_case(b"inf"))
 }
 
 /// The line as text, without escape codes.
-fn plain(line: &[u8]) -> String {
+fn strip_escapes(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     if !text.contains('\x1b') {
         return text.into_owned();
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn check(pieces: &[&str], expected: &[&str]) {
-        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        let (mut lines, mut found) = (LineSplitter::default(), Vec::new());
         for piece in pieces {
             lines.push(piece.as_bytes(), |line| found.push(line.to_owned()));
         }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_a_bar_is_a_line_without_paint() {
+    fn each_state_of_a_bar_is_a_line_without_escape_codes() {
         check(&["a 1\nb 2\n"], &["a 1", "b 2"]);
         check(&["a", " ", "1\n", "", "b 2"], &["a 1", "b 2"]);
         check(&["1/2 [>.]\x08\x08\x08\x08\r2/2 [==]\n"], &["1/2 [>.]", "2/2 [==]"]);
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_no_more_room() {
-        let mut lines = Lines::default();
+    fn an_endless_line_is_truncated() {
+        let mut lines = LineSplitter::default();
         for _ in 0..1000 {
             lines.push(&[b'1'; 4096], |_| panic!("it has not ended"));
         }
-        assert_eq!(lines.held.len(), LONGEST);
+        assert_eq!(lines.partial.len(), MAX_LINE_LEN);
         let mut found = 0;
         lines.push(b"2\nloss: 1\n", |_| found += 1);
-        assert_eq!((found, lines.held.len()), (2, 0));
+        assert_eq!((found, lines.partial.len()), (2, 0));
     }
 }

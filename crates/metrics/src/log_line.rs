@@ -1,23 +1,23 @@
 //! One line of a log, written for people: Keras' progress, tqdm, PyTorch's examples and Lightning, Hugging Face's dictionaries,
-//! `name=value`. Says what is told, and takes nothing for a figure that only looks like one: names are known
-//! (`words`), or stand in a bar or dictionary where only figures stand.
+//! `name=value`. Says what is told, and takes nothing for a figure that only format like one: names are known
+//! (`metric_names`), or stand in a bar or dictionary where only figures stand.
 
-use crate::numbers::{Number, Tie, numbers};
-use crate::object::{self, Trust};
-use crate::{Reading, Value, words};
+use crate::json_line::{self, Provenance};
+use crate::number_scan::{Number, Separator, scan_numbers};
+use crate::{ParsedLine, Value, metric_names};
 
 /// What the line says; `None` when that is nothing.
-pub fn read(line: &str) -> Option<Reading> {
-    let (rank, line) = rank_before(line.trim());
-    let reading = match object::read(line, Trust::Log) {
-        Some(reading) => reading,
-        None => in_words(line)?,
+pub fn parse(line: &str) -> Option<ParsedLine> {
+    let (rank, line) = strip_rank_prefix(line.trim());
+    let parsed = match json_line::parse(line, Provenance::Log) {
+        Some(parsed) => parsed,
+        None => parse_free_text(line)?,
     };
-    Some(Reading { rank: reading.rank.or(rank), ..reading })
+    Some(ParsedLine { rank: parsed.rank.or(rank), ..parsed })
 }
 
-/// What kind of line it is, by its looks.
-struct Looks {
+/// What kind of line it is, by its format.
+struct LineFormat {
     /// Something fills up; the figures behind it have no words between them.
     bar: bool,
     /// tqdm's, whose rate is worth telling even alone.
@@ -25,45 +25,47 @@ struct Looks {
     dictionary: bool,
 }
 
-fn in_words(line: &str) -> Option<Reading> {
-    // Settings: what was asked for, not what came of it.
-    if line.starts_with("Namespace(") || is_aside(line) {
+fn parse_free_text(line: &str) -> Option<ParsedLine> {
+    // Settings: what was selected for, not what came of it.
+    if line.starts_with("Namespace(") || is_unrelated_bar(line) {
         return None;
     }
-    let mut reading = Reading::default();
-    let looks = looks(line);
-    let all: Vec<Number> = numbers(line).collect();
+    let mut parsed = ParsedLine::default();
+    let format = detect_format(line);
+    let all: Vec<Number> = scan_numbers(line).collect();
     for number in &all {
-        place(line, number, &mut reading);
+        read_position(line, number, &mut parsed);
     }
-    let placed = reading.step.is_some() || reading.epoch.is_some();
-    let set = set_of(line, &looks);
+    let has_position = parsed.step.is_some() || parsed.epoch.is_some();
+    let set = dataset_prefix(line, &format);
     for number in &all {
-        let named = number.name.and_then(|(name, tie)| figure(line, number, (name, tie), placed, &looks));
-        let rate = words::rate(number.unit).filter(|_| placed || looks.bar);
+        let named = number
+            .name
+            .and_then(|(name, separator)| metric_name(line, number, (name, separator), has_position, &format));
+        let rate = metric_names::parse_rate(number.unit).filter(|_| has_position || format.bar);
         match (named, rate) {
-            (Some(name), _) if !reading.values.iter().any(|known| known.name == name) => {
-                let name = with_set(set, name);
-                let value = number.of.map_or(number.value, |of| number.value / of);
-                let unit = if number.unit == "%" { Some("%") } else { words::unit_of(&name) };
-                reading.values.push(Value { name, unit, value });
+            (Some(name), _) if !parsed.values.iter().any(|known| known.name == name) => {
+                let name = with_dataset_prefix(set, name);
+                let value = number.total.map_or(number.value, |of| number.value / of);
+                let unit = if number.unit == "%" { Some("%") } else { metric_names::unit_for(&name) };
+                parsed.values.push(Value { name, unit, value });
             }
             (None, Some((name, unit, rate))) => {
                 let value = rate.per_second(number.value);
-                reading.values.extend(value.map(|value| Value { name: name.to_owned(), unit: Some(unit), value }));
+                parsed.values.extend(value.map(|value| Value { name: name.to_owned(), unit: Some(unit), value }));
             }
             _ => {}
         }
     }
-    let only_rates = reading.values.iter().all(|value| value.name.ends_with("_per_second"));
-    if only_rates && looks.bar && !(looks.tqdm && is_training_bar(line)) {
-        reading.values.clear();
+    let only_rates = parsed.values.iter().all(|value| value.name.ends_with("_per_second"));
+    if only_rates && format.bar && !(format.tqdm && is_training_bar(line)) {
+        parsed.values.clear();
     }
-    (!reading.values.is_empty() || reading.epoch.is_some()).then_some(reading)
+    (!parsed.values.is_empty() || parsed.epoch.is_some()).then_some(parsed)
 }
 
-/// Bars and messages that have numbers of something else.
-fn is_aside(line: &str) -> bool {
+/// Bars and messages that have scan_numbers of something else.
+fn is_unrelated_bar(line: &str) -> bool {
     let first = line.split(|char: char| !char.is_ascii_alphabetic()).next().unwrap_or_default();
     let asides =
         ["Validation", "Validating", "Sanity", "Testing", "Predicting", "Downloading", "Map", "Filter", "Loading"];
@@ -76,7 +78,7 @@ fn is_training_bar(line: &str) -> bool {
     first.is_empty() || ["epoch", "train", "training", "step", "steps"].contains(&first.to_ascii_lowercase().as_str())
 }
 
-fn looks(line: &str) -> Looks {
+fn detect_format(line: &str) -> LineFormat {
     let tqdm = line.contains("%|") || (line.contains("it [") && line.contains("it/s"));
     let first = line.split_whitespace().next().unwrap_or_default();
     let counts = first.split_once('/').is_some_and(|(done, all)| {
@@ -88,29 +90,29 @@ fn looks(line: &str) -> Looks {
     // `verbose=2` of older ones: ` - 3s - loss: 1.2`.
     let dashes = line.starts_with("- ") && line[2..].trim_start().starts_with(|first: char| first.is_ascii_digit());
     let dictionary = line.starts_with('{') && line.ends_with('}');
-    Looks { bar: tqdm || keras || dashes || line.contains("━━"), tqdm, dictionary }
+    LineFormat { bar: tqdm || keras || dashes || line.contains("━━"), tqdm, dictionary }
 }
 
 /// Does the number say how far the training is?
-fn place(line: &str, number: &Number, reading: &mut Reading) {
+fn read_position(line: &str, number: &Number, parsed: &mut ParsedLine) {
     match number.name {
-        Some((name, _)) if words::is_epoch(name) && reading.epoch.is_none() && number.value.is_finite() => {
-            (reading.epoch, reading.epochs) = (Some(number.value), number.of);
+        Some((name, _)) if metric_names::is_epoch(name) && parsed.epoch.is_none() && number.value.is_finite() => {
+            (parsed.epoch, parsed.epoch_total) = (Some(number.value), number.total);
         }
-        Some((name, _)) if words::is_step(name) && reading.step.is_none() && number.value.is_finite() => {
-            (reading.step, reading.of) = (Some(number.value), number.of);
+        Some((name, _)) if metric_names::is_step(name) && parsed.step.is_none() && number.value.is_finite() => {
+            (parsed.step, parsed.step_total) = (Some(number.value), number.total);
         }
-        None if reading.step.is_none() => {
+        None if parsed.step.is_none() => {
             let before = line[..number.start].trim_end();
             let behind = line[number.end..].trim_start();
             let in_bar = before.ends_with(['|', '[', '━', '╸', '╺'])
                 || (before.is_empty() && (behind.starts_with(['[', '━', '╸', '╺']) || behind.starts_with("- ")));
-            if let (Some(of), true) = (number.of, in_bar) {
-                (reading.step, reading.of) = (Some(number.value), Some(of));
+            if let (Some(of), true) = (number.total, in_bar) {
+                (parsed.step, parsed.step_total) = (Some(number.value), Some(of));
                 // `[640/60000 (1%)]`
-                reading.samples = before.ends_with('[') && behind.starts_with('(');
+                parsed.steps_are_samples = before.ends_with('[') && behind.starts_with('(');
             } else if number.unit == "it" && behind.starts_with('[') {
-                reading.step = Some(number.value);
+                parsed.step = Some(number.value);
             }
         }
         _ => {}
@@ -118,24 +120,30 @@ fn place(line: &str, number: &Number, reading: &mut Reading) {
 }
 
 /// The name of the figure that the number is, if it is one.
-fn figure(line: &str, number: &Number, (name, tie): (&str, Tie), placed: bool, looks: &Looks) -> Option<String> {
-    if words::is_never(name) || words::is_step(name) || words::is_epoch(name) {
+fn metric_name(
+    line: &str,
+    number: &Number,
+    (name, separator): (&str, Separator),
+    has_position: bool,
+    format: &LineFormat,
+) -> Option<String> {
+    if metric_names::is_excluded(name) || metric_names::is_step(name) || metric_names::is_epoch(name) {
         return None;
     }
     // Lengths of time are of no interest here; what is a share of something is.
-    let is_known = if placed { words::is_figure(name) } else { words::is_result(name) };
-    let is_plain = matches!(number.unit, "" | "%") || words::rate(number.unit).is_some();
+    let is_known = if has_position { metric_names::is_metric(name) } else { metric_names::is_quality_metric(name) };
+    let is_plain = matches!(number.unit, "" | "%") || metric_names::parse_rate(number.unit).is_some();
     let wanted = is_plain
-        && match tie {
-            Tie::Equals => is_known || placed || looks.bar,
-            Tie::Colon => is_known || looks.bar || looks.dictionary,
-            Tie::Space => is_known && placed,
-            Tie::Bracket => false,
+        && match separator {
+            Separator::Equals => is_known || has_position || format.bar,
+            Separator::Colon => is_known || format.bar || format.dictionary,
+            Separator::Space => is_known && has_position,
+            Separator::Bracket => false,
         };
     if !wanted {
         return None;
     }
-    let name = if words::is_figure(name) && tie != Tie::Equals && !looks.dictionary {
+    let name = if metric_names::is_metric(name) && separator != Separator::Equals && !format.dictionary {
         name.to_ascii_lowercase()
     } else {
         name.to_owned()
@@ -152,12 +160,12 @@ fn with_qualifier(before: &str, name: String) -> String {
     }
     let mut words_before = before.split_ascii_whitespace().rev();
     let mut word = words_before.next();
-    if word.is_some_and(words::is_filler) {
+    if word.is_some_and(metric_names::is_filler) {
         word = words_before.next();
     }
-    match word.and_then(words::qualifier) {
+    match word.and_then(metric_names::dataset_split) {
         Some("train") | None => match word {
-            Some(train) if words::qualifier(train).is_some() => format!("train_{name}"),
+            Some(train) if metric_names::dataset_split(train).is_some() => format!("train_{name}"),
             _ => name,
         },
         Some(set) => format!("{set}_{name}"),
@@ -165,12 +173,12 @@ fn with_qualifier(before: &str, name: String) -> String {
 }
 
 /// `Test set: …`: all that follows is of that set.
-fn set_of(line: &str, looks: &Looks) -> Option<&'static str> {
+fn dataset_prefix(line: &str, format: &LineFormat) -> Option<&'static str> {
     let first = line.split(|char: char| !char.is_ascii_alphabetic()).next().unwrap_or_default();
-    words::qualifier(first).filter(|set| *set != "train" && !looks.bar && !looks.dictionary)
+    metric_names::dataset_split(first).filter(|set| *set != "train" && !format.bar && !format.dictionary)
 }
 
-fn with_set(set: Option<&str>, name: String) -> String {
+fn with_dataset_prefix(set: Option<&str>, name: String) -> String {
     match set {
         Some(set) if !["test", "val", "eval", "train"].iter().any(|known| name.starts_with(known)) => {
             format!("{set}_{name}")
@@ -180,7 +188,7 @@ fn with_set(set: Option<&str>, name: String) -> String {
 }
 
 /// `[1,3]<stdout>:`, `[3]<stderr>:`, `[rank3]:`, `[rank 3]`, `rank 3:`, as launchers put before a line.
-fn rank_before(line: &str) -> (Option<u32>, &str) {
+fn strip_rank_prefix(line: &str) -> (Option<u32>, &str) {
     let found = (|| {
         if let Some(inside) = line.strip_prefix('[') {
             let (tag, rest) = inside.split_once(']')?;
@@ -200,5 +208,5 @@ fn rank_before(line: &str) -> (Option<u32>, &str) {
 }
 
 #[cfg(test)]
-#[path = "text_tests.rs"]
+#[path = "log_line_tests.rs"]
 mod tests;

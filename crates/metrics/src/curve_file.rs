@@ -3,27 +3,27 @@
 
 use corro_model::metrics::{Point, Series};
 
-use crate::curve::Kept;
-use crate::curves::{Curves, Key};
-use crate::lines::{LONGEST, Lines};
-use crate::words;
+use crate::curve::CurvePoint;
+use crate::curves::{CurveKey, Curves};
+use crate::line_splitter::{LineSplitter, MAX_LINE_LEN};
+use crate::metric_names;
 
 /// Points in one line, so that none is longer than what is read of it.
-const IN_A_LINE: usize = 80;
+const POINTS_PER_LINE: usize = 80;
 /// Longer names are not written down.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_LEN: usize = 256;
 
 /// What came after the point with this number.
-pub fn write(curves: &Curves, after: u64) -> String {
+pub fn encode_since(curves: &Curves, after: u64) -> String {
     let mut text = String::new();
-    for (key, curve) in curves.iter().filter(|(key, _)| key.name.len() <= LONGEST_NAME) {
-        let fresh: Vec<Point> = curve.points().iter().filter(|kept| kept.seq > after).map(Kept::point).collect();
-        for points in fresh.chunks(IN_A_LINE) {
+    for (key, curve) in curves.iter().filter(|(key, _)| key.name.len() <= MAX_NAME_LEN) {
+        let fresh: Vec<Point> = curve.points().iter().filter(|kept| kept.seq > after).map(CurvePoint::point).collect();
+        for points in fresh.chunks(POINTS_PER_LINE) {
             let (name, unit) = (key.name.clone(), curve.unit.map(str::to_owned));
-            let Key { source, axis, rank, .. } = *key;
+            let CurveKey { source, axis, rank, .. } = *key;
             let series = Series { name, rank, unit, axis, source, points: points.to_vec(), count: curve.count };
             let line = serde_json::to_string(&series).expect("plain data");
-            if line.len() < LONGEST {
+            if line.len() < MAX_LINE_LEN {
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -34,28 +34,28 @@ pub fn write(curves: &Curves, after: u64) -> String {
 
 /// Reads such lines, in pieces of any size. What is no such line is passed over.
 #[derive(Clone, Debug, Default)]
-pub struct Records(Lines);
+pub struct CurveFileReader(LineSplitter);
 
-impl Records {
+impl CurveFileReader {
     pub fn push(&mut self, bytes: &[u8], curves: &mut Curves) {
-        self.0.push(bytes, |line| take(line, curves));
+        self.0.push(bytes, |line| apply_line(line, curves));
     }
 
     /// There will be no more.
     pub fn finish(&mut self, curves: &mut Curves) {
-        self.0.finish(|line| take(line, curves));
+        self.0.finish(|line| apply_line(line, curves));
     }
 }
 
-fn take(line: &str, curves: &mut Curves) {
+fn apply_line(line: &str, curves: &mut Curves) {
     let Ok(series) = serde_json::from_str::<Series>(line) else { return };
     let Series { name, rank, unit, axis, source, points, .. } = series;
-    if name.len() > LONGEST_NAME {
+    if name.len() > MAX_NAME_LEN {
         return;
     }
-    let unit = unit.as_deref().and_then(words::known_unit);
+    let unit = unit.as_deref().and_then(metric_names::intern_unit);
     for Point { step, time, value } in points {
-        curves.add(Key { name: name.clone(), source, axis, rank }, unit, (step, time, value), false);
+        curves.add(CurveKey { name: name.clone(), source, axis, rank }, unit, (step, time, value), false);
     }
 }
 
@@ -64,27 +64,27 @@ mod tests {
     use corro_model::metrics::{Axis, Source};
 
     use super::*;
-    use crate::Stream;
+    use crate::MetricStream;
 
     fn points(curves: &Curves, rank: u32) -> String {
-        let key = Key { name: "loss".into(), source: Source::Log, axis: Axis::Step, rank: Some(rank) };
+        let key = CurveKey { name: "loss".into(), source: Source::Log, axis: Axis::Step, rank: Some(rank) };
         curves.points(&key).map(|kept| format!("{}:{}", kept.step, kept.value)).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn what_is_written_down_is_read_again() {
+    fn encoded_curves_are_read_back() {
         let (mut curves, mut seen) = (Curves::default(), Curves::default());
-        let mut streams = [0, 1].map(|rank| Stream::log(Some(rank), false));
-        let mut records = Records::default();
+        let mut streams = [0, 1].map(|rank| MetricStream::log(Some(rank), false));
+        let mut records = CurveFileReader::default();
         let mut after = 0;
         for (step, loss) in [(1, 4.0), (2, 3.0), (3, 2.0)] {
             for (rank, stream) in streams.iter_mut().enumerate() {
                 let line = format!("{step}/9 [=>...] - ETA: 1s - 20ms/step - loss: {}\r", loss + rank as f64);
                 stream.push(line.as_bytes(), Some(1_000), &mut curves);
             }
-            let text = write(&curves, after);
+            let text = encode_since(&curves, after);
             after = curves.seq();
-            assert!(!text.is_empty() && write(&curves, after).is_empty());
+            assert!(!text.is_empty() && encode_since(&curves, after).is_empty());
             // In pieces, as a file is read.
             let (one, other) = text.as_bytes().split_at(text.len() / 2);
             records.push(one, &mut seen);
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_longer_than_what_is_read_of_it() {
-        let (mut curves, mut stream) = (Curves::default(), Stream::log(Some(0), false));
+    fn no_line_exceeds_the_line_limit() {
+        let (mut curves, mut stream) = (Curves::default(), MetricStream::log(Some(0), false));
         for step in 0..1000 {
             stream.push(
                 format!("step={step} loss=0.{step}123456789\n").as_bytes(),
@@ -106,9 +106,9 @@ mod tests {
                 &mut curves,
             );
         }
-        let text = write(&curves, 0);
-        assert!(text.lines().count() > 5 && text.lines().all(|line| line.len() < LONGEST));
-        let (mut seen, mut records) = (Curves::default(), Records::default());
+        let text = encode_since(&curves, 0);
+        assert!(text.lines().count() > 5 && text.lines().all(|line| line.len() < MAX_LINE_LEN));
+        let (mut seen, mut records) = (Curves::default(), CurveFileReader::default());
         records.push(text.as_bytes(), &mut seen);
         assert_eq!(points(&seen, 0), points(&curves, 0));
     }
