@@ -1,5 +1,5 @@
-//! What trainings write: lines of logs, `metrics.jsonl`, TensorBoard's event files and the server's own records of curves. Read in two
-//! pieces, cut anywhere.
+//! Training output: log lines, `metrics.jsonl`, TensorBoard event files and stored curve files. Each input is read in
+//! two pieces, split anywhere.
 
 use corro_metrics::curve_file::{self, CurveFileReader};
 use corro_metrics::tfevents::EventFileReader;

@@ -1,5 +1,6 @@
-//! One curve of bounded size. Its points lie in the order of their steps. When there are too many, steps are put into intervals of equal
-//! width, and of each only the first, the last, the lowest and the highest stay: whatever is left out lies between others.
+//! One curve of bounded size. Points are sorted by step. A full curve is downsampled: steps are grouped into intervals
+//! of equal width, and of each interval only the first, last, lowest and highest point stay. Every dropped point
+//! therefore lies between two that stay.
 
 use corro_model::metrics::Point;
 
@@ -8,9 +9,9 @@ pub struct CurvePoint {
     pub step: f64,
     pub time: Option<i64>,
     pub value: f64,
-    /// How many values it is the mean of.
+    /// Number of values of which `value` is the mean.
     pub weight: u32,
-    /// When it came, counted over all curves.
+    /// Sequence number over all curves of the job, in order of arrival.
     pub seq: u64,
 }
 
@@ -24,9 +25,9 @@ impl CurvePoint {
 pub struct Curve {
     points: Vec<CurvePoint>,
     pub unit: Option<&'static str>,
-    /// How many there were in all.
+    /// Number of distinct steps added, dropped ones included.
     pub count: u64,
-    /// Of the intervals; 0 while nothing is left out.
+    /// Width of the downsampling intervals; 0 while no point was dropped.
     pub width: f64,
 }
 
@@ -35,7 +36,8 @@ impl Curve {
         &self.points
     }
 
-    /// A step that was told before is told anew; `mean` says that others tell the same step, and all of them count.
+    /// Adds a point. A step that exists already is replaced, or with `mean` averaged with the values that other ranks
+    /// reported for it.
     pub fn add(&mut self, point: CurvePoint, mean: bool, capacity: usize) {
         let at = self.points.partition_point(|known| known.step < point.step);
         match self.points.get_mut(at).filter(|known| known.step == point.step) {
@@ -58,7 +60,7 @@ impl Curve {
 
     fn coarsen(&mut self, capacity: usize) {
         let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return };
-        // Four of each interval stay, and half of the room is to be free again.
+        // Four points of each interval stay. The width is chosen so that at least half of the capacity is free again.
         let least = (last.step - first.step) / (capacity as f64 / 8.0);
         let mut width = self.width.max(least.log2().ceil().exp2());
         if !width.is_finite() || width <= 0.0 {
@@ -66,19 +68,20 @@ impl Curve {
         }
         self.width = width;
         self.points = downsample(&self.points, width);
-        // Steps beyond all measure fall into intervals of their own: then the oldest go.
+        // Steps that are extremely far apart each fall into an interval of their own. Then the oldest points are
+        // dropped.
         if self.points.len() > capacity {
             self.points.drain(1..=self.points.len() - capacity);
         }
     }
 }
 
-/// Which interval a step lies in.
+/// Index of the interval that contains a step.
 fn interval(step: f64, width: f64) -> f64 {
     if width > 0.0 { (step / width).floor() } else { step }
 }
 
-/// The first, the last, the lowest and the highest of each interval.
+/// The first, last, lowest and highest point of each interval.
 pub fn downsample(points: &[CurvePoint], width: f64) -> Vec<CurvePoint> {
     let mut kept = Vec::with_capacity(points.len() / 2);
     for group in points.chunk_by(|a, b| interval(a.step, width) == interval(b.step, width)) {
@@ -91,7 +94,7 @@ pub fn downsample(points: &[CurvePoint], width: f64) -> Vec<CurvePoint> {
     kept
 }
 
-/// No more than about so many points, with the same care.
+/// Downsamples to about `capacity` points, keeping ends and extremes.
 pub fn downsample_to(points: &[CurvePoint], capacity: usize) -> Vec<CurvePoint> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     if points.len() <= capacity {
@@ -101,7 +104,7 @@ pub fn downsample_to(points: &[CurvePoint], capacity: usize) -> Vec<CurvePoint> 
     let width = (last.step - first.step) / groups as f64;
     let mut kept = if width > 0.0 { downsample(points, width) } else { points.to_vec() };
     if kept.len() > capacity.max(4) + 4 {
-        // Steps that lie unevenly: by their number instead.
+        // Steps are spaced unevenly, so intervals did not help: take every n-th point.
         let stride = kept.len().div_ceil(capacity.max(1));
         let end = kept.len() - 1;
         kept =

@@ -1,5 +1,5 @@
-//! Curves as they are written down by whoever reads a job's output as it comes, and read by whoever tells of them: a line of JSON for
-//! some points of one curve, as [`Series`] has it. What is told of a step again takes the place of what was told before.
+//! File format for curves, written by nodes while a job runs and read by the server. Each line is a JSON [`Series`]
+//! with some points of one curve. A later point replaces an earlier one with the same step.
 
 use corro_model::metrics::{Point, Series};
 
@@ -8,12 +8,12 @@ use crate::curves::{CurveKey, Curves};
 use crate::line_splitter::{LineSplitter, MAX_LINE_LEN};
 use crate::metric_names;
 
-/// Points in one line, so that none is longer than what is read of it.
+/// Points per line, chosen so that a line stays below `MAX_LINE_LEN`.
 const POINTS_PER_LINE: usize = 80;
-/// Longer names are not written down.
+/// Maximum length of a metric name in bytes; curves with longer names are skipped.
 const MAX_NAME_LEN: usize = 256;
 
-/// What came after the point with this number.
+/// Encodes the points with a sequence number above `after`.
 pub fn encode_since(curves: &Curves, after: u64) -> String {
     let mut text = String::new();
     for (key, curve) in curves.iter().filter(|(key, _)| key.name.len() <= MAX_NAME_LEN) {
@@ -22,7 +22,7 @@ pub fn encode_since(curves: &Curves, after: u64) -> String {
             let (name, unit) = (key.name.clone(), curve.unit.map(str::to_owned));
             let CurveKey { source, axis, rank, .. } = *key;
             let series = Series { name, rank, unit, axis, source, points: points.to_vec(), count: curve.count };
-            let line = serde_json::to_string(&series).expect("plain data");
+            let line = serde_json::to_string(&series).expect("a series serializes");
             if line.len() < MAX_LINE_LEN {
                 text.push_str(&line);
                 text.push('\n');
@@ -32,7 +32,7 @@ pub fn encode_since(curves: &Curves, after: u64) -> String {
     text
 }
 
-/// Reads such lines, in pieces of any size. What is no such line is passed over.
+/// Incremental reader; accepts pieces of any size and skips lines that do not parse.
 #[derive(Clone, Debug, Default)]
 pub struct CurveFileReader(LineSplitter);
 
@@ -41,7 +41,7 @@ impl CurveFileReader {
         self.0.push(bytes, |line| apply_line(line, curves));
     }
 
-    /// There will be no more.
+    /// Ends the input and applies the last, unterminated line.
     pub fn finish(&mut self, curves: &mut Curves) {
         self.0.finish(|line| apply_line(line, curves));
     }
@@ -85,7 +85,7 @@ mod tests {
             let text = encode_since(&curves, after);
             after = curves.seq();
             assert!(!text.is_empty() && encode_since(&curves, after).is_empty());
-            // In pieces, as a file is read.
+            // Split in the middle, as partial reads of a file would.
             let (one, other) = text.as_bytes().split_at(text.len() / 2);
             records.push(one, &mut seen);
             records.push(other, &mut seen);

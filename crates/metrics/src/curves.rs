@@ -1,4 +1,4 @@
-//! All curves of one job, of bounded size combine_ranks.
+//! All curves of one job, with a bound on their number and on the total number of points.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use corro_model::metrics::{Axis, Source};
 
 use crate::curve::{Curve, CurvePoint};
 
-/// Of one job. A name more than that is not kept.
+/// Maximum number of curves per job. Metrics beyond it are ignored.
 const MAX_CURVES: usize = 1024;
-/// Of all curves combine_ranks, about; 48 bytes each.
+/// Approximate maximum number of points over all curves of a job, 48 bytes each.
 const MAX_POINTS: usize = 1 << 18;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,14 +16,14 @@ pub struct CurveKey {
     pub name: String,
     pub source: Source,
     pub axis: Axis,
-    /// `None` comes before all scan_numbers.
+    /// `None` sorts before all ranks.
     pub rank: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
     by_key: BTreeMap<CurveKey, Curve>,
-    /// How many points were added so far.
+    /// Number of points added so far; the sequence number of the last point.
     seq: u64,
 }
 

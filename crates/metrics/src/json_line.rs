@@ -1,19 +1,19 @@
-//! LineSplitter that are JSON objects: `{"corro": {…}}`, which are written for us, `metrics.jsonl`, and what loggers write.
+//! Parses lines that are JSON objects: explicit `{"corro": {…}}` objects, `metrics.jsonl`, and structured logs.
 
 use serde_json::{Map, Value as Json};
 
 use crate::{ParsedLine, Value, metric_names};
 
-/// Whom a line was written for.
+/// Kind of file that a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
-    /// A log, where anything may stand.
+    /// A log, which may contain anything: only known metric names are accepted.
     Log,
-    /// A file of figures: all of it is meant.
+    /// A metrics file: every number is a metric.
     File,
 }
 
-/// What the line says, if it is an object with figures.
+/// Parses a JSON object with metrics; `None` for any other line.
 pub fn parse(line: &str, provenance: Provenance) -> Option<ParsedLine> {
     let line = line.trim();
     if !(line.starts_with('{') && line.ends_with('}')) {
@@ -43,7 +43,7 @@ fn collect(object: &Map<String, Json>, above: &str, parsed: &mut ParsedLine, oth
     for (key, value) in object {
         let number = match value {
             Json::Number(number) => number.as_f64(),
-            // Programs write null for what is no number, as the loss of a training that has failed.
+            // Programs write null for NaN, for example the loss of a diverged training.
             Json::Null if metric_names::is_metric(key) => Some(f64::NAN),
             Json::Object(inner) if above.is_empty() => {
                 collect(inner, &format!("{key}/"), parsed, others);
@@ -62,7 +62,7 @@ fn collect(object: &Map<String, Json>, above: &str, parsed: &mut ParsedLine, oth
     }
 }
 
-/// Seconds or milliseconds since 1970, whichever it must be.
+/// Milliseconds since 1970, from seconds or milliseconds, told apart by magnitude.
 fn millis(number: f64) -> Option<i64> {
     match number {
         seconds if (1e8..1e11).contains(&seconds) => Some((seconds * 1000.0) as i64),
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn corro_objects_are_taken_verbatim() {
         let line = r#"{"corro": {"step": 10, "rank": 3, "time": 1700000000.5, "loss": 0.5, "size": 7, "name": "x"}}"#;
-        let parsed = parse(line, Provenance::Log).expect("figures");
+        let parsed = parse(line, Provenance::Log).expect("metrics");
         assert_eq!((parsed.rank, parsed.step, parsed.time), (Some(3), Some(10.0), Some(1_700_000_000_500)));
         assert!(parsed.explicit && parsed.values == [Value::new("loss", 0.5), Value::new("size", 7.0)]);
     }

@@ -1,10 +1,9 @@
-//! What a training tells of itself: reads lines of logs, `metrics.jsonl` and TensorBoard's event files, and keeps curves of
-//! bounded size. Entered by the server and by nodes with bytes; it never opens a file, never reads a clock, and never fails on input.
+//! Extracts training metrics from job output: log lines, `metrics.jsonl` and TensorBoard event files become curves of
+//! bounded size. Input is bytes; the crate never opens a file, never reads a clock and never fails on input.
 //!
-//! ParsedLine order: [`lines`] (bytes become lines), [`log_line`] and [`object`] (a line becomes a [`ParsedLine`]), [`stream`] (a reading
-//! gets its place on an axis), [`events`] (TensorBoard),
-//! [`curve`] and [`curves`] (places become curves that do not grow without end), [`answer`]
-//! (what is told of them), [`record`] (what is written down and read again).
+//! Reading order: [`line_splitter`] (bytes to lines), [`log_line`] and [`json_line`] (a line to a [`ParsedLine`]),
+//! [`metric_stream`] (a parsed line to points on an axis), [`tfevents`] (TensorBoard), [`curve`] and [`curves`]
+//! (bounded storage), [`query`] (what the API returns), [`curve_file`] (curves on disk).
 
 pub mod curve;
 pub mod curve_file;
@@ -21,22 +20,22 @@ pub mod tfevents;
 pub use curves::Curves;
 pub use metric_stream::MetricStream;
 
-/// What one line says.
+/// Metrics and training position found in one line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParsedLine {
     pub rank: Option<u32>,
     pub epoch: Option<f64>,
-    /// How many epochs the training has, if the line says so: `Epoch 3/20`.
+    /// Number of epochs of the whole training, from lines such as `Epoch 3/20`.
     pub epoch_total: Option<f64>,
     pub step: Option<f64>,
-    /// How many steps an epoch has, if the line tells.
+    /// Number of steps per epoch, if the line has it.
     pub step_total: Option<f64>,
-    /// Steps are samples.
+    /// `step` counts samples, not batches.
     pub steps_are_samples: bool,
     /// Milliseconds since 1970.
     pub time: Option<i64>,
     pub values: Vec<Value>,
-    /// Written for us: nothing was guessed.
+    /// The line was a `{"corro": …}` object, so nothing is guessed.
     pub explicit: bool,
 }
 

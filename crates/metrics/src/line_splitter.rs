@@ -1,8 +1,8 @@
-//! Bytes of a log become lines. Progress bars write over themselves with carriage returns and backspaces, and paint with
-//! escape codes: each state of a bar is a line of its own here, without the paint. Memory is bounded: of a line that does
-//! not end, only the beginning is read.
+//! Splits log bytes into lines. Progress bars overwrite themselves with carriage returns and backspaces and use ANSI
+//! escape codes: each state of a bar becomes a line of its own, without escape codes. Memory is bounded: a line is
+//! truncated at [`MAX_LINE_LEN`].
 
-/// More of a line is not looked at.
+/// Bytes of a line that are read; the rest is dropped.
 pub const MAX_LINE_LEN: usize = 8 * 1024;
 
 #[derive(Clone, Debug, Default)]
@@ -11,7 +11,7 @@ pub struct LineSplitter {
 }
 
 impl LineSplitter {
-    /// Takes the next bytes, in pieces of any size, and hands over each line that has ended.
+    /// Adds bytes, in pieces of any size, and calls `each` with every completed line that may contain a number.
     pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r' | 0x08)).peekable();
         while let Some(piece) = pieces.next() {
@@ -28,15 +28,14 @@ impl LineSplitter {
         }
     }
 
-    /// There will be no more bytes.
+    /// Ends the input and emits the last, unterminated line.
     pub fn finish(&mut self, mut each: impl FnMut(&str)) {
         emit_if_numeric(&std::mem::take(&mut self.partial), &mut each);
     }
 }
 
 fn emit_if_numeric(line: &[u8], each: &mut impl FnMut(&str)) {
-    // A line without a digit says no number; most lines of a log end here. "nan" alone is worth nothing without a name, and
-    // names with "nan" or "inf" as their values come with a step or with other values.
+    // Most lines of a log contain no digit and are dropped here. `nan` and `inf` may be the only values of a line.
     if line.iter().any(u8::is_ascii_digit) || contains_nan_or_inf(line) {
         each(&strip_escapes(line));
     }
@@ -46,7 +45,7 @@ fn contains_nan_or_inf(line: &[u8]) -> bool {
     line.windows(3).any(|three| three.eq_ignore_ascii_case(b"nan") || three.eq_ignore_ascii_case(b"inf"))
 }
 
-/// The line as text, without escape codes.
+/// The line as text, without ANSI escape codes.
 fn strip_escapes(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     if !text.contains('\x1b') {
@@ -58,7 +57,7 @@ fn strip_escapes(line: &[u8]) -> String {
         match char {
             '\x1b' if chars.peek() == Some(&'[') => {
                 chars.next();
-                // Parameters, then the letter that ends the code.
+                // CSI sequence: parameter bytes, then one final byte.
                 while chars.next_if(|next| matches!(next, '0'..='?' | ' '..='/')).is_some() {}
                 chars.next();
             }
@@ -97,7 +96,7 @@ mod tests {
     fn an_endless_line_is_truncated() {
         let mut lines = LineSplitter::default();
         for _ in 0..1000 {
-            lines.push(&[b'1'; 4096], |_| panic!("it has not ended"));
+            lines.push(&[b'1'; 4096], |_| panic!("the line has not ended"));
         }
         assert_eq!(lines.partial.len(), MAX_LINE_LEN);
         let mut found = 0;

@@ -1,12 +1,12 @@
-//! One line of a log, written for people: Keras' progress, tqdm, PyTorch's examples and Lightning, Hugging Face's dictionaries,
-//! `name=value`. Says what is told, and takes nothing for a figure that only format like one: names are known
-//! (`metric_names`), or stand in a bar or dictionary where only figures stand.
+//! Parses one log line printed for people: Keras progress bars, tqdm, PyTorch examples, Lightning, Hugging Face
+//! dictionaries, `name=value`. Errs on the side of ignoring numbers: a metric needs a known name (`metric_names`), or
+//! must appear in a progress bar or dictionary.
 
 use crate::json_line::{self, Provenance};
 use crate::number_scan::{Number, Separator, scan_numbers};
 use crate::{ParsedLine, Value, metric_names};
 
-/// What the line says; `None` when that is nothing.
+/// Parses a line; `None` if it has no metrics and no epoch.
 pub fn parse(line: &str) -> Option<ParsedLine> {
     let (rank, line) = strip_rank_prefix(line.trim());
     let parsed = match json_line::parse(line, Provenance::Log) {
@@ -16,17 +16,17 @@ pub fn parse(line: &str) -> Option<ParsedLine> {
     Some(ParsedLine { rank: parsed.rank.or(rank), ..parsed })
 }
 
-/// What kind of line it is, by its format.
+/// Recognised layout of a line.
 struct LineFormat {
-    /// Something fills up; the figures behind it have no words between them.
+    /// A progress bar; every named number in it is a metric.
     bar: bool,
-    /// tqdm's, whose rate is worth telling even alone.
+    /// A tqdm bar, whose rate is a metric even without others.
     tqdm: bool,
     dictionary: bool,
 }
 
 fn parse_free_text(line: &str) -> Option<ParsedLine> {
-    // Settings: what was selected for, not what came of it.
+    // Printed settings (`argparse.Namespace`) are not metrics.
     if line.starts_with("Namespace(") || is_unrelated_bar(line) {
         return None;
     }
@@ -64,7 +64,7 @@ fn parse_free_text(line: &str) -> Option<ParsedLine> {
     (!parsed.values.is_empty() || parsed.epoch.is_some()).then_some(parsed)
 }
 
-/// Bars and messages that have scan_numbers of something else.
+/// Progress bars of work other than training: validation, downloads, preprocessing.
 fn is_unrelated_bar(line: &str) -> bool {
     let first = line.split(|char: char| !char.is_ascii_alphabetic()).next().unwrap_or_default();
     let asides =
@@ -87,13 +87,13 @@ fn detect_format(line: &str) -> LineFormat {
     });
     let rest = line.get(first.len()..).unwrap_or_default().trim_start();
     let keras = counts && (rest.starts_with(['[', '━', '╸', '╺']) || rest.starts_with("- "));
-    // `verbose=2` of older ones: ` - 3s - loss: 1.2`.
+    // Keras 2 with `verbose=2`: ` - 3s - loss: 1.2`.
     let dashes = line.starts_with("- ") && line[2..].trim_start().starts_with(|first: char| first.is_ascii_digit());
     let dictionary = line.starts_with('{') && line.ends_with('}');
     LineFormat { bar: tqdm || keras || dashes || line.contains("━━"), tqdm, dictionary }
 }
 
-/// Does the number say how far the training is?
+/// Stores the number in `parsed` if it is an epoch or a step.
 fn read_position(line: &str, number: &Number, parsed: &mut ParsedLine) {
     match number.name {
         Some((name, _)) if metric_names::is_epoch(name) && parsed.epoch.is_none() && number.value.is_finite() => {
@@ -109,7 +109,7 @@ fn read_position(line: &str, number: &Number, parsed: &mut ParsedLine) {
                 || (before.is_empty() && (behind.starts_with(['[', '━', '╸', '╺']) || behind.starts_with("- ")));
             if let (Some(of), true) = (number.total, in_bar) {
                 (parsed.step, parsed.step_total) = (Some(number.value), Some(of));
-                // `[640/60000 (1%)]`
+                // `[640/60000 (1%)]` counts samples.
                 parsed.steps_are_samples = before.ends_with('[') && behind.starts_with('(');
             } else if number.unit == "it" && behind.starts_with('[') {
                 parsed.step = Some(number.value);
@@ -119,7 +119,7 @@ fn read_position(line: &str, number: &Number, parsed: &mut ParsedLine) {
     }
 }
 
-/// The name of the figure that the number is, if it is one.
+/// The metric name for a number, or `None` if it is not a metric.
 fn metric_name(
     line: &str,
     number: &Number,
@@ -130,7 +130,7 @@ fn metric_name(
     if metric_names::is_excluded(name) || metric_names::is_step(name) || metric_names::is_epoch(name) {
         return None;
     }
-    // Lengths of time are of no interest here; what is a share of something is.
+    // Durations are ignored; percentages and rates are metrics.
     let is_known = if has_position { metric_names::is_metric(name) } else { metric_names::is_quality_metric(name) };
     let is_plain = matches!(number.unit, "" | "%") || metric_names::parse_rate(number.unit).is_some();
     let wanted = is_plain
@@ -153,7 +153,7 @@ fn metric_name(
     Some(with_qualifier(before, name))
 }
 
-/// `Train Loss: 0.5` is `train_loss`, `average loss: 0.5` is `loss`.
+/// Adds the data split before the name: `Train Loss: 0.5` is `train_loss`, `average loss: 0.5` is `loss`.
 fn with_qualifier(before: &str, name: String) -> String {
     if !before.ends_with(' ') {
         return name;
@@ -172,7 +172,7 @@ fn with_qualifier(before: &str, name: String) -> String {
     }
 }
 
-/// `Test set: …`: all that follows is of that set.
+/// The data split that a line starts with, as in `Test set: …`. It applies to all metrics of the line.
 fn dataset_prefix(line: &str, format: &LineFormat) -> Option<&'static str> {
     let first = line.split(|char: char| !char.is_ascii_alphabetic()).next().unwrap_or_default();
     metric_names::dataset_split(first).filter(|set| *set != "train" && !format.bar && !format.dictionary)
@@ -187,7 +187,7 @@ fn with_dataset_prefix(set: Option<&str>, name: String) -> String {
     }
 }
 
-/// `[1,3]<stdout>:`, `[3]<stderr>:`, `[rank3]:`, `[rank 3]`, `rank 3:`, as launchers put before a line.
+/// Removes the rank prefix of launchers: `[1,3]<stdout>:`, `[3]<stderr>:`, `[rank3]:`, `[rank 3]`, `rank 3:`.
 fn strip_rank_prefix(line: &str) -> (Option<u32>, &str) {
     let found = (|| {
         if let Some(inside) = line.strip_prefix('[') {

@@ -1,8 +1,8 @@
-//! LineSplitter that frameworks have printed, and what is read out of each.
+//! Lines printed by real frameworks, with the expected metrics.
 
 use super::*;
 
-/// Epoch, step/of, values, as `1 12/390 loss=1.5 acc=97.5%`; nothing for a line that says nothing.
+/// Renders epoch, step/total and values as `1 12/390 loss=1.5 acc=97.5%`; empty for a line without metrics.
 fn render(line: &str) -> String {
     let Some(parsed) = parse(line) else { return String::new() };
     let text = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| x.to_string());

@@ -1,6 +1,7 @@
-//! Which names are those of figures that a training reports, and what they are called here. Tables; others decide by them.
+//! Tables of metric names: words that identify metrics, names that are never metrics, units and rates. No parsing
+//! logic.
 
-/// Parts of names that say how well a training does. A name is split where it has no letters.
+/// Words in a name that identify a measure of quality. Names are split at characters that are not alphanumeric.
 #[rustfmt::skip]
 const QUALITY_WORDS: &[&str] = &[
     "loss", "losses", "acc", "accuracy", "auc", "auroc", "f1", "precision", "recall", "perplexity", "ppl", "bleu",
@@ -8,7 +9,7 @@ const QUALITY_WORDS: &[&str] = &[
     "fid", "wer", "cer", "kl", "entropy", "crossentropy", "nll", "elbo", "bpc", "bpb", "mcc", "kappa", "r2",
 ];
 
-/// Parts of names that belong to a step and say nothing alone: a line of settings has them too.
+/// Words in a name that identify a metric only beside a step or an epoch. Printed settings contain them too.
 #[rustfmt::skip]
 const CONTEXTUAL_WORDS: &[&str] = &[
     "error", "err", "return", "map", "lr", "learning", "rate", "grad", "norm", "gradnorm", "momentum", "scale",
@@ -16,7 +17,7 @@ const CONTEXTUAL_WORDS: &[&str] = &[
     "gamma", "decay", "epsilon", "sec", "second",
 ];
 
-/// Whole names that are never figures of a training.
+/// Complete names that are never metrics of a training.
 #[rustfmt::skip]
 const EXCLUDED_NAMES: &[&str] = &[
     "eta", "pid", "ppid", "tid", "port", "host", "line", "lineno", "seed", "version", "v_num", "v", "id", "rank",
@@ -33,9 +34,9 @@ const STEP_NAMES: &[&str] = &[
 ];
 const EPOCH_NAMES: &[&str] = &["epoch", "ep"];
 
-/// Words that may stand before a name and belong to it.
+/// Words before a name that say which part of the data was evaluated.
 const SPLIT_WORDS: &[&str] = &["train", "training", "val", "valid", "validation", "test", "eval", "dev"];
-/// Words that may stand before a name and add nothing.
+/// Words before a name that carry no meaning.
 const FILLER_WORDS: &[&str] = &["average", "avg", "mean", "current", "final", "running"];
 
 pub fn is_step(name: &str) -> bool {
@@ -50,12 +51,12 @@ pub fn is_excluded(name: &str) -> bool {
     EXCLUDED_NAMES.contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Whether the name alone says that its value is a result.
+/// Whether the name alone identifies a measure of quality.
 pub fn is_quality_metric(name: &str) -> bool {
     parts(name).any(|part| QUALITY_WORDS.contains(&part.as_str()) || part.ends_with("loss"))
 }
 
-/// Whether it is a figure where a step or an epoch is told.
+/// Whether the name is a metric in a line that has a step or an epoch.
 pub fn is_metric(name: &str) -> bool {
     is_quality_metric(name) || parts(name).any(|part| CONTEXTUAL_WORDS.contains(&part.as_str()))
 }
@@ -64,7 +65,7 @@ pub fn is_filler(word: &str) -> bool {
     FILLER_WORDS.contains(&word.to_ascii_lowercase().as_str())
 }
 
-/// `Validation` is `val`: so that names agree.
+/// Normalised name of a data split: `Validation` becomes `val`.
 pub fn dataset_split(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     Some(match *SPLIT_WORDS.iter().find(|known| **known == word)? {
@@ -75,7 +76,7 @@ pub fn dataset_split(word: &str) -> Option<&'static str> {
     })
 }
 
-/// The unit that a name tells.
+/// The unit implied by a metric name.
 pub fn unit_for(name: &str) -> Option<&'static str> {
     match name.to_ascii_lowercase().as_str() {
         "images_per_second" | "images_per_sec" | "images/sec" | "img/sec" => Some("images/s"),
@@ -87,12 +88,12 @@ pub fn unit_for(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A unit that somebody wrote down, if it is one of ours.
+/// The static string for a unit read from a file; `None` for unknown units.
 pub fn intern_unit(unit: &str) -> Option<&'static str> {
     ["%", "s", "images/s", "samples/s", "steps/s", "tokens/s"].into_iter().find(|known| *known == unit)
 }
 
-/// A rate as it stands behind a number: what is counted, and whether it is the time of one.
+/// Parses a unit that is a rate: metric name, unit, and whether it is a rate or its inverse (`ms/step`).
 pub fn parse_rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
     let (above, below) = unit.split_once('/')?;
     let seconds = |text: &str| match text {
@@ -120,9 +121,9 @@ pub fn parse_rate(unit: &str) -> Option<(&'static str, &'static str, Rate)> {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// So many in this many seconds.
+    /// Items per interval of so many seconds.
     ItemsPerInterval(f64),
-    /// One takes the number times this many seconds.
+    /// The number is the duration of one item, in units of so many seconds.
     SecondsPerItem(f64),
 }
 

@@ -1,5 +1,5 @@
-//! One file that lines come from. Remembers what earlier lines said of how far the training is, and gives each figure its
-//! position: steps count on over epochs, and a line that tells none stands where the last one stood.
+//! Metrics of one input file (a log or `metrics.jsonl`). Tracks epoch and step across lines and assigns each value a
+//! point on an axis: steps accumulate over epochs, and a line without a position takes that of an earlier line.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use crate::json_line::{self, Provenance};
 use crate::line_splitter::LineSplitter;
 use crate::{ParsedLine, log_line};
 
-/// More names are not numbered; a job that makes up names has no curves anyway.
+/// Maximum number of metric names that are numbered by [`Axis::Count`].
 const MAX_COUNTED_NAMES: usize = 256;
 
 #[derive(Clone, Debug)]
 pub struct MetricStream {
     lines: LineSplitter,
     source: Source,
-    /// Who writes it; a line that says otherwise is believed.
+    /// Rank that writes the file; a rank in the line itself takes precedence.
     rank: Option<u32>,
-    /// Several ranks write to it, and nobody says who.
+    /// Several ranks write the file and lines do not say which.
     shared: bool,
     position: TrainingPosition,
 }
@@ -27,20 +27,20 @@ pub struct MetricStream {
 #[derive(Clone, Debug, Default)]
 struct TrainingPosition {
     epoch: Option<f64>,
-    /// The first epoch is 0.
+    /// Epochs are numbered from 0.
     zero_based: bool,
-    /// Steps before those that are counted now, where no epoch is told.
+    /// Steps completed before the current count restarted, for logs without epochs.
     steps_before: f64,
     last_step: Option<f64>,
-    /// How many epochs the training has.
+    /// Number of epochs of the training.
     epoch_total: Option<f64>,
-    /// The part of them that is done, between 0 and 1.
+    /// Completed fraction of the training, 0 to 1.
     progress: Option<f64>,
     counts: HashMap<String, u64>,
 }
 
 impl MetricStream {
-    /// A log.
+    /// A log file.
     pub fn log(rank: Option<u32>, shared: bool) -> MetricStream {
         MetricStream {
             lines: LineSplitter::default(),
@@ -51,7 +51,7 @@ impl MetricStream {
         }
     }
 
-    /// A `metrics.jsonl`.
+    /// A `metrics.jsonl` file.
     pub fn file() -> MetricStream {
         MetricStream {
             lines: LineSplitter::default(),
@@ -62,19 +62,19 @@ impl MetricStream {
         }
     }
 
-    /// The next bytes; `time` is when they were written, if that is known.
+    /// Adds bytes. `time` is when they were written, if known, in milliseconds since 1970.
     pub fn push(&mut self, bytes: &[u8], time: Option<i64>, curves: &mut Curves) {
         let MetricStream { lines, source, rank, shared, position } = self;
         lines.push(bytes, |line| parse_line(line, (*source, *rank, *shared), time, position, curves));
     }
 
-    /// The part of the training that is done, between 0 and 1, where the lines number its epochs ("Epoch 3/20"). An epoch counts as done
-    /// by the steps that were told of it, else once the next one is named.
+    /// Completed fraction of the training, 0 to 1, for logs with numbered epochs ("Epoch 3/20"). An epoch advances with
+    /// its reported steps, otherwise when the next one starts.
     pub fn progress(&self) -> Option<f64> {
         self.position.progress
     }
 
-    /// There will be no more.
+    /// Ends the input and parses the last, unterminated line.
     pub fn finish(&mut self, curves: &mut Curves) {
         let MetricStream { lines, source, rank, shared, position } = self;
         lines.finish(|line| parse_line(line, (*source, *rank, *shared), None, position, curves));
@@ -124,7 +124,7 @@ impl TrainingPosition {
             (Some(step), _, _) if parsed.explicit => (steps, step),
             (Some(step), Some(of), Some(epoch)) => (steps, self.whole_epochs_before(epoch) * of + step),
             (Some(step), of, _) => {
-                // A bar that begins anew, and not a rank that is a little behind.
+                // The progress bar restarted. A rank that is only a little behind does not count as a restart.
                 if let Some(last) = self.last_step
                     && step < last / 2.0
                     && (of.is_some() || parsed.epoch.is_some())
@@ -150,11 +150,11 @@ impl TrainingPosition {
         };
         let done = self.whole_epochs_before(epoch) + in_epoch;
         let progress = (done / epochs).clamp(0.0, 1.0);
-        // Bars of an evaluation run over the same epoch again.
+        // The progress bar of an evaluation runs over the same epoch again; progress must not go back.
         self.progress = Some(self.progress.filter(|_| same_epoch).map_or(progress, |before| before.max(progress)));
     }
 
-    /// Whole epochs that are done when `epoch` begins.
+    /// Number of epochs completed when `epoch` starts.
     fn whole_epochs_before(&self, epoch: f64) -> f64 {
         (epoch - if self.zero_based { 0.0 } else { 1.0 }).max(0.0).floor()
     }
@@ -173,7 +173,7 @@ impl TrainingPosition {
 mod tests {
     use super::*;
 
-    /// The places of `loss`, as `step:value`.
+    /// Checks the points of `loss`, as `step:value`.
     fn check(log: &str, axis: Axis, expected: &str) {
         let (mut curves, mut stream) = (Curves::default(), MetricStream::log(None, false));
         stream.push(log.as_bytes(), None, &mut curves);

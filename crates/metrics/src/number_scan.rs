@@ -1,7 +1,7 @@
-//! Finds the scan_numbers of a line, each with what stands before and behind it. Knows nothing of names. Times of day, versions, paths
-//! and addresses are no scan_numbers: a number ends where a word could.
+//! Finds the numbers in a line, each with its name and unit. Does not interpret names. Times of day, versions, paths
+//! and addresses are not numbers: a number must be delimited on both sides.
 
-/// How a number is tied to what stands before it.
+/// Separator between a name and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Separator {
     /// `name=1`
@@ -17,19 +17,19 @@ pub enum Separator {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Number<'a> {
     pub value: f64,
-    /// `12/390`: the second of them.
+    /// The second number of `12/390`.
     pub total: Option<f64>,
-    /// What is written right behind it: `%`, `ms/step`; or behind one space when it is a rate.
+    /// Text directly after the number: `%`, `ms/step`. A rate may follow after one space.
     pub unit: &'a str,
     pub name: Option<(&'a str, Separator)>,
-    /// Where it, and its name if it has one, begin; and where it ends, with its unit.
+    /// Byte range of the number; `end` includes the unit.
     pub start: usize,
     pub end: usize,
 }
 
 const MAX_NAME_LEN: usize = 64;
 
-/// All scan_numbers of the line, in order.
+/// All numbers of the line, in order.
 pub fn scan_numbers(line: &str) -> impl Iterator<Item = Number<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -39,7 +39,7 @@ pub fn scan_numbers(line: &str) -> impl Iterator<Item = Number<'_>> {
                     at = number.end;
                     return Some(number);
                 }
-                // On to the next position where one could begin.
+                // Advance to the next position at which a number may start.
                 None => at = next_start(line.as_bytes(), at),
             }
         }
@@ -55,7 +55,7 @@ fn next_start(bytes: &[u8], at: usize) -> usize {
     next
 }
 
-/// What may stand right before a number.
+/// Bytes that may precede a number.
 fn is_opening(byte: u8) -> bool {
     matches!(
         byte,
@@ -63,7 +63,7 @@ fn is_opening(byte: u8) -> bool {
     ) || byte >= 0x80
 }
 
-/// What may stand right behind one.
+/// Bytes that may follow a number.
 fn is_closing(byte: Option<&u8>) -> bool {
     byte.is_none_or(|byte| matches!(byte, b' ' | b'\t' | b',' | b';' | b')' | b']' | b'}' | b'|' | b'\'' | b'"'))
 }
@@ -87,7 +87,7 @@ fn parse_at(line: &str, start: usize) -> Option<Number<'_>> {
         end += 1;
     }
     let mut unit = &line[unit_start..end];
-    // A full stop, a star or a colon may end the words around it: `loss: 0.5.`, `iter 10: …`.
+    // A full stop or colon may end the sentence around a number: `loss: 0.5.`, `iter 10: …`.
     let ends_words = matches!(bytes.get(end), Some(b'.' | b':')) && is_closing(bytes.get(end + 1));
     if !is_closing(bytes.get(end)) && !ends_words {
         return None;
@@ -102,7 +102,7 @@ fn parse_at(line: &str, start: usize) -> Option<Number<'_>> {
     Some(Number { value, total, unit, name: name_before(line, start), start, end })
 }
 
-/// `-1.5e-3`, `nan`, `inf`; not `1.2.3`, which the caller sees by what follows.
+/// Parses `-1.5e-3`, `nan`, `inf`. Reads the prefix `1.2` of `1.2.3`; the caller rejects it by the byte that follows.
 fn parse_number(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     let signed = start + usize::from(matches!(bytes.get(start), Some(b'-' | b'+')));
     let rest = &bytes[signed..];
@@ -127,7 +127,7 @@ fn parse_number(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
             end = after;
         }
     }
-    // Only ASCII was gone over.
+    // The range contains only ASCII.
     let text = std::str::from_utf8(&bytes[start..end]).ok()?;
     Some((text.parse().ok()?, end))
 }
@@ -138,7 +138,7 @@ fn parse_integer(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     (len > 0).then(|| text.parse().ok().map(|value| (value, start + len)))?
 }
 
-/// The word that names what begins at `start`.
+/// The name before the number at `start`, with the separator.
 fn name_before(line: &str, start: usize) -> Option<(&str, Separator)> {
     let bytes = line.as_bytes();
     let mut at = start;
@@ -186,7 +186,7 @@ fn name_before(line: &str, start: usize) -> Option<(&str, Separator)> {
 mod tests {
     use super::*;
 
-    /// Each as `name separator value/of unit`.
+    /// Renders each number as `name separator value/total unit`.
     fn check(line: &str, expected: &[&str]) {
         let one = |n: Number| {
             let name = n.name.map_or_else(|| "-".to_owned(), |(name, separator)| format!("{name} {separator:?}"));

@@ -1,5 +1,5 @@
-//! What is told of a job's curves to whoever asks: which of several that have one name, the average of the ranks, how far they
-//! are apart, and only what is new.
+//! Queries over the curves of a job: chooses one source per metric, averages ranks, computes rank skew, and returns
+//! only points that are new since an earlier query.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,15 +9,15 @@ use corro_model::metrics::{Axis, Series, Source};
 use crate::curve::{Curve, CurvePoint, downsample_to};
 use crate::curves::{CurveKey, Curves};
 
-/// What somebody wants to know.
+/// Selection of curves and points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CurveQuery {
-    /// All when empty.
+    /// Metric names; all when empty.
     pub names: Vec<String>,
     pub ranks: RankSelection,
-    /// Of each curve, about.
+    /// Approximate maximum number of points per curve.
     pub points: usize,
-    /// The last answer's `next`.
+    /// `next` of an earlier result; only newer points are returned.
     pub after: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub enum RankSelection {
     Some(Vec<u32>),
 }
 
-/// What is told, and the word to go on with.
+/// Curves of a query, with the cursor for the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryResult {
     pub series: Vec<Series>,
@@ -36,14 +36,15 @@ pub struct QueryResult {
     pub whole: bool,
 }
 
-/// How much slower the slowest rank is than the fastest.
+/// Name of a derived metric: the difference between the fastest and the slowest rank, in percent of the fastest.
 pub const RANK_SKEW: &str = "rank_skew";
 
 impl Curves {
-    /// `generation` tells curves that were begun anew from those before.
+    /// Runs a query. `generation` changes when the curves were rebuilt from the start, which invalidates old cursors.
     pub fn query(&self, query: &CurveQuery, generation: u64) -> QueryResult {
         let preferred_curves = self.preferred_curves();
-        // Whoever draws one curve must not get the points of another.
+        // The cursor contains a hash of the chosen curves: after a change of source a client must not append new points
+        // to an old curve.
         let mut hasher = DefaultHasher::new();
         (generation, preferred_curves.iter().map(|(key, _)| (&key.name, key.source, key.axis)).collect::<Vec<_>>())
             .hash(&mut hasher);
@@ -72,7 +73,8 @@ impl Curves {
         QueryResult { series, next: format!("{curve_set_hash:x}-{}", self.seq()), whole: after.is_none() }
     }
 
-    /// One source and one axis for each name: lines written for us first, else whichever has told most.
+    /// One source and one axis per metric name: explicit `{"corro": …}` lines first, otherwise the source with the most
+    /// points.
     fn preferred_curves(&self) -> Vec<(&CurveKey, &Curve)> {
         let mut counts_by_name: BTreeMap<&str, BTreeMap<(Source, Axis), u64>> = BTreeMap::new();
         for (key, curve) in self.iter() {
@@ -88,7 +90,7 @@ impl Curves {
         self.iter().filter(|(key, _)| best.get(key.name.as_str()) == Some(&Some((key.source, key.axis)))).collect()
     }
 
-    /// The curves of one name: the average of its ranks, and each of them.
+    /// Appends the curves of one metric name: the average over ranks, the rank skew and the individual ranks.
     fn push_series(&self, group: &[(&CurveKey, &Curve)], query: &CurveQuery, out: &mut Vec<(Vec<CurvePoint>, Series)>) {
         let wanted = |name: &str| query.names.is_empty() || query.names.iter().any(|known| known == name);
         let name = &group[0].0.name;
@@ -131,11 +133,11 @@ fn is_rate(name: &str) -> bool {
     name.ends_with("_per_second") && !name.starts_with("eval")
 }
 
-/// Steps at which a curve of all ranks is made, at most.
+/// Maximum number of steps of a curve that combines ranks.
 const MAX_COMBINED_STEPS: usize = 1024;
 
-/// A curve made of those of all ranks. RankSelection need not report the same steps: between two of its points a rank is taken to lie on the line
-/// between them. It begins where the last rank begins and ends where the first one ends, so that no rank is made up.
+/// Combines the curves of all ranks into one. Ranks need not report the same steps: values in between are interpolated
+/// linearly. The combined curve covers only the range that every rank has reported, so nothing is extrapolated.
 fn combine_ranks(
     name: &str,
     like: (&CurveKey, &Curve),
@@ -156,7 +158,7 @@ fn combine_ranks(
     (kept, Series { name: name.to_owned(), rank: None, unit, axis, source, points: Vec::new(), count })
 }
 
-/// The steps that any of the curves has, where all of them are, ascending.
+/// The steps of all curves within the range that they have in common, ascending.
 fn common_steps(curves: &[&[CurvePoint]]) -> Vec<f64> {
     let first = curves.iter().filter_map(|points| points.first()).map(|point| point.step).fold(f64::MIN, f64::max);
     let last = curves.iter().filter_map(|points| points.last()).map(|point| point.step).fold(f64::MAX, f64::min);
@@ -172,7 +174,7 @@ fn common_steps(curves: &[&[CurvePoint]]) -> Vec<f64> {
     steps
 }
 
-/// Where a curve is at a step within it.
+/// The curve's value at `step`, interpolated linearly; `None` outside of the curve.
 fn interpolate(points: &[CurvePoint], step: f64) -> Option<CurvePoint> {
     let after = points.partition_point(|point| point.step < step);
     let right = points.get(after)?;

@@ -1,4 +1,4 @@
-//! What is told of logs: averages, skew, one of several sources, only what is new.
+//! Queries over parsed logs: averages, skew, choice of source, incremental results.
 
 use super::*;
 use crate::MetricStream;
@@ -7,7 +7,7 @@ fn all() -> CurveQuery {
     CurveQuery { names: Vec::new(), ranks: RankSelection::All, points: 1000, after: None }
 }
 
-/// Each as `name rank: step=value …`.
+/// Renders each series as `name rank: step=value …`.
 fn render(result: &QueryResult) -> Vec<String> {
     let one = |series: &Series| {
         let rank = series.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
@@ -30,7 +30,7 @@ fn ranks_are_averaged_over_their_common_steps() {
     assert_eq!(render(&one), ["loss 1: 1=3 2=5"]);
 }
 
-/// Each rank reports every third step, none the same: the average lies among them all the way.
+/// Each rank reports every third step and no two the same: the average interpolates between them.
 #[test]
 fn averages_interpolate_ranks_with_different_steps() {
     let mut curves = Curves::default();
@@ -40,10 +40,10 @@ fn averages_interpolate_ranks_with_different_steps() {
     }
     let average = curves.query(&CurveQuery { ranks: RankSelection::Average, ..all() }, 1);
     let points = &average.series[0].points;
-    // From where the last begins to where the first ends.
+    // From the step at which the last rank starts to the one at which the first ends.
     assert_eq!((points[0].step, points[points.len() - 1].step, points.len()), (2.0, 117.0, 116));
     assert!(points.iter().all(|point| (point.value - point.step).abs() < 1e-9), "{points:?}");
-    // One reports on: what all have now is new, and nothing else.
+    // Rank 0 reports another step: only the steps that all ranks now cover are new.
     MetricStream::log(Some(0), false).push(b"step=120 loss=120\n", None, &mut curves);
     let more = curves.query(&CurveQuery { ranks: RankSelection::Average, after: Some(average.next), ..all() }, 1);
     assert_eq!(render(&more), ["loss -: 118=118"]);
@@ -107,10 +107,10 @@ fn later_queries_return_only_new_points() {
     assert_eq!((again(&curves, 1).series.len(), again(&curves, 1).whole), (0, false));
     stream.push(b"step=2 loss=0\n", None, &mut curves);
     assert_eq!(render(&again(&curves, 1)), ["loss 0: 2=0"]);
-    // Begun anew, or after a word that is none: everything.
+    // A new generation or an invalid cursor returns all points.
     assert!(again(&curves, 2).whole);
     assert!(curves.query(&CurveQuery { after: Some("no".into()), ..all() }, 1).whole);
-    // Another curve takes the place of the first: everything, too.
+    // Another source replaces the curve: the query returns all points again.
     stream.push(b"{\"corro\": {\"step\": 1, \"loss\": 7}}\n", None, &mut curves);
     let exact = again(&curves, 1);
     assert_eq!((render(&exact), exact.whole), (vec!["loss 0: 1=7".to_owned()], true));

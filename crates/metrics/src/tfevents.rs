@@ -1,26 +1,26 @@
-//! TensorBoard's event files: records of a length, its checksum, bytes and their checksum; the bytes are a protocol buffer, of which
-//! only time, step and scalars are read. A file grows while it is read, and may end in the middle of a record: what is not whole
-//! waits. A record that is not what its checksum says ends the reading of its file.
+//! Reader for TensorBoard event files (TFRecord framing: length, CRC of the length, payload, CRC of the payload). The
+//! payload is an `Event` protocol buffer, of which only time, step and scalars are read. Files grow while they are
+//! read: a partial record waits for more bytes. A wrong CRC stops reading the file.
 
 use corro_model::metrics::{Axis, Source};
 
 use crate::curves::{CurveKey, Curves};
 
-/// Images and graphs may be large; a record that is larger is gone over without being kept.
+/// Maximum record length in bytes. Longer records (images, graphs) are skipped without buffering.
 const MAX_RECORD_LEN: usize = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct EventFileReader {
     partial: Vec<u8>,
-    /// Of a record too large to keep: how many bytes are still to come.
+    /// Bytes of an oversized record that are still to be skipped.
     skip_remaining: u64,
-    /// Nothing after the damage can be trusted.
+    /// A CRC was wrong; nothing after it is read.
     pub damaged: bool,
-    /// Before the names: the directory of the run, where there are several.
+    /// Prefix of the metric names: the directory of the run, if there are several.
     run: String,
 }
 
-/// One scalar.
+/// One scalar summary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scalar {
     pub tag: String,
@@ -35,14 +35,14 @@ impl EventFileReader {
         EventFileReader { run: run.to_owned(), ..EventFileReader::default() }
     }
 
-    /// The next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn push(&mut self, bytes: &[u8], curves: &mut Curves) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.damaged {
             let passed = (self.skip_remaining.min(rest.len() as u64)) as usize;
             self.skip_remaining -= passed as u64;
             rest = &rest[passed..];
-            // Pieces keep what is partial small, whatever the size of a read.
+            // Bounds the buffer regardless of the size of a read.
             let (piece, later) = rest.split_at(rest.len().min(64 * 1024));
             self.partial.extend_from_slice(piece);
             rest = later;
@@ -58,12 +58,12 @@ impl EventFileReader {
         }
     }
 
-    /// Hands over the scalars of all records that are whole.
+    /// Calls `each` with the scalars of all complete records.
     fn drain(&mut self, mut each: impl FnMut(Scalar)) {
         let mut at = 0;
         while let Some(header) = self.partial.get(at..at + 12) {
-            let len = u64::from_le_bytes(header[..8].try_into().expect("eight"));
-            if mask_crc(crc32c(&header[..8])) != u32::from_le_bytes(header[8..12].try_into().expect("four")) {
+            let len = u64::from_le_bytes(header[..8].try_into().expect("8 bytes"));
+            if mask_crc(crc32c(&header[..8])) != u32::from_le_bytes(header[8..12].try_into().expect("4 bytes")) {
                 self.damaged = true;
                 break;
             }
@@ -79,7 +79,7 @@ impl EventFileReader {
             }
             let (start, end) = (at + 12, at + 12 + len as usize);
             let (record, sum) = (&self.partial[start..end], &self.partial[end..end + 4]);
-            if mask_crc(crc32c(record)) != u32::from_le_bytes(sum.try_into().expect("four")) {
+            if mask_crc(crc32c(record)) != u32::from_le_bytes(sum.try_into().expect("4 bytes")) {
                 self.damaged = true;
                 break;
             }
@@ -93,7 +93,7 @@ impl EventFileReader {
     }
 }
 
-/// The scalars of one `Event`.
+/// The scalars of one `Event` message.
 fn scalars(event: &[u8], each: &mut impl FnMut(Scalar)) {
     let (mut wall_time, mut step, mut summary) = (0.0, 0, None);
     for field in Fields(event) {
@@ -113,7 +113,7 @@ fn scalars(event: &[u8], each: &mut impl FnMut(Scalar)) {
     }
 }
 
-/// `Summary.Value`: a tag, and a plain number or a tensor of one.
+/// `Summary.Value`: a tag with a `simple_value` or a tensor of one element.
 fn summary_value(bytes: &[u8]) -> Option<(String, f64)> {
     let (mut tag, mut value) = (None, None);
     for field in Fields(bytes) {
@@ -127,7 +127,7 @@ fn summary_value(bytes: &[u8]) -> Option<(String, f64)> {
     tag.filter(|tag| !tag.is_empty() && tag.len() <= 256).zip(value)
 }
 
-/// `TensorProto` with one element of a type that is a number.
+/// The value of a `TensorProto` with one element of a numeric type.
 fn tensor_scalar(bytes: &[u8]) -> Option<f64> {
     let (mut dtype, mut content, mut dimensions, mut value) = (0, &[][..], 1_u64, None);
     for field in Fields(bytes) {
@@ -145,7 +145,7 @@ fn tensor_scalar(bytes: &[u8]) -> Option<f64> {
                 }
             }
             (4, Field::Bytes(raw)) => content = raw,
-            // Lists of floats and doubles, packed or one by one; then integers.
+            // `float_val` and `double_val`, packed or unpacked, then integers.
             (5, Field::Bytes(raw)) => value = raw.get(..4).map(float),
             (5, Field::Fixed32(bits)) => value = Some(f64::from(f32::from_bits(bits))),
             (6, Field::Bytes(raw)) => value = raw.get(..8).map(double),
@@ -169,11 +169,11 @@ fn tensor_scalar(bytes: &[u8]) -> Option<f64> {
 }
 
 fn float(raw: &[u8]) -> f64 {
-    f64::from(f32::from_le_bytes(raw.try_into().expect("four")))
+    f64::from(f32::from_le_bytes(raw.try_into().expect("4 bytes")))
 }
 
 fn double(raw: &[u8]) -> f64 {
-    f64::from_le_bytes(raw.try_into().expect("eight"))
+    f64::from_le_bytes(raw.try_into().expect("8 bytes"))
 }
 
 enum Field<'a> {
@@ -183,7 +183,7 @@ enum Field<'a> {
     Fixed32(u32),
 }
 
-/// The fields of a message, as far as it can be read.
+/// Iterator over the fields of a message; ends at the first malformed field.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -218,7 +218,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// As TensorFlow writes checksums, so that one of a text with checksums in it is not weak.
+/// TensorFlow's masked CRC: checksums of data that contains checksums would be weak otherwise.
 fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -228,7 +228,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, step)
 }
 
-/// Castagnoli's polynomial, reflected.
+/// Table of the reflected Castagnoli polynomial.
 static CRC32C_TABLE: [u32; 256] = {
     let (mut table, mut number) = ([0; 256], 0);
     while number < 256 {

@@ -1,4 +1,4 @@
-//! Event files made by the rules of the format, whole, torn and damaged. `tests/written.rs` reads those that TensorFlow made.
+//! Hand-made event files: complete, truncated and corrupted. `tests/tfevents.rs` reads files written by TensorFlow.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn simple(tag: &str, value: f32) -> Vec<u8> {
     [field(1, 2, tag.as_bytes()), field(2, 5, &value.to_le_bytes())].concat()
 }
 
-/// Each as `tag step=value`.
+/// Renders each scalar as `tag step=value`.
 fn read(events: &mut EventFileReader, pieces: &[&[u8]]) -> Vec<String> {
     let mut curves = Curves::default();
     pieces.iter().for_each(|piece| events.push(piece, &mut curves));
@@ -55,7 +55,7 @@ fn simple_values_and_one_element_tensors_are_scalars() {
     let file = [file.concat(), record(&event(4, &text)), record(&event(5, &two))].concat();
     assert_eq!(read(&mut EventFileReader::default(), &[&file]), ["loss 1=2.5", "t 2=0.25", "t 3=0.5"]);
     assert_eq!(read(&mut EventFileReader::for_run("train"), &[&file])[0], "train/loss 1=2.5");
-    // However it is cut.
+    // Split at every position.
     for at in 0..file.len() {
         assert_eq!(read(&mut EventFileReader::default(), &[&file[..at], &file[at..]]).len(), 3, "cut at {at}");
     }

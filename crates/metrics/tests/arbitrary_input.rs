@@ -1,5 +1,5 @@
-//! Logs that nobody meant: any bytes, and lines made of the pieces that the forms are made of. Nothing panics, whatever is cut
-//! wherever, and what is kept has a bound.
+//! Property tests with random bytes and with lines assembled from fragments of real formats: parsing never panics, does
+//! not depend on how the input is split, and memory stays bounded.
 
 use corro_metrics::query::{CurveQuery, RankSelection};
 use corro_metrics::{Curves, MetricStream};
@@ -17,7 +17,7 @@ fn all(curves: &Curves) -> usize {
     curves.query(&query, 1).series.len()
 }
 
-/// Pieces of lines, good and bad.
+/// Fragments of lines, valid and invalid.
 fn piece() -> impl Strategy<Value = String> {
     let words = [
         "loss",

@@ -1,4 +1,4 @@
-//! Event files as TensorFlow 2 wrote them: `tensors` by its summary operation, `values` by the writer of its first version.
+//! Event files written by TensorFlow 2: `tensors` with the v2 summary API, `values` with the v1 writer.
 
 use corro_metrics::Curves;
 use corro_metrics::tfevents::EventFileReader;
@@ -9,7 +9,7 @@ fn check(file: &[u8], expected: &[&str]) {
     events.push(file, &mut curves);
     let all = curves.iter().flat_map(|(key, curve)| {
         let point = move |(step, value): (f64, f64)| format!("{} {step}={value}", key.name);
-        assert!(curve.points().iter().all(|point| point.time.is_some()), "each says when it was");
+        assert!(curve.points().iter().all(|point| point.time.is_some()), "every point has a time");
         curve.points().iter().map(|kept| (kept.step, kept.value)).map(point)
     });
     assert_eq!(all.collect::<Vec<_>>(), expected);
