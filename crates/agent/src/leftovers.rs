@@ -9,9 +9,11 @@ use corro_launch::procfs;
 use corro_launch::sweep::{TAG_VARIABLE, sweep_processes, sweep_shown, sweep_where};
 use corro_model::NodeId;
 
-use crate::container::sweep::{Owner, sweep_blocking};
-use crate::incarnation::{self, OwnedIds};
-use crate::{directories, limits, scratch};
+use crate::container::cleanup::{Owner, sweep_blocking};
+use crate::identity::incarnation::{self, OwnedIds};
+use crate::limits;
+use crate::storage::directories;
+use crate::storage::tmp_dir;
 
 /// Kills every process that was started from `root`; gives their ids. Blocks until none is left, or can be killed.
 pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
@@ -20,7 +22,7 @@ pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
     }
     let mut killed = sweep_where(|tag| owned.has_tag(tag));
     // These forgot their environment, and lost their guards.
-    killed.extend(owned.iter().flat_map(|id| limits::end_processes(scratch::name_of(id))));
+    killed.extend(owned.iter().flat_map(|id| limits::end_processes(tmp_dir::name_of(id))));
     killed.extend(sweep_shown(&root.join(directories::JOBS)));
     killed.sort_unstable();
     killed.dedup();

@@ -8,60 +8,28 @@
 //! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
 //! `counters`, `failure`; the machine around nodes: `host`, and what it can enforce: `enforcement`; what survives a crash: `memory`, `durable`, [`leftovers`].
 
-mod address;
 mod config;
-mod confinement;
 mod connection;
 pub mod container;
-mod counters;
-mod crew;
-mod curves;
-mod directories;
-mod door;
-mod driver;
-mod durable;
-pub mod enforcement;
-mod engines;
 mod events;
-mod execution_log;
-mod expand;
-mod failure;
-mod figures;
+mod fs;
 pub mod host;
 mod identity;
-pub mod incarnation;
-mod lease;
+mod isolation;
 pub mod leftovers;
 mod limits;
-mod line;
-mod logs;
-mod meeting;
-mod memory;
-mod mounts;
-mod mpi;
-mod news;
-mod observation;
+mod node;
 mod output;
-mod pace;
-mod place;
 mod ports;
-mod prepare;
-mod python;
-mod ranks;
-pub mod reconcile;
-mod recording;
-pub mod remote;
-mod scratch;
-mod setup;
 mod shell;
-mod spare;
+mod ssh_server;
+mod state;
+mod stats;
+mod storage;
 mod task;
-mod tensorflow;
+mod task_errors;
 #[cfg(test)]
 mod testing;
-mod tree;
-mod variables;
-mod wheels;
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -77,14 +45,23 @@ use tokio::time::Instant;
 use corro_model::NodeId;
 use corro_model::node::NodeCredential;
 
-use incarnation::{Incarnation, TagPrefix, Validity};
-use scratch::Scratch;
+use fs::{atomic_file, dirfd};
+use identity::address;
+use identity::incarnation::{Incarnation, TagPrefix, Validity};
+use node::driver;
+use state::{attempt_journal, lease, observation};
+use storage::tmp_dir::Scratch;
+use storage::{directories, mounts, tmp_dir};
+use task::exec_target;
 
 pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
-pub use identity::{has_joined, holder};
+pub use identity::{has_joined, holder, incarnation};
+pub use isolation::enforcement;
 pub use limits::machine_in_words;
+pub use node::reconcile;
 pub use ports::PortRange;
+pub use task::remote_exec;
 
 /// Why an agent ended. All are orderly ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +149,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     if end == AgentEnd::Retired {
         incarnation::forget(&config.root).context("cannot remove the node's incarnation")?;
         // While it is still held, so that nobody can wait for a file that is about to go.
-        durable::remove(&config.root.join(identity::LOCK)).context("cannot remove the node's lock")?;
+        atomic_file::remove(&config.root.join(identity::LOCK)).context("cannot remove the node's lock")?;
     }
     drop(lock);
     Ok(end)
@@ -187,8 +164,8 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
     };
     let _ = limits::remove(root);
     Scratch::of(root).remove()?;
-    match tree::open_directory(parent) {
-        Ok(parent) => tree::remove(parent, name),
+    match dirfd::open_directory(parent) {
+        Ok(parent) => dirfd::remove(parent, name),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -202,7 +179,8 @@ fn take_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
     if incarnation.is_copy() {
         tracing::warn!(root = %root.display(), "the node's directory is a copy of another one: this agent joins as a new node");
         identity::forget(root)?;
-        memory::Memory::remove(root).context("cannot forget what the original of the node's directory began")?;
+        attempt_journal::Memory::remove(root)
+            .context("cannot forget what the original of the node's directory began")?;
     }
     Ok(incarnation)
 }
@@ -213,10 +191,10 @@ async fn take_over(
     credential: &NodeCredential,
     incarnation: Incarnation,
     address: String,
-) -> anyhow::Result<(task::Context, Option<memory::Begun>)> {
+) -> anyhow::Result<(task::Context, Option<attempt_journal::Begun>)> {
     let node = credential.node.clone();
     // A new node has had no agent, and its first job waits for this one.
-    if memory::Memory::is_there(&config.root) {
+    if attempt_journal::Memory::is_there(&config.root) {
         remove_containers(&incarnation, &config).await;
     }
     // Before the node's control groups are used again: everything in them is ended.
@@ -227,7 +205,7 @@ async fn take_over(
     }
     let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
-        match scratch::sweep() {
+        match tmp_dir::sweep() {
             Ok(left) => left.iter().for_each(|node| drop(limits::remove_named(node))),
             Err(error) => tracing::warn!(%error, "temporary files of nodes that are gone could not be removed"),
         }
@@ -235,7 +213,7 @@ async fn take_over(
         if let Err(error) = directories.clean() {
             tracing::warn!(%error, "not everything that an earlier agent left could be removed");
         }
-        Ok::<_, io::Error>((directories, memory::Memory::open(&root)?, confinement::try_out(&isolation)))
+        Ok::<_, io::Error>((directories, attempt_journal::Memory::open(&root)?, isolation::try_out(&isolation)))
     });
     let mut config = config;
     let groups = match (config.isolation.mode, config.root.canonicalize()) {
@@ -251,7 +229,7 @@ async fn take_over(
     let credential = Arc::new(credential.clone());
     let (walls, groups) = (Arc::new(walls), Arc::new(groups));
     let tags = TagPrefix::new(&node, &incarnation.id);
-    let places = place::Places::default();
+    let places = exec_target::Places::default();
     let remotes = Arc::new(mounts::Remotes::new(Arc::clone(&config), Arc::clone(&credential)));
     let address = address.into();
     let cluster_volumes = mounts::ClusterVolumes::default();
@@ -268,13 +246,13 @@ async fn take_over(
 fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u32> {
     let owned = incarnation.owned_ids();
     let killed = match incarnation.is_first() {
-        true if memory::Memory::is_there(root) => leftovers::end_unrecorded(root, node),
+        true if attempt_journal::Memory::is_there(root) => leftovers::end_unrecorded(root, node),
         true => Vec::new(),
         false => leftovers::end_processes(root, &owned),
     };
     if let Ok(root) = root.canonicalize() {
-        for former in owned.iter().skip(1).map(scratch::name_of) {
-            let removed = scratch::remove_named(&root, former).and(limits::remove_named(former));
+        for former in owned.iter().skip(1).map(tmp_dir::name_of) {
+            let removed = tmp_dir::remove_named(&root, former).and(limits::remove_named(former));
             if let Err(error) = removed {
                 tracing::warn!(%error, "temporary files of the time before the node was moved or its machine rebooted stay");
             }
@@ -284,8 +262,8 @@ fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u
 }
 
 async fn remove_containers(incarnation: &Incarnation, config: &AgentConfig) {
-    let owner = container::sweep::Owner::Incarnation(incarnation.owned_ids());
-    match container::sweep::sweep(&owner, &config.engine_sockets).await {
+    let owner = container::cleanup::Owner::Incarnation(incarnation.owned_ids());
+    match container::cleanup::sweep(&owner, &config.engine_sockets).await {
         Ok(removed) if removed.is_empty() => {}
         Ok(removed) => {
             tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")

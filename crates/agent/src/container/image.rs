@@ -15,8 +15,8 @@ use corro_model::batchai::ImageSourceRegistry;
 use corro_model::container::split_image;
 
 use super::engine::Engine;
-use super::refusal::{Reason, Refusal};
-use crate::execution_log::ExecutionLog;
+use super::error::{Reason, Refusal};
+use crate::output::execution_log::ExecutionLog;
 
 /// A large image takes minutes, and the log is read by people.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ fn credentials(registry: &ImageSourceRegistry) -> Option<DockerCredentials> {
 }
 
 fn refused(registry: &ImageSourceRegistry, error: &Error) -> Refusal {
-    let mut words = super::refusal::words(error);
+    let mut words = super::error::words(error);
     let password = registry.credentials.as_ref().and_then(|given| given.password.as_ref());
     if let Some(password) = password.map(|password| password.expose()).filter(|password| !password.is_empty()) {
         words = words.replace(password, "***");

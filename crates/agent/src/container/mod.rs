@@ -6,15 +6,15 @@
 //!
 //! Reading order: `engine`, `image`, `plan` (pure), this file, `life`, `relay` (a process inside), `oom`, `sweep`, `refusal` (words).
 
+mod capabilities;
+pub mod cleanup;
 pub mod engine;
+mod error;
+pub mod exec_relay;
 mod image;
-mod life;
-mod machine;
+mod lifecycle;
 mod oom;
-mod plan;
-mod refusal;
-pub mod relay;
-pub mod sweep;
+mod spec;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,14 +22,16 @@ use std::io;
 use corro_launch::redact::Secrets;
 use corro_model::node::TaskOrder;
 
-pub use self::life::Container;
-use self::life::short;
-use self::refusal::{Reason, Refusal};
-use self::relay::Entry;
-use crate::directories::Layout;
-use crate::prepare::{Ground, secrets_of};
+use self::error::{Reason, Refusal};
+use self::exec_relay::Entry;
+pub use self::lifecycle::Container;
+use self::lifecycle::short;
+use crate::storage::directories::Layout;
+use crate::storage::mounts;
+use crate::task::env_vars;
+use crate::task::prepare::{Ground, secrets_of};
 use crate::task::{Cut, Task, stop_asked};
-use crate::{failure, mounts, variables};
+use crate::task_errors;
 
 /// Root's, whose the job's processes are.
 const HOME: &str = "/root";
@@ -60,13 +62,13 @@ pub async fn enter(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
         Err(refusal) => refusal,
     };
     // One that was made and not started would stay.
-    let owner = sweep::Owner::Incarnation(task.context.incarnation.owned_ids());
-    if let Err(error) = sweep::sweep(&owner, &task.context.config.engine_sockets).await {
+    let owner = cleanup::Owner::Incarnation(task.context.incarnation.owned_ids());
+    if let Err(error) = cleanup::sweep(&owner, &task.context.config.engine_sockets).await {
         tracing::warn!(error, "a container that was not started could not be removed");
     }
     let Some(refusal) = refusal else { return Err(Cut::Stopped) };
     task.log.line(format_args!("Could not start a container from image {image}: {}", refusal.info));
-    Err(failure::container(image, &task.context.node, refusal.reason.name(), &refusal.info).into())
+    Err(task_errors::container(image, &task.context.node, refusal.reason.name(), &refusal.info).into())
 }
 
 async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
@@ -77,7 +79,7 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     let image = image::ensure(&engine, &settings.image_source_registry, log).await?;
     let name = &settings.image_source_registry.image;
     log.line(format_args!("Image {name} is {}", image.digest));
-    let machine = machine::look(&engine).await;
+    let machine = capabilities::look(&engine).await;
     let layout = &ground.directories.layout;
     if let Some(volume) = order.volumes.iter().find(|volume| mounts::is_shown_by_path(&layout.job_mount_root, volume)) {
         let info = format!(
@@ -88,11 +90,11 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
         return Err(Refusal { reason: Reason::StartFailed, info });
     }
     let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
-    let places = plan::places(layout, &wheels, order, &task.cluster_volumes);
-    let body = plan::body((&context.node, &context.incarnation.id), order, &places, &machine, &task.held.gpus.numbers);
-    let started = life::create_and_start(&engine, body, order, &machine).await;
+    let places = spec::places(layout, &wheels, order, &task.cluster_volumes);
+    let body = spec::body((&context.node, &context.incarnation.id), order, &places, &machine, &task.held.gpus.numbers);
+    let started = lifecycle::create_and_start(&engine, body, order, &machine).await;
     let mut container = started.map_err(|error| Refusal::of_start(&error))?;
-    let words = plan::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());
+    let words = spec::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());
     log.line(format_args!("Started container {}: {words}", short(&container.id)));
     let gpus = task.held.gpus.count(order.gpus);
     ground.environment = inside(ground, order, gpus, image.variables).map_err(|error| unwritable(&error))?;
@@ -119,11 +121,11 @@ fn inside(
     order: &TaskOrder,
     gpus: usize,
     image: BTreeMap<String, String>,
-) -> io::Result<variables::Environment> {
+) -> io::Result<env_vars::Environment> {
     let home = image.get("HOME").filter(|home| home.starts_with('/')).map_or(HOME, String::as_str);
     let layout = Layout { home: home.into(), ..ground.directories.layout.clone() };
     let of_service = layout.home.join(".bashrc").to_string_lossy().into_owned();
-    let mut environment = variables::compose(image, &layout, order, gpus);
+    let mut environment = env_vars::compose(image, &layout, order, gpus);
     environment.log_directory = ground.environment.log_directory.clone();
     let logs = environment.log_directory.to_string_lossy().into_owned();
     environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);

@@ -18,7 +18,7 @@ use corro_model::node::{INSTANCE_HEADER, PROTOCOL, PROTOCOL_HEADER};
 use reqwest::StatusCode;
 use thiserror::Error;
 
-use crate::durable;
+use crate::fs::atomic_file;
 use crate::identity::{self, IdentityError, RootLock};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub fn lock(root: &Path) -> Result<RootLock, HostError> {
 /// The credential that an earlier run was given.
 pub fn stored(root: &Path) -> Result<Option<HostCredential>, HostError> {
     let path = root.join(CREDENTIAL);
-    durable::read(&path).map_err(|source| HostError::Credential { path, source })
+    atomic_file::read(&path).map_err(|source| HostError::Credential { path, source })
 }
 
 /// Trades the secret of a join token for a credential, and keeps it.
@@ -74,14 +74,14 @@ pub async fn join(
     let (_, bytes) = answer(server, asked.body(body), None).await?;
     let credential: HostCredential = serde_json::from_slice(&bytes).map_err(|_| not_understood(server))?;
     let path = root.join(CREDENTIAL);
-    durable::write(&path, &credential).map_err(|source| HostError::Credential { path, source })?;
+    atomic_file::write(&path, &credential).map_err(|source| HostError::Credential { path, source })?;
     Ok(credential)
 }
 
 /// The host is no more: the next start joins anew.
 pub fn forget(root: &Path) -> Result<(), HostError> {
     let path = root.join(CREDENTIAL);
-    durable::remove(&path).map_err(|source| HostError::Credential { path, source })
+    atomic_file::remove(&path).map_err(|source| HostError::Credential { path, source })
 }
 
 impl HostLink {

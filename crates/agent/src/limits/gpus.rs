@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::processors::{Claim, take};
+use super::cpu_affinity::{Claim, take};
 
 /// What CUDA's programs are told; what an agent was started with is all that it has to give.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::control::Version;
-use super::place::Place;
+use super::cgroup_path::Place;
+use super::controller::Version;
 use super::*;
 use crate::testing;
 

@@ -1,0 +1,117 @@
+//! The second net for containers, as `corro_launch::sweep` is for processes: finds those of a node's directory by their label and removes
+//! them. Entered by an agent that starts, and by the server's local nodes when one is lost or removed.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::{ListContainersOptions, RemoveContainerOptions};
+use tokio::time::{sleep, timeout};
+
+use corro_model::NodeId;
+
+use super::engine::find;
+use super::error::words;
+use super::spec::{INCARNATION_LABEL, NODE_LABEL};
+use crate::identity::incarnation::OwnedIds;
+
+const PAUSE: Duration = Duration::from_millis(20);
+/// An engine kills at once; a busy disk may take its time to remove.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+const NOT_FOUND: u16 = 404;
+
+/// Whose containers are meant. A node's id alone says nothing: a restored or copied server has nodes of the same ids.
+#[derive(Clone, Debug)]
+pub enum Owner {
+    /// Those that carry one of these.
+    Incarnation(OwnedIds),
+    /// Those of agents of the last version, which carry none: of this node, with something of its directory mounted.
+    Directory { node: NodeId, root: PathBuf },
+}
+
+/// Removes the owner's containers, on whatever engine answers, and returns when none is left. Gives the ids of those that were
+/// there, or why it could not be seen to. Where no engine is, there is nothing.
+pub async fn sweep(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
+    let mut removed = Vec::new();
+    for socket in sockets {
+        let Ok(engine) = find(std::slice::from_ref(socket)).await else { continue };
+        let found = of_owner(&engine.docker, owner).await;
+        for id in found.map_err(|error| format!("{}: {}", engine.name, words(&error)))? {
+            until_gone(&engine.docker, &id).await.map_err(|why| format!("{}: {why}", engine.name))?;
+            removed.push(id);
+        }
+    }
+    Ok(removed)
+}
+
+/// The same, for whoever may block and is in no runtime or in any.
+pub fn sweep_blocking(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
+    // Nothing listens where nothing is, and most machines have no engine.
+    if !sockets.iter().any(|socket| socket.exists()) {
+        return Ok(Vec::new());
+    }
+    std::thread::scope(|scope| {
+        let work = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map_err(|error| error.to_string())?.block_on(sweep(owner, sockets))
+        };
+        scope.spawn(work).join().unwrap_or_else(|_| Err("an internal error".to_owned()))
+    })
+}
+
+async fn of_owner(docker: &Docker, owner: &Owner) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    match owner {
+        Owner::Incarnation(owned) => {
+            for id in owned.iter() {
+                found.extend(with_label(docker, INCARNATION_LABEL, id).await?);
+            }
+        }
+        Owner::Directory { node, root } => {
+            let of_node = with_label(docker, NODE_LABEL, node.as_str()).await?;
+            found.extend(of_node.into_iter().filter(|container| is_unmarked(container) && mounts(container, root)));
+        }
+    }
+    Ok(found.into_iter().filter_map(|container| container.id).collect())
+}
+
+async fn with_label(docker: &Docker, label: &str, value: &str) -> Result<Vec<ContainerSummary>, Error> {
+    let filters = HashMap::from([("label".to_owned(), vec![format!("{label}={value}")])]);
+    let options = ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
+    docker.list_containers(Some(options)).await
+}
+
+fn is_unmarked(container: &ContainerSummary) -> bool {
+    !container.labels.as_ref().is_some_and(|labels| labels.contains_key(INCARNATION_LABEL))
+}
+
+/// Whether something below `root` is mounted in it.
+fn mounts(container: &ContainerSummary, root: &Path) -> bool {
+    let sources = container.mounts.iter().flatten().filter_map(|mount| mount.source.as_deref());
+    sources.into_iter().any(|source| Path::new(source).starts_with(root))
+}
+
+/// Kills and removes it. An engine that is just removing it by itself may complain about that, which means nothing.
+pub async fn until_gone(docker: &Docker, id: &str) -> Result<(), String> {
+    let mut complaint = String::new();
+    let gone = async {
+        loop {
+            let options = RemoveContainerOptions { force: true, v: true, link: false };
+            match docker.remove_container(id, Some(options)).await {
+                Ok(()) | Err(Error::DockerResponseServerError { status_code: NOT_FOUND, .. }) => return,
+                Err(error) => complaint = words(&error),
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    if timeout(GONE_WITHIN, gone).await.is_ok() {
+        return Ok(());
+    }
+    Err(match complaint.is_empty() {
+        true => format!("it was still there after {} s", GONE_WITHIN.as_secs()),
+        false => complaint,
+    })
+}

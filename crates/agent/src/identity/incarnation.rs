@@ -1,0 +1,314 @@
+//! The incarnation of a directory: a random id that says which processes, containers, control groups and temporary files of
+//! this machine were started from it. Node ids do not say that: a restored backup and a copied data directory have nodes of the
+//! same ids as the server they come from, which may be running on the same machine.
+//!
+//! The id lies in the directory, together with what identifies the directory itself (device, inode, time of birth) and where it
+//! was. A copy carries the record of the original and is another directory, so it gets a new id and owns nothing. A directory that
+//! was moved, and one on a machine that was rebooted, also gets a new id, and keeps the former one: what carries that is its own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use serde::{Deserialize, Serialize};
+
+use corro_model::{AttemptId, NodeId};
+
+use crate::fs::atomic_file;
+
+/// The id that a directory has now, and the one it had before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incarnation {
+    pub id: Arc<str>,
+    former: Option<String>,
+    origin: Origin,
+}
+
+/// What was found in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// No record: it is new, or in use since before there were records.
+    Unrecorded,
+    /// Its own record.
+    Own,
+    /// The record of the directory that it was copied from.
+    Copied,
+}
+
+/// The ids whose processes, containers and control groups a directory may end. Empty for a copy, whose original may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnedIds(Vec<String>);
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    id: String,
+    /// The last other id of the same directory.
+    #[serde(default)]
+    former: Option<String>,
+    directory: DirectoryIdentity,
+    path: PathBuf,
+    /// The kernel's id of the boot in which this was written.
+    boot: String,
+}
+
+/// Tells a directory from every copy of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct DirectoryIdentity {
+    device: (u32, u32),
+    inode: u64,
+    /// Seconds and nanoseconds, where the file system knows it. Inode numbers are reused, also by a copy of a removed directory.
+    birth: Option<(i64, u32)>,
+}
+
+/// How long a record is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// For what lives on this machine: nothing of it survives a reboot.
+    Boot,
+    /// For what lives elsewhere, as jobs of Slurm and pods do.
+    Lasting,
+}
+
+const FILE: &str = "incarnation";
+
+/// The incarnation of `directory`, made or renewed if need be and then on the disk. The caller holds the directory's lock.
+pub fn ensure(directory: &Path, validity: Validity) -> io::Result<Incarnation> {
+    let found = read(directory)?;
+    let here = Record::of(directory, String::new())?;
+    let (former, origin) = match found {
+        Some(record) if record.is_current(&here, validity) => {
+            return Ok(Incarnation { id: record.id.into(), former: record.former, origin: Origin::Own });
+        }
+        Some(record) if record.is_of(&here) => (Some(record.id), Origin::Own),
+        Some(_) => (None, Origin::Copied),
+        None => (None, Origin::Unrecorded),
+    };
+    let record = Record { id: random_id()?, former: former.clone(), ..here };
+    atomic_file::write(&directory.join(FILE), &record)?;
+    Ok(Incarnation { id: record.id.into(), former, origin })
+}
+
+/// Gives the directory an id that nothing on any machine carries: what was started from it before is no longer its own.
+pub fn renew(directory: &Path) -> io::Result<()> {
+    atomic_file::write(&directory.join(FILE), &Record::of(directory, random_id()?)?)
+}
+
+/// Writes down that `directory` goes by `id`, for one that was in use before directories had incarnations.
+pub fn adopt(directory: &Path, id: &str) -> io::Result<()> {
+    atomic_file::write(&directory.join(FILE), &Record::of(directory, id.to_owned())?)
+}
+
+/// Removes the record: nothing of what was started from the directory is left.
+pub fn forget(directory: &Path) -> io::Result<()> {
+    atomic_file::remove(&directory.join(FILE))
+}
+
+/// Whether there is a record, of this directory or of the one it was copied from.
+pub fn is_recorded(directory: &Path) -> bool {
+    directory.join(FILE).exists()
+}
+
+/// What the directory may end. Nothing if it has no record, or one of another directory.
+pub fn owned_ids(directory: &Path) -> OwnedIds {
+    let record = read(directory).ok().flatten().zip(Record::of(directory, String::new()).ok());
+    let own = record.filter(|(record, here)| record.is_of(here)).map(|(record, _)| record);
+    OwnedIds(own.into_iter().flat_map(|own| [Some(own.id), own.former]).flatten().collect())
+}
+
+/// The id that the directory has now; `None` if it has none of its own.
+pub fn current_id(directory: &Path) -> Option<String> {
+    owned_ids(directory).0.into_iter().next()
+}
+
+/// Whether the directory was moved since an agent last started in it: what that agent was told about paths is no longer true.
+pub fn was_moved(directory: &Path) -> bool {
+    let here = directory.canonicalize();
+    read(directory).ok().flatten().is_some_and(|record| here.is_ok_and(|here| here != record.path))
+}
+
+impl Incarnation {
+    /// Whether the directory was copied from another one, whose credential and attempts are not its own.
+    pub fn is_copy(&self) -> bool {
+        self.origin == Origin::Copied
+    }
+
+    /// Whether the directory had no record before.
+    pub fn is_first(&self) -> bool {
+        self.origin == Origin::Unrecorded
+    }
+
+    pub fn owned_ids(&self) -> OwnedIds {
+        OwnedIds([Some(self.id.to_string()), self.former.clone()].into_iter().flatten().collect())
+    }
+}
+
+impl OwnedIds {
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a process with this tag was started from the directory.
+    pub fn has_tag(&self, tag: &str) -> bool {
+        incarnation_in(tag).is_some_and(|id| self.iter().any(|own| own == id))
+    }
+}
+
+/// What the tags of all processes of a node begin with: `NODE/INCARNATION/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagPrefix(Arc<str>);
+
+impl TagPrefix {
+    pub fn new(node: &NodeId, incarnation: &str) -> TagPrefix {
+        TagPrefix(format!("{node}/{incarnation}/").into())
+    }
+
+    /// The tag of a process, or what those of several begin with.
+    pub fn with(&self, rest: &str) -> String {
+        format!("{}{rest}", self.0)
+    }
+
+    /// What the tags of the processes of an attempt begin with.
+    pub fn of_attempt(&self, attempt: &AttemptId) -> String {
+        self.with(&format!("{attempt}/"))
+    }
+}
+
+/// The incarnation in a tag; `None` for tags of agents from before there were incarnations (`NODE/ATTEMPT/PROCESS`).
+pub fn incarnation_in(tag: &str) -> Option<&str> {
+    tag.split('/').nth(1).filter(|id| id.len() == ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Sixteen bytes: no two directories have the same by chance.
+const ID_LENGTH: usize = 32;
+
+fn random_id() -> io::Result<String> {
+    let mut bytes = [0u8; ID_LENGTH / 2];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Record {
+    fn of(directory: &Path, id: String) -> io::Result<Record> {
+        let path = directory.canonicalize()?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        Ok(Record { id, former: None, directory: DirectoryIdentity::of(&path)?, path, boot })
+    }
+
+    /// Whether this is the record of the directory that `here` describes. Numbers of devices may change with a reboot.
+    fn is_of(&self, here: &Record) -> bool {
+        let (own, other) = (&self.directory, &here.directory);
+        own.inode == other.inode && own.birth == other.birth && (own.device == other.device || self.boot != here.boot)
+    }
+
+    fn is_current(&self, here: &Record, validity: Validity) -> bool {
+        let same_boot = self.boot == here.boot || validity == Validity::Lasting;
+        self.is_of(here) && self.path == here.path && same_boot
+    }
+}
+
+impl DirectoryIdentity {
+    fn of(path: &Path) -> io::Result<DirectoryIdentity> {
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::BTIME)?;
+        let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        let birth = has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec));
+        Ok(DirectoryIdentity { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, birth })
+    }
+}
+
+/// A record that cannot be read is none: then nothing is ended.
+fn read(directory: &Path) -> io::Result<Option<Record>> {
+    match atomic_file::read(&directory.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData || error.kind() == io::ErrorKind::UnexpectedEof => {
+            Ok(None)
+        }
+        record => record,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn copy(from: &Path, to: &Path) {
+        assert!(Command::new("cp").arg("-a").args([from, to]).status().expect("cp runs").success());
+    }
+
+    #[test]
+    fn an_incarnation_stays_with_its_directory_and_not_with_a_copy() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let (original, twin) = (base.path().join("original"), base.path().join("twin"));
+        std::fs::create_dir(&original).expect("a directory");
+        assert!(owned_ids(&original).is_empty() && !is_recorded(&original));
+        let first = ensure(&original, Validity::Boot).expect("made");
+        assert!(!first.is_copy() && first.is_first());
+        let again = ensure(&original, Validity::Boot).expect("found");
+        assert!(again.id == first.id && !again.is_first());
+        copy(&original, &twin);
+        assert!(owned_ids(&twin).is_empty(), "a copy owns nothing");
+        let second = ensure(&twin, Validity::Boot).expect("renewed");
+        assert!(second.is_copy() && second.id != first.id);
+        assert!(second.owned_ids().iter().all(|id| *id != *first.id));
+        assert_eq!(owned_ids(&twin), second.owned_ids());
+        assert_eq!(owned_ids(&original), first.owned_ids(), "the original keeps its own");
+        // Once renewed, it is a directory like any other.
+        assert!(!ensure(&twin, Validity::Boot).expect("found").is_copy());
+    }
+
+    #[test]
+    fn a_moved_directory_is_renewed_and_may_end_what_it_started() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let (before, after) = (base.path().join("before"), base.path().join("after"));
+        std::fs::create_dir(&before).expect("a directory");
+        let first = ensure(&before, Validity::Boot).expect("made");
+        std::fs::rename(&before, &after).expect("moved");
+        assert!(was_moved(&after));
+        let second = ensure(&after, Validity::Boot).expect("renewed");
+        assert!(second.id != first.id && !second.is_copy() && !was_moved(&after));
+        let prefix = TagPrefix::new(&crate::testing::node(1), &first.id);
+        assert!(second.owned_ids().has_tag(&prefix.with("setup/task")));
+        // Whatever takes its place is another directory.
+        std::fs::create_dir(&before).expect("a directory");
+        let other = ensure(&before, Validity::Boot).expect("made");
+        assert!(!other.owned_ids().has_tag(&prefix.with("setup/task")));
+    }
+
+    #[test]
+    fn a_reboot_renews_what_is_of_this_machine_and_keeps_what_is_elsewhere() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let first = ensure(base.path(), Validity::Boot).expect("made");
+        let mut record = read(base.path()).expect("read").expect("there");
+        record.boot = "an earlier one".to_owned();
+        record.directory.device = (99, 99);
+        atomic_file::write(&base.path().join(FILE), &record).expect("written");
+        assert_eq!(ensure(base.path(), Validity::Lasting).expect("found").id, first.id);
+        let second = ensure(base.path(), Validity::Boot).expect("renewed");
+        assert!(second.id != first.id && !second.is_copy() && second.owned_ids().iter().any(|id| *id == *first.id));
+    }
+
+    #[test]
+    fn a_restored_directory_owns_nothing_of_before() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let first = ensure(base.path(), Validity::Lasting).expect("made");
+        renew(base.path()).expect("renewed");
+        let second = ensure(base.path(), Validity::Lasting).expect("found");
+        assert!(second.owned_ids().iter().all(|id| *id != *first.id));
+        std::fs::write(base.path().join(FILE), "{").expect("damaged");
+        assert!(owned_ids(base.path()).is_empty());
+    }
+
+    #[test]
+    fn tags_without_an_incarnation_are_of_no_directory() {
+        let id = "0123456789abcdef0123456789abcdef";
+        assert_eq!(incarnation_in(&format!("n/{id}/guid/1/rank-0")), Some(id));
+        for old in ["n/guid-1/rank-0", "n/login/1", "n", ""] {
+            assert_eq!(incarnation_in(old), None);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Who this node is: a lock that keeps a second agent out of its directory, and the credential that the server gave for a
+//! join token. Entered once at the start, and at the end to forget. Never prints a token or a secret.
+
+pub mod address;
+pub mod incarnation;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use corro_client::{Trust, TrustError, tls_error};
+use corro_model::NodeId;
+use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential, PROTOCOL, PROTOCOL_HEADER};
+
+use crate::config::AgentConfig;
+use crate::fs::atomic_file;
+
+/// Between two questions whether a cluster wants a node.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    #[error(
+        "another agent runs in {}: stop it, or give this one a directory of its own with --data",
+        root.display()
+    )]
+    Taken { root: PathBuf },
+    #[error("cannot use {} as the node's directory", root.display())]
+    Root { root: PathBuf, source: io::Error },
+    #[error("cannot read or write the node's credential in {}", path.display())]
+    Credential { path: PathBuf, source: io::Error },
+    #[error("the node id '{node}' is not one that this system gives out, so nothing is done in its name")]
+    NodeId { node: String },
+    #[error("cannot prepare requests to the server")]
+    Client { source: reqwest::Error },
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(
+        "the certificate of the server at {server} is not trusted: give its authority with --ca FILE or --ca-fingerprint, as `corro server` shows"
+    )]
+    Untrusted { server: String, source: tokio_rustls::rustls::Error },
+    #[error("the server refused the join token ({status}): ask its operator for a new one")]
+    TokenRefused { status: StatusCode },
+    #[error("{message}")]
+    Version { message: String },
+    #[error("the server's answer to the join token cannot be understood: is it of another version?")]
+    Answer { source: serde_json::Error },
+}
+
+/// Held as long as the agent lives; the kernel lets go of it however the agent ends. It is on the directory itself, which cannot
+/// be removed while it is in use, and on a file in it, which names the agent and is what older versions look at.
+#[derive(Debug)]
+pub struct RootLock {
+    _directory: File,
+    _file: File,
+}
+
+/// Makes the directory if need be and takes hold of it.
+pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
+    let failed = |source| IdentityError::Root { root: root.to_owned(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
+    let taken = || IdentityError::Taken { root: root.to_owned() };
+    let directory = File::open(root).map_err(failed)?;
+    if !try_exclusive(&directory).map_err(failed)? {
+        return Err(taken());
+    }
+    let path = root.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    if !try_exclusive(&file).map_err(failed)? {
+        return Err(taken());
+    }
+    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed)?;
+    Ok(RootLock { _directory: directory, _file: file })
+}
+
+/// `false` when another process has the exclusive lock. [`holder`] has a shared one for a moment, which is waited for.
+fn try_exclusive(file: &File) -> io::Result<bool> {
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if is_exclusively_locked(file) => return Ok(false),
+            Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Takes and releases a shared lock.
+fn is_exclusively_locked(file: &File) -> bool {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Err(errno) => errno == Errno::WOULDBLOCK,
+        Ok(()) => {
+            // It is released with the file in any case.
+            let _ = flock(file, FlockOperation::Unlock);
+            false
+        }
+    }
+}
+
+/// The process that runs the node in `root` now; 0 when there is one that cannot be named. Its lock says that it lives, and the
+/// file in it or the kernel names it.
+pub fn holder(root: &Path) -> Option<u32> {
+    let directory = File::open(root).ok()?;
+    let file = File::open(root.join(LOCK)).ok();
+    let has_directory = is_exclusively_locked(&directory);
+    if !has_directory && !file.as_ref().is_some_and(is_exclusively_locked) {
+        return None;
+    }
+    let mut text = String::new();
+    let named = file.and_then(|mut file| file.read_to_string(&mut text).ok()).and_then(|_| text.trim().parse().ok());
+    // Between taking the lock and naming itself an agent is there, but its file does not name it yet.
+    named.or_else(|| locking_process(&directory)).or(Some(0))
+}
+
+/// The process that the kernel lists as the holder of the lock on `file`.
+fn locking_process(file: &File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // "1: FLOCK  ADVISORY  WRITE 4515 fe:00:5416292 0 EOF"; those that wait have an arrow in the second place.
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mine = lines.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str()))?;
+    mine.get(4)?.parse().ok().filter(|pid| *pid > 0)
+}
+
+/// The stored credential, or a new one for the join token: waits until the server is there and a cluster wants a node.
+pub async fn obtain(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
+    let path = config.root.join(CREDENTIAL);
+    let failed = |source| IdentityError::Credential { path: path.clone(), source };
+    let credential = match atomic_file::read(&path).map_err(failed)? {
+        Some(credential) => credential,
+        None => {
+            let credential = join(config).await?;
+            atomic_file::write(&path, &credential).map_err(failed)?;
+            credential
+        }
+    };
+    match NodeId::parse(credential.node.as_str()) {
+        Some(_) => Ok(credential),
+        None => Err(IdentityError::NodeId { node: credential.node.to_string() }),
+    }
+}
+
+/// Whether a stored credential makes a join token unnecessary.
+pub fn has_joined(root: &Path) -> bool {
+    root.join(CREDENTIAL).exists()
+}
+
+/// The node is no more: the next start joins anew.
+pub fn forget(root: &Path) -> Result<(), IdentityError> {
+    let path = root.join(CREDENTIAL);
+    atomic_file::remove(&path).map_err(|source| IdentityError::Credential { path, source })
+}
+
+pub(crate) const LOCK: &str = "lock";
+const CREDENTIAL: &str = "credential.json";
+
+/// For requests to the server. As the WebSocket: straight to it.
+pub fn client(config: &AgentConfig, within: Duration) -> Result<reqwest::Client, IdentityError> {
+    client_for(&config.present_server(), &config.trust, within)
+}
+
+pub fn client_for(server: &str, trust: &Trust, within: Duration) -> Result<reqwest::Client, IdentityError> {
+    let https = server.starts_with("https://");
+    let trust = if https { trust.clone() } else { Trust::nobody() };
+    let tls = trust.client_config()?;
+    let client = reqwest::Client::builder().no_proxy().timeout(within).tls_backend_preconfigured(tls).build();
+    client.map_err(|source| IdentityError::Client { source })
+}
+
+async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
+    let client = client(config, ANSWER_WITHIN)?;
+    let request = JoinRequest { token: config.join_token.clone() };
+    let body = serde_json::to_vec(&request).map_err(|source| IdentityError::Answer { source })?;
+    let mut said = None;
+    let mut say_once = |what: Waiting, text: String| {
+        if said != Some(what) {
+            // Whoever read our stderr may be gone; that must not end the node.
+            let _ = writeln!(io::stderr(), "{text}");
+            said = Some(what);
+        }
+    };
+    loop {
+        let request = client.post(config.http_url(JOIN_PATH)).header("content-type", "application/json");
+        let request = request.header(PROTOCOL_HEADER, PROTOCOL);
+        let answer = match request.body(body.clone()).send().await {
+            // An answer that was cut off is no answer.
+            Ok(response) => {
+                let status = response.status();
+                response.bytes().await.map(|bytes| (status, bytes))
+            }
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok((StatusCode::OK | StatusCode::CREATED, bytes)) => {
+                let credential: NodeCredential =
+                    serde_json::from_slice(&bytes).map_err(|source| IdentityError::Answer { source })?;
+                let _ = writeln!(io::stderr(), "joined as node {}", credential.node);
+                return Ok(credential);
+            }
+            Ok((StatusCode::NO_CONTENT | StatusCode::ACCEPTED | StatusCode::CONFLICT, _)) => {
+                say_once(Waiting::Cluster, "waiting until a cluster wants a node".to_owned());
+            }
+            Ok((StatusCode::UPGRADE_REQUIRED, bytes)) => {
+                return Err(IdentityError::Version { message: message_of(&bytes, StatusCode::UPGRADE_REQUIRED) });
+            }
+            Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
+            Ok((status, _)) => say_once(Waiting::Server, format!("the server answered {status}: asking again")),
+            Err(error) => {
+                if let Some(source) = tls_error(&error) {
+                    return Err(IdentityError::Untrusted { server: config.present_server(), source: source.clone() });
+                }
+                say_once(
+                    Waiting::Server,
+                    format!("cannot reach {} yet ({error}): asking again", config.present_server()),
+                );
+            }
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// What a server that refuses says.
+pub(crate) fn message_of(body: &[u8], status: StatusCode) -> String {
+    let body = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let message = body.and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));
+    message.unwrap_or_else(|| format!("the server answered {status}"))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Waiting {
+    Cluster,
+    Server,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_agent_per_directory() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().join("new/node");
+        let held = lock(&root).expect("nobody holds it");
+        assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })));
+        assert_eq!(holder(&root), Some(std::process::id()));
+        std::fs::remove_file(root.join(LOCK)).expect("removed");
+        assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })), "the directory itself is locked");
+        assert_eq!(holder(&root), Some(std::process::id()), "the kernel names it");
+        drop(held);
+        assert_eq!(holder(&root), None);
+        lock(&root).expect("it was let go");
+    }
+}

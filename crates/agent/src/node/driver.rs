@@ -1,0 +1,464 @@
+//! Carries out what `reconcile` decides, one event at a time. Owns the running task and the cleaner: nothing of a node
+//! outlives its driver. Never decides by itself what a job needs.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout};
+
+use corro_model::AttemptId;
+use corro_model::node::{
+    DesiredNode, Landmark, Login, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume,
+};
+
+use crate::AgentEnd;
+use crate::events::{Event, Reporter};
+use crate::limits::Held;
+use crate::node::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action, was_cut};
+use crate::node::setup::{Progress, Setup};
+use crate::output::execution_log::ExecutionLog;
+use crate::ssh_server::{self, Door};
+use crate::state::attempt_journal::{Begun, Memory};
+use crate::state::lease::Lease;
+use crate::state::observation::Observation;
+use crate::storage::mounts;
+use crate::task::{Context, Control, Task};
+use crate::task_errors;
+
+/// Processes that do not end when killed must not keep the agent from ending.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub struct Driver {
+    context: Context,
+    desired: Option<Arc<DesiredNode>>,
+    local: Local,
+    /// What the current task left or will leave on the disk.
+    begun: Option<Begun>,
+    control: watch::Sender<Control>,
+    work: JoinSet<()>,
+    door: Option<Door>,
+    setup: Option<Setup>,
+    /// The server's, and whether it was found here.
+    landmark: Option<(Landmark, bool)>,
+    /// When this agent took up the task it has.
+    task_began: Option<Instant>,
+    /// When it may end, as it estimates.
+    task_expected_end: Option<Instant>,
+    observed: watch::Sender<Observation>,
+    lease: Lease,
+    sender: mpsc::Sender<Event>,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Driver {
+    /// A driver that goes on where an earlier agent ended: with nothing running, and with the end of its task to tell.
+    pub fn new(
+        context: Context,
+        begun: Option<Begun>,
+        observed: watch::Sender<Observation>,
+        reached: watch::Receiver<Instant>,
+        (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
+    ) -> Driver {
+        let interrupted = |begun: &Begun| ObservedTask {
+            attempt: begun.attempt.clone(),
+            phase: TaskPhase::Ended { failure: Some(task_errors::agent_restarted(&context.node)) },
+            exits: Vec::new(),
+        };
+        let task = begun.as_ref().map(|begun| begun.ended.clone().unwrap_or_else(|| interrupted(begun)));
+        let local = Local { task: task.map(LocalTask::new), ..Local::default() };
+        let (control, _) = watch::channel(Control::default());
+        let work = JoinSet::new();
+        let (desired, door, setup, landmark) = (None, None, None, None);
+        let (task_began, task_expected_end) = (None, None);
+        let lease = Lease::new(reached, context.config.guard.clone(), context.lease_expiry.clone());
+        #[rustfmt::skip]
+        let driver = Driver {
+            context, desired, local, begun, control, work, door, setup, landmark, task_began, task_expected_end, observed, lease,
+            sender, events,
+        };
+        driver.publish();
+        driver
+    }
+
+    /// Until the node is retired or fenced, or `shutdown` resolves.
+    pub async fn drive(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> AgentEnd {
+        loop {
+            if let Some(length) = self.lease.ran_out() {
+                return self.on_lease_over(length).await;
+            }
+            // Everything that has happened by now is told at once.
+            while let Ok(event) = self.events.try_recv() {
+                if let Some(reason) = self.on_event(event) {
+                    return self.on_fenced(reason).await;
+                }
+            }
+            if let Some(end) = self.settle().await {
+                return end;
+            }
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    if let Some(reason) = self.on_event(event) {
+                        return self.on_fenced(reason).await;
+                    }
+                }
+                Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
+                length = self.lease.over() => return self.on_lease_over(length).await,
+                () = &mut shutdown => return self.on_shutdown().await,
+            }
+        }
+    }
+
+    /// Acts until there is nothing to do but to wait.
+    async fn settle(&mut self) -> Option<AgentEnd> {
+        if let Some(desired) = self.desired.clone() {
+            while let Some(action) = next_action(&desired, &self.local) {
+                match action {
+                    Action::MountVolumes(volumes) => self.mount(volumes).await,
+                    Action::SetUp(order) => {
+                        self.local.setup = Progress::Running;
+                        self.setup = Some(Setup::start(&self.context, order, self.sender.clone()));
+                    }
+                    Action::Admit(login) => self.admit(login).await,
+                    Action::Begin(order) => self.begin(order),
+                    Action::Decline(order, reason) => self.decline(order, reason),
+                    Action::Run(gang) => {
+                        self.control.send_modify(|control| control.gang = Some(gang.clone()));
+                        self.local.task.iter_mut().for_each(|task| task.gang_given = true);
+                    }
+                    Action::RunAlone => {
+                        self.control.send_modify(|control| control.alone = true);
+                        self.local.task.iter_mut().for_each(|task| task.gang_given = true);
+                    }
+                    Action::Stop(grace) => self.stop(grace),
+                    Action::Clean => self.clean(),
+                    Action::Retire => return Some(self.retire().await),
+                }
+            }
+        }
+        self.publish();
+        None
+    }
+
+    /// Gives the reason when the node is fenced.
+    fn on_event(&mut self, event: Event) -> Option<String> {
+        match event {
+            Event::Desired(desired) => {
+                let desired = if self.sees(desired.landmark.as_ref()) { *desired } else { desired.from_elsewhere() };
+                self.lease.set(desired.lease_ms.map(Duration::from_millis));
+                self.context.strict_cluster.store(desired.strict_isolation, Ordering::Relaxed);
+                self.desired = Some(Arc::new(desired));
+            }
+            Event::Fenced(reason) => return Some(reason),
+            Event::Phase(attempt, phase) => self.on_phase(&attempt, phase),
+            Event::Exited(attempt, exit) => {
+                if let Some(task) = self.task_of(&attempt) {
+                    task.observed.exits.push(exit);
+                }
+            }
+            Event::ExpectedEnd(attempt, at) => {
+                if self.task_of(&attempt).is_some() {
+                    self.task_expected_end = Some(at);
+                }
+            }
+            Event::Stuck(error) => self.local.stuck = Some(*error),
+            Event::SetUp(result) => {
+                self.setup = None;
+                self.local.setup = match result {
+                    Ok(()) => Progress::Done,
+                    Err(error) => Progress::Failed(*error),
+                };
+            }
+            Event::Cleaned(attempt) => {
+                if self.task_of(&attempt).is_some() {
+                    self.local.task = None;
+                    self.local.done = Some(attempt);
+                }
+            }
+        }
+        None
+    }
+
+    /// Are the server's directories here? A server that shows none is one from before that was asked, on this machine.
+    fn sees(&mut self, landmark: Option<&Landmark>) -> bool {
+        if self.context.config.remote_shares {
+            return false;
+        }
+        let Some(landmark) = landmark else { return true };
+        if let Some((known, seen)) = &self.landmark
+            && known == landmark
+        {
+            return *seen;
+        }
+        let seen = std::fs::read_to_string(&landmark.file).is_ok_and(|content| content == landmark.content);
+        if !seen {
+            tracing::info!("this machine does not see the server's directories: volumes are mounted over the network");
+        }
+        self.landmark = Some((landmark.clone(), seen));
+        seen
+    }
+
+    fn on_phase(&mut self, attempt: &AttemptId, phase: TaskPhase) {
+        let Some(task) = self.task_of(attempt) else { return };
+        task.observed.phase = phase;
+        if task.has_ended() {
+            self.remember_end();
+        }
+    }
+
+    /// Task and cleaner tell their end by events; only one that broke has to be noticed here.
+    fn on_work_done(&mut self, joined: Result<(), JoinError>) {
+        if joined.is_ok() {
+            return;
+        }
+        let failure = task_errors::agent_panicked(&self.context.node);
+        match &mut self.local.task {
+            Some(task) if task.cleaning => self.local.task = None,
+            Some(task) if !task.has_ended() => {
+                task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
+                self.remember_end();
+            }
+            _ => {}
+        }
+    }
+
+    async fn on_lease_over(&mut self, length: Duration) -> AgentEnd {
+        self.on_fenced(format!("the server was not reached within the lease of {} s", length.as_secs_f32())).await
+    }
+
+    async fn on_fenced(&mut self, reason: String) -> AgentEnd {
+        self.context.remotes.lives.give_up();
+        self.end_all_beside_the_task().await;
+        self.end_task(Duration::ZERO).await;
+        self.end_mounts().await;
+        self.begun = None;
+        // The shared directory stays: the job may go on elsewhere.
+        self.on_disk(|context| context.directories.clean().and(Memory::remove(context.directories.root()))).await;
+        AgentEnd::Fenced { reason }
+    }
+
+    async fn on_shutdown(&mut self) -> AgentEnd {
+        // Said first, so that the server has no new job for this node meanwhile.
+        self.local.ending = true;
+        self.publish();
+        self.end_all_beside_the_task().await;
+        let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
+        self.end_task(UNWANTED_GRACE).await;
+        // What ended for a reason of its own keeps it, and what did not end is not said to have.
+        if interrupted && let Some(task) = self.local.task.as_mut().filter(|task| was_cut(&task.observed)) {
+            let failure = task_errors::agent_restarted(&self.context.node);
+            task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
+            self.remember_end();
+        }
+        self.publish();
+        AgentEnd::Stopped
+    }
+
+    async fn retire(&mut self) -> AgentEnd {
+        self.end_all_beside_the_task().await;
+        self.end_mounts().await;
+        self.on_disk(|context| {
+            let root = context.directories.root();
+            ssh_server::forget_host_key(root)?;
+            context.directories.remove().and(Memory::remove(root))
+        })
+        .await;
+        let node = ObservedNode { retired: true, ..ObservedNode::default() };
+        self.observed.send_replace(Observation { node, ..Observation::default() });
+        AgentEnd::Retired
+    }
+
+    async fn mount(&mut self, volumes: &[Volume]) {
+        let (context, wanted) = (self.context.clone(), volumes.to_vec());
+        let old = self.local.volumes.take().unwrap_or_default();
+        // A mount command may take its time.
+        let mounting = spawn_blocking(move || {
+            let (root, path) = (context.directories.mounts()?, context.directories.mount_root());
+            for old in old.iter().filter(|old| !wanted.contains(old)) {
+                if let Err(error) = mounts::unmount(&root, &path, old, context.site()) {
+                    tracing::warn!(%error, volume = old.label, "a volume could not be unmounted");
+                }
+            }
+            Ok(wanted.iter().try_for_each(|volume| {
+                let mounted = mounts::mount(&root, &path, volume, context.site());
+                mounted.map(drop).map_err(|failure| failure.error)
+            }))
+        });
+        let result = mounting.await.unwrap_or_else(|broken| Err(io::Error::other(broken)));
+        self.local.problem = match result {
+            Ok(mounted) => mounted.err(),
+            Err(error) => Some(self.storage_failure(&error).error),
+        };
+        self.context.cluster_volumes.set(volumes);
+        self.local.volumes = Some(volumes.to_vec());
+    }
+
+    /// A door that cannot be opened is no reason to refuse jobs.
+    async fn admit(&mut self, login: Option<&Login>) {
+        self.close_door().await;
+        self.local.login = login.cloned();
+        let Some(login) = login else { return };
+        match Door::open(&self.context, login).await {
+            Ok(door) => {
+                tracing::info!(address = door.at.address, port = door.at.port, "the login door is open");
+                self.local.door = Some(door.at.clone());
+                self.door = Some(door);
+            }
+            Err(error) => tracing::warn!(error = task_errors::chain(&error), "nobody can log in to this node"),
+        }
+    }
+
+    async fn close_door(&mut self) {
+        self.local.door = None;
+        if let Some(door) = self.door.take() {
+            door.close().await;
+        }
+    }
+
+    /// Everything but the task, which may need time.
+    async fn end_all_beside_the_task(&mut self) {
+        self.close_door().await;
+        if let Some(setup) = self.setup.take() {
+            setup.cancel().await;
+        }
+    }
+
+    /// Before anything else takes them away: they would be mounted again.
+    async fn end_mounts(&self) {
+        let remotes = Arc::clone(&self.context.remotes);
+        let _ = spawn_blocking(move || remotes.lives.end_all()).await;
+    }
+
+    fn begin(&mut self, order: &TaskOrder) {
+        let begun = Begun::new(order);
+        if let Err(error) = self.context.memory.begin(&begun) {
+            // Without a memory a crash could run the job twice.
+            let failure = self.storage_failure(&error);
+            return self.take(order, TaskPhase::Ended { failure: Some(failure) });
+        }
+        self.begun = Some(begun);
+        self.take(order, TaskPhase::Preparing);
+        self.task_began = Some(Instant::now());
+        let (control, receiver) = watch::channel(Control::default());
+        self.control = control;
+        let task = Task {
+            context: self.context.clone(),
+            order: Arc::new(order.clone()),
+            cluster_volumes: self.local.volumes.clone().unwrap_or_default().into(),
+            control: receiver,
+            reporter: Reporter { attempt: order.attempt.clone(), events: self.sender.clone() },
+            log: ExecutionLog::new(),
+            meeting: None,
+            counters: None,
+            held: Held::default(),
+            container: None,
+            remote: None,
+            ports: None,
+            was_killed: false,
+        };
+        self.work.spawn(task.run());
+    }
+
+    fn decline(&mut self, order: &TaskOrder, reason: Reason) {
+        let failure = match reason {
+            Reason::Stopped => None,
+            Reason::Restarted => Some(task_errors::agent_restarted(&self.context.node)),
+            Reason::NotReady => self.local.problem().cloned().map(task_errors::failed),
+        };
+        self.take(order, TaskPhase::Ended { failure });
+    }
+
+    fn take(&mut self, order: &TaskOrder, phase: TaskPhase) {
+        let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
+        self.local.task = Some(LocalTask::new(observed));
+        (self.task_began, self.task_expected_end) = (None, None);
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        self.control.send_modify(|control| control.stop = Some(grace));
+        self.local.task.iter_mut().for_each(|task| task.stopping = Some(grace));
+    }
+
+    fn clean(&mut self) {
+        let Some(task) = &mut self.local.task else { return };
+        task.cleaning = true;
+        self.control.send_modify(|control| control.over = true);
+        let attempt = task.observed.attempt.clone();
+        let (begun, context, events) = (self.begun.take(), self.context.clone(), self.sender.clone());
+        self.work.spawn(async move {
+            let cleaned = spawn_blocking(move || match begun {
+                Some(begun) => {
+                    // What is left goes when the next job starts; the attempt itself is over.
+                    let cleaned = begun.clean(&context.directories);
+                    context.memory.forget().and(cleaned)
+                }
+                None => Ok(()),
+            });
+            if let Ok(Err(error)) = cleaned.await {
+                tracing::warn!(%error, %attempt, "not all of a job's directories could be removed");
+            }
+            let _ = events.send(Event::Cleaned(attempt)).await;
+        });
+    }
+
+    /// Stops the task, if one runs, and waits for its end.
+    async fn end_task(&mut self, grace: Duration) {
+        let running = |local: &Local| local.task.as_ref().is_some_and(|task| !task.has_ended());
+        if !running(&self.local) {
+            return;
+        }
+        self.stop(grace);
+        let ended = timeout(END_WITHIN, async {
+            while running(&self.local) {
+                tokio::select! {
+                    Some(event) = self.events.recv() => drop(self.on_event(event)),
+                    Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
+                }
+            }
+        });
+        if ended.await.is_err() {
+            tracing::warn!("a task did not end in time and is left to its guards");
+        }
+    }
+
+    fn remember_end(&mut self) {
+        if let (Some(begun), Some(task)) = (&mut self.begun, &self.local.task) {
+            begun.ended = Some(task.observed.clone());
+            if let Err(error) = self.context.memory.end(&task.observed) {
+                tracing::warn!(%error, "the end of a task could not be written down");
+            }
+        }
+    }
+
+    async fn on_disk(&self, work: impl FnOnce(&Context) -> io::Result<()> + Send + 'static) {
+        let context = self.context.clone();
+        if let Ok(Err(error)) = spawn_blocking(move || work(&context)).await {
+            tracing::warn!(%error, "not all of the node's directories could be removed");
+        }
+    }
+
+    fn storage_failure(&self, error: &io::Error) -> TaskFailure {
+        task_errors::node_storage(&self.context.node, self.context.directories.root(), error)
+    }
+
+    fn task_of(&mut self, attempt: &AttemptId) -> Option<&mut LocalTask> {
+        self.local.task.as_mut().filter(|task| task.observed.attempt == *attempt)
+    }
+
+    fn publish(&self) {
+        let wants_setup = self.desired.as_ref().is_some_and(|desired| desired.setup.is_some());
+        let address = Some(self.context.address.to_string());
+        let node = ObservedNode { address, ..self.local.observed(wants_setup) };
+        let now = Observation { node, task_began: self.task_began, task_expected_end: self.task_expected_end };
+        self.observed.send_if_modified(|said| {
+            let changed = *said != now;
+            *said = now;
+            changed
+        });
+    }
+}

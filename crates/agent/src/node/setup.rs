@@ -1,0 +1,126 @@
+//! The cluster's setup task on this node: after the cluster's volumes are there, before the first job. Started by the
+//! driver once in an agent's life, so again after a reboot; hears nothing of jobs. Its processes are guarded: they end
+//! with the agent, or when the node is no longer wanted.
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+
+use corro_launch::confinement::Confinement;
+use corro_launch::environment::inherited;
+use corro_launch::lines::Mode;
+use corro_launch::process::ProcessSpec;
+use corro_launch::redact::Secrets;
+use corro_launch::sweep::sweep;
+use corro_model::batchai::BatchAiError;
+use corro_model::node::{SetupOrder, TaskFailure};
+
+use crate::events::Event;
+use crate::isolation;
+use crate::output::execution_log::ExecutionLog;
+use crate::output::log_file::{LogFile, SetupNames};
+use crate::output::output_dir::OutputRoots;
+use crate::shell;
+use crate::task::env_vars;
+use crate::task::prepare::how_secrets_are_shown;
+use crate::task::processes::{Crew, Output};
+use crate::task::{Context, Control};
+use crate::task_errors;
+
+/// A setup task that runs. Dropping it kills it.
+#[derive(Debug)]
+pub struct Setup {
+    tag: String,
+    work: JoinHandle<()>,
+}
+
+impl Setup {
+    /// Tells its end by an event.
+    pub fn start(context: &Context, order: &SetupOrder, events: mpsc::Sender<Event>) -> Setup {
+        let tag = context.tags.with("setup/");
+        let (context, order, process_tag) = (context.clone(), order.clone(), format!("{tag}task"));
+        let work = tokio::spawn(async move {
+            let node = context.node.clone();
+            let mut work = JoinSet::new();
+            work.spawn(async move { run(&context, &order, process_tag).await });
+            let result = match work.join_next().await {
+                Some(Ok(result)) => result,
+                _ => Err(task_errors::agent_panicked(&node)),
+            };
+            // The driver is gone only when the whole agent ends.
+            let _ = events.send(Event::SetUp(result.map_err(|failure| Box::new(failure.error)))).await;
+        });
+        Setup { tag, work }
+    }
+
+    /// Ends it and waits until nothing is left of it.
+    pub async fn cancel(self) {
+        self.work.abort();
+        let tag = self.tag.clone();
+        // Joining fails only when the runtime ends; then the guard sees to it.
+        let _ = spawn_blocking(move || sweep(&tag)).await;
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        self.work.abort();
+    }
+}
+
+async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), TaskFailure> {
+    let node = &context.node;
+    let home = context.directories.login_home();
+    let home = home.map_err(|error| task_errors::node_storage(node, context.directories.root(), &error))?;
+    let mounts = context.directories.mount_root();
+    let (env, logs) = env_vars::for_setup(inherited(std::env::vars_os()), &mounts, &home, order);
+    let volumes = context.cluster_volumes.get();
+    let roots = OutputRoots::of_setup(&context.directories, &home, &volumes);
+    let output = roots.and_then(|roots| roots.locate(&logs)).and_then(|output| output.make().map(|()| output));
+    let directory = output.map_err(|error| task_errors::directory(&logs, node, &error))?;
+    let (names, log) = (SetupNames::new(node), ExecutionLog::new());
+    let seen = order.secrets.iter().filter_map(|secret| env.get(&secret.name).map(String::as_str));
+    let secrets = Secrets::new(order.secrets.iter().map(|secret| secret.value.expose()).chain(seen));
+    log.redact(secrets.clone());
+    log.open(&directory, &names.execution, node)?;
+    let output = Output {
+        stdout: LogFile::open(&directory, &names.stdout, node)?,
+        stderr: LogFile::open(&directory, &names.stderr, node)?,
+        mode: Mode::Raw,
+        late: None,
+    };
+    log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));
+    let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));
+    let confinement = isolation::of_cluster(context, &home);
+    let confinement = confinement.map_err(|why| task_errors::isolation(node, &why))?;
+    if !order.secrets.is_empty() {
+        log.line(how_secrets_are_shown(order.shows_secrets));
+    }
+    let secrets = if order.shows_secrets { Secrets::default() } else { secrets };
+    let confinement = Confinement { secrets, ..confinement };
+    let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;
+    let process = process.map_err(|error| task_errors::process("the setup task", node, &error))?;
+    let mut crew = Crew::default();
+    crew.add(0, process, output.clone(), None);
+    // Nobody stops it politely: a node that is not wanted ends it outright.
+    let (_keep, mut control) = watch::channel(Control::default());
+    let ended = crew.next(&mut control).await.expect("one process was added");
+    let exit = ended.exit.map_err(|error| task_errors::process("the setup task", node, &error))?;
+    log.line(format_args!("The setup task ended with {exit}"));
+    if !exit.success() {
+        return Err(task_errors::setup(node, exit, &ended.stderr, &logs));
+    }
+    match output.stdout.failure(node).or_else(|| output.stderr.failure(node)) {
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// How far the setup task has come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Progress {
+    #[default]
+    NotBegun,
+    Running,
+    Done,
+    Failed(BatchAiError),
+}

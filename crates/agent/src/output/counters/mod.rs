@@ -1,0 +1,106 @@
+//! Performance counters of a job on this node, for clusters that ask for them: a table of the machine and of the job's own
+//! processes, and one of its GPUs where there are any, in `counters` beside the job's logs. Entered by `task`. What cannot
+//! be read or written is left out; nothing here fails a job.
+
+mod gpus;
+mod reading;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+
+use corro_model::NodeId;
+
+use crate::output::log_file::LogFile;
+use crate::output::output_dir::OutputDir;
+use crate::task_errors::now;
+use reading::Reading;
+
+/// Between two lines.
+const EVERY: Duration = Duration::from_secs(5);
+/// The last line must not hold up a job's end.
+const LAST_WITHIN: Duration = Duration::from_secs(2);
+
+pub const DIRECTORY: &str = "counters";
+
+/// Written while this lives.
+#[derive(Debug)]
+pub struct Counters {
+    end: Option<oneshot::Sender<()>>,
+    work: JoinHandle<()>,
+}
+
+struct Tables {
+    machine: Arc<LogFile>,
+    gpus: Option<Arc<LogFile>>,
+    /// Of the job's processes.
+    tag: String,
+}
+
+impl Counters {
+    /// `tag` is what the tags of the job's processes begin with. Blocks on the disk; `None` where nothing can be written.
+    pub fn start(logs: &OutputDir, node: &NodeId, tag: String) -> Option<Counters> {
+        let directory = logs.child(DIRECTORY).and_then(|directory| directory.make().map(|()| directory));
+        let directory = match directory {
+            Ok(directory) => directory,
+            Err(error) => {
+                tracing::warn!(%error, "the job's performance counters cannot be written");
+                return None;
+            }
+        };
+        let table = |name: String, header: &str| {
+            let file = LogFile::open(&directory, &name, node).ok()?;
+            // A later attempt at the job goes on where the last one ended.
+            if file.is_empty() {
+                file.append(header.as_bytes());
+            }
+            Some(file)
+        };
+        let machine = table(format!("{node}.csv"), reading::HEADER)?;
+        let gpus = gpus::program().and_then(|_| table(format!("{node}-gpus.csv"), gpus::HEADER));
+        let (end, ended) = oneshot::channel();
+        let work = tokio::spawn(write(Tables { machine, gpus, tag }, ended));
+        Some(Counters { end: Some(end), work })
+    }
+
+    /// Writes the last line.
+    pub async fn finish(mut self) {
+        drop(self.end.take());
+        let _ = timeout(LAST_WITHIN, &mut self.work).await;
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        self.work.abort();
+    }
+}
+
+async fn write(tables: Tables, mut ended: oneshot::Receiver<()>) {
+    let tables = Arc::new(tables);
+    let take = |tag: String| spawn_blocking(move || (Instant::now(), Reading::take(&tag)));
+    let Ok(mut last) = take(tables.tag.clone()).await else { return };
+    loop {
+        let over = timeout(EVERY, &mut ended).await.is_ok();
+        let Ok(next) = take(tables.tag.clone()).await else { return };
+        let gpus = match (&tables.gpus, over) {
+            (Some(_), false) => gpus::ask().await,
+            _ => None,
+        };
+        let line = reading::line(&last.1, &next.1, next.0 - last.0);
+        let (tables, time) = (Arc::clone(&tables), now().whole_seconds().to_string());
+        let written = spawn_blocking(move || {
+            tables.machine.append(format!("{time},{line}\n").as_bytes());
+            if let (Some(file), Some(answer)) = (&tables.gpus, gpus) {
+                file.append(gpus::lines(&time, &answer).as_bytes());
+            }
+        });
+        if written.await.is_err() || over {
+            return;
+        }
+        last = next;
+    }
+}

@@ -1,0 +1,31 @@
+//! The key by which a node proves that it is the same as last time. Made once per node, kept beside its credential, never
+//! readable by other users. Blocks on the disk.
+
+use std::io;
+use std::path::Path;
+
+use russh::keys::PrivateKey;
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::ssh_key::private::Ed25519Keypair;
+
+use crate::fs::atomic_file;
+
+const HOST_KEY: &str = "host_key.json";
+
+pub fn obtain(root: &Path) -> io::Result<PrivateKey> {
+    let path = root.join(HOST_KEY);
+    if let Some(text) = atomic_file::read::<String>(&path)? {
+        return PrivateKey::from_openssh(text).map_err(io::Error::other);
+    }
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    let key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
+    let text = key.to_openssh(LineEnding::LF).map_err(io::Error::other)?;
+    atomic_file::write(&path, &text.as_str())?;
+    Ok(key)
+}
+
+/// The node is no more.
+pub fn forget(root: &Path) -> io::Result<()> {
+    atomic_file::remove(&root.join(HOST_KEY))
+}

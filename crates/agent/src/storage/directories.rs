@@ -1,0 +1,386 @@
+//! The directories of a node and of the job it runs, laid out as the service did. Entered by the driver (start, end) and
+//! by `prepare`. Removes by handle only: what a mount or any other link points at is never touched.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, openat, symlinkat};
+
+use corro_model::node::TaskOrder;
+use corro_shares::{SharePath, VolumeDir};
+
+use crate::fs::dirfd;
+use crate::storage::dir_reuse::{SPARE, Spare};
+use crate::storage::mounts;
+use crate::storage::tmp_dir::Scratch;
+
+/// Where things lie, as the job is told. Pure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    pub mount_root: PathBuf,
+    /// Parent of all jobs' directories; emptied when the next job starts.
+    pub jobs: PathBuf,
+    pub job_temp: PathBuf,
+    pub job_mount_root: PathBuf,
+    pub shared: PathBuf,
+    pub hostfile: PathBuf,
+    /// Fresh for every job, as in a container of its own: start-up files must not reach the next job.
+    pub home: PathBuf,
+    /// Where the node keeps wheels for `pip`.
+    pub wheels: PathBuf,
+    /// For temporary files; outside of the node's directory, because its path must be short.
+    pub scratch: PathBuf,
+}
+
+impl Layout {
+    pub fn new(root: &Path, scratch: PathBuf, order: &TaskOrder) -> Layout {
+        let jobs = root.join(JOBS);
+        let job_temp = jobs.join(&order.workspace).join(&order.experiment).join(&order.job);
+        Layout {
+            mount_root: root.join(MOUNTS),
+            job_mount_root: job_temp.join(MOUNTS),
+            shared: job_temp.join(SHARED),
+            hostfile: job_temp.join(HOSTFILE),
+            home: root.join(HOME),
+            wheels: root.join(WHEELS),
+            scratch,
+            jobs,
+            job_temp,
+        }
+    }
+}
+
+/// A node's directory, held open.
+#[derive(Debug)]
+pub struct Directories {
+    root: PathBuf,
+    handle: OwnedFd,
+    spare: Spare,
+    scratch: Scratch,
+}
+
+/// The handles of the running job.
+#[derive(Debug)]
+pub struct JobDirectories {
+    pub layout: Layout,
+    pub job: OwnedFd,
+    /// Where the job's volumes appear.
+    pub mounts: OwnedFd,
+}
+
+impl JobDirectories {
+    /// The job's own directory, for what the agent puts there when something of the job may run already.
+    pub fn job_dir(&self) -> io::Result<VolumeDir> {
+        Ok(VolumeDir::from(self.job.try_clone()?))
+    }
+
+    /// Writes a file of the job's own directory anew, making directories on the way. Follows no link to another file.
+    pub fn write(&self, relative: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let (job, path) = (self.job_dir()?, SharePath::parse(relative).map_err(io::Error::other)?);
+        if let Some((parent, _)) = path.split() {
+            job.make_dirs(&parent)?;
+        }
+        job.replace_file(&path, mode)?.write_all(content)
+    }
+}
+
+impl Directories {
+    pub fn open(root: &Path) -> io::Result<Directories> {
+        // Jobs are told absolute paths, and a link on the way must not move under them.
+        let root = root.canonicalize()?;
+        let handle = dirfd::open_directory(&root)?;
+        for name in [MOUNTS, JOBS, HOME] {
+            dirfd::make_beneath(&handle, name)?;
+        }
+        let spare = Spare::open(&handle)?;
+        let scratch = Scratch::of(&root);
+        Ok(Directories { root, handle, spare, scratch })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn spare(&self) -> &Spare {
+        &self.spare
+    }
+
+    /// Where things of this job lie.
+    pub fn layout(&self, order: &TaskOrder) -> Layout {
+        Layout::new(&self.root, self.scratch.path(), order)
+    }
+
+    /// Where cluster volumes appear.
+    pub fn mounts(&self) -> io::Result<OwnedFd> {
+        dirfd::make_beneath(&self.handle, MOUNTS)
+    }
+
+    /// The parent of all jobs' directories.
+    pub fn jobs(&self) -> io::Result<OwnedFd> {
+        dirfd::make_beneath(&self.handle, JOBS)
+    }
+
+    /// Removes what earlier jobs left and makes the directories of this one.
+    pub fn begin(&self, order: &TaskOrder) -> io::Result<JobDirectories> {
+        let name = JobName::from(order);
+        let path = name.path()?;
+        if let Err(error) = self.make_room(&name) {
+            // A file that nobody can remove must not make this node fail every job from now on.
+            tracing::warn!(%error, "not everything that an earlier job left could be removed");
+        }
+        let mut layout = self.layout(order);
+        let (parent, last) = path.rsplit_once('/').expect("a job lies below its experiment");
+        let experiment = dirfd::make_beneath(&self.handle, parent)?;
+        let alone = order.hosts.len() == 1;
+        let as_new = alone && self.spare.take_job(&experiment, last);
+        let job = dirfd::make_beneath(&experiment, last)?;
+        let mounts = dirfd::make_beneath(&job, MOUNTS)?;
+        if alone {
+            // Nobody else has to see it.
+            dirfd::make_beneath(&job, SHARED)?;
+        } else if let Some(shared) = &order.shared_temp {
+            std::fs::create_dir_all(shared)?;
+            symlinkat(shared, &job, SHARED)?;
+        }
+        write_hostfile(&job, hostfile(order).as_bytes(), as_new)?;
+        if order.preparation.is_some() {
+            // Filled later, and seen by the job only if it is there from the beginning.
+            self.wheels()?;
+        }
+        if let Err(error) = self.scratch.make_empty() {
+            tracing::warn!(%error, "temporary files of the job go into its own directory");
+            dirfd::make_beneath(&job, TEMPORARY)?;
+            layout.scratch = layout.job_temp.join(TEMPORARY);
+        }
+        Ok(JobDirectories { layout, job, mounts })
+    }
+
+    /// The directory of a begun job.
+    pub fn job(&self, order: &TaskOrder) -> io::Result<Option<OwnedFd>> {
+        dirfd::open_beneath(&self.handle, &JobName::from(order).path()?)
+    }
+
+    /// Where the volumes of a begun job appear; `None` when it did not come that far.
+    pub fn job_mounts(&self, order: &TaskOrder) -> io::Result<Option<OwnedFd>> {
+        dirfd::open_beneath(&self.handle, &format!("{}/{MOUNTS}", JobName::from(order).path()?))
+    }
+
+    /// Removes the directory of a job. Logs that a job kept on the node's disk, beside it, stay until the next one.
+    pub fn remove_job(&self, name: &JobName) -> io::Result<()> {
+        self.scratch.empty()?;
+        let path = name.path()?;
+        let (parent, job) = path.rsplit_once('/').expect("a job lies below its experiment");
+        match dirfd::open_beneath(&self.handle, parent)? {
+            Some(experiment) if self.spare.keep_job(&experiment, job) => Ok(()),
+            Some(experiment) => dirfd::remove(&experiment, job),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes everything of earlier jobs but the directories that this one lies in.
+    fn make_room(&self, name: &JobName) -> io::Result<()> {
+        let jobs = dirfd::make_beneath(&self.handle, JOBS);
+        if jobs.and_then(|jobs| dirfd::empty_but(&jobs, &[&name.workspace, &name.experiment])).is_err() {
+            self.empty(&[JOBS])?;
+        }
+        self.empty(&[HOME])
+    }
+
+    /// The home of those who log in. Not the jobs' one: that is emptied for each.
+    pub fn login_home(&self) -> io::Result<PathBuf> {
+        dirfd::make_beneath(&self.handle, LOGIN)?;
+        Ok(self.root.join(LOGIN))
+    }
+
+    /// Where cluster volumes appear, as those who log in are told.
+    pub fn mount_root(&self) -> PathBuf {
+        self.root.join(MOUNTS)
+    }
+
+    /// Where the wheels lie that this node has fetched. They stay for the next job.
+    pub fn wheels(&self) -> io::Result<(OwnedFd, PathBuf)> {
+        Ok((dirfd::make_beneath(&self.handle, WHEELS)?, self.root.join(WHEELS)))
+    }
+
+    /// Removes everything a job or a mount can have left on this node. What is mounted goes first: it is somebody else's.
+    pub fn clean(&self) -> io::Result<()> {
+        let taken = mounts::take_away_below(&self.root);
+        self.scratch.remove()?;
+        self.empty(&[MOUNTS, JOBS, HOME])?;
+        self.spare.clear()?;
+        taken.map(drop)
+    }
+
+    /// Removes the directories themselves too: the node is no more.
+    pub fn remove(&self) -> io::Result<()> {
+        mounts::take_away_below(&self.root)?;
+        self.scratch.remove()?;
+        [MOUNTS, JOBS, HOME, LOGIN, WHEELS, SPARE].into_iter().try_for_each(|name| dirfd::remove(&self.handle, name))
+    }
+
+    fn empty(&self, names: &[&str]) -> io::Result<()> {
+        for name in names {
+            // A script may have put a link or a file in place of the directory.
+            if dirfd::make_beneath(&self.handle, name).and_then(|directory| dirfd::empty(&directory)).is_err() {
+                dirfd::remove(&self.handle, name)?;
+                dirfd::make_beneath(&self.handle, name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A job's directory by its names.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct JobName {
+    pub workspace: String,
+    pub experiment: String,
+    pub job: String,
+}
+
+impl From<&TaskOrder> for JobName {
+    fn from(order: &TaskOrder) -> JobName {
+        let TaskOrder { workspace, experiment, job, .. } = order.clone();
+        JobName { workspace, experiment, job }
+    }
+}
+
+impl JobName {
+    /// Beneath the node's directory. A name that is more than one name is refused.
+    fn path(&self) -> io::Result<String> {
+        for name in [&self.workspace, &self.experiment, &self.job] {
+            if dirfd::components(name)?.len() != 1 || name.contains('/') {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is not a directory's name")));
+            }
+        }
+        Ok(format!("{JOBS}/{}/{}/{}", self.workspace, self.experiment, self.job))
+    }
+}
+
+/// Removes the directory that all nodes of a job saw.
+pub fn remove_shared_temp(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    match dirfd::open_directory(parent) {
+        Ok(parent) => dirfd::remove(&parent, name),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// One that is there already is overwritten in place where it differs: a file that is cut to nothing and written again is
+/// brought to the disk by careful file systems.
+fn write_hostfile(job: &OwnedFd, text: &[u8], is_there: bool) -> io::Result<()> {
+    let fresh = if is_there { OFlags::RDWR } else { OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL };
+    let flags = fresh | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = std::fs::File::from(openat(job, HOSTFILE, flags, Mode::from_raw_mode(0o644))?);
+    if is_there {
+        let mut old = Vec::new();
+        io::Read::read_to_end(&mut &file, &mut old)?;
+        if old == text {
+            return Ok(());
+        }
+    }
+    file.write_all_at(text, 0)?;
+    file.set_len(text.len() as u64)
+}
+
+/// In Open MPI's form. A node that runs no process of ours still offers a place to a launcher that the user's own
+/// command starts.
+fn hostfile(order: &TaskOrder) -> String {
+    let mut text = String::new();
+    for (host, name) in order.hosts.iter().zip(order.launch_names()) {
+        let slots = if order.layout.reaches_out_alone() { host.slots.max(1) } else { host.slots };
+        writeln!(text, "{name} slots={slots}").expect("writing to a string does not fail");
+    }
+    text
+}
+
+const MOUNTS: &str = "mounts";
+pub(crate) const JOBS: &str = "jobs";
+const HOME: &str = "home";
+const LOGIN: &str = "login";
+const WHEELS: &str = "wheels";
+pub const SHARED: &str = "shared";
+const HOSTFILE: &str = "hostfile";
+const TEMPORARY: &str = "tmp";
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_job_gets_its_directories_and_leaves_none() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        let mut order = testing::order(2);
+        let shared = base.path().join("elsewhere/shared");
+        order.shared_temp = Some(shared.clone());
+        fs::write(base.path().join("home/.bashrc"), "export OLD=1").expect("a file of an earlier job");
+        let job = directories.begin(&order).expect("directories of the job");
+        assert_eq!(job.layout.job_temp, directories.root().join("jobs/w/e/j"));
+        assert!(job.layout.job_mount_root.is_dir() && !job.layout.home.join(".bashrc").exists());
+        let hosts = fs::read_to_string(&job.layout.hostfile).expect("a host file");
+        assert_eq!(hosts, "127.0.0.4 slots=1\n127.0.0.5 slots=1\n");
+        fs::write(job.layout.shared.join("seen"), "x").expect("the shared directory works");
+        directories.remove_job(&JobName::from(&order)).expect("it can be removed");
+        assert!(!job.layout.job_temp.exists());
+        assert!(shared.join("seen").exists(), "only the link was removed");
+        remove_shared_temp(&shared).expect("it can be removed");
+        assert!(!shared.exists());
+        directories.remove().expect("all of it can go");
+        assert!(!base.path().join("jobs").exists());
+    }
+
+    #[test]
+    fn links_that_a_script_left_lead_nowhere() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let outside = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(outside.path().join("e/j")).expect("directories");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        let order = testing::order(1);
+        symlink(outside.path(), base.path().join("jobs/w")).expect("a link in place of the workspace");
+        assert!(directories.remove_job(&JobName::from(&order)).is_err());
+        assert!(outside.path().join("e/j").exists());
+        fs::remove_dir_all(base.path().join("jobs")).expect("removable");
+        symlink(outside.path(), base.path().join("jobs")).expect("a link in place of all jobs");
+        directories.clean().expect("the link goes");
+        assert!(outside.path().join("e/j").exists());
+        assert!(fs::symlink_metadata(base.path().join("jobs")).expect("it is back").is_dir());
+    }
+
+    #[test]
+    fn what_is_written_for_a_job_is_not_written_through_its_links() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let outside = tempfile::tempdir().expect("a temporary directory");
+        fs::write(outside.path().join("key"), "secret").expect("a file");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        let job = directories.begin(&testing::order(1)).expect("directories of the job");
+        // An image's own shell runs before the agent writes these.
+        symlink(outside.path().join("key"), job.layout.job_temp.join(".bashenv")).expect("a link");
+        symlink(outside.path(), job.layout.job_temp.join(".compat")).expect("a link");
+        job.write(".bashenv", b"echo", 0o644).expect("the link is replaced");
+        assert!(job.write(".compat/key", b"x", 0o644).is_err(), "a directory that leads out is refused");
+        assert_eq!(fs::read_to_string(job.layout.job_temp.join(".bashenv")).expect("a file"), "echo");
+        assert_eq!(fs::read_to_string(outside.path().join("key")).expect("it stays"), "secret");
+    }
+
+    #[test]
+    fn names_that_climb_are_refused() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let directories = Directories::open(base.path()).expect("the node's directory");
+        for name in ["..", "a/b", "", "."] {
+            let order = TaskOrder { job: name.to_owned(), ..testing::order(1) };
+            assert!(directories.begin(&order).is_err(), "{name:?}");
+            assert!(directories.remove_job(&JobName::from(&order)).is_err(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Mounts that the kernel makes for us, without a helper program: directories inside a tree, and those that may only be read. Entered
+//! by `mounts` only.
+
+use std::path::Path;
+
+use corro_shares::VolumeDir;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_bind, mount_remount};
+
+use super::{MountError, mountinfo, without_rights};
+
+/// Shows `source` at `at`. By its handle: its path may lead elsewhere by now.
+pub fn bind(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
+    mount_bind(source.magic_path(), at)
+        .map_err(|errno| MountError::Kernel { why: format!("it cannot be mounted: {errno}") })
+}
+
+/// Shows `source` at `at` so that nothing can be written through it.
+pub fn bind_read_only(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
+    let failed = |errno: Errno| MountError::Kernel {
+        why: format!(
+            "it cannot be mounted read-only: {errno}{}. Leave 'ro' out of its options, or let the agent run as root",
+            without_rights()
+        ),
+    };
+    mount_bind(source.magic_path(), at).map_err(failed)?;
+    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount_remount(at, flags, c"").map_err(|errno| {
+        // Writable is not what was asked for.
+        let _ = mountinfo::take_away(at);
+        failed(errno)
+    })
+}

@@ -1,0 +1,152 @@
+//! A mount command that the user wrote, run with the mount point behind it. What it starts and leaves running (the
+//! process behind a file system in user space) carries the node's tag, and ends with the mount or with the node.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use corro_launch::environment::inherited;
+use corro_launch::sweep::TAG_VARIABLE;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{MountError, mountinfo};
+use crate::shell;
+
+/// A server that does not answer keeps a mount waiting for longer than a job should.
+const WITHIN: Duration = Duration::from_secs(60);
+/// So much of what it prints is kept: from then on its writes fail.
+const MAX_OUTPUT: u64 = 64 << 10;
+/// So much of the end of that is shown in an error.
+const MAX_IN_ERROR: usize = 2000;
+
+/// `printed` gets what the command prints.
+pub fn run(command: &str, at: &Path, tag: &str, printed: &mut String) -> Result<(), MountError> {
+    let (ended, output) = execute(command, at, tag, WITHIN)?;
+    *printed = output;
+    let output = tail(printed, MAX_IN_ERROR).to_owned();
+    match ended {
+        None => Err(MountError::Command { how: format!("did not end within {} s", WITHIN.as_secs()), output }),
+        Some(status) if !status.success() => Err(MountError::Command { how: format!("ended with {status}"), output }),
+        Some(_) if !mountinfo::is_mounted(at).map_err(MountError::Place)? => Err(MountError::NothingMounted { output }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// How it ended, unless it had to be killed, and what it said.
+fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Option<ExitStatus>, String), MountError> {
+    let variables = inherited(std::env::vars_os());
+    let line = format!("{} {}", command.trim_end(), quoted(at));
+    let words = shell::command(&line, variables.get("PATH").map(String::as_str));
+    // Not a pipe: what stays running would keep it open.
+    let failed =
+        |error: std::io::Error| MountError::Command { how: format!("cannot be run: {error}"), output: String::new() };
+    let mut said = bounded_file().map_err(failed)?;
+    let own = |file: &File| file.try_clone().map(Stdio::from).map_err(failed);
+    let child = Command::new(&words[0])
+        .args(&words[1..])
+        .env_clear()
+        .envs(variables)
+        .env(TAG_VARIABLE, tag)
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(own(&said)?)
+        .stderr(own(&said)?)
+        .spawn();
+    let mut child = child.map_err(failed)?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (sender, ended) = mpsc::channel();
+    let waiter = thread::spawn(move || {
+        let _ = sender.send(child.wait());
+    });
+    let status = match ended.recv_timeout(within) {
+        Ok(status) => Some(status.map_err(failed)?),
+        Err(_) => {
+            // Not waited for yet, so the number is still its own.
+            let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+            None
+        }
+    };
+    let _ = waiter.join();
+    let mut bytes = Vec::new();
+    said.seek(SeekFrom::Start(0)).map_err(failed)?;
+    said.take(MAX_OUTPUT).read_to_end(&mut bytes).map_err(failed)?;
+    // What was not written is zeros.
+    let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    Ok((status, String::from_utf8_lossy(&bytes[..length]).trim().to_owned()))
+}
+
+/// A file in memory that does not grow beyond what is kept.
+fn bounded_file() -> std::io::Result<File> {
+    let file = File::from(memfd_create("mount", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    file.set_len(MAX_OUTPUT)?;
+    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// The last bytes of a text, from a whole character on.
+fn tail(text: &str, most: usize) -> &str {
+    let start = (text.len().saturating_sub(most)..=text.len()).find(|at| text.is_char_boundary(*at));
+    &text[start.unwrap_or(0)..]
+}
+
+/// One word to the shell, whatever is in it.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(command: &str, within: Duration) -> (Option<Option<i32>>, String) {
+        let at = Path::new("/a place/it's");
+        let (status, output) = execute(command, at, "tag", within).expect("it runs");
+        (status.map(|status| status.code()), output)
+    }
+
+    #[test]
+    fn the_mount_point_is_one_word_and_the_last() {
+        assert_eq!(tried("printf '%s|'", WITHIN), (Some(Some(0)), "/a place/it's|".to_owned()));
+        assert_eq!(tried("echo no such thing >&2; exit 32 #", WITHIN), (Some(Some(32)), "no such thing".to_owned()));
+        assert_eq!(tried("echo $CORRO_PROCESS_TAG #", WITHIN).1, "tag");
+    }
+
+    #[test]
+    fn output_is_bounded() {
+        let (status, output) = tried("head -c 300000 /dev/zero | tr '\\0' x; echo more >&2; exit 0 #", WITHIN);
+        assert_eq!((status, output.len()), (Some(Some(0)), MAX_OUTPUT as usize));
+        assert_eq!((tail("añb", 2), tail("añb", 3), tail("a", 9)), ("b", "ñb", "a"));
+    }
+
+    #[test]
+    fn one_that_never_ends_is_ended_with_all_it_started() {
+        let (status, output) = tried("sleep 600 & echo $!; wait #", Duration::from_millis(300));
+        assert_eq!(status, None);
+        let started = Pid::from_raw(output.parse().expect("a process id")).expect("a process id");
+        // Killed; its new parent may take a moment to notice.
+        while rustix::process::test_kill_process(started).is_ok() && !is_dead(started) {
+            thread::yield_now();
+        }
+    }
+
+    fn is_dead(process: Pid) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+        status.map_or(true, |text| text.contains(") Z "))
+    }
+
+    #[test]
+    fn a_command_that_mounts_nothing_is_told_from_one_that_does() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut printed = String::new();
+        let error = run("echo done #", directory.path(), "tag", &mut printed).expect_err("nothing is mounted");
+        assert_eq!(printed, "done");
+        assert_eq!(error.to_string(), "the mount command ended well, but nothing is mounted: done");
+    }
+}

@@ -1,0 +1,289 @@
+//! Makes volumes appear at their place below a mount root, and takes them away. Entered by the driver for cluster volumes
+//! and by `prepare` for those of a job. On the server's own machine a share, a container or a file server is a symbolic
+//! link to its directory (`link`); a directory inside of one, and what must be read-only or has a mount command of its own, is a mount of the kernel's
+//! (`kernel`, `command`); on other machines all that lies on the server comes over the file service (`remote`). `table` knows what is mounted: nothing below a node's directory outlives its node.
+
+mod bind;
+mod command;
+mod fuse;
+mod mount_processes;
+mod mountinfo;
+mod source;
+mod symlink;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+use corro_model::NodeId;
+use corro_model::batchai::BatchAiError;
+use corro_model::node::{Volume, VolumeSource};
+
+use crate::fs::dirfd;
+use crate::identity::incarnation::TagPrefix;
+use crate::storage::dir_reuse::Spare;
+use crate::task_errors;
+
+pub use fuse::Remotes;
+pub use mountinfo::take_away_below;
+pub use source::{linked_directory, open_local};
+
+/// Where volumes are mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    pub node: &'a NodeId,
+    /// What the tags of the node's processes begin with.
+    pub tags: &'a TagPrefix,
+    pub spare: &'a Spare,
+    /// What is mounted from the server.
+    pub remotes: Option<&'a Remotes>,
+    pub commands: MountCommands,
+}
+
+/// Whose mount commands these are. They run as the agent's user, outside of every job's name spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountCommands {
+    /// Of the cluster, whose owner is trusted with the node: their output is in the error.
+    OfCluster,
+    /// Of a job that is not isolated either: their output is for the job's execution log only.
+    OfJob,
+    /// Of a job that is isolated: none runs.
+    Refused,
+}
+
+/// A volume that is mounted.
+#[derive(Debug)]
+pub struct Mounted {
+    pub at: PathBuf,
+    /// What its mount command printed, if it is for the execution log.
+    pub output: String,
+}
+
+/// A volume that could not be mounted.
+#[derive(Debug)]
+pub struct MountFailure {
+    pub error: BatchAiError,
+    /// As in [`Mounted`].
+    pub output: String,
+}
+
+/// The cluster's volumes that this node has mounted, for those who need to know them. Clones share the list.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterVolumes(Arc<Mutex<Arc<[Volume]>>>);
+
+impl ClusterVolumes {
+    pub fn set(&self, volumes: &[Volume]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = volumes.into();
+    }
+
+    pub fn get(&self) -> Arc<[Volume]> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[derive(Debug, Error)]
+enum MountError {
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("the directory {} of the share does not exist on this machine", .0.display())]
+    Missing(PathBuf),
+    #[error("the directory {} cannot be opened", directory.display())]
+    Source {
+        directory: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the relative mount path is empty")]
+    NoPlace,
+    #[error("something else is there already")]
+    Occupied,
+    #[error("the mount point cannot be made")]
+    Place(#[source] io::Error),
+    #[error("{why}")]
+    Kernel { why: String },
+    #[error("this machine does not see the server's directories, so it must be mounted over the network: {why}")]
+    Remote { why: String },
+    #[error(
+        "its mountCommand is not run for a job that is isolated from others: it would run on the node as the agent's user, \
+         outside of the job's name spaces. Put the file system into nodeSetup.mountVolumes.unmanagedFileSystems of the cluster, or \
+         have the operator start the node with --isolation off"
+    )]
+    CommandRefused,
+    #[error("the mount command {how}{}{}", said(.output), without_rights())]
+    Command { how: String, output: String },
+    #[error("the mount command ended well, but nothing is mounted{}", said(.output))]
+    NothingMounted { output: String },
+}
+
+/// Mounts one volume below `root`, whose path is `root_path`; gives the mount point. Mounting it again is no change.
+/// Blocks: a mount command takes as long as it takes.
+pub fn mount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>) -> Result<Mounted, MountFailure> {
+    let at = root_path.join(volume.relative.trim_matches('/'));
+    let mut output = String::new();
+    match put(root, &at, volume, site, &mut output) {
+        Ok(()) => Ok(Mounted { at, output }),
+        Err(mut error) => {
+            match site.commands {
+                MountCommands::OfCluster => output.clear(),
+                MountCommands::OfJob | MountCommands::Refused => error.hide_output(),
+            }
+            let unavailable = matches!(error, MountError::Unavailable(_));
+            let error = task_errors::mount(volume, &at, site.node, &task_errors::chain(&error), unavailable);
+            Err(MountFailure { error, output })
+        }
+    }
+}
+
+fn put(root: &OwnedFd, at: &Path, volume: &Volume, site: Site<'_>, output: &mut String) -> Result<(), MountError> {
+    match &volume.source {
+        VolumeSource::Unavailable { why } => Err(MountError::Unavailable(why.clone())),
+        VolumeSource::LocalDirectory(directory) => show(root, at, directory, volume, site),
+        VolumeSource::Remote(wanted) => {
+            let remotes = site.remotes.ok_or_else(|| MountError::Remote { why: "there is no server".to_owned() })?;
+            on_place(root, at, volume, |at| remotes.mount(wanted, at, volume.read_only))
+        }
+        VolumeSource::Command { .. } if site.commands == MountCommands::Refused => Err(MountError::CommandRefused),
+        VolumeSource::Command { command } => {
+            on_place(root, at, volume, |at| command::run(command, at, &site.tags.with("mount"), output))
+        }
+    }
+}
+
+/// A directory of this machine.
+fn show(root: &OwnedFd, at: &Path, directory: &Path, volume: &Volume, site: Site<'_>) -> Result<(), MountError> {
+    let opened = source::open_local(volume).unwrap_or(Err(io::ErrorKind::NotFound.into()));
+    let opened = opened.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => MountError::Missing(directory.to_owned()),
+        _ => MountError::Source { directory: directory.to_owned(), source },
+    })?;
+    if volume.read_only {
+        return on_place(root, at, volume, |at| bind::bind_read_only(&opened, at));
+    }
+    if volume.beneath.is_none() {
+        return symlink::make(root, directory, &volume.relative, site.spare);
+    }
+    // A mount stays on the directory that was opened, whatever becomes of its path. Where this user may not mount, a link shows the
+    // path as it is now, and name spaces show nothing else there (`View`).
+    if on_place(root, at, volume, |at| bind::bind(&opened, at)).is_ok() {
+        return Ok(());
+    }
+    symlink::make(root, &opened.path().map_err(MountError::Place)?, &volume.relative, site.spare)
+}
+
+/// Makes the links of mounted volumes anew where somebody has replaced them: the directory that they lie in is writable to all jobs of
+/// the node, and what one leaves there must not be another's volume.
+pub fn restore_links(root: &OwnedFd, root_path: &Path, volumes: &[Volume], site: Site<'_>) -> io::Result<()> {
+    for volume in volumes.iter().filter(|volume| volume.is_linked()) {
+        let at = root_path.join(volume.relative.trim_matches('/'));
+        let Some((parent, name)) = split(&volume.relative).map_err(io::Error::other)? else { continue };
+        let Some(target) = linked_directory(volume) else { continue };
+        if std::fs::read_link(&at).is_ok_and(|found| found == target)
+            || (volume.beneath.is_some() && mountinfo::is_mounted(&at)?)
+        {
+            continue;
+        }
+        tracing::warn!(
+            volume = volume.label,
+            "a job has replaced the link to a volume of the cluster: it is made anew"
+        );
+        let parent = match dirfd::make_beneath(root, &parent) {
+            Ok(parent) => parent,
+            Err(_) => {
+                // Something else stands in the place of a directory on the way.
+                dirfd::remove(root, dirfd::components(&volume.relative)?[0])?;
+                dirfd::make_beneath(root, &parent)?
+            }
+        };
+        dirfd::remove(&parent, &name)?;
+        mount(root, root_path, volume, site).map_err(|failure| io::Error::other(failure.error.message))?;
+    }
+    Ok(())
+}
+
+/// Is a directory inside a tree shown by a link here, which an engine would follow in its own time?
+pub fn is_shown_by_path(root_path: &Path, volume: &Volume) -> bool {
+    volume.beneath.is_some() && root_path.join(volume.relative.trim_matches('/')).is_symlink()
+}
+
+/// Makes the empty directory that a mount needs, and removes it again when there is none.
+fn on_place(
+    root: &OwnedFd,
+    at: &Path,
+    volume: &Volume,
+    mount: impl FnOnce(&Path) -> Result<(), MountError>,
+) -> Result<(), MountError> {
+    let (parent, name) = split(&volume.relative)?.ok_or(MountError::NoPlace)?;
+    if mountinfo::is_mounted(at).map_err(MountError::Place)? {
+        return Ok(());
+    }
+    let place = dirfd::make_beneath(root, &volume.relative).map_err(MountError::Place)?;
+    if !dirfd::names(&place).map_err(|errno| MountError::Place(errno.into()))?.is_empty() {
+        return Err(MountError::Occupied);
+    }
+    drop(place);
+    let mounted = mount(at);
+    if mounted.is_err() {
+        // A command may have come half the way.
+        let _ = mountinfo::take_away(at);
+        if let Ok(Some(parent)) = dirfd::open_beneath(root, &parent) {
+            let _ = rustix::fs::unlinkat(&parent, &*name, rustix::fs::AtFlags::REMOVEDIR);
+        }
+    }
+    mounted
+}
+
+/// Takes the volume away; what it shows stays. True when it was mounted.
+pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>) -> io::Result<bool> {
+    let Some((parent, name)) = split(&volume.relative).map_err(io::Error::other)? else {
+        return Ok(false);
+    };
+    let Some(parent) = dirfd::open_beneath(root, &parent)? else {
+        return Ok(false);
+    };
+    if symlink::remove(&parent, &name, site.spare)? {
+        return Ok(true);
+    }
+    let at = root_path.join(volume.relative.trim_matches('/'));
+    let was_remote = site.remotes.is_some_and(|remotes| remotes.lives.end(&at));
+    let was_mounted = mountinfo::take_away(&at)? || was_remote;
+    if was_mounted {
+        dirfd::remove(&parent, &name)?;
+    }
+    Ok(was_mounted)
+}
+
+/// The parent directories and the last name; `None` for the mount root itself.
+fn split(relative: &str) -> Result<Option<(String, String)>, MountError> {
+    let names = dirfd::components(relative.trim_matches('/')).map_err(MountError::Place)?;
+    Ok(names.split_last().map(|(name, parents)| (parents.join("/"), (*name).to_owned())))
+}
+
+impl MountError {
+    /// Takes out of the text what a mount command printed.
+    fn hide_output(&mut self) {
+        if let MountError::Command { output, .. } | MountError::NothingMounted { output } = self
+            && !output.is_empty()
+        {
+            *output = "the execution log has what it printed".to_owned();
+        }
+    }
+}
+
+fn said(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!(": {output}") }
+}
+
+/// What most often stands in the way of a mount.
+fn without_rights() -> String {
+    let user = rustix::process::geteuid();
+    match user.is_root() {
+        true => String::new(),
+        false => format!(" (the agent runs as user {}; most mounts need root)", user.as_raw()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

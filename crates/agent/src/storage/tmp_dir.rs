@@ -1,0 +1,197 @@
+//! The directory for temporary files of a node's jobs: a short path, because tools make sockets there, whose names must be short. Emptied
+//! between jobs and removed with the node. Never uses a directory that somebody else made.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdir, open, readlinkat, statat, symlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use corro_launch::sweep::tags;
+
+use crate::fs::dirfd;
+use crate::identity::incarnation;
+
+/// The directory for temporary files of one node; the same for every agent of that node. The node's incarnation is read once.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    /// The node's own directory.
+    root: PathBuf,
+    name: String,
+}
+
+/// Of all nodes that this user runs on this machine.
+pub fn all() -> PathBuf {
+    std::env::temp_dir().join(format!("corro-{}", geteuid().as_raw()))
+}
+
+impl Scratch {
+    /// Of the node whose own directory is `root`. The directory's incarnation does not change while an agent runs in it.
+    pub fn of(root: &Path) -> Scratch {
+        Scratch { root: root.to_owned(), name: name(root) }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        all().join(&self.name)
+    }
+
+    /// Makes it, or empties what is there.
+    pub fn make_empty(&self) -> io::Result<()> {
+        loop {
+            match self.try_make_empty() {
+                // The last of the other nodes has just left.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && std::env::temp_dir().is_dir() => {}
+                made => return made,
+            }
+        }
+    }
+
+    fn try_make_empty(&self) -> io::Result<()> {
+        match mkdir(all(), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let house = house()?;
+        match symlinkat(&self.root, &house, owner(&self.name).as_str()) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        dirfd::empty(&dirfd::make_beneath(&house, &self.name)?)
+    }
+
+    /// Removes what is in it. It stays for the next job: making and removing directories hundreds of times a second is slow.
+    pub fn empty(&self) -> io::Result<()> {
+        match house().and_then(|house| dirfd::open_beneath(&house, &self.name)) {
+            Ok(Some(directory)) => dirfd::empty(&directory),
+            Ok(None) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes it with everything in it; none is none.
+    pub fn remove(&self) -> io::Result<()> {
+        match house() {
+            Ok(house) => {
+                leave(&house, &self.name)?;
+                // Who is not the last leaves it.
+                let _ = std::fs::remove_dir(all());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Removes the one of this name, if it is of the node in `root`: a copy of a node's directory knows names that are not its own.
+pub fn remove_named(root: &Path, name: &str) -> io::Result<()> {
+    let house = match house() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        house => house?,
+    };
+    match readlinkat(&house, owner(name).as_str(), Vec::new()) {
+        Ok(link) if Path::new(OsStr::from_bytes(link.as_bytes())) == root => leave(&house, name),
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes what was left by nodes whose own directory is gone; gives their names. A node whose processes still run was moved, not removed.
+pub fn sweep() -> io::Result<Vec<String>> {
+    let house = match house() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        house => house?,
+    };
+    let mut left = Vec::new();
+    for file in dirfd::names(&house)? {
+        let Some(name) = file.to_str().ok().and_then(|file| file.strip_suffix(OWNER)) else { continue };
+        if statat(&house, &*file, AtFlags::empty()).is_err_and(|errno| errno == Errno::NOENT) && !has_processes(name) {
+            leave(&house, name)?;
+            left.push(name.to_owned());
+        }
+    }
+    Ok(left)
+}
+
+/// The link goes last: by it the rest is found.
+fn leave(house: &OwnedFd, name: &str) -> io::Result<()> {
+    dirfd::remove(house, name)?;
+    dirfd::remove(house, &owner(name))
+}
+
+/// A link to the node's own directory.
+fn owner(name: &str) -> String {
+    format!("{name}{OWNER}")
+}
+
+const OWNER: &str = ".node";
+
+/// In a place where everybody may make directories, only one that is ours alone will do.
+fn house() -> io::Result<OwnedFd> {
+    let path = all();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let house = open(&path, flags, Mode::empty())?;
+    let found = fstat(&house)?;
+    if found.st_uid != geteuid().as_raw() || found.st_mode & 0o077 != 0 {
+        let text = format!("{} belongs to somebody else, or is open to others", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(house)
+}
+
+fn has_processes(name: &str) -> bool {
+    let is_of = |tag: &str| incarnation::incarnation_in(tag).is_some_and(|id| name_of(id) == name);
+    tags().iter().any(|(_, tag)| is_of(tag))
+}
+
+/// Short, and no other node's: it is of the directory's incarnation, as node ids and paths can be another's later.
+pub fn name(root: &Path) -> String {
+    incarnation::current_id(root).map_or_else(|| name_before_incarnations(root), |id| name_of(&id).to_owned())
+}
+
+/// Of the node whose incarnation this is.
+pub fn name_of(incarnation: &str) -> &str {
+    incarnation.get(..16).unwrap_or(incarnation)
+}
+
+/// Agents of the last version know their node by the path of its directory.
+fn name_before_incarnations(root: &Path) -> String {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", root.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_one_and_leaves_none() {
+        let root = tempfile::tempdir().expect("a root");
+        let scratch = Scratch::of(root.path());
+        scratch.make_empty().expect("it can be made");
+        let made = scratch.path();
+        std::fs::create_dir_all(made.join("deep/er")).expect("a job leaves something");
+        scratch.make_empty().expect("it is there");
+        assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
+        assert!(made.as_os_str().len() < 60, "{}", made.display());
+        std::fs::write(made.join("left"), "x").expect("a file");
+        scratch.empty().expect("it can be emptied");
+        assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
+        scratch.remove().expect("it goes");
+        scratch.empty().expect("none is empty");
+        scratch.remove().expect("twice is no error");
+        assert!(!made.exists());
+        // One whose node was removed by somebody else is found.
+        scratch.make_empty().expect("it can be made");
+        assert!(!sweep().expect("swept").contains(&name(root.path())));
+        root.close().expect("removed");
+        // By us or, on a busy machine, by an agent that has just started.
+        sweep().expect("swept");
+        assert!(!made.exists());
+    }
+}

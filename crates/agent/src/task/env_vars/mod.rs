@@ -1,0 +1,211 @@
+//! The environment of a job's processes on this node, and the directories that follow from it. Entered by `prepare`,
+//! `ranks` and `setup`. Pure: what the node itself has set is handed in. Never prints a value.
+
+mod expand;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use corro_model::batchai::EnvironmentVariable;
+use corro_model::node::{SetupOrder, TaskOrder, TaskSecret};
+
+use crate::storage::directories::Layout;
+use crate::task::env_vars::expand::{Unknown, expand};
+
+/// What job preparation sees; ranks get the variables of their place on top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Environment {
+    pub variables: BTreeMap<String, String>,
+    /// Where the job's logs go.
+    pub log_directory: PathBuf,
+    /// To be made before anything of the job starts.
+    pub output_directories: Vec<PathBuf>,
+}
+
+/// Each step may use what the steps before have set: the node's own variables, the service's, inputs and outputs, the
+/// user's variables, the user's secrets.
+///
+/// `gpus`: those that the job has on this node, which may be fewer than its VM size names.
+pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &TaskOrder, gpus: usize) -> Environment {
+    let mut variables = inherited;
+    variables.extend(of_service(layout, order));
+    variables.extend(number_of_gpus(gpus));
+
+    let prefix = absolute(layout, &expand(&order.std_out_err_path_prefix, &variables, Unknown::Vanishes));
+    let log_directory = prefix.join(&order.segment).join("stdouterr");
+    variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), text(&log_directory));
+
+    for input in &order.input_directories {
+        let path = expand(&input.path, &variables, Unknown::Vanishes);
+        variables.insert(format!("AZ_BATCHAI_INPUT_{}", input.id), path);
+    }
+    let mut output_directories = Vec::new();
+    for output in &order.output_directories {
+        let prefix = absolute(layout, &expand(&output.path_prefix, &variables, Unknown::Vanishes));
+        let mut path = prefix.join(&order.segment).join("outputs");
+        if let Some(suffix) = output.path_suffix.as_deref() {
+            let suffix = expand(suffix, &variables, Unknown::Vanishes);
+            // A suffix is a suffix, however it begins and whatever variables have put into it: nothing leads out.
+            path.extend(suffix.split('/').filter(|part| !matches!(*part, "" | "." | "..")));
+        }
+        variables.insert(format!("AZ_BATCHAI_OUTPUT_{}", output.id), text(&path));
+        output_directories.push(path);
+    }
+    add_users(&mut variables, &order.environment, &order.secrets);
+    Environment { variables, log_directory, output_directories }
+}
+
+/// What the setup task sees, and where its logs go.
+pub fn for_setup(
+    inherited: BTreeMap<String, String>,
+    mounts: &Path,
+    home: &Path,
+    order: &SetupOrder,
+) -> (BTreeMap<String, String>, PathBuf) {
+    let mut variables = inherited;
+    variables.insert("AZ_BATCHAI_MOUNT_ROOT".to_owned(), text(mounts));
+    variables.insert("HOME".to_owned(), text(home));
+    let prefix = home.join(expand(&order.std_out_err_path_prefix, &variables, Unknown::Vanishes));
+    let logs = prefix.join(&order.segment);
+    variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), text(&logs));
+    add_users(&mut variables, &order.environment, &order.secrets);
+    (variables, logs)
+}
+
+fn add_users(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVariable], secrets: &[TaskSecret]) {
+    for variable in plain {
+        let value = expand(&variable.value, variables, Unknown::Vanishes);
+        variables.insert(variable.name.clone(), value);
+    }
+    for secret in secrets {
+        let value = expand(secret.value.expose(), variables, Unknown::Stays);
+        variables.insert(secret.name.clone(), value);
+    }
+    // What no process can be given would keep all of them from starting.
+    variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
+}
+
+pub fn number_of_gpus(gpus: usize) -> [(String, String); 2] {
+    ["AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_NUM_GPUS_PER_NODE"].map(|name| (name.to_owned(), gpus.to_string()))
+}
+
+fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
+    let names = order.launch_names();
+    let master = names.first().map_or("", String::as_str);
+    let mut variables = vec![
+        ("AZ_BATCHAI_MOUNT_ROOT", text(&layout.mount_root)),
+        ("AZ_BATCHAI_JOB_MOUNT_ROOT", text(&layout.job_mount_root)),
+        ("AZ_BATCHAI_JOB_TEMP", text(&layout.job_temp)),
+        ("AZ_BATCHAI_JOB_TEMP_DIR", text(&layout.jobs)),
+        ("AZ_BATCHAI_SHARED_JOB_TEMP", text(&layout.shared)),
+        ("AZ_BATCHAI_MPI_HOST_FILE", text(&layout.hostfile)),
+        ("AZ_BATCH_HOST_LIST", names.join(",")),
+        ("HOME", text(&layout.home)),
+        // Recipes write their set-up there in job preparation and rely on it later.
+        ("BASH_ENV", text(&layout.home.join(".bashrc"))),
+    ];
+    if order.layout.is_mpi() {
+        variables.push(("AZ_BATCHAI_MPI_MASTER_NODE", master.to_owned()));
+    }
+    if order.hosts.len() > 1 {
+        variables.push(("AZ_BATCH_MASTER_NODE", format!("{master}:{BATCH_PORT}")));
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A relative prefix is relative to where the commands run.
+fn absolute(layout: &Layout, path: &str) -> PathBuf {
+    layout.job_temp.join(path)
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// What Azure Batch put behind the master's address.
+const BATCH_PORT: u16 = 6000;
+
+#[cfg(test)]
+mod tests {
+    use corro_model::Secret;
+    use corro_model::batchai::{InputDirectory, OutputDirectory};
+
+    use super::*;
+    use crate::testing;
+
+    fn compose_for(order: &TaskOrder) -> Environment {
+        let inherited = [("PATH", "/usr/bin"), ("HOME", "/home/operator")];
+        let inherited = inherited.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        compose(inherited.into(), &Layout::new(Path::new("/n"), "/tmp/n".into(), order), order, 3)
+    }
+
+    #[test]
+    fn a_job_of_two_nodes_sees_every_variable() {
+        let mut order = testing::order(2);
+        // Of which the machine has three.
+        order.gpus = 4;
+        order.input_directories =
+            vec![InputDirectory { id: "SCRIPTS".into(), path: "$AZ_BATCHAI_JOB_MOUNT_ROOT/s".into() }];
+        let output = |id: &str, suffix: Option<&str>| OutputDirectory {
+            id: id.into(),
+            path_prefix: "${AZ_BATCHAI_MOUNT_ROOT}/external".into(),
+            path_suffix: suffix.map(str::to_owned),
+        };
+        order.output_directories = vec![output("MODEL", Some("/../models/./../a")), output("ALL", None)];
+        let variable = |name: &str, value: &str| EnvironmentVariable { name: name.into(), value: value.into() };
+        order.environment = vec![
+            variable("DATA", "$AZ_BATCHAI_INPUT_SCRIPTS/data$NOTHING"),
+            variable("MORE", "$DATA/more"),
+            variable("PATH", "/opt/bin:$PATH"),
+        ];
+        order.secrets = vec![TaskSecret { name: "KEY".into(), value: Secret::new("pa$word of $MORE") }];
+
+        let environment = compose_for(&order);
+        let seen: Vec<String> = environment.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let segment = "sub/rg/workspaces/w/experiments/e/jobs/j/guid";
+        let expected = [
+            "AZ_BATCHAI_INPUT_SCRIPTS=/n/jobs/w/e/j/mounts/s".to_owned(),
+            "AZ_BATCHAI_JOB_MOUNT_ROOT=/n/jobs/w/e/j/mounts".to_owned(),
+            "AZ_BATCHAI_JOB_TEMP=/n/jobs/w/e/j".to_owned(),
+            "AZ_BATCHAI_JOB_TEMP_DIR=/n/jobs".to_owned(),
+            "AZ_BATCHAI_MOUNT_ROOT=/n/mounts".to_owned(),
+            "AZ_BATCHAI_MPI_HOST_FILE=/n/jobs/w/e/j/hostfile".to_owned(),
+            "AZ_BATCHAI_MPI_MASTER_NODE=127.0.0.4".to_owned(),
+            "AZ_BATCHAI_NUM_GPUS=3".to_owned(),
+            "AZ_BATCHAI_NUM_GPUS_PER_NODE=3".to_owned(),
+            format!("AZ_BATCHAI_OUTPUT_ALL=/n/mounts/external/{segment}/outputs"),
+            format!("AZ_BATCHAI_OUTPUT_MODEL=/n/mounts/external/{segment}/outputs/models/a"),
+            "AZ_BATCHAI_SHARED_JOB_TEMP=/n/jobs/w/e/j/shared".to_owned(),
+            format!("AZ_BATCHAI_STDOUTERR_DIR=/n/jobs/w/e/j/mounts/logs/{segment}/stdouterr"),
+            "AZ_BATCH_HOST_LIST=127.0.0.4,127.0.0.5".to_owned(),
+            "AZ_BATCH_MASTER_NODE=127.0.0.4:6000".to_owned(),
+            "BASH_ENV=/n/home/.bashrc".to_owned(),
+            "DATA=/n/jobs/w/e/j/mounts/s/data".to_owned(),
+            "HOME=/n/home".to_owned(),
+            "KEY=pa$word of /n/jobs/w/e/j/mounts/s/data/more".to_owned(),
+            "MORE=/n/jobs/w/e/j/mounts/s/data/more".to_owned(),
+            "PATH=/opt/bin:/usr/bin".to_owned(),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(environment.output_directories.len(), 2);
+        assert!(environment.log_directory.ends_with(format!("logs/{segment}/stdouterr")));
+    }
+
+    #[test]
+    fn some_variables_are_for_some_jobs_only() {
+        let one = compose_for(&TaskOrder { layout: testing::command("true"), ..testing::order(1) }).variables;
+        assert_eq!(one["AZ_BATCH_HOST_LIST"], "127.0.0.4");
+        assert!(!one.contains_key("AZ_BATCH_MASTER_NODE") && !one.contains_key("AZ_BATCHAI_MPI_MASTER_NODE"));
+    }
+
+    #[test]
+    fn prefixes_may_be_absolute_or_relative() {
+        for (prefix, expected) in [("/tmp/x", "/tmp/x/"), ("here", "/n/jobs/w/e/j/here/"), ("$NONE", "/n/jobs/w/e/j/")]
+        {
+            let order = TaskOrder { std_out_err_path_prefix: prefix.into(), ..testing::order(1) };
+            let directory = compose_for(&order).log_directory;
+            let expected = format!("{expected}{}/stdouterr", order.segment);
+            assert_eq!(directory.display().to_string(), expected, "{prefix}");
+        }
+    }
+}

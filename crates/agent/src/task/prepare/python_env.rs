@@ -1,0 +1,141 @@
+//! A Python environment for one job: what its preparation installs with `pip` is seen by its ranks, and by nobody else.
+//! Entered by `task` before a job's preparation. Jobs without one get none. A node without Python, or with one that cannot
+//! make environments, is no failure: the job then has what the machine has.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::timeout;
+
+use corro_launch::confinement::Confinement;
+use corro_launch::process::ProcessSpec;
+
+use crate::task::prepare::Ground;
+use crate::task::{Cut, Task, stop_asked};
+
+/// Ten times what a loaded machine needs.
+const MADE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Makes the environment and puts it first on the job's search path.
+pub async fn make_environment(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
+    let directory = ground.directories.layout.job_temp.join(ENVIRONMENT);
+    let path = ground.environment.variables.get("PATH").map_or("", String::as_str);
+    let Some(python) = jobs_python(path) else {
+        task.log.line("No Python on this node");
+        return Ok(());
+    };
+    let mut control = task.control.clone();
+    let made = tokio::select! {
+        made = timeout(MADE_WITHIN, make(task, ground, &python, &directory)) => made,
+        _ = stop_asked(&mut control, None) => return Err(Cut::Stopped),
+    };
+    let python = python.display();
+    match made.unwrap_or_else(|_| Err("it took too long".to_owned())) {
+        Ok(()) => {
+            task.log.line(format_args!("Made a Python environment of this job's own, from {python}"));
+            enter(&mut ground.environment.variables, &directory);
+        }
+        Err(reason) => {
+            task.log
+                .line(format_args!("Could not make a Python environment of this job's own, from {python}: {reason}"));
+        }
+    }
+    Ok(())
+}
+
+/// Beneath the job's directory.
+const ENVIRONMENT: &str = ".venv";
+const MAKER: &str = include_str!("make_venv.py");
+
+async fn make(task: &Task, ground: &Ground, python: &Path, directory: &Path) -> Result<(), String> {
+    let words = [python.to_string_lossy(), "-c".into(), MAKER.into(), directory.to_string_lossy()];
+    let spec = ProcessSpec {
+        argv: words.map(String::from).to_vec(),
+        env: ground.environment.variables.clone(),
+        cwd: ground.directories.layout.job_temp.clone(),
+        tag: task.tag("environment"),
+        confinement: Confinement::default(),
+    };
+    let process = task.context.config.guard.spawn(ground.process(spec)).await;
+    let mut process = process.map_err(|error| crate::task_errors::chain(&error))?;
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let (exit, _, words) = tokio::join!(process.wait(), read(stdout), read(stderr));
+    match exit {
+        Ok(exit) if exit.success() => Ok(()),
+        // Python's last line says what went wrong; those before it, where.
+        Ok(exit) => Err(words.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
+        Err(error) => Err(crate::task_errors::chain(&error)),
+    }
+}
+
+async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        // What cannot be read is only missing from a message.
+        let _ = from.take(MOST_WORDS).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+const MOST_WORDS: u64 = 64 * 1024;
+
+/// As an activated environment does.
+fn enter(variables: &mut BTreeMap<String, String>, directory: &Path) {
+    let programs = directory.join("bin").to_string_lossy().into_owned();
+    let path = match variables.get("PATH").filter(|path| !path.is_empty()) {
+        Some(path) => format!("{programs}:{path}"),
+        None => format!("{programs}:/usr/bin:/bin"),
+    };
+    variables.insert("PATH".to_owned(), path);
+    variables.insert("VIRTUAL_ENV".to_owned(), directory.to_string_lossy().into_owned());
+    // It would lead around the environment.
+    variables.remove("PYTHONHOME");
+}
+
+/// The Python that jobs get when they say `python`; many machines have only `python3`.
+fn jobs_python(path: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let directories = || path.split(':').filter(|directory| directory.starts_with('/')).map(Path::new);
+    let first = |name: &str| directories().map(|directory| directory.join(name)).find(is_program);
+    first("python").or_else(|| first("python3"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python_is_what_the_job_calls_so() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let program = |name: &str, mode: u32| {
+            let path = base.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            std::fs::write(&path, "").expect("written");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
+            path
+        };
+        let small = program("a/python3", 0o755);
+        program("a/python", 0o644);
+        let path = format!("relative:{0}/none:{0}/a::{0}/b", base.path().display());
+        assert_eq!(jobs_python(&path), Some(small));
+        let python = program("b/python", 0o755);
+        assert_eq!(jobs_python(&path), Some(python));
+        assert_eq!(jobs_python(""), None);
+    }
+
+    #[test]
+    fn an_environment_comes_first() {
+        let mut variables = BTreeMap::from([("PATH", "/usr/bin"), ("PYTHONHOME", "/elsewhere"), ("VIRTUAL_ENV", "/x")])
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        enter(&mut variables, Path::new("/job/.venv"));
+        let seen: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(seen, ["PATH=/job/.venv/bin:/usr/bin", "VIRTUAL_ENV=/job/.venv"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! The Python wheels that the server offers, kept on this node and shown to `pip`. Entered by `task` before a job's
+//! preparation. Fetches what is new, removes what is no longer offered; what cannot be had never fails a job, as most jobs
+//! need none. Never writes outside the node's own directory of wheels.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use reqwest::StatusCode;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
+use thiserror::Error;
+use tokio::task::spawn_blocking;
+
+use corro_model::node::{WHEELS_PATH, Wheel, bearer};
+
+use crate::fs::dirfd;
+use crate::identity::{self, IdentityError};
+use crate::task::prepare::Ground;
+use crate::task::{Context, Cut, Task, stop_asked};
+
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
+/// For one wheel, over a slow line.
+const FETCHED_WITHIN: Duration = Duration::from_secs(300);
+/// More than the names of all wheels that can be offered.
+const MOST_LISTED: usize = 64 * 1024;
+
+#[derive(Debug, Error)]
+enum WheelError {
+    #[error(transparent)]
+    Client(#[from] IdentityError),
+    #[error("the server did not give them")]
+    Request(#[from] reqwest::Error),
+    #[error("the server answered {0}")]
+    Refused(StatusCode),
+    #[error("the server's answer cannot be understood: is it of another version?")]
+    Answer,
+    #[error("cannot write into the node's directory")]
+    Disk(#[from] io::Error),
+}
+
+/// Makes `pip` look also among the server's wheels.
+pub async fn offer(task: &Task, ground: &mut Ground) -> Result<(), Cut> {
+    let mut control = task.control.clone();
+    let found = tokio::select! {
+        found = bring_up_to_date(&task.context) => found,
+        _ = stop_asked(&mut control, None) => return Err(Cut::Stopped),
+    };
+    match found {
+        Ok((wheels, _)) if wheels.is_empty() => {}
+        Ok((wheels, directory)) => {
+            let names: Vec<&str> = wheels.iter().map(|wheel| wheel.name.as_str()).collect();
+            task.log.line(format_args!("pip finds these wheels in {}: {}", directory.display(), names.join(", ")));
+            let known = ground.environment.variables.get(FIND_LINKS).map(String::as_str);
+            let links = find_links(&directory, known);
+            ground.environment.variables.insert(FIND_LINKS.to_owned(), links);
+        }
+        Err(error) => {
+            task.log
+                .line(format_args!("The server's Python wheels are not there: {}", crate::task_errors::chain(&error)));
+        }
+    }
+    Ok(())
+}
+
+const FIND_LINKS: &str = "PIP_FIND_LINKS";
+
+/// What `pip` knew already stays. It takes words, so the directory is written without spaces.
+fn find_links(directory: &Path, known: Option<&str>) -> String {
+    let own = directory.to_string_lossy().replace('%', "%25").replace(' ', "%20");
+    match known.map(str::trim).filter(|known| !known.is_empty()) {
+        Some(known) => format!("{known} file://{own}"),
+        None => format!("file://{own}"),
+    }
+}
+
+/// The wheels that are offered, all of which are now on this node, and where they lie.
+async fn bring_up_to_date(context: &Context) -> Result<(Vec<Wheel>, PathBuf), WheelError> {
+    let client = identity::client(&context.config, FETCHED_WITHIN)?;
+    let ask =
+        |path: &str| client.get(context.config.http_url(path)).header("authorization", bearer(&context.credential));
+    let answer = ask(WHEELS_PATH).timeout(LISTED_WITHIN).send().await?;
+    match answer.status() {
+        StatusCode::OK => {}
+        // A server that knows of no wheels.
+        StatusCode::NOT_FOUND => return Ok(Default::default()),
+        status => return Err(WheelError::Refused(status)),
+    }
+    let offered = answer.bytes().await?;
+    let offered: Vec<Wheel> = match offered.len() {
+        0..=MOST_LISTED => serde_json::from_slice(&offered).map_err(|_| WheelError::Answer)?,
+        _ => return Err(WheelError::Answer),
+    };
+    let sound = |wheel: &Wheel| Wheel::is_name(&wheel.name) && wheel.bytes <= Wheel::MOST_BYTES;
+    if offered.len() > Wheel::MOST || !offered.iter().all(sound) {
+        return Err(WheelError::Answer);
+    }
+    let directories = Arc::clone(&context.directories);
+    let listed = offered.clone();
+    let work = spawn_blocking(move || {
+        let (directory, path) = directories.wheels()?;
+        let missing = tidy(&directory, &listed)?;
+        Ok::<_, io::Error>((directory, path, missing))
+    });
+    let (directory, path, missing) = work.await.map_err(io::Error::other)??;
+    for wheel in missing {
+        let mut answer = ask(&format!("{WHEELS_PATH}/{}", wheel.name)).send().await?;
+        if answer.status() != StatusCode::OK {
+            return Err(WheelError::Refused(answer.status()));
+        }
+        let mut draft = Draft::begin(&directory, &wheel)?;
+        while let Some(piece) = answer.chunk().await? {
+            draft.write(&piece)?;
+        }
+        draft.finish()?;
+    }
+    Ok((offered, path))
+}
+
+/// Removes what is not offered any more, and says what is missing.
+fn tidy(directory: &OwnedFd, offered: &[Wheel]) -> io::Result<Vec<Wheel>> {
+    let is_there = |wheel: &&Wheel| {
+        statat(directory, &wheel.name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
+            let modified = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec;
+            stat.st_size as u64 == wheel.bytes && modified == wheel.modified
+        })
+    };
+    let there: Vec<&str> = offered.iter().filter(is_there).map(|wheel| wheel.name.as_str()).collect();
+    for name in dirfd::names(directory)? {
+        let name = name.to_string_lossy();
+        if !there.contains(&name.as_ref()) {
+            dirfd::remove(directory, &name)?;
+        }
+    }
+    Ok(offered.iter().filter(|wheel| !there.contains(&wheel.name.as_str())).cloned().collect())
+}
+
+/// A wheel on its way: seen by nobody until it is whole.
+struct Draft<'a> {
+    directory: &'a OwnedFd,
+    wheel: &'a Wheel,
+    file: File,
+    left: u64,
+}
+
+const DRAFT: &str = "draft";
+
+impl<'a> Draft<'a> {
+    fn begin(directory: &'a OwnedFd, wheel: &'a Wheel) -> io::Result<Self> {
+        let _ = unlinkat(directory, DRAFT, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(openat(directory, DRAFT, flags, Mode::from_raw_mode(0o644))?);
+        Ok(Self { directory, wheel, file, left: wheel.bytes })
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), WheelError> {
+        self.left = self.left.checked_sub(piece.len() as u64).ok_or(WheelError::Answer)?;
+        Ok(self.file.write_all(piece)?)
+    }
+
+    fn finish(self) -> Result<(), WheelError> {
+        if self.left > 0 {
+            return Err(WheelError::Answer);
+        }
+        // The time tells this one from the next of the same name.
+        self.file.set_modified(UNIX_EPOCH + Duration::from_nanos(self.wheel.modified))?;
+        Ok(renameat(self.directory, DRAFT, self.directory, &self.wheel.name).map_err(io::Error::from)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pip_gets_words_it_understands() {
+        let own = Path::new("/srv/my nodes/100%/wheels");
+        assert_eq!(find_links(own, None), "file:///srv/my%20nodes/100%25/wheels");
+        assert_eq!(find_links(own, Some(" /mine ")), "/mine file:///srv/my%20nodes/100%25/wheels");
+    }
+
+    #[test]
+    fn what_is_kept_is_what_is_offered() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let directory = dirfd::open_directory(base.path()).expect("it is there");
+        let wheel = |name: &str, modified| Wheel { name: name.into(), bytes: 3, modified };
+        let keep = |wheel: &Wheel| {
+            let mut draft = Draft::begin(&directory, wheel).expect("a draft");
+            draft.write(b"abc").expect("it fits");
+            draft.finish().expect("it is whole");
+        };
+        let (kept, changed, gone) = (wheel("a.whl", 1_700_000_000_123_456_789), wheel("b.whl", 5), wheel("c.whl", 6));
+        [&kept, &changed, &gone].into_iter().for_each(keep);
+        std::fs::create_dir(base.path().join("d.whl")).expect("something else");
+        let newer = wheel("b.whl", 7);
+        assert_eq!(tidy(&directory, &[kept, newer.clone()]).expect("it can be read"), [newer]);
+        let names: Vec<_> = std::fs::read_dir(base.path()).expect("readable").flatten().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert_eq!(names[0].file_name(), "a.whl");
+    }
+
+    #[test]
+    fn a_wheel_that_is_cut_or_too_long_is_not_kept() {
+        let base = tempfile::tempdir().expect("a temporary directory");
+        let directory = dirfd::open_directory(base.path()).expect("it is there");
+        let wheel = Wheel { name: "a.whl".into(), bytes: 3, modified: 1 };
+        let mut short = Draft::begin(&directory, &wheel).expect("a draft");
+        short.write(b"ab").expect("it fits");
+        assert!(short.finish().is_err());
+        let mut long = Draft::begin(&directory, &wheel).expect("a draft in place of the last");
+        assert!(long.write(b"abcd").is_err());
+        assert!(!base.path().join("a.whl").exists());
+    }
+}

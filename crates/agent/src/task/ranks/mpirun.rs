@@ -1,0 +1,216 @@
+//! The `mpirun` that a job finds on its master: which one it is, and how it is told to start the job's ranks on all nodes.
+//! Entered by `task` (to look) and `ranks` (to run). A job that finds none has its ranks started by the nodes.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use corro_launch::confinement::Confinement;
+use corro_launch::process::ProcessSpec;
+use corro_model::layout::{Layout, Ranks};
+use corro_model::node::TaskOrder;
+
+use crate::shell;
+use crate::task::prepare::Ground;
+use crate::task::{Cut, Task, stop_asked};
+use crate::task_errors;
+
+/// Among a job's variables or the agent's: the launcher to use, or `none` for the nodes themselves.
+pub const VARIABLE: &str = "CORRO_MPIRUN";
+
+const LOOK_WITHIN: Duration = Duration::from_secs(60);
+const MOST_OUTPUT: u64 = 64 << 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mpirun {
+    pub program: String,
+    pub flavour: Flavour,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    OpenMpi,
+    /// MPICH, Intel MPI, MVAPICH.
+    Hydra,
+}
+
+/// Looks for it as the job's own commands would: after its preparation, in its container, with its shell's start-up file.
+pub async fn find(task: &mut Task, ground: &Ground) -> Result<Option<Mpirun>, Cut> {
+    if !task.order.is_master() || !matches!(task.order.layout, Layout::Mpi(_)) {
+        return Ok(None);
+    }
+    let said = ground.environment.variables.get(VARIABLE).cloned();
+    let said = said.or_else(|| std::env::var(VARIABLE).ok()).filter(|said| !said.is_empty());
+    if said.as_deref() == Some("none") {
+        task.log.line(format_args!("{VARIABLE} is none: the nodes start the ranks themselves"));
+        return Ok(None);
+    }
+    let program = said.clone().unwrap_or_else(|| "mpirun".to_owned());
+    let mut control = task.control.clone();
+    let answer = tokio::select! {
+        answer = timeout(LOOK_WITHIN, ask(task, ground, &program)) => answer,
+        _ = stop_asked(&mut control, None) => return Err(Cut::Stopped),
+    };
+    let answer = answer.unwrap_or_else(|_| Err("it did not say its version".to_owned()));
+    let found = answer.and_then(|answer| recognise(&answer).ok_or_else(|| "it is none that is known here".to_owned()));
+    match (found, said) {
+        (Ok((program, flavour)), _) => {
+            let name = match flavour {
+                Flavour::OpenMpi => "Open MPI",
+                Flavour::Hydra => "MPICH or its kind",
+            };
+            task.log.line(format_args!("The ranks are started by {program} ({name})"));
+            Ok(Some(Mpirun { program, flavour }))
+        }
+        (Err(why), Some(said)) => {
+            task.log.line(format_args!("Could not use {said}, which {VARIABLE} names: {why}"));
+            Err(task_errors::mpirun(&said, &why, &task.context.node).into())
+        }
+        (Err(why), None) => {
+            task.log.line(format_args!("No mpirun is used ({why}): the nodes start the ranks themselves"));
+            Ok(None)
+        }
+    }
+}
+
+async fn ask(task: &Task, ground: &Ground, program: &str) -> Result<String, String> {
+    let env = ground.environment.variables.clone();
+    let mut argv = shell::command("command -v \"$0\" && \"$0\" --version", env.get("PATH").map(String::as_str));
+    argv.push(program.to_owned());
+    let cwd = ground.directories.layout.job_temp.clone();
+    let (tag, confinement) = (task.tag("mpirun-version"), Confinement::default());
+    let spec = ProcessSpec { argv, env, cwd, tag, confinement };
+    let process = task.context.config.guard.spawn(ground.process(spec)).await;
+    let mut process = process.map_err(|error| task_errors::chain(&error))?;
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let read = async |from: Option<_>| {
+        let mut bytes = Vec::new();
+        if let Some(from) = from {
+            // What cannot be read is only missing from a message.
+            let _ = AsyncReadExt::take(from, MOST_OUTPUT).read_to_end(&mut bytes).await;
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (exit, stdout, stderr) = tokio::join!(process.wait(), read(stdout), read(stderr));
+    match exit {
+        Ok(exit) if exit.success() => Ok(stdout),
+        Ok(_) if stdout.is_empty() => Err(format!("{program} is not on the job's search path")),
+        Ok(exit) => Err(stderr.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
+        Err(error) => Err(task_errors::chain(&error)),
+    }
+}
+
+/// Where it is, and what it is, from what it says.
+fn recognise(answer: &str) -> Option<(String, Flavour)> {
+    let (program, version) = answer.split_once('\n')?;
+    let says = |word: &str| version.to_lowercase().contains(word);
+    let flavour = match () {
+        () if says("open mpi") || says("openrte") || says("prterun") => Flavour::OpenMpi,
+        () if says("hydra") || says("intel(r) mpi") => Flavour::Hydra,
+        () => return None,
+    };
+    Some((program.to_owned(), flavour))
+}
+
+/// What the master runs: a shell that reads its start-up file, then becomes the launcher.
+pub fn command(
+    mpirun: &Mpirun,
+    order: &TaskOrder,
+    ranks: &Ranks,
+    exports: &[(String, String)],
+    search_path: Option<&str>,
+) -> Vec<String> {
+    // Launchers take an address like 127.0.0.4 for another machine's, and then ask for a way there.
+    let names = if order.hosts.len() == 1 { vec!["localhost".to_owned()] } else { order.launch_names() };
+    let hosts = order.hosts.iter().zip(&names).filter(|(host, _)| host.slots > 0);
+    let places: Vec<String> = hosts.map(|(host, name)| format!("{name}:{}", host.slots)).collect();
+    let n_ranks: usize = order.hosts.iter().map(|host| host.slots).sum();
+    let mut argv = shell::command("exec \"$0\" \"$@\"", search_path);
+    argv.push(mpirun.program.clone());
+    let mut push = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
+    // The directory that it is in may be hidden on other nodes; ranks go to that of the job by themselves.
+    push(&["-np", &n_ranks.to_string(), "-wdir", "/"]);
+    match mpirun.flavour {
+        Flavour::OpenMpi => push(&["--allow-run-as-root", "--host", &places.join(",")]),
+        // Every node has the job's variables as they are there: those of the master must not come over them.
+        Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &places.join(",")]),
+    }
+    argv.extend(shell::command(&line(ranks, exports), search_path));
+    argv
+}
+
+/// What each rank runs: the job's line, where other launchers' scripts find their place too.
+fn line(ranks: &Ranks, exports: &[(String, String)]) -> String {
+    let mut line = "cd \"$AZ_BATCHAI_JOB_TEMP\"\n\
+        export RANK=\"${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}\" WORLD_SIZE=\"${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-}}\" \
+        LOCAL_RANK=\"${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-}}\" PYTHONUNBUFFERED=1\n"
+        .to_owned();
+    if ranks.indexed {
+        line.push_str("export AZ_BATCHAI_TASK_INDEX=\"$RANK\"\n");
+    }
+    for (name, value) in exports {
+        writeln!(line, "export {name}='{value}'").expect("writing to a string does not fail");
+    }
+    line + &ranks.command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use corro_model::layout::RankLogs;
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        let check =
+            |answer: &str, expected| assert_eq!(recognise(answer).map(|(_, flavour)| flavour), expected, "{answer}");
+        check("/usr/bin/mpirun\nmpirun (Open MPI) 4.1.4\n", Some(Flavour::OpenMpi));
+        check("/usr/bin/mpirun\nHYDRA build details:\n    Version: 4.0.2\n", Some(Flavour::Hydra));
+        check("/opt/mpirun\nIntel(R) MPI Library for Linux* OS, Version 2021.1\n", Some(Flavour::Hydra));
+        check("/usr/bin/mpirun\nsomething else\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn ranks_go_where_their_slots_are() {
+        let mut order = testing::order(3);
+        let mut hosts = order.hosts.to_vec();
+        (hosts[0].slots, hosts[1].slots, hosts[2].slots) = (2, 1, 0);
+        order.hosts = hosts.into();
+        let logs = RankLogs::Together;
+        let ranks = Ranks { command: "./a $RANK".into(), logs, indexed: true, backend: None };
+        let words = |flavour| {
+            let mpirun = Mpirun { program: "/usr/bin/mpirun".into(), flavour };
+            let exports = [("MASTER_ADDR".to_owned(), "127.0.0.4".to_owned())];
+            command(&mpirun, &order, &ranks, &exports, Some("/none")).join(" ")
+        };
+        let start = "/bin/sh -c exec \"$0\" \"$@\" /usr/bin/mpirun -np 3 -wdir /";
+        let open = words(Flavour::OpenMpi);
+        let expected = format!("{start} --allow-run-as-root --host 127.0.0.4:2,127.0.0.5:1 /bin/sh -c cd ");
+        assert!(open.starts_with(&expected), "{open}");
+        assert!(
+            open.ends_with("export AZ_BATCHAI_TASK_INDEX=\"$RANK\"\nexport MASTER_ADDR='127.0.0.4'\n./a $RANK"),
+            "{open}"
+        );
+        let hydra = words(Flavour::Hydra);
+        let expected = format!("{start} -genvnone -localhost 127.0.0.4 -hosts 127.0.0.4:2,127.0.0.5:1 /bin/sh -c cd ");
+        assert!(hydra.starts_with(&expected), "{hydra}");
+    }
+
+    #[test]
+    fn nodes_of_one_machine_are_told_apart() {
+        let mut order = testing::order(4);
+        let mut hosts = order.hosts.to_vec();
+        for (host, address) in hosts.iter_mut().zip(["10.0.0.4", "10.0.0.4", "10.0.0.5", "10.0.0.4"]) {
+            (host.address, host.slots) = (address.to_owned(), 1);
+        }
+        order.hosts = hosts.into();
+        let ranks = Ranks { command: "./a".into(), logs: RankLogs::Together, indexed: false, backend: None };
+        let mpirun = Mpirun { program: "mpirun".into(), flavour: Flavour::OpenMpi };
+        let words = command(&mpirun, &order, &ranks, &[], None);
+        assert!(words.contains(&"10.0.0.4:1,127.63.0.2:1,10.0.0.5:1,127.63.0.4:1".to_owned()), "{words:?}");
+        assert!(order.shares_machines() && !testing::order(4).shares_machines());
+    }
+}

@@ -1,0 +1,180 @@
+//! Lets a job's processes on one node start commands on another, without SSH: `mpirun` starts its daemons so, and a custom
+//! job's own command whatever it likes. Each node listens while the job is there; a helper that stands where `ssh` would
+//! connects, both prove the job's secret, and the command runs under a guard of that node, with the job's environment.
+//! Opened by `task`; nothing that was started here outlives it.
+//!
+//! Reading order: `wire` (what is said), `session` (the agent's side of one command), `helper` (the other side),
+//! `program` (the helper as a file).
+
+mod session;
+mod ssh_shim;
+mod ssh_shim_install;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use corro_launch::connection_set::ConnectionSet;
+use corro_launch::environment::SECRET_VARIABLE;
+use corro_model::node::{GangAddress, TaskOrder};
+
+use crate::ports::Ports;
+use crate::task::Context;
+use crate::task::prepare::Ground;
+use crate::task::rendezvous_host::{MeetingError, interface_of, resolve};
+
+pub use ssh_shim::{is_helper, start};
+pub use ssh_shim_install::install;
+
+/// Where the job's nodes are: `NODE=ADDRESS:PORT`, parted by commas.
+pub const NODES_VARIABLE: &str = "CORRO_REMOTE_NODES";
+
+/// Of commands on this node that were started from others.
+const MOST_SESSIONS: usize = 1024;
+
+/// What a session needs to know.
+#[derive(Debug)]
+pub struct House {
+    pub context: Context,
+    pub order: Arc<TaskOrder>,
+    pub ground: Arc<Ground>,
+}
+
+/// The open listener. Dropping it kills what was started here.
+#[derive(Debug)]
+pub struct Remote {
+    pub port: u16,
+    stop: watch::Sender<Option<Duration>>,
+    work: JoinSet<()>,
+    _ports: Option<Ports>,
+}
+
+impl Remote {
+    pub async fn open(house: House) -> Result<Remote, MeetingError> {
+        let mut address = resolve(&house.context.address).await?;
+        let ports = house.context.config.ports.map(|range| Ports::take(address, 1, Some(range)));
+        let ports = ports.transpose().map_err(MeetingError::Port)?;
+        address.set_port(ports.as_ref().map_or(0, |ports| ports.numbers[0]));
+        let listener = TcpListener::bind(address).await.map_err(MeetingError::Port)?;
+        let port = listener.local_addr().map_err(MeetingError::Port)?.port();
+        let (stop, stopped) = watch::channel(None);
+        let mut work = JoinSet::new();
+        work.spawn(serve(listener, Arc::new(house), stopped));
+        Ok(Remote { port, stop, work, _ports: ports })
+    }
+
+    /// Ends everything that was started here and waits for it.
+    pub async fn close(mut self, grace: Duration) {
+        self.stop.send_replace(Some(grace));
+        while self.work.join_next().await.is_some() {}
+    }
+}
+
+async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receiver<Option<Duration>>) {
+    let mut over = stopped.clone();
+    let mut sessions = ConnectionSet::new(MOST_SESSIONS);
+    let mut number = 0u64;
+    loop {
+        let has_space = sessions.has_space();
+        tokio::select! {
+            // An error is the other side's, or passes: the next one may come through.
+            Ok((stream, _)) = listener.accept(), if has_space => {
+                number += 1;
+                let (house, stopped) = (Arc::clone(&house), stopped.clone());
+                sessions.spawn(|proof| async move { session::serve(stream, &house, number, stopped, proof).await });
+            }
+            () = sessions.ended() => {}
+            _ = over.wait_for(Option::is_some) => break,
+        }
+    }
+    drop(listener);
+    sessions.finish().await;
+}
+
+/// Where programs are looked for in a container whose image says nothing about it: what container engines take then.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
+pub fn variables(helper: &Path, address: &str, order: &TaskOrder, path: Option<&str>) -> BTreeMap<String, String> {
+    let directory = helper.to_string_lossy().into_owned();
+    let program = helper.join("ssh").to_string_lossy().into_owned();
+    let mut variables = vec![
+        (SECRET_VARIABLE, order.gang_secret.expose().to_owned()),
+        // By its name, which every node finds on its own path: launchers hand this on to their daemons.
+        ("OMPI_MCA_plm_rsh_agent", "ssh".to_owned()),
+        // Its daemons stay where we can see them, and are all started from the master.
+        ("OMPI_MCA_orte_leave_session_attached", "1".to_owned()),
+        ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".to_owned()),
+        ("PRTE_MCA_plm_ssh_agent", "ssh".to_owned()),
+        ("PRTE_MCA_prte_leave_session_attached", "1".to_owned()),
+        ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".to_owned()),
+        ("OMPI_ALLOW_RUN_AS_ROOT", "1".to_owned()),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1".to_owned()),
+        ("PRTE_ALLOW_RUN_AS_ROOT", "1".to_owned()),
+        ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1".to_owned()),
+        ("HYDRA_LAUNCHER", "ssh".to_owned()),
+        ("HYDRA_LAUNCHER_EXEC", program.clone()),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh".to_owned()),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", program),
+    ];
+    let path = path.filter(|path| !path.is_empty()).unwrap_or(DEFAULT_PATH);
+    variables.push(("PATH", format!("{directory}:{path}")));
+    let interface = interface_of(address);
+    if order.shares_machines() || interface.as_deref() == Some("lo") {
+        // Nodes of one machine: each would be bound to the machine's first processors.
+        variables.push(("OMPI_MCA_hwloc_base_binding_policy", "none".to_owned()));
+        variables.push(("PRTE_MCA_hwloc_default_binding_policy", "none".to_owned()));
+        // Ranks of two such nodes would give their shared memory the same name, and write over each other's.
+        variables.push(("OMPI_MCA_btl", "^vader,sm".to_owned()));
+    }
+    for name in ["OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"] {
+        variables.extend(interface.iter().map(|interface| (name, interface.clone())));
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Where every node of the job listens; nothing when none does.
+pub fn nodes(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
+    let names = order.launch_names();
+    let at =
+        order.hosts.iter().zip(&names).zip(&gang.ports).filter_map(|((host, name), ports)| {
+            Some(format!("{}|{name}={}:{}", host.node, host.address, ports.remote?))
+        });
+    let at: Vec<String> = at.collect();
+    (!at.is_empty()).then(|| at.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use corro_model::node::HostPorts;
+
+    #[test]
+    fn every_node_is_named_with_its_door() {
+        let order = testing::order(2);
+        let ports = |remote| HostPorts { remote, tasks: vec![] };
+        let gang = GangAddress { ports: vec![ports(Some(7)), ports(Some(8))], ..GangAddress::new("a", 1, 2) };
+        let [first, second] = [&order.hosts[0].node, &order.hosts[1].node];
+        assert_eq!(nodes(&order, &gang), Some(format!("{first}|127.0.0.4=127.0.0.4:7,{second}|127.0.0.5=127.0.0.5:8")));
+        assert_eq!(nodes(&order, &GangAddress::new("a", 1, 2)), None);
+    }
+
+    #[test]
+    fn launchers_are_led_to_the_helper() {
+        let mut order = testing::order(2);
+        order.gang_secret = corro_model::Secret::new("s3");
+        let seen = variables(Path::new("/j/.remote"), "127.0.0.4", &order, Some("/usr/bin"));
+        assert_eq!(seen["PATH"], "/j/.remote:/usr/bin");
+        assert_eq!(seen["HYDRA_LAUNCHER_EXEC"], "/j/.remote/ssh");
+        assert_eq!((seen["OMPI_MCA_plm_rsh_agent"].as_str(), seen["PRTE_MCA_plm_ssh_agent"].as_str()), ("ssh", "ssh"));
+        assert_eq!((seen["OMPI_MCA_btl_tcp_if_include"].as_str(), seen["CORRO_JOB_SECRET"].as_str()), ("lo", "s3"));
+        assert_eq!(seen["OMPI_MCA_btl"], "^vader,sm");
+    }
+}
