@@ -87,7 +87,7 @@ pub struct ServerConfig {
     /// With this token any machine may become a node that a cluster waits for.
     pub open_join_token: Option<Secret>,
     /// Where traces go; nowhere without.
-    pub traces: Option<(traces::settings::Settings, Arc<dyn traces::Collector>)>,
+    pub traces: Option<(traces::settings::Settings, Arc<dyn traces::SpanExporter>)>,
 }
 
 /// A running server.
@@ -193,7 +193,7 @@ impl Server {
         };
         let tasks = vec![
             tokio::spawn(app.events.clone().watch(app.clone(), stopping.clone())),
-            tokio::spawn(traces::jobs::watch(app.clone(), stopping.clone())),
+            tokio::spawn(traces::jobs::record_committed_transitions(app.clone(), stopping.clone())),
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
             tokio::spawn(ending::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
@@ -222,7 +222,7 @@ impl Server {
         let (now, before) = (self.app.now(), self.app.snapshot());
         let requeued = self.app.store.commit_relief(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await;
         let ran = before.active_jobs().map(|(key, _)| key.clone());
-        self.app.traces.tell_jobs(ran, &before, &self.app.snapshot());
+        self.app.traces.record_job_transitions(ran, &before, &self.app.snapshot());
         self.last_words().await;
         ending::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
         self.close_store().await;

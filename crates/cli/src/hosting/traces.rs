@@ -5,18 +5,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use corro_client::collector::{Collector, Reply};
-use corro_server::traces::settings::{Asked, Settings, read};
-use corro_server::traces::{self, Posted};
+use corro_server::traces::settings::{ParsedSettings, Settings, parse_settings};
+use corro_server::traces::{self, ExportResult};
 
 struct Way(Collector);
 
-impl traces::Collector for Way {
-    fn post(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>> {
+impl traces::SpanExporter for Way {
+    fn export(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ExportResult> + Send + '_>> {
         Box::pin(async move {
             match self.0.post(body).await {
-                Reply::Taken => Posted::Taken,
-                Reply::Later(reason) => Posted::Later(reason),
-                Reply::Refused(reason) => Posted::Refused(reason),
+                Reply::Taken => ExportResult::Accepted,
+                Reply::Later(reason) => ExportResult::Retry(reason),
+                Reply::Refused(reason) => ExportResult::Rejected(reason),
             }
         })
     }
@@ -28,8 +28,8 @@ pub fn is_ours(variable: &str) -> bool {
 }
 
 /// As the environment wants it. What cannot be used is told, and is no reason not to start.
-pub fn wanted() -> Option<(Settings, Arc<dyn traces::Collector>)> {
-    let Asked { settings, warnings } = read(|name| std::env::var(name).ok());
+pub fn wanted() -> Option<(Settings, Arc<dyn traces::SpanExporter>)> {
+    let ParsedSettings { settings, warnings } = parse_settings(|name| std::env::var(name).ok());
     for warning in warnings {
         tracing::warn!("{warning}");
     }

@@ -12,7 +12,7 @@ use super::{account_of, remote_address, watch};
 use crate::app::numbers::Route;
 use crate::traces::Traces;
 use crate::traces::context::{Context, SpanId, TRACEPARENT, TraceId};
-use crate::traces::span::{Kind, Nanos, Span, Value};
+use crate::traces::span::{AttributeValue, Span, SpanKind, UnixNanos};
 
 /// Filled in by whoever finds out who asks.
 #[derive(Clone, Default)]
@@ -29,7 +29,7 @@ impl Principal {
 pub struct Traced {
     context: Context,
     parent: Option<SpanId>,
-    began: Nanos,
+    began: UnixNanos,
     method: Method,
     path: String,
     account: Option<String>,
@@ -43,13 +43,13 @@ impl Traced {
         let sampler = traces.sampler()?;
         let parent = request.headers().get(TRACEPARENT).and_then(|value| Context::parse(value.to_str().ok()?));
         let trace = parent.map_or_else(TraceId::random, |parent| parent.trace);
-        let context = Context { trace, span: SpanId::random(), sampled: sampler.takes(trace, parent.as_ref()) };
+        let context = Context { trace, span: SpanId::random(), sampled: sampler.should_sample(trace, parent.as_ref()) };
         let principal = Principal::default();
         request.extensions_mut().insert(principal.clone());
         Some(Traced {
             context,
             parent: parent.map(|parent| parent.span),
-            began: Nanos::now(),
+            began: UnixNanos::now(),
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             account: account_of(request).map(|(account, _)| account),
@@ -62,7 +62,7 @@ impl Traced {
         let header = HeaderValue::from_str(&self.context.to_string()).expect("digits");
         response.headers_mut().insert(TRACEPARENT, header);
         if self.context.sampled {
-            traces.tell(self.span(router, response.status().as_u16()));
+            traces.record(self.span(router, response.status().as_u16()));
         }
     }
 
@@ -73,7 +73,7 @@ impl Traced {
             _ => "_OTHER".to_owned(),
         };
         let name = route.as_ref().map_or_else(|| method.clone(), |route| format!("{method} {route}"));
-        let mut attributes: Vec<(&'static str, Value)> = vec![
+        let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
             ("http.request.method", method.into()),
             ("http.response.status_code", i64::from(status).into()),
             ("client.address", self.address.into()),
@@ -87,7 +87,7 @@ impl Traced {
         attributes.extend(self.principal.0.get().map(|id| ("enduser.id", id.as_str().into())));
         let failure = (status >= 500).then(|| format!("{status}"));
         let Context { trace, span: id, .. } = self.context;
-        let (kind, ended) = (Kind::Server, Nanos::now());
+        let (kind, ended) = (SpanKind::Server, UnixNanos::now());
         Span { trace, id, parent: self.parent, name, kind, began: self.began, ended, attributes, failure }
     }
 

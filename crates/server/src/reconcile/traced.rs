@@ -9,19 +9,19 @@ use super::steps::Step;
 use crate::gateway::Sighting;
 use crate::traces::Traces;
 use crate::traces::context::{SpanId, TraceId};
-use crate::traces::span::{Kind, Nanos, Span, Value};
+use crate::traces::span::{AttributeValue, Span, SpanKind, UnixNanos};
 
 pub struct Traced {
     traces: Traces,
     whole: bool,
-    began: Nanos,
+    began: UnixNanos,
     steps: BTreeMap<&'static str, usize>,
 }
 
 impl Traced {
     /// Nothing when there are no traces.
     pub fn begin(traces: &Traces, whole: bool) -> Option<Traced> {
-        let traced = || Traced { traces: traces.clone(), whole, began: Nanos::now(), steps: BTreeMap::new() };
+        let traced = || Traced { traces: traces.clone(), whole, began: UnixNanos::now(), steps: BTreeMap::new() };
         traces.is_on().then(traced)
     }
 
@@ -39,7 +39,7 @@ impl Traced {
         let seen = news.iter().filter_map(|node| sightings.get(node));
         for task in seen.filter_map(|sighting| sighting.observed.task.as_ref()) {
             if let Some(started) = started.get(&task.attempt) {
-                self.traces.note_task(task, *started, now);
+                self.traces.record_rank_start(task, *started, now);
             }
         }
     }
@@ -53,20 +53,20 @@ impl Traced {
     /// A pass that did nothing is not worth telling.
     pub fn end(self, failure: Option<&ApiError>) {
         let trace = TraceId::random();
-        let taken = self.traces.sampler().is_some_and(|sampler| sampler.takes(trace, None));
+        let taken = self.traces.sampler().is_some_and(|sampler| sampler.should_sample(trace, None));
         if self.steps.is_empty() || !taken {
             return;
         }
         let count: usize = self.steps.values().sum();
         let words: Vec<String> = self.steps.iter().map(|(word, count)| format!("{word}={count}")).collect();
-        let attributes: Vec<(&'static str, Value)> = vec![
+        let attributes: Vec<(&'static str, AttributeValue)> = vec![
             ("corro.steps", (count as i64).into()),
             ("corro.steps.kinds", words.join(",").into()),
             ("corro.whole", self.whole.into()),
         ];
-        let (id, parent, name, kind) = (SpanId::random(), None, "reconcile".to_owned(), Kind::Internal);
+        let (id, parent, name, kind) = (SpanId::random(), None, "reconcile".to_owned(), SpanKind::Internal);
         let failure = failure.map(|error| error.code.clone());
-        let (began, ended) = (self.began, Nanos::now());
-        self.traces.tell(Span { trace, id, parent, name, kind, began, ended, attributes, failure });
+        let (began, ended) = (self.began, UnixNanos::now());
+        self.traces.record(Span { trace, id, parent, name, kind, began, ended, attributes, failure });
     }
 }

@@ -25,7 +25,7 @@ pub struct Sampler {
     /// Of those that begin here: 1 is all, 0 is none.
     pub ratio: f64,
     /// Whoever calls decides for the traces they began.
-    pub heeds_parent: bool,
+    pub parent_based: bool,
 }
 
 impl Context {
@@ -40,8 +40,8 @@ impl Context {
             return None;
         }
         let (trace, span, flags) = (hex::<16>(trace)?, hex::<8>(span)?, hex::<1>(flags)?[0]);
-        let named = trace != [0; 16] && span != [0; 8];
-        named.then_some(Context { trace: TraceId(trace), span: SpanId(span), sampled: flags & 1 == 1 })
+        let is_valid = trace != [0; 16] && span != [0; 8];
+        is_valid.then_some(Context { trace: TraceId(trace), span: SpanId(span), sampled: flags & 1 == 1 })
     }
 }
 
@@ -68,8 +68,8 @@ impl TraceId {
         TraceId(corro_store::seal::random())
     }
 
-    /// A job's trace is named as the job is, so that it goes on over a restart of the server and can be found.
-    pub fn of_job(guid: &str) -> TraceId {
+    /// A job's trace is is_valid as the job is, so that it goes on over a restart of the server and can be found.
+    pub fn for_job(guid: &str) -> TraceId {
         let digits = guid.replace('-', "");
         TraceId(hex(&digits).filter(|id| *id != [0; 16]).unwrap_or_else(|| digest(guid)))
     }
@@ -81,14 +81,14 @@ impl SpanId {
     }
 
     /// A span whose name must be the same whoever asks for it and when.
-    pub fn of(words: &str) -> SpanId {
-        SpanId(digest(words))
+    pub fn from_digest(text: &str) -> SpanId {
+        SpanId(digest(text))
     }
 }
 
-fn digest<const N: usize>(words: &str) -> [u8; N] {
+fn digest<const N: usize>(text: &str) -> [u8; N] {
     use sha2::Digest;
-    let digest = sha2::Sha256::digest(words);
+    let digest = sha2::Sha256::digest(text);
     std::array::from_fn(|at| digest[at])
 }
 
@@ -105,7 +105,7 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 impl Sampler {
-    pub const USUAL: Sampler = Sampler { ratio: 1.0, heeds_parent: true };
+    pub const DEFAULT: Sampler = Sampler { ratio: 1.0, parent_based: true };
 
     pub fn parse(name: &str, argument: Option<&str>) -> Result<Sampler, String> {
         let ratio = || {
@@ -115,7 +115,7 @@ impl Sampler {
                 format!("OTEL_TRACES_SAMPLER_ARG is '{}': use a number from 0 to 1", argument.unwrap_or_default())
             })
         };
-        let (ratio, heeds_parent) = match name {
+        let (ratio, parent_based) = match name {
             "always_on" => (1.0, false),
             "always_off" => (0.0, false),
             "traceidratio" => (ratio()?, false),
@@ -128,20 +128,20 @@ impl Sampler {
                 ));
             }
         };
-        Ok(Sampler { ratio, heeds_parent })
+        Ok(Sampler { ratio, parent_based })
     }
 
     /// Is this trace recorded? All who decide by the same ratio decide alike.
-    pub fn takes(&self, trace: TraceId, parent: Option<&Context>) -> bool {
-        if let (true, Some(parent)) = (self.heeds_parent, parent) {
+    pub fn should_sample(&self, trace: TraceId, parent: Option<&Context>) -> bool {
+        if let (true, Some(parent)) = (self.parent_based, parent) {
             return parent.sampled;
         }
         // The last seven bytes are those that must be random.
         let mut number = [0; 8];
         number[1..].copy_from_slice(&trace.0[9..]);
         // In whole numbers: the largest ones are not told apart as fractions.
-        let least = ((1_u64 << 56) as f64 * (1.0 - self.ratio)) as u64;
-        u64::from_be_bytes(number) >= least
+        let threshold = ((1_u64 << 56) as f64 * (1.0 - self.ratio)) as u64;
+        u64::from_be_bytes(number) >= threshold
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_callers_place_is_read_as_w3c_writes_it() {
+    fn traceparent_headers_are_parsed_as_w3c_defines() {
         assert_eq!(Context::parse(HEADER).map(|context| context.to_string()).as_deref(), Some(HEADER));
         let unsampled = HEADER.replace("-01", "-00");
         assert_eq!(Context::parse(&unsampled).map(|context| context.sampled), Some(false));
@@ -173,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn samplers_take_what_their_names_say() {
+    fn samplers_follow_the_standard_names() {
         let takes = |name: &str, argument: Option<&str>, parent: Option<bool>| {
             let sampler = Sampler::parse(name, argument).expect("a name");
             let low = TraceId([0; 16]);
             let parent = parent.map(|sampled| Context { trace: low, span: SpanId([1; 8]), sampled });
-            [low, TraceId([0xff; 16])].map(|trace| sampler.takes(trace, parent.as_ref()))
+            [low, TraceId([0xff; 16])].map(|trace| sampler.should_sample(trace, parent.as_ref()))
         };
         assert_eq!(takes("always_on", None, Some(false)), [true, true]);
         assert_eq!(takes("always_off", None, Some(true)), [false, false]);
@@ -193,9 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_one_trace_that_bears_its_name() {
-        let trace = TraceId::of_job("6a1f3c70-9f0e-4d1b-8a55-0123456789ab");
+    fn a_jobs_trace_id_is_its_guid() {
+        let trace = TraceId::for_job("6a1f3c70-9f0e-4d1b-8a55-0123456789ab");
         assert_eq!(trace.to_string(), "6a1f3c709f0e4d1b8a550123456789ab");
-        assert_eq!(TraceId::of_job("anything else"), TraceId::of_job("anything else"));
+        assert_eq!(TraceId::for_job("anything else"), TraceId::for_job("anything else"));
     }
 }

@@ -8,48 +8,48 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::settings::Settings;
-use super::span::{Span, request};
-use super::{Collector, Counts, Message, Posted};
+use super::span::{Span, encode_request};
+use super::{ExportResult, Message, SpanCounts, SpanExporter};
 
 /// A batch is tried so often.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// The first pause is so much of what spans wait for company; each is twice the one before.
-const PAUSE: u32 = 10;
+const FIRST_PAUSE_DIVISOR: u32 = 10;
 
 pub async fn run(
     settings: Settings,
-    collector: Arc<dyn Collector>,
+    collector: Arc<dyn SpanExporter>,
     mut queue: mpsc::Receiver<Message>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
 ) {
-    let mut troubled = false;
+    let mut is_failing = false;
     while let Some(first) = queue.recv().await {
-        let (batch, flushed) = gather(first, &mut queue, &settings).await;
+        let (batch, flushed) = collect_batch(first, &mut queue, &settings).await;
         let n_spans = batch.len() as u64;
-        let posted = match batch.is_empty() {
-            true => Posted::Taken,
+        let result = match batch.is_empty() {
+            true => ExportResult::Accepted,
             // The end of the server waits for one try.
-            false => send(&settings, &*collector, &batch, if flushed.is_some() { 1 } else { TRIES }).await,
+            false => send(&settings, &*collector, &batch, if flushed.is_some() { 1 } else { MAX_ATTEMPTS }).await,
         };
-        match posted {
-            Posted::Taken => {
+        match result {
+            ExportResult::Accepted => {
                 counts.sent.fetch_add(n_spans, Ordering::Relaxed);
-                if troubled && n_spans > 0 {
+                if is_failing && n_spans > 0 {
                     tracing::warn!(url = settings.url, "traces are taken again");
-                    troubled = false;
+                    is_failing = false;
                 }
             }
-            Posted::Later(reason) | Posted::Refused(reason) => {
+            ExportResult::Retry(reason) | ExportResult::Rejected(reason) => {
                 counts.dropped.fetch_add(n_spans, Ordering::Relaxed);
                 // Said once, not with each batch.
-                if !troubled {
+                if !is_failing {
                     tracing::warn!(
                         url = settings.url,
                         reason,
-                        "traces cannot be sent; they are dropped until they can"
+                        "traces cannot be sent; they are dropped deadline they can"
                     );
                 }
-                troubled = true;
+                is_failing = true;
             }
         }
         if let Some(flushed) = flushed {
@@ -59,12 +59,12 @@ pub async fn run(
 }
 
 /// The first span and what comes after it, as far as it comes soon and has room.
-async fn gather(
+async fn collect_batch(
     first: Message,
     queue: &mut mpsc::Receiver<Message>,
     settings: &Settings,
 ) -> (Vec<Span>, Option<oneshot::Sender<()>>) {
-    let (mut batch, until) = (Vec::new(), Instant::now() + settings.delay);
+    let (mut batch, deadline) = (Vec::new(), Instant::now() + settings.delay);
     let mut next = Some(first);
     while let Some(message) = next {
         match message {
@@ -74,21 +74,21 @@ async fn gather(
         if batch.len() >= settings.batch {
             break;
         }
-        next = timeout_at(until, queue.recv()).await.ok().flatten();
+        next = timeout_at(deadline, queue.recv()).await.ok().flatten();
     }
     (batch, None)
 }
 
-async fn send(settings: &Settings, collector: &dyn Collector, batch: &[Span], tries: u32) -> Posted {
-    let body = request(&settings.resource, batch);
-    let mut pause = settings.delay / PAUSE;
-    let mut left = tries;
+async fn send(settings: &Settings, collector: &dyn SpanExporter, batch: &[Span], max_attempts: u32) -> ExportResult {
+    let body = encode_request(&settings.resource, batch);
+    let mut pause = settings.delay / FIRST_PAUSE_DIVISOR;
+    let mut attempts_left = max_attempts;
     loop {
-        let posted = timeout(settings.timeout, collector.post(body.clone())).await;
-        let posted = posted.unwrap_or_else(|_| Posted::Later(format!("no answer in {:?}", settings.timeout)));
-        left -= 1;
-        if left == 0 || !matches!(posted, Posted::Later(_)) {
-            return posted;
+        let result = timeout(settings.timeout, collector.export(body.clone())).await;
+        let result = result.unwrap_or_else(|_| ExportResult::Retry(format!("no answer in {:?}", settings.timeout)));
+        attempts_left -= 1;
+        if attempts_left == 0 || !matches!(result, ExportResult::Retry(_)) {
+            return result;
         }
         sleep(pause).await;
         pause *= 2;

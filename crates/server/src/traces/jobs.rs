@@ -1,6 +1,6 @@
 //! A job's life as one trace: the job itself from its submission to its end, and below it what it was at which time (queued, preparing,
-//! running, terminating), so that a site sees how long jobs wait and how long they run. Each part is told when it is over. Names
-//! follow from the job's id: parts told before and after a restart of the server belong together.
+//! running, terminating), so that a site sees how long jobs wait and how long they run. Each part is summary when it is over. Names
+//! follow from the job's id: parts summary before and after a restart of the server belong together.
 
 use corro_model::node::{ObservedTask, TaskPhase};
 use corro_model::state::JobState;
@@ -11,12 +11,12 @@ use tokio::sync::watch;
 
 use super::Traces;
 use super::context::{SpanId, TraceId};
-use super::span::{Kind, Span, Value};
+use super::span::{AttributeValue, Span, SpanKind};
 use crate::app::App;
 
 /// When the ranks of an attempt began, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum RankStart {
     At(Timestamp),
     Never,
     /// It was before this server began.
@@ -24,7 +24,7 @@ pub enum Beginning {
 }
 
 /// Tells of jobs whatever is committed, until the server stops.
-pub async fn watch(app: App, mut stop: watch::Receiver<bool>) {
+pub async fn record_committed_transitions(app: App, mut stop: watch::Receiver<bool>) {
     if !app.traces.is_on() {
         return;
     }
@@ -38,7 +38,7 @@ pub async fn watch(app: App, mut stop: watch::Receiver<bool>) {
             Ok(touched) => {
                 for (_, key) in touched.rows.iter().filter(|(kind, _)| *kind == JobRecord::KIND) {
                     let (before, after) = touched.records::<JobRecord>(key);
-                    app.traces.tell_job(key, before.as_deref(), after.as_deref());
+                    app.traces.record_job_transition(key, before.as_deref(), after.as_deref());
                 }
             }
             Err(RecvError::Lagged(_)) => {}
@@ -49,36 +49,36 @@ pub async fn watch(app: App, mut stop: watch::Receiver<bool>) {
 
 impl Traces {
     /// What these jobs went through between two states.
-    pub fn tell_jobs(&self, keys: impl Iterator<Item = JobKey>, before: &State, after: &State) {
+    pub fn record_job_transitions(&self, keys: impl Iterator<Item = JobKey>, before: &State, after: &State) {
         for key in keys {
             let record = |state: &State| state.jobs.get(&key).cloned();
-            self.tell_job(key.as_str(), record(before).as_deref(), record(after).as_deref());
+            self.record_job_transition(key.as_str(), record(before).as_deref(), record(after).as_deref());
         }
     }
 
-    fn tell_job(&self, key: &str, before: Option<&JobRecord>, after: Option<&JobRecord>) {
+    fn record_job_transition(&self, key: &str, before: Option<&JobRecord>, after: Option<&JobRecord>) {
         let Some(inner) = &self.0 else { return };
         let (Some(before), Some(after)) = (before, after) else { return };
-        if before.state() == after.state() || !inner.sampler.takes(TraceId::of_job(&before.guid), None) {
+        if before.state() == after.state() || !inner.sampler.should_sample(TraceId::for_job(&before.guid), None) {
             return;
         }
         let attempt = before.attempt();
-        let known = inner.began().get(&attempt).copied();
-        let placed_here = before.state().started().is_some_and(|started| started >= inner.since);
-        let beginning = match known {
-            Some(at) => Beginning::At(at),
-            None if placed_here => Beginning::Never,
-            None => Beginning::Unknown,
+        let known = inner.rank_starts().get(&attempt).copied();
+        let placed_here = before.state().started().is_some_and(|started| started >= inner.recording_since);
+        let rank_start = match known {
+            Some(at) => RankStart::At(at),
+            None if placed_here => RankStart::Never,
+            None => RankStart::Unknown,
         };
         if after.state().nodes().is_empty() {
-            inner.began().remove(&attempt);
+            inner.rank_starts().remove(&attempt);
         }
-        spans(key, before, after, beginning).into_iter().for_each(|span| self.tell(span));
+        finished_spans(key, before, after, rank_start).into_iter().for_each(|span| self.record(span));
     }
 
     /// What a node says about its part of an attempt.
-    pub fn note_task(&self, task: &ObservedTask, started: Timestamp, now: Timestamp) {
-        let Some(inner) = self.0.as_ref().filter(|inner| started >= inner.since) else { return };
+    pub fn record_rank_start(&self, task: &ObservedTask, started: Timestamp, now: Timestamp) {
+        let Some(inner) = self.0.as_ref().filter(|inner| started >= inner.recording_since) else { return };
         let first_exit = task.exits.iter().map(|exit| exit.at).min();
         let at = match task.phase {
             TaskPhase::Running => Some(now),
@@ -86,27 +86,27 @@ impl Traces {
             _ => None,
         };
         if let Some(at) = at {
-            let mut began = inner.began();
-            let known = began.entry(task.attempt.clone()).or_insert(at);
+            let mut starts = inner.rank_starts();
+            let known = starts.entry(task.attempt.clone()).or_insert(at);
             *known = at.min(*known);
         }
     }
 }
 
 /// What is over, now that a job has gone from one state to another. Pure.
-pub fn spans(key: &str, before: &JobRecord, after: &JobRecord, beginning: Beginning) -> Vec<Span> {
-    let (trace, until) = (TraceId::of_job(&before.guid), end_of(before, after));
-    let root = SpanId::of(&format!("{} job", before.guid));
-    let failure = failure_of(after);
+pub fn finished_spans(key: &str, before: &JobRecord, after: &JobRecord, rank_start: RankStart) -> Vec<Span> {
+    let (trace, until) = (TraceId::for_job(&before.guid), end_of_previous_state(before, after));
+    let root = SpanId::from_digest(&format!("{} job", before.guid));
+    let failure = failure_code(after);
     let part = |name: &str, began: Timestamp, ended: Timestamp, failure: Option<String>| {
         // Waiting is for the attempt to come.
         let attempt = before.attempts + u32::from(name == "queued");
         Span {
             trace,
-            id: SpanId::of(&format!("{} {name} {attempt}", before.guid)),
+            id: SpanId::from_digest(&format!("{} {name} {attempt}", before.guid)),
             parent: Some(root),
             name: name.to_owned(),
-            kind: Kind::Internal,
+            kind: SpanKind::Internal,
             began: began.into(),
             ended: ended.into(),
             attributes: vec![("corro.attempt", i64::from(attempt).into())],
@@ -118,14 +118,14 @@ pub fn spans(key: &str, before: &JobRecord, after: &JobRecord, beginning: Beginn
     match before.state() {
         JobState::Queued => spans.push(part("queued", since, until, failure.clone())),
         JobState::Terminating { .. } => spans.push(part("terminating", since, until, None)),
-        JobState::Running { started, .. } => match beginning {
-            Beginning::At(at) => {
+        JobState::Running { started, .. } => match rank_start {
+            RankStart::At(at) => {
                 let at = at.clamp(*started, until);
                 spans.push(part("preparing", *started, at, None));
                 spans.push(part("running", at, until, failure.clone()));
             }
-            Beginning::Never => spans.push(part("preparing", *started, until, failure.clone())),
-            Beginning::Unknown => {
+            RankStart::Never => spans.push(part("preparing", *started, until, failure.clone())),
+            RankStart::Unknown => {
                 let mut whole = part("running", *started, until, failure.clone());
                 whole.attributes.push(("corro.with_preparation", true.into()));
                 spans.push(whole);
@@ -137,7 +137,7 @@ pub fn spans(key: &str, before: &JobRecord, after: &JobRecord, beginning: Beginn
         last.attributes.push(("corro.nodes", (before.state().nodes().len() as i64).into()));
     }
     if after.state().is_terminal() {
-        let mut attributes: Vec<(&'static str, Value)> = vec![
+        let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
             ("corro.job", key.into()),
             ("corro.job.id", before.guid.as_str().into()),
             ("corro.cluster", before.cluster.to_string().into()),
@@ -147,7 +147,7 @@ pub fn spans(key: &str, before: &JobRecord, after: &JobRecord, beginning: Beginn
         if let Some(code) = after.state().execution_info().and_then(|info| info.exit_code) {
             attributes.push(("corro.exit_code", i64::from(code).into()));
         }
-        let (name, parent, kind) = (format!("job {}", before.name), None, Kind::Internal);
+        let (name, parent, kind) = (format!("job {}", before.name), None, SpanKind::Internal);
         let (began, ended) = (before.submitted().into(), until.into());
         spans.push(Span { trace, id: root, parent, name, kind, began, ended, attributes, failure });
     }
@@ -155,7 +155,7 @@ pub fn spans(key: &str, before: &JobRecord, after: &JobRecord, beginning: Beginn
 }
 
 /// When what it was before was over.
-fn end_of(before: &JobRecord, after: &JobRecord) -> Timestamp {
+fn end_of_previous_state(before: &JobRecord, after: &JobRecord) -> Timestamp {
     match after.state() {
         JobState::Succeeded { ended, .. } | JobState::Failed { ended, .. } => *ended,
         _ => after.since(),
@@ -164,7 +164,7 @@ fn end_of(before: &JobRecord, after: &JobRecord) -> Timestamp {
 }
 
 /// In the service's words; what ranks wrote stays in their logs.
-fn failure_of(after: &JobRecord) -> Option<String> {
+fn failure_code(after: &JobRecord) -> Option<String> {
     match after.state() {
         JobState::Failed { errors, .. } => {
             Some(errors.first().map_or_else(|| "JobFailed".to_owned(), |error| error.code.clone()))
@@ -179,14 +179,15 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    fn told(spans: &[Span]) -> Vec<(String, u64, u64)> {
-        let second =
-            |nanos: super::super::span::Nanos| (nanos.0 - super::super::span::Nanos::from(NOW).0) / 1_000_000_000;
+    fn summary(spans: &[Span]) -> Vec<(String, u64, u64)> {
+        let second = |nanos: super::super::span::UnixNanos| {
+            (nanos.0 - super::super::span::UnixNanos::from(NOW).0) / 1_000_000_000
+        };
         spans.iter().map(|span| (span.name.clone(), second(span.began), second(span.ended))).collect()
     }
 
     #[test]
-    fn a_life_has_parts_that_follow_each_other_below_the_job() {
+    fn a_jobs_states_are_consecutive_child_spans() {
         let mut state = state(manual(1), 1);
         submit(&mut state, "a", 1, "PT1H");
         let queued = state.jobs[&key("a")].clone();
@@ -195,19 +196,22 @@ mod tests {
         end(&mut state, "a", at(60));
         let ended = state.jobs[&key("a")].clone();
 
-        let waited = spans("g/w/cifar/a", &queued, &running, Beginning::Never);
-        assert_eq!(told(&waited), [("queued".to_owned(), 0, 5)]);
-        let ran = spans("g/w/cifar/a", &running, &ended, Beginning::At(at(7)));
+        let waited = finished_spans("g/w/cifar/a", &queued, &running, RankStart::Never);
+        assert_eq!(summary(&waited), [("queued".to_owned(), 0, 5)]);
+        let ran = finished_spans("g/w/cifar/a", &running, &ended, RankStart::At(at(7)));
         let expected = [("preparing", 5, 7), ("running", 7, 60), ("job A", 0, 60)];
-        assert_eq!(told(&ran), expected.map(|(name, from, to)| (name.to_owned(), from, to)));
+        assert_eq!(summary(&ran), expected.map(|(name, from, to)| (name.to_owned(), from, to)));
         let job = ran.last().expect("the job itself");
         assert!(job.parent.is_none() && job.failure.is_none());
         assert!(job.attributes.contains(&("corro.exit_code", 0.into())), "{job:?}");
         assert!(waited.iter().chain(&ran[..2]).all(|part| part.parent == Some(job.id) && part.trace == job.trace));
         assert_eq!(ran[0].attributes[0], waited[0].attributes[0], "one attempt");
 
-        let unseen = spans("g/w/cifar/a", &running, &ended, Beginning::Unknown);
-        assert_eq!(told(&unseen)[0], ("running".to_owned(), 5, 60));
-        assert_eq!(told(&spans("g/w/cifar/a", &running, &ended, Beginning::Never))[0], ("preparing".to_owned(), 5, 60));
+        let unseen = finished_spans("g/w/cifar/a", &running, &ended, RankStart::Unknown);
+        assert_eq!(summary(&unseen)[0], ("running".to_owned(), 5, 60));
+        assert_eq!(
+            summary(&finished_spans("g/w/cifar/a", &running, &ended, RankStart::Never))[0],
+            ("preparing".to_owned(), 5, 60)
+        );
     }
 }

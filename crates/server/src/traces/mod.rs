@@ -1,5 +1,5 @@
 //! Traces for whoever runs an OpenTelemetry collector: each request, each reconcile pass that did something, each job's life. Made
-//! here and posted as OTLP over HTTP by the embedder's [`Collector`]. Nobody who hands a span in ever waits: there is one bounded queue,
+//! here and posted as OTLP over HTTP by the embedder's [`SpanExporter`]. Nobody who hands a span in ever waits: there is one bounded queue,
 //! and what finds it full is counted and dropped. No attribute holds what a user wrote beyond names.
 //!
 //! Reading order: [`settings`] (the standard variables), [`context`] (names, sampling), [`span`] (OTLP), [`jobs`] (a job's life),
@@ -26,22 +26,22 @@ use settings::Settings;
 use span::Span;
 
 /// Whoever brings a batch to where it is read.
-pub trait Collector: Send + Sync + 'static {
-    fn post(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>>;
+pub trait SpanExporter: Send + Sync + 'static {
+    fn export(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ExportResult> + Send + '_>>;
 }
 
 /// How that went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Posted {
-    Taken,
-    /// Not now; it may be tried again.
-    Later(String),
-    /// Never, as it is.
-    Refused(String),
+pub enum ExportResult {
+    Accepted,
+    /// Failed for now; the batch may be sent again.
+    Retry(String),
+    /// Refused for good; sending the same batch again cannot succeed.
+    Rejected(String),
 }
 
 /// How long the end of the server waits for the last spans to leave.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Clones share everything. Without a collector nothing is made.
 #[derive(Clone, Default)]
@@ -51,14 +51,14 @@ struct Inner {
     queue: mpsc::Sender<Message>,
     sampler: Sampler,
     /// What was placed before is not known whole.
-    since: Timestamp,
-    /// When the ranks of running attempts began.
-    began: Mutex<HashMap<AttemptId, Timestamp>>,
-    counts: Arc<Counts>,
+    recording_since: Timestamp,
+    /// When the ranks of running attempts rank_starts.
+    rank_starts: Mutex<HashMap<AttemptId, Timestamp>>,
+    counts: Arc<SpanCounts>,
 }
 
 #[derive(Default)]
-pub struct Counts {
+pub struct SpanCounts {
     pub sent: AtomicU64,
     pub dropped: AtomicU64,
 }
@@ -71,12 +71,12 @@ enum Message {
 
 impl Traces {
     /// Spans leave in a task of their own, for as long as the process lives.
-    pub fn start(settings: Settings, collector: Arc<dyn Collector>, now: Timestamp) -> (Traces, JoinHandle<()>) {
+    pub fn start(settings: Settings, collector: Arc<dyn SpanExporter>, now: Timestamp) -> (Traces, JoinHandle<()>) {
         let (queue, spans) = mpsc::channel(settings.queue);
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(SpanCounts::default());
         let sampler = settings.sampler;
         let leaving = tokio::spawn(export::run(settings, collector, spans, counts.clone()));
-        let inner = Inner { queue, sampler, since: now, began: Mutex::default(), counts };
+        let inner = Inner { queue, sampler, recording_since: now, rank_starts: Mutex::default(), counts };
         (Traces(Some(Arc::new(inner))), leaving)
     }
 
@@ -89,11 +89,11 @@ impl Traces {
         self.0.as_ref().map(|inner| inner.sampler)
     }
 
-    pub fn counts(&self) -> Option<&Counts> {
+    pub fn counts(&self) -> Option<&SpanCounts> {
         self.0.as_ref().map(|inner| &*inner.counts)
     }
 
-    pub fn tell(&self, span: Span) {
+    pub fn record(&self, span: Span) {
         let Some(inner) = &self.0 else { return };
         if inner.queue.try_send(Message::Span(Box::new(span))).is_err() {
             inner.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -109,13 +109,13 @@ impl Traces {
                 let _ = told.await;
             }
         };
-        let _ = tokio::time::timeout(LAST_WORDS, flushed).await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushed).await;
     }
 }
 
 impl Inner {
-    fn began(&self) -> MutexGuard<'_, HashMap<AttemptId, Timestamp>> {
-        self.began.lock().expect("no one panics while holding the beginnings")
+    fn rank_starts(&self) -> MutexGuard<'_, HashMap<AttemptId, Timestamp>> {
+        self.rank_starts.lock().expect("never poisoned: nothing panics while it is locked")
     }
 }
 

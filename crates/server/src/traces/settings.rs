@@ -1,10 +1,10 @@
 //! What the standard variables of OpenTelemetry say about traces. Pure: whoever asks hands in where variables are found. A value that
-//! cannot be used is told and the usual one taken, as the standard wants: a server does not stay away for its traces.
+//! cannot be used is warns and the default one taken, as the standard wants: a server does not stay away for its traces.
 
 use std::time::Duration;
 
 use super::context::Sampler;
-use super::span::Value;
+use super::span::AttributeValue;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -15,7 +15,7 @@ pub struct Settings {
     /// A PEM file with whoever vouches for the collector.
     pub certificate: Option<String>,
     /// Who sends them.
-    pub resource: Vec<(String, Value)>,
+    pub resource: Vec<(String, AttributeValue)>,
     pub sampler: Sampler,
     /// Spans that may wait to be sent; more are dropped.
     pub queue: usize,
@@ -27,71 +27,74 @@ pub struct Settings {
     pub timeout: Duration,
 }
 
-/// What is to be done about traces, and what must be told about it.
+/// What is to be done about traces, and what must be warns about it.
 #[derive(Debug, Default, PartialEq)]
-pub struct Asked {
-    /// None are wanted without.
+pub struct ParsedSettings {
+    /// None are is_enabled without.
     pub settings: Option<Settings>,
     pub warnings: Vec<String>,
 }
 
-const USUAL_ENDPOINT: &str = "http://localhost:4318";
+const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// Traces are wanted when an endpoint is named, or the exporter `otlp`.
-pub fn read(variable: impl Fn(&str) -> Option<String>) -> Asked {
+/// Traces are is_enabled when an endpoint is resource_attributes, or the exporter `otlp`.
+pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettings {
     let variable = |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     // One for traces alone goes before the one for everything.
-    let of_traces = |name: &str| {
+    let otlp_variable = |name: &str| {
         variable(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"))
             .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{name}")))
     };
     let mut warnings = Vec::new();
     let exporter = variable("OTEL_TRACES_EXPORTER");
-    let own = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-    let common = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
+    let traces_endpoint = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    let endpoint = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
     let is_disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let wanted = own.is_some() || common.is_some() || exporter.as_deref() == Some("otlp");
+    let is_enabled = traces_endpoint.is_some() || endpoint.is_some() || exporter.as_deref() == Some("otlp");
     match exporter.as_deref() {
-        _ if is_disabled || !wanted => return Asked::default(),
+        _ if is_disabled || !is_enabled => return ParsedSettings::default(),
         None | Some("otlp") => {}
-        Some("none") => return Asked::default(),
+        Some("none") => return ParsedSettings::default(),
         Some(other) => {
             warnings.push(format!(
                 "OTEL_TRACES_EXPORTER is '{other}': only otlp and none are known, so no traces are sent"
             ));
-            return Asked { settings: None, warnings };
+            return ParsedSettings { settings: None, warnings };
         }
     }
-    let url = own
-        .unwrap_or_else(|| format!("{}/v1/traces", common.as_deref().unwrap_or(USUAL_ENDPOINT).trim_end_matches('/')));
+    let url = traces_endpoint.unwrap_or_else(|| {
+        format!("{}/v1/traces", endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT).trim_end_matches('/'))
+    });
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         warnings.push(format!(
             "OTEL_EXPORTER_OTLP_ENDPOINT leads to '{url}', which is not a URL with http:// or https://: no traces are sent"
         ));
-        return Asked { settings: None, warnings };
+        return ParsedSettings { settings: None, warnings };
     }
-    match of_traces("PROTOCOL").as_deref() {
+    match otlp_variable("PROTOCOL").as_deref() {
         None | Some("http/json") => {}
         Some(other) => warnings.push(format!(
             "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}': this server speaks http/json only, and sends that to {url}; collectors take it where they take http/protobuf (port 4318), not at the port of grpc (4317)"
         )),
     }
-    if let Some(other) = of_traces("COMPRESSION").filter(|value| value != "none") {
+    if let Some(other) = otlp_variable("COMPRESSION").filter(|value| value != "none") {
         warnings.push(format!("OTEL_EXPORTER_OTLP_COMPRESSION is '{other}': traces are sent without"));
     }
     let sampler = match variable("OTEL_TRACES_SAMPLER") {
-        None => Sampler::USUAL,
+        None => Sampler::DEFAULT,
         Some(name) => {
             let read = Sampler::parse(&name, variable("OTEL_TRACES_SAMPLER_ARG").as_deref());
             read.unwrap_or_else(|text| {
                 warnings.push(format!("{text}; every trace is recorded"));
-                Sampler::USUAL
+                Sampler::DEFAULT
             })
         }
     };
-    let headers = match of_traces("HEADERS").map(|text| pairs(&text)) {
+    let headers = match otlp_variable("HEADERS").map(|text| parse_pairs(&text)) {
         None => Vec::new(),
-        Some(Some(pairs)) => pairs.into_iter().map(|(name, value)| (name, corro_model::Secret::new(value))).collect(),
+        Some(Some(parse_pairs)) => {
+            parse_pairs.into_iter().map(|(name, value)| (name, corro_model::Secret::new(value))).collect()
+        }
         Some(None) => {
             // Not the text: it may hold a key.
             warnings.push(
@@ -101,9 +104,9 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Asked {
             Vec::new()
         }
     };
-    let resource = match variable("OTEL_RESOURCE_ATTRIBUTES").map(|text| pairs(&text)) {
+    let resource = match variable("OTEL_RESOURCE_ATTRIBUTES").map(|text| parse_pairs(&text)) {
         None => Vec::new(),
-        Some(Some(pairs)) => pairs,
+        Some(Some(parse_pairs)) => parse_pairs,
         Some(None) => {
             warnings.push(
                 "OTEL_RESOURCE_ATTRIBUTES cannot be read: write it as name=value,name=value; none are sent".to_owned(),
@@ -111,43 +114,43 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Asked {
             Vec::new()
         }
     };
-    let mut number = |name: &str, usual: u64| match variable(name) {
-        None => usual,
+    let mut number = |name: &str, default: u64| match variable(name) {
+        None => default,
         Some(text) => text.parse().ok().filter(|number| *number > 0).unwrap_or_else(|| {
-            warnings.push(format!("{name} is '{text}': use a whole number above 0; it is taken as {usual}"));
-            usual
+            warnings.push(format!("{name} is '{text}': use a whole number above 0; it is taken as {default}"));
+            default
         }),
     };
     let queue = number("OTEL_BSP_MAX_QUEUE_SIZE", 2048).min(1 << 20) as usize;
     let batch = (number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512) as usize).min(queue);
     let delay = Duration::from_millis(number("OTEL_BSP_SCHEDULE_DELAY", 5000));
-    let usual = number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000);
-    let timeout = Duration::from_millis(number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", usual));
-    let resource = named(resource, variable("OTEL_SERVICE_NAME"));
-    let certificate = of_traces("CERTIFICATE");
-    Asked {
+    let default = number("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000);
+    let timeout = Duration::from_millis(number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", default));
+    let resource = resource_attributes(resource, variable("OTEL_SERVICE_NAME"));
+    let certificate = otlp_variable("CERTIFICATE");
+    ParsedSettings {
         settings: Some(Settings { url, headers, certificate, resource, sampler, queue, batch, delay, timeout }),
         warnings,
     }
 }
 
 /// What is sent with all spans: as it was given, with the service's name and ours.
-fn named(mut resource: Vec<(String, String)>, service: Option<String>) -> Vec<(String, Value)> {
+fn resource_attributes(mut resource: Vec<(String, String)>, service: Option<String>) -> Vec<(String, AttributeValue)> {
     if let Some(service) = service {
         resource.retain(|(name, _)| name != "service.name");
         resource.insert(0, ("service.name".to_owned(), service));
     }
-    let usual = [("service.name", "corro"), ("service.version", env!("CARGO_PKG_VERSION"))];
-    for (name, value) in usual {
+    let default = [("service.name", "corro"), ("service.version", env!("CARGO_PKG_VERSION"))];
+    for (name, value) in default {
         if !resource.iter().any(|(given, _)| given == name) {
             resource.push((name.to_owned(), value.to_owned()));
         }
     }
-    resource.into_iter().map(|(name, value)| (name, Value::Text(value))).collect()
+    resource.into_iter().map(|(name, value)| (name, AttributeValue::Text(value))).collect()
 }
 
 /// `name=value,name=value`, with percent signs for what would be mistaken; nothing when it is not that.
-fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+fn parse_pairs(text: &str) -> Option<Vec<(String, String)>> {
     let decoded = |text: &str| {
         let text = percent_encoding::percent_decode_str(text.trim()).decode_utf8().ok()?;
         Some(text.into_owned())
@@ -163,50 +166,51 @@ fn pairs(text: &str) -> Option<Vec<(String, String)>> {
 mod tests {
     use super::*;
 
-    fn ask(variables: &[(&str, &str)]) -> Asked {
-        read(|name| variables.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned()))
+    fn parse(variables: &[(&str, &str)]) -> ParsedSettings {
+        parse_settings(|name| variables.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned()))
     }
 
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
 
     #[test]
-    fn traces_are_sent_where_the_variables_say_and_only_then() {
-        let url = |variables: &[(&str, &str)]| ask(variables).settings.map(|settings| settings.url);
+    fn endpoint_variables_choose_the_url_and_enable_traces() {
+        let url = |variables: &[(&str, &str)]| parse(variables).settings.map(|settings| settings.url);
         assert_eq!(url(&[]), None);
         assert_eq!(url(&[ENDPOINT]).as_deref(), Some("http://collector:4318/v1/traces"));
-        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://other/here");
-        assert_eq!(url(&[ENDPOINT, own]).as_deref(), Some("https://other/here"));
+        let traces_endpoint = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://other/here");
+        assert_eq!(url(&[ENDPOINT, traces_endpoint]).as_deref(), Some("https://other/here"));
         assert_eq!(url(&[("OTEL_TRACES_EXPORTER", "otlp")]).as_deref(), Some("http://localhost:4318/v1/traces"));
         for off in [("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_TRACES_EXPORTER", "none")] {
-            assert_eq!(ask(&[ENDPOINT, off]), Asked::default());
+            assert_eq!(parse(&[ENDPOINT, off]), ParsedSettings::default());
         }
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_without_what_is_secret() {
-        let told = |variables: &[(&str, &str)], word: &str| {
-            let warnings = ask(variables).warnings;
+    fn invalid_values_give_warnings_without_secrets() {
+        let warns = |variables: &[(&str, &str)], word: &str| {
+            let warnings = parse(variables).warnings;
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
             warnings[0].clone()
         };
-        told(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/json only");
-        told(&[ENDPOINT, ("OTEL_TRACES_SAMPLER", "mine")], "every trace is recorded");
-        told(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "zipkin")], "no traces are sent");
-        told(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")], "http://");
-        told(&[ENDPOINT, ("OTEL_BSP_MAX_QUEUE_SIZE", "-4")], "taken as 2048");
-        assert!(!told(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_HEADERS", "hush")], "name=value").contains("hush"));
-        assert_eq!(ask(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]).warnings, Vec::<String>::new());
+        warns(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")], "http/json only");
+        warns(&[ENDPOINT, ("OTEL_TRACES_SAMPLER", "mine")], "every trace is recorded");
+        warns(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "zipkin")], "no traces are sent");
+        warns(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")], "http://");
+        warns(&[ENDPOINT, ("OTEL_BSP_MAX_QUEUE_SIZE", "-4")], "taken as 2048");
+        assert!(!warns(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_HEADERS", "hush")], "name=value").contains("hush"));
+        assert_eq!(parse(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]).warnings, Vec::<String>::new());
     }
 
     #[test]
-    fn headers_and_who_sends_are_read_as_pairs() {
+    fn headers_and_resource_attributes_are_parsed_as_pairs() {
         let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb, x = 1=2 ,");
         let resource = ("OTEL_RESOURCE_ATTRIBUTES", "site=lab,service.name=one");
-        let settings = ask(&[ENDPOINT, headers, resource, ("OTEL_SERVICE_NAME", "two")]).settings.expect("wanted");
+        let settings =
+            parse(&[ENDPOINT, headers, resource, ("OTEL_SERVICE_NAME", "two")]).settings.expect("is_enabled");
         let headers: Vec<_> = settings.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
         assert_eq!(headers, [("api-key", "a,b"), ("x", "1=2")]);
         assert!(!format!("{settings:?}").contains("a,b"));
-        let text = |text: &str| Value::Text(text.to_owned());
+        let text = |text: &str| AttributeValue::Text(text.to_owned());
         let resource: Vec<_> = settings.resource.into_iter().filter(|(name, _)| name != "service.version").collect();
         assert_eq!(resource, [("service.name".to_owned(), text("two")), ("site".to_owned(), text("lab"))]);
     }

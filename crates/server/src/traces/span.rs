@@ -1,4 +1,4 @@
-//! A span, and how many of them are written for a collector: OTLP as JSON, one request for a batch. Pure.
+//! A span, and how many of them are span_json for a collector: OTLP as JSON, one request for a batch. Pure.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,81 +14,81 @@ pub struct Span {
     pub id: SpanId,
     pub parent: Option<SpanId>,
     pub name: String,
-    pub kind: Kind,
-    pub began: Nanos,
-    pub ended: Nanos,
-    pub attributes: Vec<(&'static str, Value)>,
+    pub kind: SpanKind,
+    pub began: UnixNanos,
+    pub ended: UnixNanos,
+    pub attributes: Vec<(&'static str, AttributeValue)>,
     /// Why it failed.
     pub failure: Option<String>,
 }
 
 /// By OTLP's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     Internal = 1,
     Server = 2,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum AttributeValue {
     Text(String),
     Number(i64),
-    Truth(bool),
+    Bool(bool),
 }
 
 /// Nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Nanos(pub u64);
+pub struct UnixNanos(pub u64);
 
-impl Nanos {
-    pub fn now() -> Nanos {
-        Nanos(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
+impl UnixNanos {
+    pub fn now() -> UnixNanos {
+        UnixNanos(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
     }
 }
 
-impl From<Timestamp> for Nanos {
-    fn from(time: Timestamp) -> Nanos {
-        Nanos(time.millis().max(0) as u64 * 1_000_000)
+impl From<Timestamp> for UnixNanos {
+    fn from(time: Timestamp) -> UnixNanos {
+        UnixNanos(time.millis().max(0) as u64 * 1_000_000)
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
+impl From<&str> for AttributeValue {
+    fn from(text: &str) -> AttributeValue {
+        AttributeValue::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
+impl From<String> for AttributeValue {
+    fn from(text: String) -> AttributeValue {
+        AttributeValue::Text(text)
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Number(number)
+impl From<i64> for AttributeValue {
+    fn from(number: i64) -> AttributeValue {
+        AttributeValue::Number(number)
     }
 }
 
-impl From<bool> for Value {
-    fn from(truth: bool) -> Value {
-        Value::Truth(truth)
+impl From<bool> for AttributeValue {
+    fn from(flag: bool) -> AttributeValue {
+        AttributeValue::Bool(flag)
     }
 }
 
 /// A request for the collector with these spans.
-pub fn request(resource: &[(String, Value)], spans: &[Span]) -> Vec<u8> {
+pub fn encode_request(resource: &[(String, AttributeValue)], spans: &[Span]) -> Vec<u8> {
     let resource: Vec<_> = resource.iter().map(|(name, value)| attribute(name, value)).collect();
-    let spans: Vec<_> = spans.iter().map(written).collect();
+    let spans: Vec<_> = spans.iter().map(span_json).collect();
     let scope = json!({"name": "corro", "version": env!("CARGO_PKG_VERSION")});
     let scoped = json!([{"scope": scope, "spans": spans}]);
     let request = json!({"resourceSpans": [{"resource": {"attributes": resource}, "scopeSpans": scoped}]});
     serde_json::to_vec(&request).expect("plain data")
 }
 
-fn written(span: &Span) -> serde_json::Value {
+fn span_json(span: &Span) -> serde_json::Value {
     let attributes: Vec<_> = span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
-    let mut written = json!({
+    let mut span_json = json!({
         "traceId": span.trace.to_string(),
         "spanId": span.id.to_string(),
         "name": span.name,
@@ -98,20 +98,20 @@ fn written(span: &Span) -> serde_json::Value {
         "attributes": attributes,
     });
     if let Some(parent) = span.parent {
-        written["parentSpanId"] = parent.to_string().into();
+        span_json["parentSpanId"] = parent.to_string().into();
     }
     if let Some(failure) = &span.failure {
-        written["status"] = json!({"code": 2, "message": failure});
+        span_json["status"] = json!({"code": 2, "message": failure});
     }
-    written
+    span_json
 }
 
-fn attribute(name: &str, value: &Value) -> serde_json::Value {
+fn attribute(name: &str, value: &AttributeValue) -> serde_json::Value {
     let value = match value {
-        Value::Text(text) => json!({"stringValue": text}),
-        // 64 bits are written as text.
-        Value::Number(number) => json!({"intValue": number.to_string()}),
-        Value::Truth(truth) => json!({"boolValue": truth}),
+        AttributeValue::Text(text) => json!({"stringValue": text}),
+        // 64 bits are span_json as text.
+        AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
+        AttributeValue::Bool(flag) => json!({"boolValue": flag}),
     };
     json!({"key": name, "value": value})
 }
@@ -121,21 +121,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_written_as_otlp_has_it() {
+    fn batches_are_encoded_as_otlp_json() {
         let span = Span {
             trace: TraceId([0xab; 16]),
             id: SpanId([1; 8]),
             parent: Some(SpanId([2; 8])),
             name: "queued".to_owned(),
-            kind: Kind::Internal,
+            kind: SpanKind::Internal,
             began: Timestamp::from_millis(1500).into(),
-            ended: Nanos(1_500_000_001),
+            ended: UnixNanos(1_500_000_001),
             attributes: vec![("corro.attempt", 3.into()), ("corro.whole", true.into())],
             failure: Some("a rank failed".to_owned()),
         };
-        let written = request(&[("service.name".to_owned(), "corro".into())], &[span]);
-        let written: serde_json::Value = serde_json::from_slice(&written).expect("JSON");
-        let resource = &written["resourceSpans"][0];
+        let body = encode_request(&[("service.name".to_owned(), "corro".into())], &[span]);
+        let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        let resource = &body["resourceSpans"][0];
         let name = json!({"attributes": [{"key": "service.name", "value": {"stringValue": "corro"}}]});
         assert_eq!(resource["resource"], name);
         let expected = json!({

@@ -1,37 +1,37 @@
-//! How spans leave, with a collector made by hand.
+//! How spans leave, with a collector made by fake.
 
 use std::sync::atomic::AtomicUsize;
 
 use super::context::{SpanId, TraceId};
-use super::span::{Kind, Nanos};
+use super::span::{SpanKind, UnixNanos};
 use super::*;
 
 /// Takes what it is given, after as many refusals.
 #[derive(Default)]
-struct Hand {
-    away: AtomicUsize,
-    taken: Mutex<Vec<serde_json::Value>>,
+struct FakeCollector {
+    unavailable: AtomicUsize,
+    batches: Mutex<Vec<serde_json::Value>>,
 }
 
-impl Collector for Hand {
-    fn post(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>> {
+impl SpanExporter for FakeCollector {
+    fn export(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ExportResult> + Send + '_>> {
         Box::pin(async move {
-            let away = self.away.load(Ordering::Relaxed);
-            if away > 0 {
-                self.away.store(away - 1, Ordering::Relaxed);
-                return Posted::Later("away".to_owned());
+            let unavailable = self.unavailable.load(Ordering::Relaxed);
+            if unavailable > 0 {
+                self.unavailable.store(unavailable - 1, Ordering::Relaxed);
+                return ExportResult::Retry("unavailable".to_owned());
             }
-            self.taken.lock().expect("no panic").push(serde_json::from_slice(&body).expect("JSON"));
-            Posted::Taken
+            self.batches.lock().expect("no panic").push(serde_json::from_slice(&body).expect("JSON"));
+            ExportResult::Accepted
         })
     }
 }
 
-impl Hand {
-    fn batches(&self) -> Vec<usize> {
+impl FakeCollector {
+    fn batch_sizes(&self) -> Vec<usize> {
         let spans =
             |body: &serde_json::Value| body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().map(Vec::len);
-        self.taken.lock().expect("no panic").iter().filter_map(spans).collect()
+        self.batches.lock().expect("no panic").iter().filter_map(spans).collect()
     }
 }
 
@@ -43,18 +43,18 @@ fn settings(queue: &str, batch: &str, delay: &str) -> Settings {
         ("OTEL_BSP_SCHEDULE_DELAY", delay),
     ];
     let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    settings::read(find).settings.expect("an endpoint")
+    settings::parse_settings(find).settings.expect("an endpoint")
 }
 
 fn span() -> Span {
     let (trace, id) = (TraceId::random(), SpanId::random());
-    let (began, ended) = (Nanos(1), Nanos(2));
+    let (began, ended) = (UnixNanos(1), UnixNanos(2));
     Span {
         trace,
         id,
         parent: None,
         name: "x".to_owned(),
-        kind: Kind::Internal,
+        kind: SpanKind::Internal,
         began,
         ended,
         attributes: Vec::new(),
@@ -67,47 +67,47 @@ fn counts(traces: &Traces) -> (u64, u64) {
     (counts.sent.load(Ordering::Relaxed), counts.dropped.load(Ordering::Relaxed))
 }
 
-async fn until(holds: impl Fn() -> bool) {
-    let looking = async {
+async fn wait_until(holds: impl Fn() -> bool) {
+    let polling = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), looking).await.expect("it comes true");
+    tokio::time::timeout(Duration::from_secs(60), polling).await.expect("it comes true");
 }
 
 #[tokio::test]
-async fn spans_leave_in_batches_and_the_rest_at_the_end() {
-    let hand = Arc::new(Hand::default());
-    let (traces, _leaving) = Traces::start(settings("100", "3", "600000"), hand.clone(), Timestamp::from_millis(0));
-    (0..7).for_each(|_| traces.tell(span()));
+async fn spans_are_exported_in_batches_and_the_rest_on_flush() {
+    let fake = Arc::new(FakeCollector::default());
+    let (traces, _leaving) = Traces::start(settings("100", "3", "600000"), fake.clone(), Timestamp::from_millis(0));
+    (0..7).for_each(|_| traces.record(span()));
     traces.flush().await;
-    assert_eq!(hand.batches(), [3, 3, 1]);
+    assert_eq!(fake.batch_sizes(), [3, 3, 1]);
     assert_eq!(counts(&traces), (7, 0));
     // Alone, one waits for company only so long.
-    let (traces, _leaving) = Traces::start(settings("100", "3", "1"), hand.clone(), Timestamp::from_millis(0));
-    traces.tell(span());
-    until(|| hand.batches() == [3, 3, 1, 1]).await;
+    let (traces, _leaving) = Traces::start(settings("100", "3", "1"), fake.clone(), Timestamp::from_millis(0));
+    traces.record(span());
+    wait_until(|| fake.batch_sizes() == [3, 3, 1, 1]).await;
 }
 
 #[tokio::test]
-async fn a_full_queue_drops_and_a_collector_that_is_away_is_tried_again() {
-    let hand = Arc::new(Hand { away: AtomicUsize::new(2), ..Hand::default() });
-    let (traces, _leaving) = Traces::start(settings("5", "5", "20"), hand.clone(), Timestamp::from_millis(0));
-    (0..9).for_each(|_| traces.tell(span()));
+async fn a_full_queue_drops_spans_and_a_failing_export_is_retried() {
+    let fake = Arc::new(FakeCollector { unavailable: AtomicUsize::new(2), ..FakeCollector::default() });
+    let (traces, _leaving) = Traces::start(settings("5", "5", "20"), fake.clone(), Timestamp::from_millis(0));
+    (0..9).for_each(|_| traces.record(span()));
     assert_eq!(counts(&traces), (0, 4), "nobody has waited");
-    until(|| counts(&traces) == (5, 4)).await;
-    assert_eq!(hand.batches(), [5]);
-    hand.away.store(100, Ordering::Relaxed);
-    traces.tell(span());
+    wait_until(|| counts(&traces) == (5, 4)).await;
+    assert_eq!(fake.batch_sizes(), [5]);
+    fake.unavailable.store(100, Ordering::Relaxed);
+    traces.record(span());
     // What is refused for long is counted.
-    until(|| counts(&traces) == (5, 5)).await;
+    wait_until(|| counts(&traces) == (5, 5)).await;
 }
 
 #[tokio::test]
-async fn without_a_collector_nothing_is_made() {
+async fn traces_are_off_without_a_collector() {
     let traces = Traces::default();
-    traces.tell(span());
+    traces.record(span());
     traces.flush().await;
     assert!(!traces.is_on() && traces.counts().is_none() && traces.sampler().is_none());
 }
