@@ -193,7 +193,11 @@ impl Server {
         };
         let tasks = vec![
             tokio::spawn(app.events.clone().watch(app.clone(), stopping.clone())),
-            tokio::spawn(traces::jobs::record_committed_transitions(app.clone(), stopping.clone())),
+            tokio::spawn(traces::jobs::record_committed_transitions(
+                app.traces.clone(),
+                app.store.clone(),
+                stopping.clone(),
+            )),
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
             tokio::spawn(ending::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),

@@ -1,4 +1,4 @@
-//! Where the server's traces go, by OpenTelemetry's standard variables. What they say is read by the server; here is only the way out.
+//! Exporter of the server's traces, configured by OpenTelemetry's standard variables. The server parses them; this module supplies the HTTP client.
 
 use std::path::Path;
 use std::pin::Pin;

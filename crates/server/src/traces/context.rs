@@ -1,5 +1,4 @@
-//! Names of traces and spans, and how they travel between programs: the header `traceparent` of W3C Trace Context. Also who is
-//! sampled. Pure.
+//! Trace context: trace and span ids, the W3C `traceparent` header, and the sampler. Pure.
 
 use std::fmt;
 
@@ -11,7 +10,7 @@ pub struct TraceId(pub [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(pub [u8; 8]);
 
-/// Where in which trace something happens.
+/// Position in a trace: the trace, the span within it, and whether the trace is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     pub trace: TraceId,
@@ -19,22 +18,22 @@ pub struct Context {
     pub sampled: bool,
 }
 
-/// Which traces are recorded, as `OTEL_TRACES_SAMPLER` names it.
+/// Sampling rule of `OTEL_TRACES_SAMPLER`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    /// Of those that begin here: 1 is all, 0 is none.
+    /// Share of the traces without a parent that are recorded, from 0 to 1.
     pub ratio: f64,
-    /// Whoever calls decides for the traces they began.
+    /// Take over the caller's decision for traces that have a parent.
     pub parent_based: bool,
 }
 
 impl Context {
-    /// What a caller sent; nothing when it is not a name of a trace.
+    /// Parses a `traceparent` header. `None` when it is invalid.
     pub fn parse(header: &str) -> Option<Context> {
         let parts: Vec<&str> = header.trim().split('-').collect();
         let (version, rest) = parts.split_first()?;
         let [trace, span, flags, further @ ..] = rest else { return None };
-        // Later versions may say more; this one and what nobody may be may not.
+        // Versions above 0 may have further fields; version 0 may not, and 0xff is reserved.
         let version = hex::<1>(version)?[0];
         if version == 0xff || (version == 0 && !further.is_empty()) {
             return None;
@@ -68,7 +67,7 @@ impl TraceId {
         TraceId(corro_store::seal::random())
     }
 
-    /// A job's trace is is_valid as the job is, so that it goes on over a restart of the server and can be found.
+    /// Trace id of a job: its GUID, so that the trace continues over a restart of the server and can be found by the job's id.
     pub fn for_job(guid: &str) -> TraceId {
         let digits = guid.replace('-', "");
         TraceId(hex(&digits).filter(|id| *id != [0; 16]).unwrap_or_else(|| digest(guid)))
@@ -80,7 +79,7 @@ impl SpanId {
         SpanId(corro_store::seal::random())
     }
 
-    /// A span whose name must be the same whoever asks for it and when.
+    /// Reproducible span id: the first bytes of the SHA-256 digest of `text`.
     pub fn from_digest(text: &str) -> SpanId {
         SpanId(digest(text))
     }
@@ -131,15 +130,15 @@ impl Sampler {
         Ok(Sampler { ratio, parent_based })
     }
 
-    /// Is this trace recorded? All who decide by the same ratio decide alike.
+    /// Whether this trace is recorded. Depends only on the id, so that all services with the same ratio decide alike.
     pub fn should_sample(&self, trace: TraceId, parent: Option<&Context>) -> bool {
         if let (true, Some(parent)) = (self.parent_based, parent) {
             return parent.sampled;
         }
-        // The last seven bytes are those that must be random.
+        // W3C Trace Context requires randomness only in the last seven bytes.
         let mut number = [0; 8];
         number[1..].copy_from_slice(&trace.0[9..]);
-        // In whole numbers: the largest ones are not told apart as fractions.
+        // Compared as integers: an f64 cannot represent all 56 bits.
         let threshold = ((1_u64 << 56) as f64 * (1.0 - self.ratio)) as u64;
         u64::from_be_bytes(number) >= threshold
     }

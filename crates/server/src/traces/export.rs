@@ -1,5 +1,5 @@
-//! How spans leave: in batches, when there are enough of them or the first has waited long enough. A collector that is away is tried
-//! again, later each time; meanwhile the queue fills up and what comes then is dropped by whoever tells it.
+//! Span export task: sends a batch when it is full or its first span is `settings.delay` old. Failed batches are retried with
+//! exponential backoff; meanwhile the queue fills up and [`Traces::record`](super::Traces::record) drops new spans.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use super::settings::Settings;
 use super::span::{Span, encode_request};
 use super::{ExportResult, Message, SpanCounts, SpanExporter};
 
-/// A batch is tried so often.
+/// Attempts per batch.
 const MAX_ATTEMPTS: u32 = 5;
-/// The first pause is so much of what spans wait for company; each is twice the one before.
+/// The first pause between attempts is the batch delay divided by this; each further pause is twice as long.
 const FIRST_PAUSE_DIVISOR: u32 = 10;
 
 pub async fn run(
@@ -28,25 +28,25 @@ pub async fn run(
         let n_spans = batch.len() as u64;
         let result = match batch.is_empty() {
             true => ExportResult::Accepted,
-            // The end of the server waits for one try.
+            // A shutdown waits for the flush, so it gets one attempt only.
             false => send(&settings, &*collector, &batch, if flushed.is_some() { 1 } else { MAX_ATTEMPTS }).await,
         };
         match result {
             ExportResult::Accepted => {
                 counts.sent.fetch_add(n_spans, Ordering::Relaxed);
                 if is_failing && n_spans > 0 {
-                    tracing::warn!(url = settings.url, "traces are taken again");
+                    tracing::warn!(url = settings.url, "traces are exported again");
                     is_failing = false;
                 }
             }
             ExportResult::Retry(reason) | ExportResult::Rejected(reason) => {
                 counts.dropped.fetch_add(n_spans, Ordering::Relaxed);
-                // Said once, not with each batch.
+                // Logged once, not with each batch.
                 if !is_failing {
                     tracing::warn!(
                         url = settings.url,
                         reason,
-                        "traces cannot be sent; they are dropped deadline they can"
+                        "traces cannot be exported; spans are dropped until the collector accepts them"
                     );
                 }
                 is_failing = true;
@@ -58,7 +58,7 @@ pub async fn run(
     }
 }
 
-/// The first span and what comes after it, as far as it comes soon and has room.
+/// Receives spans until the batch is full, the delay is over or a flush is requested.
 async fn collect_batch(
     first: Message,
     queue: &mut mpsc::Receiver<Message>,
@@ -85,7 +85,8 @@ async fn send(settings: &Settings, collector: &dyn SpanExporter, batch: &[Span],
     let mut attempts_left = max_attempts;
     loop {
         let result = timeout(settings.timeout, collector.export(body.clone())).await;
-        let result = result.unwrap_or_else(|_| ExportResult::Retry(format!("no answer in {:?}", settings.timeout)));
+        let result =
+            result.unwrap_or_else(|_| ExportResult::Retry(format!("no response within {:?}", settings.timeout)));
         attempts_left -= 1;
         if attempts_left == 0 || !matches!(result, ExportResult::Retry(_)) {
             return result;

@@ -1,34 +1,33 @@
-//! A job's life as one trace: the job itself from its submission to its end, and below it what it was at which time (queued, preparing,
-//! running, terminating), so that a site sees how long jobs wait and how long they run. Each part is summary when it is over. Names
-//! follow from the job's id: parts summary before and after a restart of the server belong together.
+//! One trace per job: a root span from submission to end, with a child span per state (queued, preparing, running, terminating), so
+//! that an operator sees how long jobs wait and run. Each span is recorded when it ends. Ids are derived from the job's GUID:
+//! spans recorded before and after a restart of the server belong to the same trace.
 
 use corro_model::node::{ObservedTask, TaskPhase};
 use corro_model::state::JobState;
 use corro_model::{JobKey, Timestamp};
-use corro_store::{JobRecord, Record, State};
+use corro_store::{JobRecord, Record, State, Store};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::Traces;
 use super::context::{SpanId, TraceId};
 use super::span::{AttributeValue, Span, SpanKind};
-use crate::app::App;
 
-/// When the ranks of an attempt began, as far as that is known.
+/// Start of an attempt's first rank, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankStart {
     At(Timestamp),
     Never,
-    /// It was before this server began.
+    /// The attempt was placed before this server started.
     Unknown,
 }
 
-/// Tells of jobs whatever is committed, until the server stops.
-pub async fn record_committed_transitions(app: App, mut stop: watch::Receiver<bool>) {
-    if !app.traces.is_on() {
+/// Records the spans of every committed job transition until the server stops.
+pub async fn record_committed_transitions(traces: Traces, store: Store, mut stop: watch::Receiver<bool>) {
+    if !traces.is_on() {
         return;
     }
-    let mut touches = app.store.touches();
+    let mut touches = store.touches();
     loop {
         let touched = tokio::select! {
             touched = touches.recv() => touched,
@@ -38,7 +37,7 @@ pub async fn record_committed_transitions(app: App, mut stop: watch::Receiver<bo
             Ok(touched) => {
                 for (_, key) in touched.rows.iter().filter(|(kind, _)| *kind == JobRecord::KIND) {
                     let (before, after) = touched.records::<JobRecord>(key);
-                    app.traces.record_job_transition(key, before.as_deref(), after.as_deref());
+                    traces.record_job_transition(key, before.as_deref(), after.as_deref());
                 }
             }
             Err(RecvError::Lagged(_)) => {}
@@ -48,7 +47,7 @@ pub async fn record_committed_transitions(app: App, mut stop: watch::Receiver<bo
 }
 
 impl Traces {
-    /// What these jobs went through between two states.
+    /// Records the spans that these jobs finished between two states.
     pub fn record_job_transitions(&self, keys: impl Iterator<Item = JobKey>, before: &State, after: &State) {
         for key in keys {
             let record = |state: &State| state.jobs.get(&key).cloned();
@@ -76,7 +75,7 @@ impl Traces {
         finished_spans(key, before, after, rank_start).into_iter().for_each(|span| self.record(span));
     }
 
-    /// What a node says about its part of an attempt.
+    /// Remembers the start of an attempt's ranks from a node's observation of its task.
     pub fn record_rank_start(&self, task: &ObservedTask, started: Timestamp, now: Timestamp) {
         let Some(inner) = self.0.as_ref().filter(|inner| started >= inner.recording_since) else { return };
         let first_exit = task.exits.iter().map(|exit| exit.at).min();
@@ -93,13 +92,13 @@ impl Traces {
     }
 }
 
-/// What is over, now that a job has gone from one state to another. Pure.
+/// The spans that end with the transition of a job from `before` to `after`. Pure.
 pub fn finished_spans(key: &str, before: &JobRecord, after: &JobRecord, rank_start: RankStart) -> Vec<Span> {
     let (trace, until) = (TraceId::for_job(&before.guid), end_of_previous_state(before, after));
     let root = SpanId::from_digest(&format!("{} job", before.guid));
     let failure = failure_code(after);
     let part = |name: &str, began: Timestamp, ended: Timestamp, failure: Option<String>| {
-        // Waiting is for the attempt to come.
+        // A queued job waits for its next attempt.
         let attempt = before.attempts + u32::from(name == "queued");
         Span {
             trace,
@@ -154,7 +153,7 @@ pub fn finished_spans(key: &str, before: &JobRecord, after: &JobRecord, rank_sta
     spans
 }
 
-/// When what it was before was over.
+/// End of the previous state.
 fn end_of_previous_state(before: &JobRecord, after: &JobRecord) -> Timestamp {
     match after.state() {
         JobState::Succeeded { ended, .. } | JobState::Failed { ended, .. } => *ended,
@@ -163,7 +162,7 @@ fn end_of_previous_state(before: &JobRecord, after: &JobRecord) -> Timestamp {
     .max(before.since())
 }
 
-/// In the service's words; what ranks wrote stays in their logs.
+/// Error code of the failure. Output of ranks never appears in traces.
 fn failure_code(after: &JobRecord) -> Option<String> {
     match after.state() {
         JobState::Failed { errors, .. } => {

@@ -1,9 +1,9 @@
-//! Traces for whoever runs an OpenTelemetry collector: each request, each reconcile pass that did something, each job's life. Made
-//! here and posted as OTLP over HTTP by the embedder's [`SpanExporter`]. Nobody who hands a span in ever waits: there is one bounded queue,
-//! and what finds it full is counted and dropped. No attribute holds what a user wrote beyond names.
+//! OpenTelemetry traces: one span per HTTP request, per reconcile pass that changed something, and per state of a job. Spans
+//! are sent as OTLP/JSON over HTTP by the [`SpanExporter`] that the embedder supplies. Recording never blocks: spans go through
+//! one bounded queue, and those that find it full are counted and dropped. Attributes hold names, never other user input.
 //!
-//! Reading order: [`settings`] (the standard variables), [`context`] (names, sampling), [`span`] (OTLP), [`jobs`] (a job's life),
-//! [`export`] (how they leave).
+//! Reading order: [`settings`] (environment variables), [`context`] (ids, `traceparent`, sampling), [`span`] (OTLP encoding),
+//! [`jobs`] (spans of a job), [`export`] (batching and retries).
 
 pub mod context;
 mod export;
@@ -25,12 +25,12 @@ use context::Sampler;
 use settings::Settings;
 use span::Span;
 
-/// Whoever brings a batch to where it is read.
+/// Transport to an OpenTelemetry collector. The body is one OTLP/JSON request.
 pub trait SpanExporter: Send + Sync + 'static {
     fn export(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ExportResult> + Send + '_>>;
 }
 
-/// How that went.
+/// Outcome of one export request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportResult {
     Accepted,
@@ -40,19 +40,19 @@ pub enum ExportResult {
     Rejected(String),
 }
 
-/// How long the end of the server waits for the last spans to leave.
+/// Limit on how long a shutdown waits for the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Clones share everything. Without a collector nothing is made.
+/// Handle for recording spans. Clones share one queue. The default value has no exporter and records nothing.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Arc<Inner>>);
 
 struct Inner {
     queue: mpsc::Sender<Message>,
     sampler: Sampler,
-    /// What was placed before is not known whole.
+    /// Start of this server. The start of the ranks is unknown for attempts placed before.
     recording_since: Timestamp,
-    /// When the ranks of running attempts rank_starts.
+    /// Start of the first rank of each running attempt.
     rank_starts: Mutex<HashMap<AttemptId, Timestamp>>,
     counts: Arc<SpanCounts>,
 }
@@ -65,26 +65,26 @@ pub struct SpanCounts {
 
 enum Message {
     Span(Box<Span>),
-    /// Send what there is, and say so.
+    /// Send everything queued, then signal.
     Flush(oneshot::Sender<()>),
 }
 
 impl Traces {
-    /// Spans leave in a task of their own, for as long as the process lives.
+    /// Spawns the task that exports spans. It ends when the last clone is dropped.
     pub fn start(settings: Settings, collector: Arc<dyn SpanExporter>, now: Timestamp) -> (Traces, JoinHandle<()>) {
         let (queue, spans) = mpsc::channel(settings.queue);
         let counts = Arc::new(SpanCounts::default());
         let sampler = settings.sampler;
-        let leaving = tokio::spawn(export::run(settings, collector, spans, counts.clone()));
+        let exporting = tokio::spawn(export::run(settings, collector, spans, counts.clone()));
         let inner = Inner { queue, sampler, recording_since: now, rank_starts: Mutex::default(), counts };
-        (Traces(Some(Arc::new(inner))), leaving)
+        (Traces(Some(Arc::new(inner))), exporting)
     }
 
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Who is recorded; nobody when there is no collector.
+    /// The sampler, or `None` without an exporter.
     pub fn sampler(&self) -> Option<Sampler> {
         self.0.as_ref().map(|inner| inner.sampler)
     }
@@ -93,6 +93,7 @@ impl Traces {
         self.0.as_ref().map(|inner| &*inner.counts)
     }
 
+    /// Queues a finished span; drops it when the queue is full. Never blocks.
     pub fn record(&self, span: Span) {
         let Some(inner) = &self.0 else { return };
         if inner.queue.try_send(Message::Span(Box::new(span))).is_err() {
@@ -100,13 +101,13 @@ impl Traces {
         }
     }
 
-    /// Waits, but not for long, until everything told so far has left.
+    /// Waits until all spans recorded so far are exported, for [`FLUSH_TIMEOUT`] at most.
     pub async fn flush(&self) {
         let Some(inner) = &self.0 else { return };
         let flushed = async {
-            let (done, told) = oneshot::channel();
+            let (done, flushed) = oneshot::channel();
             if inner.queue.send(Message::Flush(done)).await.is_ok() {
-                let _ = told.await;
+                let _ = flushed.await;
             }
         };
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushed).await;

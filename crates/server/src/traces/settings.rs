@@ -1,5 +1,5 @@
-//! What the standard variables of OpenTelemetry say about traces. Pure: whoever asks hands in where variables are found. A value that
-//! cannot be used is warns and the default one taken, as the standard wants: a server does not stay away for its traces.
+//! Trace settings from OpenTelemetry's standard environment variables. Pure: the caller supplies the variables. As the standard
+//! demands, an invalid value gives a warning and the default is used; the server starts anyway.
 
 use std::time::Duration;
 
@@ -8,39 +8,39 @@ use super::span::AttributeValue;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where spans are posted.
+    /// Endpoint that spans are posted to.
     pub url: String,
-    /// Sent with them; they often hold a key.
+    /// Headers of each request. They often hold an API key.
     pub headers: Vec<(String, corro_model::Secret)>,
-    /// A PEM file with whoever vouches for the collector.
+    /// PEM file with the CA certificate of the collector.
     pub certificate: Option<String>,
-    /// Who sends them.
+    /// Resource attributes: the service that sends the spans.
     pub resource: Vec<(String, AttributeValue)>,
     pub sampler: Sampler,
-    /// Spans that may wait to be sent; more are dropped.
+    /// Capacity of the queue in spans; more are dropped.
     pub queue: usize,
-    /// Spans in one request.
+    /// Maximum number of spans per request.
     pub batch: usize,
-    /// How long a span waits for company.
+    /// Maximum age of the first span of a batch.
     pub delay: Duration,
-    /// How long a collector may take.
+    /// Limit on one export request.
     pub timeout: Duration,
 }
 
-/// What is to be done about traces, and what must be warns about it.
+/// Parsed environment variables.
 #[derive(Debug, Default, PartialEq)]
 pub struct ParsedSettings {
-    /// None are is_enabled without.
+    /// `None` when traces are off.
     pub settings: Option<Settings>,
     pub warnings: Vec<String>,
 }
 
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
 
-/// Traces are is_enabled when an endpoint is resource_attributes, or the exporter `otlp`.
+/// Reads the settings. Traces are on when an endpoint is set or `OTEL_TRACES_EXPORTER` is `otlp`.
 pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettings {
     let variable = |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-    // One for traces alone goes before the one for everything.
+    // The variable for traces takes precedence over the one for all signals.
     let otlp_variable = |name: &str| {
         variable(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"))
             .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{name}")))
@@ -57,7 +57,7 @@ pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettin
         Some("none") => return ParsedSettings::default(),
         Some(other) => {
             warnings.push(format!(
-                "OTEL_TRACES_EXPORTER is '{other}': only otlp and none are known, so no traces are sent"
+                "OTEL_TRACES_EXPORTER is '{other}': only otlp and none are supported, so no traces are sent"
             ));
             return ParsedSettings { settings: None, warnings };
         }
@@ -67,18 +67,18 @@ pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettin
     });
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         warnings.push(format!(
-            "OTEL_EXPORTER_OTLP_ENDPOINT leads to '{url}', which is not a URL with http:// or https://: no traces are sent"
+            "OTEL_EXPORTER_OTLP_ENDPOINT gives '{url}', which is not an http:// or https:// URL: no traces are sent"
         ));
         return ParsedSettings { settings: None, warnings };
     }
     match otlp_variable("PROTOCOL").as_deref() {
         None | Some("http/json") => {}
         Some(other) => warnings.push(format!(
-            "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}': this server speaks http/json only, and sends that to {url}; collectors take it where they take http/protobuf (port 4318), not at the port of grpc (4317)"
+            "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}': this server supports http/json only and sends that to {url}; collectors accept it on the http/protobuf port (4318), not on the gRPC port (4317)"
         )),
     }
     if let Some(other) = otlp_variable("COMPRESSION").filter(|value| value != "none") {
-        warnings.push(format!("OTEL_EXPORTER_OTLP_COMPRESSION is '{other}': traces are sent without"));
+        warnings.push(format!("OTEL_EXPORTER_OTLP_COMPRESSION is '{other}': traces are sent uncompressed"));
     }
     let sampler = match variable("OTEL_TRACES_SAMPLER") {
         None => Sampler::DEFAULT,
@@ -92,24 +92,21 @@ pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettin
     };
     let headers = match otlp_variable("HEADERS").map(|text| parse_pairs(&text)) {
         None => Vec::new(),
-        Some(Some(parse_pairs)) => {
-            parse_pairs.into_iter().map(|(name, value)| (name, corro_model::Secret::new(value))).collect()
-        }
+        Some(Some(pairs)) => pairs.into_iter().map(|(name, value)| (name, corro_model::Secret::new(value))).collect(),
         Some(None) => {
-            // Not the text: it may hold a key.
+            // The warning omits the value: it may hold an API key.
             warnings.push(
-                "OTEL_EXPORTER_OTLP_HEADERS cannot be read: write it as name=value,name=value; none are sent"
-                    .to_owned(),
+                "OTEL_EXPORTER_OTLP_HEADERS is invalid: write it as name=value,name=value; it is ignored".to_owned(),
             );
             Vec::new()
         }
     };
     let resource = match variable("OTEL_RESOURCE_ATTRIBUTES").map(|text| parse_pairs(&text)) {
         None => Vec::new(),
-        Some(Some(parse_pairs)) => parse_pairs,
+        Some(Some(pairs)) => pairs,
         Some(None) => {
             warnings.push(
-                "OTEL_RESOURCE_ATTRIBUTES cannot be read: write it as name=value,name=value; none are sent".to_owned(),
+                "OTEL_RESOURCE_ATTRIBUTES is invalid: write it as name=value,name=value; it is ignored".to_owned(),
             );
             Vec::new()
         }
@@ -117,7 +114,7 @@ pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettin
     let mut number = |name: &str, default: u64| match variable(name) {
         None => default,
         Some(text) => text.parse().ok().filter(|number| *number > 0).unwrap_or_else(|| {
-            warnings.push(format!("{name} is '{text}': use a whole number above 0; it is taken as {default}"));
+            warnings.push(format!("{name} is '{text}': use a whole number above 0; the default {default} is used"));
             default
         }),
     };
@@ -134,7 +131,7 @@ pub fn parse_settings(variable: impl Fn(&str) -> Option<String>) -> ParsedSettin
     }
 }
 
-/// What is sent with all spans: as it was given, with the service's name and ours.
+/// Completes the given resource attributes with the service's name and version.
 fn resource_attributes(mut resource: Vec<(String, String)>, service: Option<String>) -> Vec<(String, AttributeValue)> {
     if let Some(service) = service {
         resource.retain(|(name, _)| name != "service.name");
@@ -149,7 +146,7 @@ fn resource_attributes(mut resource: Vec<(String, String)>, service: Option<Stri
     resource.into_iter().map(|(name, value)| (name, AttributeValue::Text(value))).collect()
 }
 
-/// `name=value,name=value`, with percent signs for what would be mistaken; nothing when it is not that.
+/// Parses `name=value,name=value` with percent-encoded names and values. `None` when the text has another form.
 fn parse_pairs(text: &str) -> Option<Vec<(String, String)>> {
     let decoded = |text: &str| {
         let text = percent_encoding::percent_decode_str(text.trim()).decode_utf8().ok()?;
@@ -196,7 +193,7 @@ mod tests {
         warns(&[ENDPOINT, ("OTEL_TRACES_SAMPLER", "mine")], "every trace is recorded");
         warns(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "zipkin")], "no traces are sent");
         warns(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")], "http://");
-        warns(&[ENDPOINT, ("OTEL_BSP_MAX_QUEUE_SIZE", "-4")], "taken as 2048");
+        warns(&[ENDPOINT, ("OTEL_BSP_MAX_QUEUE_SIZE", "-4")], "default 2048");
         assert!(!warns(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_HEADERS", "hush")], "name=value").contains("hush"));
         assert_eq!(parse(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]).warnings, Vec::<String>::new());
     }

@@ -1,4 +1,4 @@
-//! A span, and how many of them are span_json for a collector: OTLP as JSON, one request for a batch. Pure.
+//! Spans and their OTLP/JSON encoding, one request per batch. Pure.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::context::{SpanId, TraceId};
 
-/// Something that began and ended.
+/// A finished operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     pub trace: TraceId,
@@ -18,11 +18,11 @@ pub struct Span {
     pub began: UnixNanos,
     pub ended: UnixNanos,
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// Why it failed.
+    /// Error message of a failed span, sent as its OTLP status.
     pub failure: Option<String>,
 }
 
-/// By OTLP's numbers.
+/// Span kind with OTLP's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     Internal = 1,
@@ -36,7 +36,7 @@ pub enum AttributeValue {
     Bool(bool),
 }
 
-/// Nanoseconds since 1970.
+/// Nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnixNanos(pub u64);
 
@@ -76,7 +76,7 @@ impl From<bool> for AttributeValue {
     }
 }
 
-/// A request for the collector with these spans.
+/// Encodes an `ExportTraceServiceRequest` as JSON.
 pub fn encode_request(resource: &[(String, AttributeValue)], spans: &[Span]) -> Vec<u8> {
     let resource: Vec<_> = resource.iter().map(|(name, value)| attribute(name, value)).collect();
     let spans: Vec<_> = spans.iter().map(span_json).collect();
@@ -109,7 +109,7 @@ fn span_json(span: &Span) -> serde_json::Value {
 fn attribute(name: &str, value: &AttributeValue) -> serde_json::Value {
     let value = match value {
         AttributeValue::Text(text) => json!({"stringValue": text}),
-        // 64 bits are span_json as text.
+        // OTLP/JSON writes 64-bit integers as strings.
         AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
         AttributeValue::Bool(flag) => json!({"boolValue": flag}),
     };

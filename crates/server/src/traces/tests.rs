@@ -1,4 +1,4 @@
-//! How spans leave, with a collector made by fake.
+//! Export of spans to a fake collector.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -6,7 +6,7 @@ use super::context::{SpanId, TraceId};
 use super::span::{SpanKind, UnixNanos};
 use super::*;
 
-/// Takes what it is given, after as many refusals.
+/// Accepts batches after a number of failed attempts.
 #[derive(Default)]
 struct FakeCollector {
     unavailable: AtomicUsize,
@@ -73,19 +73,19 @@ async fn wait_until(holds: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), polling).await.expect("it comes true");
+    tokio::time::timeout(Duration::from_secs(60), polling).await.expect("the condition becomes true in time");
 }
 
 #[tokio::test]
 async fn spans_are_exported_in_batches_and_the_rest_on_flush() {
     let fake = Arc::new(FakeCollector::default());
-    let (traces, _leaving) = Traces::start(settings("100", "3", "600000"), fake.clone(), Timestamp::from_millis(0));
+    let (traces, _exporting) = Traces::start(settings("100", "3", "600000"), fake.clone(), Timestamp::from_millis(0));
     (0..7).for_each(|_| traces.record(span()));
     traces.flush().await;
     assert_eq!(fake.batch_sizes(), [3, 3, 1]);
     assert_eq!(counts(&traces), (7, 0));
-    // Alone, one waits for company only so long.
-    let (traces, _leaving) = Traces::start(settings("100", "3", "1"), fake.clone(), Timestamp::from_millis(0));
+    // A lone span is sent when the batch delay is over.
+    let (traces, _exporting) = Traces::start(settings("100", "3", "1"), fake.clone(), Timestamp::from_millis(0));
     traces.record(span());
     wait_until(|| fake.batch_sizes() == [3, 3, 1, 1]).await;
 }
@@ -93,14 +93,14 @@ async fn spans_are_exported_in_batches_and_the_rest_on_flush() {
 #[tokio::test]
 async fn a_full_queue_drops_spans_and_a_failing_export_is_retried() {
     let fake = Arc::new(FakeCollector { unavailable: AtomicUsize::new(2), ..FakeCollector::default() });
-    let (traces, _leaving) = Traces::start(settings("5", "5", "20"), fake.clone(), Timestamp::from_millis(0));
+    let (traces, _exporting) = Traces::start(settings("5", "5", "20"), fake.clone(), Timestamp::from_millis(0));
     (0..9).for_each(|_| traces.record(span()));
-    assert_eq!(counts(&traces), (0, 4), "nobody has waited");
+    assert_eq!(counts(&traces), (0, 4), "recording does not block");
     wait_until(|| counts(&traces) == (5, 4)).await;
     assert_eq!(fake.batch_sizes(), [5]);
     fake.unavailable.store(100, Ordering::Relaxed);
     traces.record(span());
-    // What is refused for long is counted.
+    // A batch that fails in all attempts is counted as dropped.
     wait_until(|| counts(&traces) == (5, 5)).await;
 }
 
