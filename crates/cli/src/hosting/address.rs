@@ -58,8 +58,10 @@ pub fn listen_address(args: &AddressArgs) -> Result<SocketAddr, Failure> {
 /// Reads or makes what TLS needs; `None` when it is not asked for.
 pub fn open_tls(args: &AddressArgs, data: &Path) -> Result<Option<Tls>, Failure> {
     let source = match (&args.tls_cert, &args.tls_key) {
-        (Some(certificate), Some(key)) => TlsSource::Given { certificate: certificate.clone(), key: key.clone() },
-        _ if args.tls => TlsSource::Own { dir: data.join("tls"), names: names(args)? },
+        (Some(certificate), Some(key)) => {
+            TlsSource::CertificateFiles { certificate: certificate.clone(), key: key.clone() }
+        }
+        _ if args.tls => TlsSource::OwnCa { dir: data.join("tls"), names: names(args)? },
         _ => return Ok(None),
     };
     Tls::open(&source).map(Some).map_err(|error| {

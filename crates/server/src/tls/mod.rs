@@ -2,8 +2,8 @@
 //! brings. Entered at the start by whoever embeds the server and by the listener for every connection. Private keys are
 //! never printed and never leave the data directory.
 
-mod authority;
-mod issued;
+mod ca;
+mod server_cert;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use sha2::{Digest, Sha256};
 use tokio_rustls::TlsAcceptor;
 
-use authority::Authority;
-use issued::Issued;
+use ca::CertificateAuthority;
+use server_cert::ServerCertificate;
 
 /// Where the server's certificate comes from.
 #[derive(Clone, Debug)]
 pub enum TlsSource {
     /// Signed by an authority kept in `dir`, for these host names and addresses beside those of this machine's loopback.
-    Own { dir: PathBuf, names: Vec<String> },
+    OwnCa { dir: PathBuf, names: Vec<String> },
     /// The operator's own files: a chain, server first, and its key.
-    Given { certificate: PathBuf, key: PathBuf },
+    CertificateFiles { certificate: PathBuf, key: PathBuf },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum TlsError {
     #[error("there is no private key in {}: a PEM file with -----BEGIN PRIVATE KEY----- is needed", path.display())]
     NoKey { path: PathBuf },
     #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
-    NotAPair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
+    KeyMismatch { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("'{name}' is neither a host name nor an address that a certificate can be made for")]
     Name { name: String },
     #[error("the certificate cannot be made")]
@@ -66,14 +66,14 @@ impl Tls {
     /// Reads or makes everything. Blocking.
     pub fn open(source: &TlsSource) -> Result<Tls, TlsError> {
         match source {
-            TlsSource::Own { dir, names } => {
-                let authority = Authority::open(dir)?;
-                let (trusted, trusted_file) = (authority.certificate_text().to_owned(), authority.file().to_owned());
-                let fingerprint = fingerprint(&authority.certificate());
-                let issued = Issued::new(authority, names)?;
-                Tls::new(Arc::new(issued), trusted, fingerprint, trusted_file)
+            TlsSource::OwnCa { dir, names } => {
+                let ca = CertificateAuthority::open(dir)?;
+                let (trusted, trusted_file) = (ca.certificate_text().to_owned(), ca.certificate_file().to_owned());
+                let fingerprint = fingerprint(&ca.certificate());
+                let certificate = ServerCertificate::new(ca, names)?;
+                Tls::new(Arc::new(certificate), trusted, fingerprint, trusted_file)
             }
-            TlsSource::Given { certificate, key } => given(certificate, key),
+            TlsSource::CertificateFiles { certificate, key } => open_certificate_files(certificate, key),
         }
     }
 
@@ -96,7 +96,7 @@ impl Tls {
     }
 }
 
-fn given(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
+fn open_certificate_files(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
     let text = read(certificate)?;
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let chain = chain.ok().filter(|chain| !chain.is_empty());
@@ -104,7 +104,7 @@ fn given(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
     let private =
         PrivateKeyDer::from_pem_slice(read(key)?.as_bytes()).map_err(|_| TlsError::NoKey { path: key.to_owned() })?;
     let last = fingerprint(chain.last().expect("it is not empty"));
-    let pair = CertifiedKey::from_der(chain, private, &provider()).map_err(|source| TlsError::NotAPair {
+    let pair = CertifiedKey::from_der(chain, private, &provider()).map_err(|source| TlsError::KeyMismatch {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
         source,

@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use super::*;
 
 /// A client that believes these certificates (PEM).
-pub(crate) fn client(trusted: &str) -> TlsConnector {
+pub(crate) fn connector(trusted: &str) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(trusted.as_bytes()).flatten());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().expect("roots");
@@ -27,16 +27,16 @@ async fn handshake(tls: &Tls, trusted: &str, name: &str) -> Result<(), String> {
     let acceptor = tls.acceptor().clone();
     let serving = tokio::spawn(async move { acceptor.accept(theirs).await.map(|_| ()) });
     let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let connected = client(trusted).connect(name, ours).await;
+    let connected = connector(trusted).connect(name, ours).await;
     let _ = serving.await;
     connected.map(|_| ()).map_err(|error| error.to_string())
 }
 
 #[tokio::test]
-async fn the_authoritys_clients_reach_the_server_by_every_name() {
+async fn clients_of_the_ca_accept_every_name_of_the_server() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let names = vec!["gpu-box.example.org".to_owned(), "10.1.2.3".to_owned()];
-    let own = |dir: PathBuf| Tls::open(&TlsSource::Own { dir, names: names.clone() }).expect("TLS");
+    let own = |dir: PathBuf| Tls::open(&TlsSource::OwnCa { dir, names: names.clone() }).expect("TLS");
     let (tls, other) = (own(dir.path().join("a")), own(dir.path().join("b")));
     for name in [
         "localhost",
@@ -62,7 +62,7 @@ async fn the_authoritys_clients_reach_the_server_by_every_name() {
 }
 
 #[tokio::test]
-async fn the_operators_own_pair_is_served_and_a_wrong_pair_refused() {
+async fn certificate_files_are_served_and_mismatched_keys_refused() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -73,15 +73,15 @@ async fn the_operators_own_pair_is_served_and_a_wrong_pair_refused() {
         rcgen::generate_simple_self_signed(["my-host".to_owned()]).expect("a pair");
     let certificate = write("cert.pem", &cert.pem());
     let key = write("key.pem", &signing_key.serialize_pem());
-    let stranger = rcgen::KeyPair::generate().expect("a key");
-    let wrong = write("wrong.pem", &stranger.serialize_pem());
+    let other_key = rcgen::KeyPair::generate().expect("a key");
+    let wrong = write("wrong.pem", &other_key.serialize_pem());
     let empty = write("empty.pem", "nothing");
     let open = |certificate: &PathBuf, key: &PathBuf| {
-        Tls::open(&TlsSource::Given { certificate: certificate.clone(), key: key.clone() })
+        Tls::open(&TlsSource::CertificateFiles { certificate: certificate.clone(), key: key.clone() })
     };
     let tls = open(&certificate, &key).expect("a pair");
     assert_eq!(handshake(&tls, &tls.trusted, "my-host").await, Ok(()));
-    assert!(matches!(open(&certificate, &wrong), Err(TlsError::NotAPair { .. })));
+    assert!(matches!(open(&certificate, &wrong), Err(TlsError::KeyMismatch { .. })));
     assert!(matches!(open(&empty, &key), Err(TlsError::NoCertificate { .. })));
     assert!(matches!(open(&certificate, &empty), Err(TlsError::NoKey { .. })));
     assert!(matches!(open(&dir.path().join("none"), &key), Err(TlsError::Read { .. })));

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::Bench;
 use crate::app::keyring::Keyring;
 use crate::http::{Door, serve};
-use crate::tls::{Tls, TlsSource, tests::client};
+use crate::tls::{Tls, TlsSource, tests::connector};
 use crate::unix_now;
 
 /// A file that is longer than everything that can be under way on a loopback connection.
@@ -55,9 +55,9 @@ impl Open {
         let judge = Arc::new(Keyring::new(bench.app.clone()));
         let standing = bench.api.standing();
         tokio::spawn(standing.watch(bench.app.store.clone(), judge, unix_now, stopping.clone()));
-        let authority = tempfile::tempdir().expect("a directory");
-        let own = TlsSource::Own { dir: authority.path().to_owned(), names: Vec::new() };
-        let tls = is_secured.then(|| Tls::open(&own).expect("a certificate"));
+        let ca_dir = tempfile::tempdir().expect("a directory");
+        let source = TlsSource::OwnCa { dir: ca_dir.path().to_owned(), names: Vec::new() };
+        let tls = is_secured.then(|| Tls::open(&source).expect("a certificate"));
         tokio::spawn(serve(listener, tls.clone(), bench.api.clone(), stopping));
         Open { bench, address, tls, _stop: stop }
     }
@@ -84,7 +84,7 @@ impl Open {
         let stream = TcpStream::connect(self.address).await.expect("a connection");
         let Some(tls) = &self.tls else { return Box::new(stream) };
         let name = ServerName::try_from("localhost").expect("a name");
-        Box::new(client(&tls.trusted).connect(name, stream).await.expect("a handshake"))
+        Box::new(connector(&tls.trusted).connect(name, stream).await.expect("a handshake"))
     }
 
     async fn get(&self, target: &str) -> (Box<dyn Wire>, String) {

@@ -16,69 +16,69 @@ use rustls::pki_types::pem::PemObject;
 
 use super::{TlsError, fingerprint, read};
 
-const CERTIFICATE: &str = "ca.pem";
-const KEY: &str = "ca.key";
+const CERTIFICATE_FILE: &str = "ca.pem";
+const KEY_FILE: &str = "ca.key";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Clients must be told of a new authority, so one lasts long.
-const LIFE: Duration = Duration::from_secs(20 * 365 * DAY.as_secs());
+const VALIDITY: Duration = Duration::from_secs(20 * 365 * DAY.as_secs());
 /// One that ends sooner than this is replaced at the start.
-const LAST_YEAR: Duration = Duration::from_secs(365 * DAY.as_secs());
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(365 * DAY.as_secs());
 /// Clocks of clients may be behind.
-const SLACK: Duration = Duration::from_secs(DAY.as_secs());
+const CLOCK_SKEW: Duration = Duration::from_secs(DAY.as_secs());
 /// The line above the certificate that says when it ends, in seconds since 1970.
-const ENDS: &str = "Ends: ";
+const EXPIRY_PREFIX: &str = "Ends: ";
 
-pub struct Authority {
+pub struct CertificateAuthority {
     file: PathBuf,
-    text: String,
+    pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Reads the authority of `dir`, or makes one where there is none or its time is nearly over.
-    pub fn open(dir: &Path) -> Result<Authority, TlsError> {
-        let (file, key_file) = (dir.join(CERTIFICATE), dir.join(KEY));
-        let there = file.exists() && key_file.exists();
-        if !there || is_ending(&read(&file)?, SystemTime::now()) {
-            make(dir, &file, &key_file, SystemTime::now())?;
+    pub fn open(dir: &Path) -> Result<CertificateAuthority, TlsError> {
+        let (file, key_file) = (dir.join(CERTIFICATE_FILE), dir.join(KEY_FILE));
+        let exists = file.exists() && key_file.exists();
+        if !exists || expires_soon(&read(&file)?, SystemTime::now()) {
+            create(dir, &file, &key_file, SystemTime::now())?;
         }
         let key = read(&key_file)?;
         let key = KeyPair::from_pem(&key).map_err(|_| TlsError::NoKey { path: key_file.clone() })?;
-        let text = read(&file)?;
-        if CertificateDer::from_pem_slice(text.as_bytes()).is_err() {
+        let pem = read(&file)?;
+        if CertificateDer::from_pem_slice(pem.as_bytes()).is_err() {
             return Err(TlsError::NoCertificate { path: file });
         }
-        Ok(Authority { file, text, issuer: Issuer::new(params(&key)?, key) })
+        Ok(CertificateAuthority { file, pem, issuer: Issuer::new(params(&key)?, key) })
     }
 
-    pub fn file(&self) -> &Path {
+    pub fn certificate_file(&self) -> &Path {
         &self.file
     }
 
     pub fn certificate_text(&self) -> &str {
-        &self.text
+        &self.pem
     }
 
     pub fn certificate(&self) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(self.text.as_bytes()).expect("looked at when it was opened")
+        CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("looked at when it was opened")
     }
 
-    /// A certificate for `key`, from a little before `now` on for as long as `life`.
+    /// A certificate for `key`, from a little before `now` on for as long as `validity`.
     pub fn sign(
         &self,
         mut params: CertificateParams,
         key: &KeyPair,
         now: SystemTime,
-        life: Duration,
+        validity: Duration,
     ) -> Result<CertificateDer<'static>, TlsError> {
-        limit(&mut params, now, life);
+        set_validity(&mut params, now, validity);
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(key, &self.issuer).map_err(TlsError::Make)?;
         Ok(certificate.der().clone())
     }
 }
 
-fn make(dir: &Path, file: &Path, key_file: &Path, now: SystemTime) -> Result<(), TlsError> {
+fn create(dir: &Path, file: &Path, key_file: &Path, now: SystemTime) -> Result<(), TlsError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| TlsError::Write { path, source }
@@ -86,17 +86,17 @@ fn make(dir: &Path, file: &Path, key_file: &Path, now: SystemTime) -> Result<(),
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed(dir))?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(TlsError::Make)?;
     let mut params = params(&key)?;
-    limit(&mut params, now, LIFE);
+    set_validity(&mut params, now, VALIDITY);
     let certificate = params.self_signed(&key).map_err(TlsError::Make)?;
-    let ends = (now + LIFE).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let text = format!(
-        "The certificate authority of this Corro server. Clients may trust it; it is no secret.\nSHA-256: {}\n{ENDS}{ends}\n{}",
+    let ends = (now + VALIDITY).duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let pem = format!(
+        "The certificate authority of this Corro server. Clients may trust it; it is no secret.\nSHA-256: {}\n{EXPIRY_PREFIX}{ends}\n{}",
         fingerprint(certificate.der()),
         certificate.pem()
     );
     // The key first: a certificate without its key would be taken for a whole authority.
-    write(key_file, key.serialize_pem().as_bytes(), 0o600).map_err(failed(key_file))?;
-    write(file, text.as_bytes(), 0o644).map_err(failed(file))
+    write_atomically(key_file, key.serialize_pem().as_bytes(), 0o600).map_err(failed(key_file))?;
+    write_atomically(file, pem.as_bytes(), 0o644).map_err(failed(file))
 }
 
 /// Named after its key, so that the name is the same whenever the key is read again.
@@ -109,30 +109,30 @@ fn params(key: &KeyPair) -> Result<CertificateParams, TlsError> {
     Ok(params)
 }
 
-fn limit(params: &mut CertificateParams, now: SystemTime, life: Duration) {
+fn set_validity(params: &mut CertificateParams, now: SystemTime, validity: Duration) {
     let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + since_1970.saturating_sub(SLACK);
-    params.not_after = epoch + since_1970 + life;
+    params.not_before = epoch + since_1970.saturating_sub(CLOCK_SKEW);
+    params.not_after = epoch + since_1970 + validity;
 }
 
-fn is_ending(text: &str, now: SystemTime) -> bool {
-    let ends = text.lines().find_map(|line| line.strip_prefix(ENDS)?.trim().parse().ok());
+fn expires_soon(pem: &str, now: SystemTime) -> bool {
+    let ends = pem.lines().find_map(|line| line.strip_prefix(EXPIRY_PREFIX)?.trim().parse().ok());
     // One that does not say is the operator's own doing and left alone.
-    ends.is_some_and(|ends| now + LAST_YEAR > UNIX_EPOCH + Duration::from_secs(ends))
+    ends.is_some_and(|ends| now + RENEW_BEFORE_EXPIRY > UNIX_EPOCH + Duration::from_secs(ends))
 }
 
 /// Whole or not at all.
-fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    let draft = path.with_extension("draft");
-    match std::fs::remove_file(&draft) {
+fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
+    let temporary = path.with_extension("draft");
+    match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    std::fs::rename(&draft, path)?;
+    std::fs::rename(&temporary, path)?;
     std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
@@ -141,29 +141,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_stays_the_same_until_its_last_year() {
+    fn a_ca_is_reused_until_its_last_year() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let dir = dir.path().join("tls");
-        let text = || Authority::open(&dir).expect("opens").certificate_text().to_owned();
-        let first = text();
-        assert_eq!(text(), first);
+        let pem = || CertificateAuthority::open(&dir).expect("opens").certificate_text().to_owned();
+        let first = pem();
+        assert_eq!(pem(), first);
         let now = SystemTime::now();
-        assert!(!is_ending(&first, now + LIFE - LAST_YEAR - DAY));
-        assert!(is_ending(&first, now + LIFE - LAST_YEAR + DAY));
-        assert!(!is_ending("no word of an end", now));
-        let old = SystemTime::now() - LIFE + DAY;
-        make(&dir, &dir.join(CERTIFICATE), &dir.join(KEY), old).expect("an old one");
-        let replaced = text();
-        assert!(replaced != first && !is_ending(&replaced, now));
+        assert!(!expires_soon(&first, now + VALIDITY - RENEW_BEFORE_EXPIRY - DAY));
+        assert!(expires_soon(&first, now + VALIDITY - RENEW_BEFORE_EXPIRY + DAY));
+        assert!(!expires_soon("no word of an end", now));
+        let old = SystemTime::now() - VALIDITY + DAY;
+        create(&dir, &dir.join(CERTIFICATE_FILE), &dir.join(KEY_FILE), old).expect("an old one");
+        let replaced = pem();
+        assert!(replaced != first && !expires_soon(&replaced, now));
     }
 
     #[test]
-    fn its_key_is_for_its_owner_alone() {
+    fn the_key_file_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().expect("a temp dir");
         let dir = dir.path().join("tls");
-        Authority::open(&dir).expect("opens");
+        CertificateAuthority::open(&dir).expect("opens");
         let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
-        assert_eq!((mode(&dir), mode(&dir.join(KEY))), (0o700, 0o600));
+        assert_eq!((mode(&dir), mode(&dir.join(KEY_FILE))), (0o700, 0o600));
     }
 }

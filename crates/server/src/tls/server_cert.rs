@@ -10,47 +10,47 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::authority::Authority;
+use super::ca::CertificateAuthority;
 use super::{TlsError, provider};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Some clients refuse certificates that last longer than 398 days.
-const LIFE: Duration = Duration::from_secs(90 * DAY.as_secs());
-const RENEWED_AFTER: Duration = Duration::from_secs(60 * DAY.as_secs());
+const VALIDITY: Duration = Duration::from_secs(90 * DAY.as_secs());
+const RENEW_AFTER: Duration = Duration::from_secs(60 * DAY.as_secs());
 /// Certificates are valid from a day before they were made; after a larger step back of the clock another one is made.
-const CLOCK_STEP: Duration = Duration::from_secs(3600);
+const MAX_CLOCK_STEP_BACK: Duration = Duration::from_secs(3600);
 
-pub struct Issued {
-    authority: Authority,
+pub struct ServerCertificate {
+    ca: CertificateAuthority,
     params: CertificateParams,
-    current: Mutex<Current>,
+    current: Mutex<IssuedPair>,
 }
 
-struct Current {
+struct IssuedPair {
     pair: Arc<CertifiedKey>,
     made: SystemTime,
 }
 
-impl Issued {
-    pub fn new(authority: Authority, names: &[String]) -> Result<Issued, TlsError> {
+impl ServerCertificate {
+    pub fn new(ca: CertificateAuthority, names: &[String]) -> Result<ServerCertificate, TlsError> {
         let params = params(names)?;
         let now = SystemTime::now();
-        let current = Mutex::new(Current { pair: issue(&authority, &params, now)?, made: now });
-        Ok(Issued { authority, params, current })
+        let current = Mutex::new(IssuedPair { pair: issue(&ca, &params, now)?, made: now });
+        Ok(ServerCertificate { ca, params, current })
     }
 
-    fn pair(&self, now: SystemTime) -> Arc<CertifiedKey> {
-        let mut current = self.current.lock().expect("no one panics while holding the certificate");
+    fn current_pair(&self, now: SystemTime) -> Arc<CertifiedKey> {
+        let mut current = self.current.lock().expect("never poisoned: nothing panics while it is locked");
         // Where the clock was set back, the present one is not valid yet.
         let is_due = now
             .duration_since(current.made)
-            .map_or_else(|ahead| ahead.duration() > CLOCK_STEP, |age| age > RENEWED_AFTER);
+            .map_or_else(|ahead| ahead.duration() > MAX_CLOCK_STEP_BACK, |age| age > RENEW_AFTER);
         if is_due {
-            match issue(&self.authority, &self.params, now) {
-                Ok(pair) => *current = Current { pair, made: now },
+            match issue(&self.ca, &self.params, now) {
+                Ok(pair) => *current = IssuedPair { pair, made: now },
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "the server's certificate cannot be renewed; the old one is used");
+                    tracing::error!(error, "the server's certificate cannot be renewed; the old one stays in use");
                 }
             }
         }
@@ -58,15 +58,15 @@ impl Issued {
     }
 }
 
-impl std::fmt::Debug for Issued {
+impl std::fmt::Debug for ServerCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Issued")
+        f.write_str("ServerCertificate")
     }
 }
 
-impl ResolvesServerCert for Issued {
+impl ResolvesServerCert for ServerCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.pair(SystemTime::now()))
+        Some(self.current_pair(SystemTime::now()))
     }
 }
 
@@ -96,12 +96,16 @@ fn params(names: &[String]) -> Result<CertificateParams, TlsError> {
     Ok(params)
 }
 
-fn issue(authority: &Authority, params: &CertificateParams, now: SystemTime) -> Result<Arc<CertifiedKey>, TlsError> {
+fn issue(
+    ca: &CertificateAuthority,
+    params: &CertificateParams,
+    now: SystemTime,
+) -> Result<Arc<CertifiedKey>, TlsError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(TlsError::Make)?;
-    let certificate = authority.sign(params.clone(), &key, now, LIFE)?;
+    let certificate = ca.sign(params.clone(), &key, now, VALIDITY)?;
     let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a key of our own making");
     // The authority goes along, so that a client who knows its fingerprint alone can find it.
-    let chain = vec![certificate, authority.certificate()];
+    let chain = vec![certificate, ca.certificate()];
     CertifiedKey::from_der(chain, private, &provider()).map(Arc::new).map_err(TlsError::SetUp)
 }
 
@@ -110,17 +114,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_runs_for_long_gets_a_new_certificate_in_time() {
+    fn certificates_are_renewed_before_they_expire() {
         let dir = tempfile::tempdir().expect("a temp dir");
-        let authority = Authority::open(dir.path()).expect("opens");
-        let issued = Issued::new(authority, &["gpu-box".to_owned()]).expect("issued");
-        let leaf_at = |now: SystemTime| issued.pair(now).cert[0].clone();
+        let ca = CertificateAuthority::open(dir.path()).expect("opens");
+        let certificate = ServerCertificate::new(ca, &["gpu-box".to_owned()]).expect("issued");
+        let leaf_at = |now: SystemTime| certificate.current_pair(now).cert[0].clone();
         let now = SystemTime::now();
         let first = leaf_at(now);
-        assert_eq!(leaf_at(now + RENEWED_AFTER - DAY), first);
-        let second = leaf_at(now + RENEWED_AFTER + DAY);
+        assert_eq!(leaf_at(now + RENEW_AFTER - DAY), first);
+        let second = leaf_at(now + RENEW_AFTER + DAY);
         assert_ne!(second, first);
-        assert_eq!(leaf_at(now + RENEWED_AFTER + 2 * DAY), second);
+        assert_eq!(leaf_at(now + RENEW_AFTER + 2 * DAY), second);
         assert_ne!(leaf_at(now - 3 * DAY), second, "the clock was set back: the second is not valid yet");
     }
 
