@@ -1,5 +1,5 @@
-//! The certificate authority of this installation: made on the first start, kept in a directory, and the only one that
-//! clients have to trust. Its key is in a file of mode 0600 and signs nothing but this server's certificates.
+//! Certificate authority (CA) of this installation: created on the first start and stored in a directory. Clients trust this one
+//! certificate. The private key lies in a file of mode 0600 and signs only this server's certificates.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
@@ -19,15 +19,16 @@ use super::{TlsError, fingerprint, read};
 const CERTIFICATE_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Clients must be told of a new authority, so one lasts long.
+/// Validity of the CA certificate. Every client must be given a new one, so it is long.
 const VALIDITY: Duration = Duration::from_secs(20 * 365 * DAY.as_secs());
-/// One that ends sooner than this is replaced at the start.
+/// A CA that expires sooner than this is replaced at the start of the server.
 const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// Clocks of clients may be behind.
+/// Certificates are valid from this long before they are made, for clients whose clock is behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(DAY.as_secs());
-/// The line above the certificate that says when it ends, in seconds since 1970.
+/// Prefix of the line above the certificate with its expiry in seconds since 1970.
 const EXPIRY_PREFIX: &str = "Ends: ";
 
+/// An opened CA: its certificate and the issuer with its private key.
 pub struct CertificateAuthority {
     file: PathBuf,
     pem: String,
@@ -35,7 +36,7 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Reads the authority of `dir`, or makes one where there is none or its time is nearly over.
+    /// Reads the CA in `dir`; creates one when there is none or it expires soon.
     pub fn open(dir: &Path) -> Result<CertificateAuthority, TlsError> {
         let (file, key_file) = (dir.join(CERTIFICATE_FILE), dir.join(KEY_FILE));
         let exists = file.exists() && key_file.exists();
@@ -60,10 +61,10 @@ impl CertificateAuthority {
     }
 
     pub fn certificate(&self) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("looked at when it was opened")
+        CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("checked when the file was opened")
     }
 
-    /// A certificate for `key`, from a little before `now` on for as long as `validity`.
+    /// Signs a certificate for `key`, valid from shortly before `now` for `validity`.
     pub fn sign(
         &self,
         mut params: CertificateParams,
@@ -94,12 +95,12 @@ fn create(dir: &Path, file: &Path, key_file: &Path, now: SystemTime) -> Result<(
         fingerprint(certificate.der()),
         certificate.pem()
     );
-    // The key first: a certificate without its key would be taken for a whole authority.
+    // The key is written first: a certificate without its key would be taken for a complete CA.
     write_atomically(key_file, key.serialize_pem().as_bytes(), 0o600).map_err(failed(key_file))?;
     write_atomically(file, pem.as_bytes(), 0o644).map_err(failed(file))
 }
 
-/// Named after its key, so that the name is the same whenever the key is read again.
+/// The name contains a digest of the key, so that it is the same whenever the key is read again.
 fn params(key: &KeyPair) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::default();
     let name = format!("Corro certificate authority {}", &fingerprint(key.public_key_raw())[..8]);
@@ -118,11 +119,11 @@ fn set_validity(params: &mut CertificateParams, now: SystemTime, validity: Durat
 
 fn expires_soon(pem: &str, now: SystemTime) -> bool {
     let ends = pem.lines().find_map(|line| line.strip_prefix(EXPIRY_PREFIX)?.trim().parse().ok());
-    // One that does not say is the operator's own doing and left alone.
+    // A file without the line was supplied by the operator and is left alone.
     ends.is_some_and(|ends| now + RENEW_BEFORE_EXPIRY > UNIX_EPOCH + Duration::from_secs(ends))
 }
 
-/// Whole or not at all.
+/// Replaces a file atomically: temporary file, fsync, rename, fsync of the directory.
 fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     let temporary = path.with_extension("draft");
     match std::fs::remove_file(&temporary) {
@@ -150,7 +151,7 @@ mod tests {
         let now = SystemTime::now();
         assert!(!expires_soon(&first, now + VALIDITY - RENEW_BEFORE_EXPIRY - DAY));
         assert!(expires_soon(&first, now + VALIDITY - RENEW_BEFORE_EXPIRY + DAY));
-        assert!(!expires_soon("no word of an end", now));
+        assert!(!expires_soon("no expiry line", now));
         let old = SystemTime::now() - VALIDITY + DAY;
         create(&dir, &dir.join(CERTIFICATE_FILE), &dir.join(KEY_FILE), old).expect("an old one");
         let replaced = pem();

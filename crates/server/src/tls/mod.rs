@@ -1,6 +1,5 @@
-//! TLS of the server's one port: with a certificate that an authority of our own signs, or with one that the operator
-//! brings. Entered at the start by whoever embeds the server and by the listener for every connection. Private keys are
-//! never printed and never leave the data directory.
+//! TLS of the server's port: with a certificate signed by the installation's own CA, or with the operator's certificate files.
+//! Private keys are never printed and never leave the data directory.
 
 mod ca;
 mod server_cert;
@@ -21,12 +20,12 @@ use tokio_rustls::TlsAcceptor;
 use ca::CertificateAuthority;
 use server_cert::ServerCertificate;
 
-/// Where the server's certificate comes from.
+/// Source of the server's certificate.
 #[derive(Clone, Debug)]
 pub enum TlsSource {
-    /// Signed by an authority kept in `dir`, for these host names and addresses beside those of this machine's loopback.
+    /// Signed by the CA stored in `dir`, for these host names and addresses and the loopback ones.
     OwnCa { dir: PathBuf, names: Vec<String> },
-    /// The operator's own files: a chain, server first, and its key.
+    /// The operator's PEM files: a certificate chain, the server's first, and its key.
     CertificateFiles { certificate: PathBuf, key: PathBuf },
 }
 
@@ -36,34 +35,34 @@ pub enum TlsError {
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("there is no certificate in {}: a PEM file with -----BEGIN CERTIFICATE----- is needed", path.display())]
+    #[error("no certificate found in {}: a PEM file with -----BEGIN CERTIFICATE----- is needed", path.display())]
     NoCertificate { path: PathBuf },
-    #[error("there is no private key in {}: a PEM file with -----BEGIN PRIVATE KEY----- is needed", path.display())]
+    #[error("no private key found in {}: a PEM file with -----BEGIN PRIVATE KEY----- is needed", path.display())]
     NoKey { path: PathBuf },
     #[error("the key in {} does not belong to the certificate in {}", key.display(), certificate.display())]
     KeyMismatch { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("'{name}' is neither a host name nor an address that a certificate can be made for")]
     Name { name: String },
-    #[error("the certificate cannot be made")]
+    #[error("cannot create the certificate")]
     Make(#[source] rcgen::Error),
-    #[error("TLS cannot be set up")]
+    #[error("cannot set up TLS")]
     SetUp(#[source] rustls::Error),
 }
 
-/// Ready to serve.
+/// TLS acceptor, and the certificate that clients must trust.
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,
-    /// What clients need to believe the server: PEM.
+    /// PEM certificates that clients must trust.
     pub trusted: String,
-    /// SHA-256 of the certificate that clients trust, in hexadecimal.
+    /// SHA-256 digest of the trusted certificate in hexadecimal.
     pub fingerprint: String,
-    /// Where `trusted` lies as a file.
+    /// File that holds `trusted`.
     pub trusted_file: PathBuf,
 }
 
 impl Tls {
-    /// Reads or makes everything. Blocking.
+    /// Loads or creates the certificate and key. Blocking.
     pub fn open(source: &TlsSource) -> Result<Tls, TlsError> {
         match source {
             TlsSource::OwnCa { dir, names } => {

@@ -1,5 +1,5 @@
-//! The server's own certificate, signed by its authority. Its key lives in memory only: every start makes a new pair,
-//! and a server that runs for long makes another one before the first ends.
+//! The server's certificate, signed by its CA. The private key exists in memory only: each start makes a new pair, and a running
+//! server renews it before it expires.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,10 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Some clients refuse certificates that last longer than 398 days.
 const VALIDITY: Duration = Duration::from_secs(90 * DAY.as_secs());
 const RENEW_AFTER: Duration = Duration::from_secs(60 * DAY.as_secs());
-/// Certificates are valid from a day before they were made; after a larger step back of the clock another one is made.
+/// Certificates are valid from a day before they were made. When the clock is set back by more than this, a new one is made.
 const MAX_CLOCK_STEP_BACK: Duration = Duration::from_secs(3600);
 
+/// Resolves the certificate for each TLS handshake and renews it when due.
 pub struct ServerCertificate {
     ca: CertificateAuthority,
     params: CertificateParams,
@@ -41,7 +42,7 @@ impl ServerCertificate {
 
     fn current_pair(&self, now: SystemTime) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().expect("never poisoned: nothing panics while it is locked");
-        // Where the clock was set back, the present one is not valid yet.
+        // After the clock was set back, the current certificate may not be valid yet.
         let is_due = now
             .duration_since(current.made)
             .map_or_else(|ahead| ahead.duration() > MAX_CLOCK_STEP_BACK, |age| age > RENEW_AFTER);
@@ -70,8 +71,8 @@ impl ResolvesServerCert for ServerCertificate {
     }
 }
 
-/// Every name also covers the host-style addresses of accounts below it, `ACCOUNT.file.NAME` and `ACCOUNT.blob.NAME`. An
-/// address has none below it.
+/// Subject alternative names. Each host name also covers the host-style addresses of accounts, `ACCOUNT.file.NAME` and
+/// `ACCOUNT.blob.NAME`; an IP address has no names below it.
 fn params(names: &[String]) -> Result<CertificateParams, TlsError> {
     let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST).to_string(), IpAddr::from(Ipv6Addr::LOCALHOST).to_string()];
     let mut all: Vec<String> = names.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
@@ -103,8 +104,8 @@ fn issue(
 ) -> Result<Arc<CertifiedKey>, TlsError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(TlsError::Make)?;
     let certificate = ca.sign(params.clone(), &key, now, VALIDITY)?;
-    let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a key of our own making");
-    // The authority goes along, so that a client who knows its fingerprint alone can find it.
+    let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a freshly generated key is valid PKCS#8");
+    // The chain includes the CA, so that a client that knows only its fingerprint can find it.
     let chain = vec![certificate, ca.certificate()];
     CertifiedKey::from_der(chain, private, &provider()).map(Arc::new).map_err(TlsError::SetUp)
 }

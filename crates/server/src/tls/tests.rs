@@ -1,4 +1,4 @@
-//! Whole handshakes in memory: who is believed, and what is refused before anything is served.
+//! TLS handshakes in memory: which names and certificates are accepted, and which files are refused.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 
-/// A client that believes these certificates (PEM).
+/// A client connector that trusts these certificates (PEM).
 pub(crate) fn connector(trusted: &str) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(trusted.as_bytes()).flatten());
@@ -55,7 +55,7 @@ async fn clients_of_the_ca_accept_every_name_of_the_server() {
         assert!(handshake(&tls, &tls.trusted, name).await.is_err(), "{name}");
     }
     assert!(handshake(&tls, &other.trusted, "localhost").await.is_err());
-    // A later start is believed by those who trust the first.
+    // The CA survives a restart: clients of the first start trust the next.
     let again = own(dir.path().join("a"));
     assert_eq!(handshake(&again, &tls.trusted, "localhost").await, Ok(()));
     assert_eq!(again.fingerprint, tls.fingerprint);
