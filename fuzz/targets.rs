@@ -12,9 +12,11 @@ mod sas;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
+use corro_file_service::{AccountKeys, AddressStyle, FileService, RateLimiter};
 use corro_model::batchai::{ClusterCreateParameters, FileServerCreateParameters, JobCreateParameters};
 use corro_model::node::{FromNode, JoinRequest, ToNode, bearer, parse_bearer};
 use corro_model::ops::{ALL, match_path};
@@ -22,8 +24,6 @@ use corro_model::rights::Scope;
 use corro_model::storage::sas::{AccountSas, Sas};
 use corro_model::storage::shared_key::{self, Credential};
 use corro_model::{job_file, validate};
-use corro_server::http::files::{AccountKeys, AddressStyle, FileService};
-use corro_server::http::limits::{Limits, Rates};
 use corro_shares::{SharePath, Shares};
 
 pub type Target = fn(&[u8]);
@@ -179,15 +179,26 @@ impl AccountKeys for OneAccount {
     }
 }
 
+/// No rate limit: the parsers are fuzzed here.
+struct Unlimited;
+
+impl RateLimiter for Unlimited {
+    fn admit_account(&self, _: &str) -> Result<(), Duration> {
+        Ok(())
+    }
+
+    fn admit_unauthenticated(&self, _: &str) -> Result<(), Duration> {
+        Ok(())
+    }
+}
+
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let shares = Arc::new(Shares::open(dir.path().join("root")).expect("a root"));
         shares.create_share("acc", "share").expect("a share");
         std::fs::write(dir.path().join("root/acc/share/file"), [b'x'; 1000]).expect("a file");
-        // What is asked is on trial here, not how often.
-        let limits = Arc::new(Limits::new(Rates { per_principal: u32::MAX, per_address: u32::MAX }));
-        let service = FileService::new(shares, Arc::new(OneAccount), limits, || 0);
+        let service = FileService::new(shares, Arc::new(OneAccount), Arc::new(Unlimited), || 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let bench = Bench { service, runtime, _dir: dir };
         let made = bench.ask_signed("PUT", "/acc.blob/con?restype=container", &[("content-length", "0")], &[]);
@@ -205,7 +216,7 @@ impl Bench {
         request.uri().path().starts_with('/').then_some(())?;
         let is_blob = request.uri().path().starts_with("/acc.blob");
         let style = if is_blob { AddressStyle::BlobPath } else { AddressStyle::Path };
-        Some(self.runtime.block_on(self.service.handle("acc", style, request)).status().as_u16())
+        Some(self.runtime.block_on(self.service.handle("acc", style, request, None)).status().as_u16())
     }
 
     /// The same with the account's key.

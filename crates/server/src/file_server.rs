@@ -9,13 +9,13 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use corro_file_service::{AccountKeys, AuditEvent, AuditSink, FileService};
 use corro_model::Secret;
 use corro_store::seal::random;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::http::files::{AccountKeys, FileService, Ledger, Line};
 use crate::http::limits::{Limits, Rates};
 use crate::http::{FilesOnly, serve};
 use crate::tls::Tls;
@@ -49,7 +49,7 @@ impl FileServer {
         let address = listener.local_addr()?;
         let shares = Arc::new(open_shares(&config.data, std::time::SystemTime::now().into()).await?);
         let limits = Arc::new(Limits::new(config.rates));
-        let files = FileService::new(shares, Arc::new(keys), limits, unix_now).telling(Arc::new(Log));
+        let files = FileService::new(shares, Arc::new(keys), limits, unix_now).with_audit(Arc::new(Log));
         let (stop, stopping) = watch::channel(false);
         let tasks = vec![
             tokio::spawn(serve(listener, config.tls, FilesOnly(files.clone()), stopping.clone())),
@@ -94,16 +94,16 @@ impl AccountKeys for Keys {
 /// There is no history to keep; whoever wants to know reads the log.
 struct Log;
 
-impl Ledger for Log {
-    fn tell(&self, line: Line) {
-        let Line { actor, address, account, share, what, detail } = line;
-        tracing::info!(%actor, %address, %account, %share, %detail, "{what}");
+impl AuditSink for Log {
+    fn record(&self, event: AuditEvent) {
+        let AuditEvent { actor, address, account, share, action, detail } = event;
+        tracing::info!(%actor, %address, %account, %share, %detail, "{action}");
     }
 
     /// There are no jobs whose end could be held back.
-    fn followed(&self, _: &str, _: &str, _: &str) {}
+    fn on_tail_read(&self, _: &str, _: &str, _: &str) {}
 
-    fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
+    fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
         tracing::info!(actor, %address, %method, %path, status, %code, "refused");
     }
 }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
+use corro_file_service::FileService;
 use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_model::node::Landmark;
 use corro_model::{ApiError, NodeId, Secret, Timestamp};
@@ -52,7 +53,6 @@ use app::keyring::Keyring;
 use app::{App, instance};
 use gateway::Gateway;
 use http::Door;
-use http::files::FileService;
 use reconcile::{ReconcileConfig, Reconciler};
 use traces::Traces;
 
@@ -170,8 +170,9 @@ impl Server {
         let limits = Arc::new(http::limits::Limits::new(config.rates));
         let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
-        let files = files.beside(FILE_SERVERS, app.exports.trees().clone()).beside(JOB_SHARED, app.job_shared.clone());
-        let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
+        let files =
+            files.with_tree(FILE_SERVERS, app.exports.trees().clone()).with_tree(JOB_SHARED, app.job_shared.clone());
+        let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let provider = provider(Site { address, instance: app.tenant.to_string() });
         let _ = app.provider.set(provider.clone());
         let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
@@ -299,12 +300,12 @@ async fn tell_about_files(files: FileService, mut stopping: watch::Receiver<bool
     let mut ticks = tokio::time::interval(Duration::from_secs(10));
     loop {
         tokio::select! {
-            _ = ticks.tick() => files.tell_due(false),
+            _ = ticks.tick() => files.flush_audit(false),
             // Whoever could say that the server stops is gone: so is the server.
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
-    files.tell_due(true);
+    files.flush_audit(true);
 }
 
 async fn serve_nfs(port: Option<nfs::NfsPort>, stopping: watch::Receiver<bool>) {

@@ -1,27 +1,27 @@
-//! What is done through the file service, in the history: lines come from `http::files`, which knows accounts and shares
+//! What is done through the file service, in the history: lines come from `corro-file-service`, which knows accounts and shares
 //! only; here they get the group that the account lies in, and are written in the background.
 
+use corro_file_service::{AuditEvent, AuditSink};
 use corro_model::ApiError;
 use futures_util::FutureExt;
 
 use super::App;
 use super::audit::{Asked, Audit};
-use crate::http::files::{Ledger, Line};
 
 pub struct FileLines {
     pub app: App,
     pub audit: Audit,
 }
 
-impl Ledger for FileLines {
-    fn tell(&self, line: Line) {
+impl AuditSink for FileLines {
+    fn record(&self, event: AuditEvent) {
         let snapshot = self.app.snapshot();
-        let Some(account) = snapshot.accounts.get(&line.account) else { return };
-        let resource = format!("{}/{}/{}", account.group, line.account, line.share);
-        let store = self.app.store.acting_from(&line.actor, &line.address);
+        let Some(account) = snapshot.accounts.get(&event.account) else { return };
+        let resource = format!("{}/{}/{}", account.group, event.account, event.share);
+        let store = self.app.store.acting_from(&event.actor, &event.address);
         let mut noted = Box::pin(async move {
             let noted = store.commit(move |txn| {
-                txn.note(line.what, &resource, line.detail);
+                txn.note(event.action, &resource, event.detail);
                 Ok::<_, ApiError>(())
             });
             // The store tells of a full disk once.
@@ -37,11 +37,11 @@ impl Ledger for FileLines {
         }
     }
 
-    fn followed(&self, actor: &str, address: &str, path: &str) {
+    fn on_tail_read(&self, actor: &str, address: &str, path: &str) {
         self.app.followers.reads(actor, address, path, self.app.now());
     }
 
-    fn refused(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
+    fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
         let asked = Asked { caller: actor, address, method, path, status, code, tried: None };
         self.audit.note(&self.app.store, &asked);
     }

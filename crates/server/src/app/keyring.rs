@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use corro_file_service::AccountKeys;
 use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_store::AccountRecord;
 
 use super::App;
 use super::warnings::jobs_with_share;
-use crate::http::files::AccountKeys;
 use crate::http::standing::{Judge, key_mark};
 
 /// Accounts that are remembered before all are forgotten.
@@ -51,11 +51,11 @@ impl AccountKeys for Keyring {
         Some(keys)
     }
 
-    fn stands(&self, by: &str) -> bool {
+    fn is_login_valid(&self, by: &str) -> bool {
         self.app.stands(by)
     }
 
-    fn in_use(&self, account: &str, share: &str) -> Option<String> {
+    fn share_users(&self, account: &str, share: &str) -> Option<String> {
         jobs_with_share(&self.app.snapshot(), account, share)
     }
 }

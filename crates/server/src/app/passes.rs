@@ -12,7 +12,7 @@ use super::App;
 use super::volumes::{Tree, Wanted, wanted};
 
 /// How links begin to say on whose behalf they are: `node:NODE:EPOCH:ATTEMPT`, the attempt empty for a volume of the cluster.
-pub const NODE: &str = "node:";
+pub const NODE: &str = corro_file_service::NODE_PREFIX;
 
 /// How long a pass lasts, unless the operator says otherwise. Nodes ask for the next one long before.
 pub const LIFETIME: Duration = Duration::from_secs(3600);

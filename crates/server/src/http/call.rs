@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use corro_file_service::OverTls;
 use corro_model::ApiError;
 use corro_model::batchai::Page;
 use http::header::HOST;
@@ -10,8 +11,6 @@ use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
-
-use super::files::OverTls;
 
 /// What a handler of the operation `O` works with.
 pub struct Call<R> {

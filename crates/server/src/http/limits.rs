@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use corro_file_service::RateLimiter;
+
 /// Requests a second. A bucket holds so many seconds' worth, for bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
@@ -84,6 +86,25 @@ impl Limits {
         }
         bucket.tokens -= 1.0;
         Verdict::Granted { remaining: bucket.tokens as u32 }
+    }
+}
+
+impl RateLimiter for Limits {
+    fn admit_account(&self, account: &str) -> Result<(), Duration> {
+        self.take(Asker::Account(account.to_owned()), Instant::now()).into_result()
+    }
+
+    fn admit_unauthenticated(&self, address: &str) -> Result<(), Duration> {
+        self.take(Asker::Stranger(address.to_owned()), Instant::now()).into_result()
+    }
+}
+
+impl Verdict {
+    fn into_result(self) -> Result<(), Duration> {
+        match self {
+            Verdict::Granted { .. } => Ok(()),
+            Verdict::Wait(wait) => Err(wait),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use corro_file_service::OverTls;
 use corro_model::ApiError;
 use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
@@ -25,7 +26,6 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
 use super::answer::error_response;
-use super::files::OverTls;
 use super::head::check_head;
 use super::lanes::Lanes;
 use super::standing::{Behalf, Seat, Standing};

@@ -6,7 +6,6 @@ mod answer;
 mod arm;
 mod call;
 mod events;
-pub mod files;
 mod head;
 mod lanes;
 pub mod limits;
@@ -25,6 +24,7 @@ use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
+use corro_file_service::{AddressStyle, CredentialSink, FileService};
 use corro_model::ApiError;
 use corro_model::events::EVENTS_PATH;
 use corro_model::host::{HOST_JOIN_PATH, HOST_PATH, HostCredential, HostJoinRequest, HostReport};
@@ -40,7 +40,6 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
 use self::answer::{error_response, json_response};
-use self::files::{AddressStyle, FileService};
 use self::limits::{Asker, Limits, Verdict};
 use self::login::Errand;
 use self::router::Router;
@@ -104,8 +103,15 @@ impl Door for FilesOnly {
     async fn answer(&self, request: Request) -> Response {
         // No account has no name, so nobody gets further than to being refused.
         let (account, style) = account_of(&request).unwrap_or((String::new(), AddressStyle::Path));
-        self.0.handle(&account, style, request).await
+        handle_file_request(&self.0, &account, style, request).await
     }
+}
+
+/// Tells the connection of the request which storage key it is signed with.
+async fn handle_file_request(files: &FileService, account: &str, style: AddressStyle, request: Request) -> Response {
+    let behalf = request.extensions().get::<Behalf>().cloned();
+    let sink = behalf.as_ref().map(|behalf| behalf as &dyn CredentialSink);
+    files.handle(account, style, request, sink).await
 }
 
 impl Api {
@@ -127,7 +133,7 @@ impl Api {
         if let Some((account, style)) = account_of(&request) {
             let numbers = &self.app.numbers;
             let since = numbers.file_asked(request.body().size_hint().exact().unwrap_or(0));
-            let response = self.files.handle(&account, style, request).await;
+            let response = handle_file_request(&self.files, &account, style, request).await;
             let bytes = response.body().size_hint().exact().unwrap_or(0);
             numbers.file_answered(response.status().as_u16(), bytes, since);
             return response;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
+use corro_file_service::CredentialSink;
 use corro_store::Store;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
@@ -94,6 +95,12 @@ impl Behalf {
         shown.account.push_str(account);
         shown.key = mark;
         shown.by.push_str(by);
+    }
+}
+
+impl CredentialSink for Behalf {
+    fn set_storage_key(&self, account: &str, key: &[u8], on_behalf_of: &str) {
+        self.of_key(account, key_mark(key), on_behalf_of);
     }
 }
 

@@ -64,8 +64,8 @@ async fn shares_are_told_line_by_line_and_files_in_sums() {
     }
     assert_eq!(bench.signed(0, "GET", "/data/a", &[], "").await, 200);
     assert_eq!(bench.signed(0, "DELETE", "/data/nothere", &[], "").await, 404);
-    bench.files.tell_due(false);
-    bench.files.tell_due(true);
+    bench.files.flush_audit(false);
+    bench.files.flush_audit(true);
     let lines = bench.lines("share", 3).await;
     let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
     let (one, two) = ("key:someaccount/key1", "key:someaccount/key2");

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
+use corro_file_service::FileService;
 use corro_shares::Shares;
 use corro_store::Store;
 use http::{HeaderMap, header};
@@ -35,7 +36,6 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::Api;
-use super::files::FileService;
 use super::limits::{Limits, Rates};
 use crate::app::audit::Audit;
 use crate::app::file_lines::FileLines;
@@ -125,7 +125,7 @@ impl Bench {
         let limits = Arc::new(Limits::new(Rates::USUAL));
         let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
-        let files = files.telling(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
+        let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);
         let token = app.issue_token(&admin.client_id, &admin.client_secret, "x").expect("a token").access_token;
         Self { app, api, files, token: token.expose().to_owned(), _stop: stop, dir }

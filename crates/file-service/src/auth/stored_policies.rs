@@ -1,0 +1,152 @@
+//! Access policies that a share keeps, for links that name one of them (`si`): at most five, each with a name of
+//! its own. Whoever removes or changes one revokes or changes every link that names it.
+
+use std::fmt::Write;
+
+use corro_model::storage::{
+    query_pairs,
+    sas::{Policy, is_time},
+};
+use corro_shares::Properties;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::protocol::error::Refusal;
+use crate::protocol::{xml, xml_parse};
+
+const MAX_POLICIES: usize = 5;
+/// The service's limit for a name, in characters.
+const MAX_ID: usize = 64;
+
+pub(crate) type Policies = Vec<(String, Policy)>;
+
+/// What the share keeps under that name.
+pub(crate) fn find(properties: &Properties, id: &str) -> Option<Policy> {
+    kept_in(properties).into_iter().find(|(name, _)| name == id).map(|(_, policy)| policy)
+}
+
+/// A snapshot has none: links to it go through the share's.
+pub(crate) fn forget(properties: &mut Properties) {
+    properties.retain(|name| !name.starts_with(KEPT));
+}
+
+/// Kept as `acl-1` to `acl-5`, each written like a query.
+const KEPT: &str = "acl-";
+
+pub(crate) fn keep(properties: &mut Properties, policies: &Policies) {
+    forget(properties);
+    for (number, (id, policy)) in policies.iter().enumerate() {
+        let fields = [("id", id), ("st", &policy.start), ("se", &policy.expiry), ("sp", &policy.permissions)];
+        let given = fields.iter().filter(|(_, value)| !value.is_empty());
+        let text = given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+        let kept = properties.set(&format!("{KEPT}{}", number + 1), &text.collect::<Vec<_>>().join("&"));
+        debug_assert!(kept, "encoded text is printable");
+    }
+}
+
+pub(crate) fn kept_in(properties: &Properties) -> Policies {
+    let kept = properties.iter().filter(|(name, _)| name.starts_with(KEPT));
+    kept.map(|(_, text)| {
+        let (mut id, mut policy) = (String::new(), Policy::default());
+        for (name, value) in query_pairs(text) {
+            let value = value.into_owned();
+            match &*name {
+                "id" => id = value,
+                "st" => policy.start = value,
+                "se" => policy.expiry = value,
+                "sp" => policy.permissions = value,
+                _ => {}
+            }
+        }
+        (id, policy)
+    })
+    .filter(|(id, _)| !id.is_empty())
+    .collect()
+}
+
+pub(crate) fn document(policies: &Policies) -> String {
+    let mut text = format!("{}<SignedIdentifiers>", xml::DECLARATION);
+    for (id, policy) in policies {
+        let _ = write!(text, "<SignedIdentifier><Id>{}</Id><AccessPolicy>", xml::escape(id));
+        let fields = [("Start", &policy.start), ("Expiry", &policy.expiry), ("Permission", &policy.permissions)];
+        for (element, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+            let _ = write!(text, "<{element}>{}</{element}>", xml::escape(value));
+        }
+        text.push_str("</AccessPolicy></SignedIdentifier>");
+    }
+    text.push_str("</SignedIdentifiers>");
+    text
+}
+
+/// An empty body is no policies.
+pub(crate) fn parse(body: &[u8]) -> Result<Policies, Refusal> {
+    if body.is_empty() {
+        return Ok(Policies::new());
+    }
+    let root = std::str::from_utf8(body).ok().and_then(xml_parse::parse);
+    let root = root.filter(|root| root.name == "SignedIdentifiers").ok_or(Refusal::new("InvalidXmlDocument"))?;
+    let mut policies = Policies::new();
+    for element in &root.children {
+        if element.name != "SignedIdentifier" {
+            return Err(Refusal::new("UnsupportedXmlNode").saying(format!("{} is no policy.", element.name)));
+        }
+        let id = element.text_of("Id").to_owned();
+        let field = |name: &str| element.child("AccessPolicy").map(|policy| policy.text_of(name)).unwrap_or_default();
+        let policy = Policy {
+            start: field("Start").to_owned(),
+            expiry: field("Expiry").to_owned(),
+            permissions: field("Permission").to_owned(),
+        };
+        check(&id, &policy, &policies)?;
+        policies.push((id, policy));
+    }
+    match policies.len() > MAX_POLICIES {
+        true => Err(Refusal::new("InvalidXmlDocument").saying("A share keeps 5 access policies at most.")),
+        false => Ok(policies),
+    }
+}
+
+fn check(id: &str, policy: &Policy, others: &Policies) -> Result<(), Refusal> {
+    let wrong = |what: String| Err(Refusal::new("InvalidXmlNodeValue").saying(what));
+    if id.is_empty() || id.chars().count() > MAX_ID || id.chars().any(char::is_control) {
+        return wrong("The Id of an access policy has 1 to 64 characters.".to_owned());
+    }
+    if others.iter().any(|(other, _)| other == id) {
+        return wrong(format!("Two access policies have the Id '{id}'."));
+    }
+    for (element, time) in [("Start", &policy.start), ("Expiry", &policy.expiry)] {
+        if !time.is_empty() && !is_time(time) {
+            return wrong(format!("The {element} of the access policy '{id}' is not a time as 2018-06-07T22:21:55Z."));
+        }
+    }
+    match policy.permissions.chars().all(|letter| "rcwdl".contains(letter)) {
+        true => Ok(()),
+        false => wrong(format!("The Permission of the access policy '{id}' has letters other than r, c, w, d and l.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_come_back_as_they_were_kept() {
+        let policy = |start: &str, expiry: &str, permissions: &str| Policy {
+            start: start.to_owned(),
+            expiry: expiry.to_owned(),
+            permissions: permissions.to_owned(),
+        };
+        let policies = vec![
+            ("a & <b>=é".to_owned(), policy("2018-06-07", "2018-06-08T00:00:00Z", "rl")),
+            ("empty".to_owned(), Policy::default()),
+        ];
+        let mut properties = Properties::default();
+        assert!(properties.set("x-ms-meta-a", "1") && properties.set("acl-5", "id=old"));
+        keep(&mut properties, &policies);
+        assert_eq!(kept_in(&properties), policies);
+        assert_eq!(parse(document(&policies).as_bytes()), Ok(policies.clone()));
+        assert_eq!(find(&properties, "empty"), Some(Policy::default()));
+        assert_eq!(find(&properties, "old"), None);
+        forget(&mut properties);
+        assert_eq!(properties.iter().collect::<Vec<_>>(), [("x-ms-meta-a", "1")]);
+    }
+}

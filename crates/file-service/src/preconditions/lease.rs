@@ -1,0 +1,252 @@
+//! What a lease can be and how it moves on. Pure: time and new ids are arguments. A lease is kept with
+//! the properties of the file or share it is on, so it outlives the server; one that has run out is
+//! noticed when it is next looked at.
+
+use corro_shares::Properties;
+
+/// The name it is kept under. Never a header: its id is a secret of whoever holds it.
+const KEPT: &str = "lease";
+
+/// Whether something is known of a lease at all.
+pub(crate) fn is_kept_in(properties: &Properties) -> bool {
+    properties.get(KEPT).is_some()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lease {
+    Available,
+    Leased {
+        id: String,
+        term: Term,
+    },
+    /// Held until then, and by nobody else before.
+    Breaking {
+        id: String,
+        until: i64,
+    },
+    Broken {
+        id: String,
+    },
+    Expired {
+        id: String,
+        seconds: i64,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Term {
+    Infinite,
+    Fixed { seconds: i64, until: i64 },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// For so many seconds, or for ever.
+    Acquire {
+        proposed: String,
+        seconds: Option<i64>,
+    },
+    Renew {
+        id: String,
+    },
+    Change {
+        id: String,
+        proposed: String,
+    },
+    Release {
+        id: String,
+    },
+    /// After so many seconds at the latest.
+    Break {
+        after: Option<i64>,
+    },
+}
+
+/// The code of the refusal.
+type Refused = &'static str;
+
+impl Lease {
+    /// What it is at `now`. What cannot be read is no lease: a job could have put it there.
+    pub fn of(properties: &Properties, now: i64) -> Self {
+        let words: Vec<&str> = properties.get(KEPT).unwrap_or_default().split(' ').collect();
+        let number = |text: &str| text.parse::<i64>().ok();
+        match words[..] {
+            ["leased", id, "infinite"] => Lease::Leased { id: id.to_owned(), term: Term::Infinite },
+            ["leased", id, seconds, until] => match (number(seconds), number(until)) {
+                (Some(seconds), Some(until)) => Lease::leased(id, seconds, until, now),
+                _ => Lease::Available,
+            },
+            ["breaking", id, until] => match number(until) {
+                Some(until) if is_ahead(until, MAX_BREAK, now) => Lease::Breaking { id: id.to_owned(), until },
+                Some(_) => Lease::Broken { id: id.to_owned() },
+                None => Lease::Available,
+            },
+            ["broken", id] => Lease::Broken { id: id.to_owned() },
+            _ => Lease::Available,
+        }
+    }
+
+    fn leased(id: &str, seconds: i64, until: i64, now: i64) -> Self {
+        let id = id.to_owned();
+        match is_ahead(until, seconds, now) {
+            true => Lease::Leased { id, term: Term::Fixed { seconds, until } },
+            false => Lease::Expired { id, seconds },
+        }
+    }
+
+    pub fn keep(&self, properties: &mut Properties) {
+        let text = match self {
+            Lease::Available => return properties.remove(KEPT),
+            Lease::Leased { id, term: Term::Infinite } => format!("leased {id} infinite"),
+            Lease::Leased { id, term: Term::Fixed { seconds, until } } => format!("leased {id} {seconds} {until}"),
+            Lease::Breaking { id, until } => format!("breaking {id} {until}"),
+            Lease::Broken { id } => format!("broken {id}"),
+            Lease::Expired { id, seconds } => format!("leased {id} {seconds} 0"),
+        };
+        let kept = properties.set(KEPT, &text);
+        debug_assert!(kept, "ids and numbers are printable");
+    }
+
+    /// Takes the lease of a thing along when all else that is kept with it is replaced.
+    pub fn carry(from: &Properties, to: &mut Properties) {
+        to.remove(KEPT);
+        if let Some(text) = from.get(KEPT) {
+            let kept = to.set(KEPT, text);
+            debug_assert!(kept, "it was kept before");
+        }
+    }
+
+    /// The table of the service: every state with every action.
+    pub fn next(self, action: Action, now: i64) -> Result<Lease, Refused> {
+        use Action as A;
+        use Lease as L;
+        let taken = |id: String, seconds: Option<i64>| L::Leased { id, term: Term::starting(seconds, now) };
+        Ok(match (self, action) {
+            (L::Available | L::Broken { .. } | L::Expired { .. }, A::Acquire { proposed, seconds }) => {
+                taken(proposed, seconds)
+            }
+            (L::Leased { id, .. }, A::Acquire { proposed, seconds }) if id == proposed => taken(id, seconds),
+            (L::Leased { .. }, A::Acquire { .. }) => return Err("LeaseAlreadyPresent"),
+            (L::Breaking { id, .. }, A::Acquire { proposed, .. }) if id == proposed => {
+                return Err("LeaseIsBreakingAndCannotBeAcquired");
+            }
+            (L::Breaking { .. }, A::Acquire { .. }) => return Err("LeaseAlreadyPresent"),
+
+            (L::Leased { id, term }, A::Renew { id: own }) if id == own => L::Leased { id, term: term.renewed(now) },
+            (L::Expired { id, seconds }, A::Renew { id: own }) if id == own => taken(id, Some(seconds)),
+            (L::Breaking { id, .. } | L::Broken { id }, A::Renew { id: own }) if id == own => {
+                return Err("LeaseIsBrokenAndCannotBeRenewed");
+            }
+            (_, A::Renew { .. }) => return Err("LeaseIdMismatchWithLeaseOperation"),
+
+            // Said twice it is as good as said once.
+            (L::Leased { id, term }, A::Change { id: own, proposed }) if id == own || id == proposed => {
+                L::Leased { id: proposed, term }
+            }
+            (L::Leased { .. }, A::Change { .. }) => return Err("LeaseIdMismatchWithLeaseOperation"),
+            (L::Breaking { id, .. }, A::Change { id: own, .. }) if id == own => {
+                return Err("LeaseIsBreakingAndCannotBeChanged");
+            }
+            (L::Breaking { .. }, A::Change { .. }) => return Err("LeaseIdMismatchWithLeaseOperation"),
+            (L::Available | L::Broken { .. } | L::Expired { .. }, A::Change { .. }) => {
+                return Err("LeaseNotPresentWithLeaseOperation");
+            }
+
+            (
+                L::Leased { id, .. } | L::Breaking { id, .. } | L::Broken { id } | L::Expired { id, .. },
+                A::Release { id: own },
+            ) if id == own => L::Available,
+            (_, A::Release { .. }) => return Err("LeaseIdMismatchWithLeaseOperation"),
+
+            (L::Available, A::Break { .. }) => return Err("LeaseNotPresentWithLeaseOperation"),
+            (L::Leased { id, term: Term::Infinite }, A::Break { after }) => breaking(id, after.unwrap_or(0), now),
+            (L::Leased { id, term: Term::Fixed { until, .. } } | L::Breaking { id, until }, A::Break { after }) => {
+                let left = until - now;
+                breaking(id, after.map_or(left, |after| after.min(left)), now)
+            }
+            (L::Broken { id } | L::Expired { id, .. }, A::Break { .. }) => L::Broken { id },
+        })
+    }
+
+    pub fn id(&self) -> Option<&str> {
+        match self {
+            Lease::Available => None,
+            Lease::Leased { id, .. }
+            | Lease::Breaking { id, .. }
+            | Lease::Broken { id }
+            | Lease::Expired { id, .. } => Some(id),
+        }
+    }
+
+    /// Seconds until somebody else can have it, once it is being broken.
+    pub fn seconds_left(&self, now: i64) -> i64 {
+        match self {
+            Lease::Breaking { until, .. } => (until - now).max(0),
+            _ => 0,
+        }
+    }
+
+    pub fn is_held(&self) -> bool {
+        matches!(self, Lease::Leased { .. } | Lease::Breaking { .. })
+    }
+
+    /// `x-ms-lease-state`
+    pub fn state(&self) -> &'static str {
+        match self {
+            Lease::Available => "available",
+            Lease::Leased { .. } => "leased",
+            Lease::Breaking { .. } => "breaking",
+            Lease::Broken { .. } => "broken",
+            Lease::Expired { .. } => "expired",
+        }
+    }
+
+    /// `x-ms-lease-status`
+    pub fn status(&self) -> &'static str {
+        if self.is_held() { "locked" } else { "unlocked" }
+    }
+
+    /// `x-ms-lease-duration`, of one that is held.
+    pub fn duration(&self) -> Option<&'static str> {
+        match self {
+            Lease::Leased { term: Term::Infinite, .. } => Some("infinite"),
+            Lease::Leased { term: Term::Fixed { .. }, .. } => Some("fixed"),
+            _ => None,
+        }
+    }
+}
+
+impl Term {
+    fn starting(seconds: Option<i64>, now: i64) -> Self {
+        match seconds {
+            None => Term::Infinite,
+            Some(seconds) => Term::Fixed { seconds, until: now + seconds },
+        }
+    }
+
+    fn renewed(self, now: i64) -> Self {
+        match self {
+            Term::Infinite => Term::Infinite,
+            Term::Fixed { seconds, .. } => Term::starting(Some(seconds), now),
+        }
+    }
+}
+
+/// Azure lets nobody wait longer for a lease that is being broken.
+const MAX_BREAK: i64 = 60;
+
+/// Is the end of something that lasts `length` seconds still to come? One that is further away than that was written down before the
+/// clock was set back: nothing lasts longer than it was to.
+fn is_ahead(until: i64, length: i64, now: i64) -> bool {
+    until > now && until - now <= length
+}
+
+fn breaking(id: String, after: i64, now: i64) -> Lease {
+    match after > 0 {
+        true => Lease::Breaking { id, until: now + after },
+        false => Lease::Broken { id },
+    }
+}
+
+#[cfg(test)]
+mod tests;

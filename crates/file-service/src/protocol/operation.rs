@@ -1,0 +1,225 @@
+//! The table of requests: verb, what the URL points at, `restype` and `comp` name one operation.
+//! What is not in the table is refused. Pure; also says what a shared access signature must
+//! permit for each.
+
+use http::Method;
+
+use crate::protocol::error::Refusal;
+use crate::protocol::request::{Call, Target};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    ServiceProperties,
+    SetServiceProperties,
+    ListShares,
+    CreateShare,
+    ShareProperties,
+    SetShare,
+    DeleteShare,
+    UndeleteShare,
+    ShareStats,
+    ShareAcl,
+    SetShareAcl,
+    LeaseShare,
+    Permission,
+    CreatePermission,
+    CreateSnapshot,
+    AccountInformation,
+    ListContainers,
+    CreateContainer,
+    ContainerProperties,
+    SetContainer,
+    DeleteContainer,
+    ListBlobs,
+    PutBlob,
+    PutBlock,
+    PutBlockList,
+    BlockList,
+    CreateDirectory,
+    DirectoryProperties,
+    SetDirectory,
+    ListDirectory,
+    RenameDirectory,
+    DeleteDirectory,
+    CreateFile,
+    CopyFile,
+    AbortCopy,
+    FileProperties,
+    SetFile,
+    LeaseFile,
+    ListRanges,
+    RenameFile,
+    DeleteFile,
+    WriteRange,
+    WriteRangeFromUrl,
+    ReadFile,
+    /// Of the service's later versions, for shares with links.
+    CreateLink,
+    ReadLink,
+    ListHandles,
+    CloseHandles,
+    /// This and the following are not the service's: mounts on other machines need them.
+    About,
+    ListBriefly,
+    Append,
+    WriteRanges,
+    SetModified,
+    Sync,
+    Room,
+}
+
+impl Operation {
+    pub fn of(call: &Call, target: &Target) -> Result<Self, Refusal> {
+        let restype = call.parameter("restype").to_ascii_lowercase();
+        let comp = call.parameter("comp").to_ascii_lowercase();
+        let row = (&call.method, place(target), restype.as_str(), comp.as_str());
+        let from_url = call.headers.contains_key("x-ms-copy-source");
+        const GET: Method = Method::GET;
+        const HEAD: Method = Method::HEAD;
+        const PUT: Method = Method::PUT;
+        const DELETE: Method = Method::DELETE;
+        use Operation as O;
+        use Place::{Account, Path, ShareRoot};
+        Ok(match row {
+            // In path style `restype` tells containers from shares, as the host does otherwise.
+            (&GET, Account, "container", "list") => O::ListContainers,
+            (&GET, Account, "", "list") if call.of_blobs => O::ListContainers,
+            (&PUT, ShareRoot, "container", "") => O::CreateContainer,
+            (&GET | &HEAD, ShareRoot, "container", "" | "metadata") => O::ContainerProperties,
+            (&PUT, ShareRoot, "container", "metadata") => O::SetContainer,
+            (&DELETE, ShareRoot, "container", "") => O::DeleteContainer,
+            (&GET, ShareRoot, "container", "list") => O::ListBlobs,
+            (&GET | &HEAD, ShareRoot, "container", "acl") if call.of_blobs => O::ShareAcl,
+            (&PUT, ShareRoot, "container", "acl") if call.of_blobs => O::SetShareAcl,
+            (&GET | &HEAD, _, "account", "properties") if call.of_blobs => O::AccountInformation,
+            (&PUT, Path, "", "") if call.of_blobs && from_url => return Err(not_kept("copying blobs")),
+            (&PUT, Path, "", "") if call.of_blobs => O::PutBlob,
+            (&PUT, Path, "", "block") if call.of_blobs && from_url => return Err(not_kept("copying blobs")),
+            (&PUT, Path, "", "block") if call.of_blobs => O::PutBlock,
+            (&PUT, Path, "", "blocklist") if call.of_blobs => O::PutBlockList,
+            (&GET, Path, "", "blocklist") if call.of_blobs => O::BlockList,
+            (&GET, Path, "", "") if call.of_blobs => O::ReadFile,
+            (&HEAD, Path, "", "" | "metadata") | (&GET, Path, "", "metadata") if call.of_blobs => O::FileProperties,
+            (&PUT, Path, "", "properties" | "metadata") if call.of_blobs => O::SetFile,
+            (&DELETE, Path, "", "") if call.of_blobs => O::DeleteFile,
+            (_, _, _, "snapshot") if call.of_blobs => return Err(not_kept("snapshots of blobs")),
+            (_, _, _, "lease") if call.of_blobs => return Err(not_kept("leases of blobs and containers")),
+            (_, _, _, "tier") if call.of_blobs => return Err(not_kept("tiers")),
+            (_, _, _, "page" | "pagelist" | "appendblock") if call.of_blobs => {
+                return Err(not_kept("page blobs and append blobs"));
+            }
+            (&GET | &HEAD | &PUT | &DELETE, ..) if call.of_blobs => {
+                return Err(Refusal::new("InvalidQueryParameterValue"));
+            }
+
+            (&GET, Account, "", "list") => O::ListShares,
+            (&GET, Account, "service", "properties") => O::ServiceProperties,
+            (&PUT, Account, "service", "properties") => O::SetServiceProperties,
+
+            (&PUT, ShareRoot, "share", "") => O::CreateShare,
+            (&GET | &HEAD, ShareRoot, "share", "" | "metadata") => O::ShareProperties,
+            (&PUT, ShareRoot, "share", "metadata" | "properties") => O::SetShare,
+            (&DELETE, ShareRoot, "share", "") => O::DeleteShare,
+            (&PUT, ShareRoot, "share", "undelete") => O::UndeleteShare,
+            (&GET, ShareRoot, "share", "stats") => O::ShareStats,
+            (&GET | &HEAD, ShareRoot, "share", "acl") => O::ShareAcl,
+            (&PUT, ShareRoot, "share", "acl") => O::SetShareAcl,
+            (&PUT, ShareRoot, "share", "lease") => O::LeaseShare,
+            (&GET, ShareRoot, "share", "filepermission") => O::Permission,
+            (&PUT, ShareRoot, "share", "filepermission") => O::CreatePermission,
+            (&PUT, ShareRoot, "share", "snapshot") => O::CreateSnapshot,
+
+            (&PUT, ShareRoot | Path, "directory", "") => O::CreateDirectory,
+            (&GET | &HEAD, ShareRoot | Path, "directory", "" | "metadata") => O::DirectoryProperties,
+            (&PUT, ShareRoot | Path, "directory", "metadata" | "properties") => O::SetDirectory,
+            (&GET, ShareRoot | Path, "directory", "list") => O::ListDirectory,
+            (&PUT, Path, "directory", "rename") => O::RenameDirectory,
+            (&DELETE, ShareRoot | Path, "directory", "") => O::DeleteDirectory,
+
+            (&PUT, Path, "symboliclink", "") => O::CreateLink,
+            (&GET | &HEAD, Path, "symboliclink", "") => O::ReadLink,
+
+            (&GET, ShareRoot | Path, "", "listhandles") => O::ListHandles,
+            (&PUT, ShareRoot | Path, "", "forceclosehandles") => O::CloseHandles,
+
+            (&PUT, Path, "", "") if from_url => O::CopyFile,
+            (&PUT, Path, "", "copy") => O::AbortCopy,
+            (&PUT, Path, "", "") => O::CreateFile,
+            (&PUT, Path, "", "range") if from_url => O::WriteRangeFromUrl,
+            (&PUT, Path, "", "range") => O::WriteRange,
+            (&GET, Path, "", "") => O::ReadFile,
+            (&HEAD, Path, "", "" | "metadata") | (&GET, Path, "", "metadata") => O::FileProperties,
+            (&PUT, Path, "", "properties" | "metadata") => O::SetFile,
+            (&PUT, Path, "", "lease") => O::LeaseFile,
+            (&GET, Path, "", "rangelist") => O::ListRanges,
+            (&PUT, Path, "", "rename") => O::RenameFile,
+            (&DELETE, Path, "", "") => O::DeleteFile,
+
+            (&GET | &HEAD, ShareRoot | Path, "", "corro-about") => O::About,
+            (&GET, ShareRoot | Path, "", "corro-list") => O::ListBriefly,
+            (&GET | &HEAD, ShareRoot, "", "corro-room") => O::Room,
+            (&PUT, Path, "", "corro-append") => O::Append,
+            (&PUT, Path, "", "corro-ranges") => O::WriteRanges,
+            (&PUT, Path, "", "corro-modified") => O::SetModified,
+            (&PUT, ShareRoot | Path, "", "corro-sync") => O::Sync,
+
+            (&GET | &HEAD | &PUT | &DELETE, ..) => return Err(Refusal::new("InvalidQueryParameterValue")),
+            _ => return Err(Refusal::new("UnsupportedHttpVerb")),
+        })
+    }
+
+    /// The service that a link to the account must be for.
+    pub fn service_letter(self) -> char {
+        match self {
+            Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => 'b',
+            Self::SetContainer | Self::DeleteContainer | Self::ListBlobs => 'b',
+            _ => 'f',
+        }
+    }
+
+    /// Only the blob service has it, also where the address does not say which of the two is meant.
+    pub fn is_of_blobs(self) -> bool {
+        self.service_letter() == 'b'
+    }
+
+    /// A snapshot can be read, and deleted whole.
+    pub fn is_for_snapshots(self) -> bool {
+        match self {
+            Self::ShareProperties | Self::ShareStats | Self::DeleteShare => true,
+            Self::DirectoryProperties | Self::ListDirectory | Self::ListHandles | Self::CloseHandles => true,
+            Self::FileProperties | Self::ListRanges | Self::ReadFile | Self::ReadLink => true,
+            Self::ServiceProperties | Self::SetServiceProperties | Self::ListShares | Self::CreateShare => false,
+            Self::SetShare | Self::UndeleteShare | Self::ShareAcl | Self::SetShareAcl | Self::LeaseShare => false,
+            Self::Permission | Self::CreatePermission | Self::CreateSnapshot => false,
+            Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => false,
+            Self::SetContainer | Self::DeleteContainer | Self::AccountInformation => false,
+            Self::ListBlobs | Self::PutBlob | Self::PutBlock | Self::PutBlockList | Self::BlockList => false,
+            Self::CreateDirectory | Self::SetDirectory | Self::RenameDirectory | Self::DeleteDirectory => false,
+            Self::CreateLink => false,
+            Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
+            Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
+            Self::About | Self::ListBriefly | Self::Room => true,
+            Self::Append | Self::WriteRanges | Self::SetModified | Self::Sync => false,
+        }
+    }
+}
+
+/// What the real blob service has and this one does not.
+fn not_kept(what: &str) -> Refusal {
+    Refusal::new("FeatureNotSupported").saying(format!("Of the blob service, {what} cannot be had here."))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Account,
+    ShareRoot,
+    Path,
+}
+
+fn place(target: &Target) -> Place {
+    match (target.share.is_empty(), target.path.is_root()) {
+        (true, _) => Place::Account,
+        (false, true) => Place::ShareRoot,
+        (false, false) => Place::Path,
+    }
+}

@@ -1,0 +1,340 @@
+//! A request taken apart: which share and path, which parameters and headers. Pure. The path is
+//! percent-decoded exactly once and then split, because newer SDKs send nested directories as one
+//! segment with `%2F`; a name that still looks encoded afterwards is only a name.
+
+use std::{
+    borrow::Cow,
+    net::SocketAddr,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use axum::extract::ConnectInfo;
+use corro_model::storage::{query_pairs, sas::Bearer};
+use corro_shares::{SharePath, SnapshotId, is_share_name};
+use http::{HeaderMap, Method, request::Parts};
+use percent_encoding::percent_decode_str;
+
+use crate::protocol::error::Refusal;
+
+/// How the account was named in the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressStyle {
+    /// `http://{account}.file.{suffix}/{share}/…`
+    Host,
+    /// `http://{account}.blob.{suffix}/{container}/…`: the blob service.
+    BlobHost,
+    /// `http://{address}/{account}/{share}/…`
+    Path,
+    /// `http://{address}/{account}.blob/{container}/…`: the blob service.
+    BlobPath,
+}
+
+/// Put into the extensions of requests that came over TLS. Without it a shared access signature
+/// limited to https is refused. One limited to addresses needs
+/// `axum::extract::ConnectInfo<std::net::SocketAddr>` there.
+#[derive(Debug, Clone, Copy)]
+pub struct OverTls;
+
+pub(crate) struct Call {
+    pub account: String,
+    pub method: Method,
+    pub headers: HeaderMap,
+    /// As on the request line.
+    pub raw_path: String,
+    pub raw_query: String,
+    pub target: Result<Target, Refusal>,
+    /// The `x-ms-version` that the answer is written for.
+    pub version: String,
+    pub request_id: String,
+    pub address: Option<std::net::IpAddr>,
+    pub over_tls: bool,
+    /// The host said that the blob service is meant.
+    pub of_blobs: bool,
+    style: AddressStyle,
+    parameters: Vec<(String, String)>,
+}
+
+/// What a URL points at. An empty share name is the account itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub share: String,
+    pub path: SharePath,
+}
+
+impl AddressStyle {
+    pub fn is_of_blobs(self) -> bool {
+        matches!(self, AddressStyle::BlobHost | AddressStyle::BlobPath)
+    }
+}
+
+/// The snapshot that a query names, if it names one.
+pub(crate) fn snapshot_in(query: &str) -> Result<Option<SnapshotId>, Refusal> {
+    snapshot_named(query, SNAPSHOT)
+}
+
+const SNAPSHOT: &str = "sharesnapshot";
+
+/// The same in another parameter.
+pub(crate) fn snapshot_named(query: &str, parameter: &str) -> Result<Option<SnapshotId>, Refusal> {
+    let named = query_pairs(query).find(|(name, value)| name.eq_ignore_ascii_case(parameter) && !value.is_empty());
+    match named {
+        None => Ok(None),
+        Some((_, text)) => SnapshotId::parse(&text).map(Some).ok_or_else(|| {
+            Refusal::new("InvalidQueryParameterValue")
+                .saying(format!("The parameter {parameter} is not a time as 2018-06-07T22:21:55.0000000Z."))
+        }),
+    }
+}
+
+/// Spoken to callers that name no version, or none that is one.
+const DEFAULT_VERSION: &str = "2018-03-28";
+/// From this version on, answers about files and directories carry their SMB properties.
+const SMB_VERSION: &str = "2019-02-02";
+/// From this version on, names that XML cannot say are written encoded.
+const ENCODED_VERSION: &str = "2021-12-02";
+
+impl Call {
+    /// Where the request comes from, in one spelling.
+    pub fn from(&self) -> String {
+        self.address.map_or_else(|| "unknown".to_owned(), |address| address.to_canonical().to_string())
+    }
+
+    pub fn new(account: &str, style: AddressStyle, parts: Parts) -> Self {
+        let raw_path = parts.uri.path().to_owned();
+        let raw_query = parts.uri.query().unwrap_or_default().to_owned();
+        let over_tls = parts.extensions.get::<OverTls>().is_some();
+        let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
+        let version = text_of(&parts.headers, "x-ms-version").filter(|v| is_version(v));
+        // Names are as they are given; only who asks for it gets the old way, in which "a." is "a".
+        let trims = text_of(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
+        let target = Target::parse(&raw_path, style, account);
+        let target = if trims { target.and_then(Target::without_trailing_dots) } else { target };
+        Call {
+            account: account.to_owned(),
+            target,
+            version: version.unwrap_or(DEFAULT_VERSION).to_owned(),
+            request_id: next_request_id(),
+            parameters: parameters_in(&raw_query),
+            method: parts.method,
+            headers: parts.headers,
+            raw_path,
+            raw_query,
+            address,
+            over_tls,
+            of_blobs: style.is_of_blobs(),
+            style,
+        }
+    }
+
+    /// The base of all URLs of this account, as the caller reached it.
+    pub fn endpoint(&self) -> String {
+        let (scheme, account) = (if self.over_tls { "https" } else { "http" }, &self.account);
+        let host = self.header("host").unwrap_or_default();
+        match self.style {
+            AddressStyle::Host | AddressStyle::BlobHost => format!("{scheme}://{host}/"),
+            AddressStyle::Path => format!("{scheme}://{host}/{account}/"),
+            AddressStyle::BlobPath => format!("{scheme}://{host}/{account}.blob/"),
+        }
+    }
+
+    /// The snapshot that is asked about, if one is.
+    pub fn snapshot(&self) -> Result<Option<SnapshotId>, Refusal> {
+        // Most requests have other parameters, or none.
+        match self.parameters.iter().any(|(name, _)| name.eq_ignore_ascii_case(SNAPSHOT)) {
+            true => snapshot_in(&self.raw_query),
+            false => Ok(None),
+        }
+    }
+
+    /// A query parameter; absent ones read as empty, which no parameter of the service tells apart.
+    pub fn parameter(&self, name: &str) -> &str {
+        let found = self.parameters.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str()).unwrap_or_default()
+    }
+
+    /// A header's text; None when absent or not printable ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        text_of(&self.headers, name)
+    }
+
+    /// A header that must hold a number when it is there.
+    pub fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
+        let Some(value) = self.headers.get(name) else { return Ok(None) };
+        let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        match digits.and_then(|text| text.parse().ok()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refusal::header(name)),
+        }
+    }
+
+    /// A header that is `true` or `false`; absent means false.
+    pub fn flag(&self, header: &'static str) -> Result<bool, Refusal> {
+        match self.headers.contains_key(header).then(|| self.header(header)) {
+            None => Ok(false),
+            Some(Some(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+            Some(Some(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+            Some(_) => Err(Refusal::header(header)),
+        }
+    }
+
+    /// All headers as text for signing. Python's http.client sends what is not ASCII as Latin-1 if
+    /// it can and as UTF-8 otherwise, and signs the characters.
+    pub fn signed_headers(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.headers.iter().map(|(name, value)| {
+            let text = match std::str::from_utf8(value.as_bytes()) {
+                Ok(text) => Cow::Borrowed(text),
+                Err(_) => value.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+            };
+            (name.as_str(), text)
+        })
+    }
+
+    pub fn bearer(&self) -> Bearer {
+        Bearer { address: self.address, over_tls: self.over_tls }
+    }
+
+    /// Whether listings may have names that are written encoded.
+    pub fn encodes_names(&self) -> bool {
+        self.version.as_str() >= ENCODED_VERSION
+    }
+
+    pub fn speaks_smb(&self) -> bool {
+        // Versions are dates: their text sorts as they do.
+        self.version.as_str() >= SMB_VERSION
+    }
+}
+
+impl Target {
+    pub fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, Refusal> {
+        let decoded = percent_decode_str(raw_path).decode_utf8().map_err(|_| Refusal::new("InvalidUri"))?;
+        let mut rest = decoded.strip_prefix('/').ok_or(Refusal::new("InvalidUri"))?;
+        if let AddressStyle::Path | AddressStyle::BlobPath = style {
+            let (first, after) = rest.split_once('/').unwrap_or((rest, ""));
+            let suffix = if style.is_of_blobs() { ".blob" } else { "" };
+            if first.strip_suffix(suffix) != Some(account) {
+                return Err(Refusal::new("InvalidUri"));
+            }
+            rest = after;
+        }
+        let (share, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !share.is_empty() && !is_share_name(share) || share.is_empty() && !path.is_empty() {
+            return Err(Refusal::new("InvalidResourceName"));
+        }
+        if style.is_of_blobs() && path.ends_with('/') {
+            let message =
+                "A blob whose name ends with a slash cannot be kept here, where blobs are files in directories.";
+            return Err(Refusal::new("InvalidResourceName").saying(message));
+        }
+        // One slash at the end is how some clients write a directory.
+        let path = SharePath::parse(path.strip_suffix('/').unwrap_or(path))
+            .map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
+        Ok(Target { share: share.to_owned(), path })
+    }
+
+    pub fn without_trailing_dots(self) -> Result<Self, Refusal> {
+        let names: Vec<&str> = self.path.as_str().split('/').map(|name| name.trim_end_matches('.')).collect();
+        let path =
+            SharePath::parse(&names.join("/")).map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
+        match path.is_root() == self.path.is_root() {
+            true => Ok(Target { path, ..self }),
+            false => Err(Refusal::new("InvalidFileOrDirectoryPathName")),
+        }
+    }
+}
+
+/// Different for every request of every server, and nothing but that: to be found again in a report, not to be kept secret.
+fn next_request_id() -> String {
+    static START: LazyLock<(u64, u64)> = LazyLock::new(|| uuid::Uuid::new_v4().as_u64_pair());
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (server, first) = *START;
+    uuid::Uuid::from_u64_pair(server, first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))).to_string()
+}
+
+/// But for those of links, which are read by themselves.
+fn parameters_in(query: &str) -> Vec<(String, String)> {
+    let others = query_pairs(query).filter(|(name, _)| !matches!(&**name, "sv" | "sr" | "sig" | "se" | "sp" | "by"));
+    others.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
+}
+
+fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn is_version(text: &str) -> bool {
+    let shape = |(idx, byte): (usize, u8)| match idx {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    text.len() == 10 && text.bytes().enumerate().all(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_decoded_once_and_split_afterwards() {
+        use AddressStyle::{BlobHost, BlobPath, Host, Path};
+        let check = |style, raw: &str, expected: Result<(&str, &str), &str>| {
+            let found = Target::parse(raw, style, "acc");
+            let found = found.as_ref().map(|t| (t.share.as_str(), t.path.as_str())).map_err(|r| r.code);
+            assert_eq!(found, expected, "{raw}");
+        };
+        check(Host, "/", Ok(("", "")));
+        check(Path, "/acc", Ok(("", "")));
+        check(Path, "/acc/", Ok(("", "")));
+        check(Host, "/share", Ok(("share", "")));
+        check(Host, "/share/", Ok(("share", "")));
+        check(Path, "/acc/share/d%2Fsub", Ok(("share", "d/sub")));
+        check(Path, "/acc/share/d/sub/", Ok(("share", "d/sub")));
+        check(Host, "/share/a%20b%2Bc%2525", Ok(("share", "a b+c%25")));
+        check(Host, "/share/a+b", Ok(("share", "a+b")));
+        check(Host, "/share/%252e%252e/x", Ok(("share", "%2e%2e/x")));
+        check(Path, "/other/share/d", Err("InvalidUri"));
+        check(BlobPath, "/acc.blob/share/d/f", Ok(("share", "d/f")));
+        check(BlobPath, "/acc/share/d", Err("InvalidUri"));
+        check(BlobHost, "/share/d/", Err("InvalidResourceName"));
+        check(Host, "/share/%ff", Err("InvalidUri"));
+        check(Host, "//x", Err("InvalidResourceName"));
+        check(Host, "/..", Err("InvalidResourceName"));
+        check(Host, "/%2e%2e/x", Err("InvalidResourceName"));
+        check(Host, "/.trash-1-1/x", Err("InvalidResourceName"));
+        for path in [
+            "../x",
+            "a/../../x",
+            "..%2fx",
+            "%2e%2e/x",
+            "%2E%2E%2Fx",
+            "a/%2e%2e%2f%2e%2e",
+            "./x",
+            "a//b",
+            "a%2F%2Fb",
+            "..%5cx",
+            "%5c",
+            "x%00",
+            "x%0a",
+            "%2fetc",
+            "%2f%2f",
+        ] {
+            check(Host, &format!("/share/{path}"), Err("InvalidFileOrDirectoryPathName"));
+            check(Path, &format!("/acc/share/{path}"), Err("InvalidFileOrDirectoryPathName"));
+        }
+    }
+
+    #[test]
+    fn versions_are_dates() {
+        for (text, expected) in [
+            ("2018-03-28", true),
+            ("2099-12-01", true),
+            ("2018-3-28", false),
+            ("2018-03-28x", false),
+            ("latest", false),
+            ("", false),
+        ] {
+            assert_eq!(is_version(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The few XML documents of the file service, written by hand: they are flat, and their readers
+//! care for exact element names. Pure.
+
+use std::fmt::Write;
+
+use corro_shares::{Kind, Link, Properties, Stat};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::protocol::metadata_headers::metadata_of;
+
+pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
+
+/// Marks a link among the properties of an entry, with elements that clients of the service pass over.
+pub(crate) fn push_link(xml: &mut String, link: Option<&Link>, stat: &Stat) {
+    let Some(link) = link else { return };
+    let _ = write!(xml, "<FileType>SymLink</FileType><LinkText>{}</LinkText>", escape(&link.text));
+    // A read gives the file and not the text.
+    let _ = write!(xml, "<LinksToFile>{}</LinksToFile>", stat.kind == Kind::File);
+}
+
+pub(crate) fn push_metadata(xml: &mut String, properties: &Properties) {
+    xml.push_str("<Metadata>");
+    for (name, value) in metadata_of(properties) {
+        let _ = write!(xml, "<{name}>{}</{name}>", escape(value));
+    }
+    xml.push_str("</Metadata>");
+}
+
+/// A name, encoded if it must be.
+pub(crate) fn push_name(xml: &mut String, element: &str, name: &str) {
+    let _ = match can_be_said(name) {
+        true => write!(xml, "<{element}>{}</{element}>", escape(name)),
+        false => {
+            let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
+            write!(xml, "<{element} Encoded=\"true\">{encoded}</{element}>")
+        }
+    };
+}
+
+pub(crate) fn can_be_said(text: &str) -> bool {
+    !text.contains(|c| matches!(c, '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}'))
+}
+
+/// Text for elements and attributes. Characters that XML cannot say at all become U+FFFD: prefixes and messages repeat
+/// what was asked.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => escaped.push(c),
+            '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}' => escaped.push('\u{FFFD}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
