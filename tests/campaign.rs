@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use harness::dice::Dice;
+use corro_test_support::rng::SplitMix64;
 use harness::fake_clock::FakeClock;
 use harness::small_disk::SmallDisk;
 use harness::{Site, wait_for};
@@ -84,6 +84,6 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// The choices of one worker; each has its own, so that one's haste does not change another's luck.
-fn dice_of(who: u64, seed: u64) -> Dice {
-    Dice::new(seed.rotate_left(16) ^ who)
+fn rng_for(who: u64, seed: u64) -> SplitMix64 {
+    SplitMix64::new(seed.rotate_left(16) ^ who)
 }

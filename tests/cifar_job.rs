@@ -7,6 +7,8 @@ mod harness;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use corro_test_support::skip;
+
 use harness::{Ended, IN_WORKSPACE, Site};
 use serde_json::Value;
 
@@ -96,7 +98,12 @@ fn checkout() -> PathBuf {
 }
 
 fn missing<T>(what: &str) -> Option<T> {
-    eprintln!("SKIPPED: needs {what}");
+    skip::missing_component(format_args!("needs {what}"));
+    None
+}
+
+fn missing_data<T>(what: &str) -> Option<T> {
+    skip::unsupported_machine(format_args!("needs {what}"));
     None
 }
 
@@ -132,7 +139,7 @@ fn cifar10() -> Option<PathBuf> {
     if packed && Command::new("zstd").arg("--version").output().is_err() {
         return missing("the program zstd, to read CIFAR-10");
     }
-    if data.exists() { data.canonicalize().ok() } else { missing("CIFAR-10; CORRO_CIFAR10 names it") }
+    if data.exists() { data.canonicalize().ok() } else { missing_data("CIFAR-10; CORRO_CIFAR10 names it") }
 }
 
 /// The script in the tutorial's pages, byte for byte.
@@ -143,7 +150,7 @@ fn seeds_script() -> Option<String> {
         let script = text.split("```python\n").nth(1)?.split("```").next()?;
         script.contains("tf.ConfigProto()").then(|| script.to_owned())
     });
-    scripts.next().or_else(|| missing("the tutorial's pages"))
+    scripts.next().or_else(|| missing_data("the tutorial's pages"))
 }
 
 /// Our wheel, and nothing else, in a directory of its own.

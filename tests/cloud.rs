@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use corro_test_support::skip;
+
 use harness::host::azure_client;
 use harness::{Ended, Site};
 
@@ -154,7 +156,9 @@ fn the_real_az_lives_with_what_was_written_and_forgets_it() {
         probe.is_ok_and(|output| output.status.success())
     });
     let Some(names) = names else {
-        eprintln!("SKIPPED: this user may not make a mount name space, so az cannot have a hosts file of its own");
+        skip::unsupported_machine(
+            "this user may not make a mount namespace, so az cannot have a hosts file of its own",
+        );
         return;
     };
     let site = site();

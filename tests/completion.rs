@@ -4,12 +4,14 @@ mod harness;
 
 use std::process::Command;
 
+use corro_test_support::skip;
+
 use harness::host::find_program;
 
 /// What `shell` says when it runs `script` with the completions of `program` in the file `$1`.
 fn run(shell: &str, program: &str, script: &str) -> Option<String> {
     if find_program(shell).is_none() {
-        eprintln!("SKIPPED: no `{shell}` on this machine");
+        skip::missing_component(format_args!("no `{shell}` on this machine"));
         return None;
     }
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -10,6 +10,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use corro_test_support::skip;
+
 use harness::{IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
@@ -56,7 +58,7 @@ fn a_job_cannot_read_what_is_anothers_or_the_servers() {
     let execution = site.log("curious", "execution.log");
     assert!(execution.contains("Isolation: own process group and directories, temporary files in "), "{execution}");
     if execution.contains("NO name spaces") {
-        eprintln!("PASSED OVER: this machine gives no name spaces: {execution}");
+        skip::unsupported_machine(format_args!("this machine allows no namespaces: {execution}"));
         return;
     }
     assert!(execution.contains("user and mount name spaces of its own"), "{execution}");
@@ -127,7 +129,9 @@ fn the_operator_says_how_far_jobs_are_kept_apart() {
         site.submit_custom("j", 1, "cat /proc/self/uid_map; ls $AZ_BATCHAI_JOB_TEMP");
         let ended = site.wait_for_end("j");
         if mode == "strict" && ended["executionInfo"]["errors"][0]["code"] == "IsolationFailed" {
-            eprintln!("PASSED OVER: this machine gives no name spaces, and strict refuses the job: {ended}");
+            skip::unsupported_machine(format_args!(
+                "this machine allows no namespaces, and strict refuses the job: {ended}"
+            ));
             continue;
         }
         assert_eq!(ended["executionState"], "succeeded", "{ended}");
@@ -233,7 +237,7 @@ fn what_is_kept_apart_and_what_is_not_is_as_the_page_says() {
     site.submit_custom("quiet", 1, &quiet);
     wait_for("the quiet job to run", || !site.job("quiet")["executionState"].eq("queued"));
     if site.job("quiet")["executionInfo"]["errors"][0]["code"] == "IsolationFailed" {
-        eprintln!("PASSED OVER: this machine gives no name spaces, and strict refuses the job");
+        skip::unsupported_machine("this machine allows no namespaces, and strict refuses the job");
         return;
     }
     wait_for("the quiet job to be ready", || site.log("quiet", "stdout.txt") == "ready\n");
@@ -304,7 +308,7 @@ fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice
         let words = choice.map(|mode| ["--isolation", mode]);
         let words: Vec<&str> = ["--no-containers"].into_iter().chain(words.into_iter().flatten()).collect();
         let Some(site) = Site::start_without_namespaces(&words) else {
-            eprintln!("SKIPPED: no name spaces can be forbidden here");
+            skip::unsupported_machine("no namespaces can be forbidden here");
             return;
         };
         site.prepare(1);

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use corro_test_support::skip;
+
 use harness::host::find_program;
 use harness::{DEADLINE, Ended};
 use rustix::io::Errno;
@@ -27,7 +29,7 @@ struct Share {
 fn share() -> Option<Share> {
     let is_root = rustix::process::geteuid().is_root();
     if !Path::new("/dev/fuse").exists() || !(is_root || find_program("fusermount3").is_some()) {
-        eprintln!("SKIPPED: no FUSE on this machine, so nothing can be mounted");
+        skip::unsupported_machine("no FUSE on this machine, so nothing can be mounted");
         return None;
     }
     let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
@@ -577,10 +579,10 @@ fn an_ordinary_user_mounts_over_tls() {
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("root may");
     let corro = env!("CARGO_BIN_EXE_corro");
     if !may || !as_user(&[corro, "--version"]).output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("SKIPPED: no other user here could run this program with setpriv and fusermount3");
+        return skip::unsupported_machine("no other user here could run this program with setpriv and fusermount3");
     }
     if !as_user(&["sh", "-c", "exec 3<>/dev/fuse"]).output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("SKIPPED: /dev/fuse is open to root only on this machine");
+        return skip::unsupported_machine("/dev/fuse is open to root only on this machine");
     }
     share.kill_server();
     let mut command = share.command("files --data data --account one --listen 127.0.0.1:0 --tls --name files.test");

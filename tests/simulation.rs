@@ -7,8 +7,6 @@
 
 #[path = "simulation/body.rs"]
 mod body;
-#[path = "harness/dice.rs"]
-mod dice;
 #[path = "simulation/faults.rs"]
 mod faults;
 #[path = "simulation/laws.rs"]

@@ -9,6 +9,8 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use corro_test_support::skip;
+
 use harness::{Ended, GROUP, IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
@@ -248,7 +250,7 @@ fn what_is_no_backup_is_not_restored() {
 #[test]
 fn a_full_disk_is_answered_and_damages_nothing() {
     let Some(site) = Site::start_on_small_disk(16) else {
-        eprintln!("not tested here: this user may not mount a small disk (unshare -rm)");
+        skip::unsupported_machine("this user may not mount a small disk (unshare -rm)");
         return;
     };
     site.prepare(0);
@@ -315,7 +317,7 @@ fn keep_full(path: &Path, stop: &AtomicBool) {
 #[test]
 fn jobs_end_and_resources_go_while_the_disk_is_full() {
     let Some(site) = Site::start_on_small_disk(24) else {
-        eprintln!("not tested here: this user may not mount a small disk (unshare -rm)");
+        skip::unsupported_machine("this user may not mount a small disk (unshare -rm)");
         return;
     };
     site.prepare(1);

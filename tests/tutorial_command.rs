@@ -5,6 +5,8 @@ mod harness;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use corro_test_support::skip;
+
 use harness::{Site, signal, wait_for};
 use rustix::process::Signal;
 
@@ -155,12 +157,12 @@ fn the_doctor_tells_when_jobs_cannot_be_isolated() {
         without.env(name, value);
     }
     let Ok(output) = without.output() else {
-        eprintln!("SKIPPED: no `unshare` on this machine");
+        skip::missing_component("no `unshare` on this machine");
         return;
     };
     let out = String::from_utf8_lossy(&output.stdout);
     if out.is_empty() {
-        eprintln!("SKIPPED: this machine gives no name spaces in which they could be forbidden");
+        skip::unsupported_machine("this machine allows no namespaces in which they could be forbidden");
         return;
     }
     let line = out.lines().find(|line| line.starts_with("note  isolation ")).unwrap_or_else(|| panic!("{out}"));

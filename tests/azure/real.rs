@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use corro_test_support::skip;
+
 use super::harness::faulty::JoinedAgent;
 use super::harness::host::azure_client;
 use super::harness::{Ended, Site};
@@ -177,7 +179,9 @@ fn unshare_flags() -> Option<&'static str> {
         ["-m", "-rm"].into_iter().find(works)
     });
     if found.is_none() {
-        eprintln!("SKIPPED: this user may not make a mount name space, so the clients cannot have names of their own");
+        skip::unsupported_machine(
+            "this user may not make a mount namespace, so the clients cannot have names of their own",
+        );
     }
     found
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use corro_test_support::skip;
+
 use super::harness::wait_for;
 use super::{Rack, SHORT_LEASE, rack};
 
@@ -77,7 +79,7 @@ fn check_lost(begin: impl Fn(&Rack, usize), end: impl Fn(&Rack, usize)) {
 fn has_iptables() -> bool {
     let has = std::process::Command::new("iptables").arg("--version").output().is_ok();
     if !has {
-        eprintln!("SKIPPED: no `iptables` on this machine");
+        skip::missing_component("no `iptables` on this machine");
     }
     has
 }

@@ -1,5 +1,7 @@
 //! A machine whose clock is wrong by an hour: certificates, passes and leases must not care.
 
+use corro_test_support::skip;
+
 use super::harness::Site;
 use super::harness::fake_clock::{FakeClock, library};
 use super::harness::machines::Machines;
@@ -8,7 +10,7 @@ use super::{Rack, SHORT_LEASE};
 #[test]
 fn clocks_that_are_wrong_by_an_hour_disturb_nothing() {
     let Some(clock) = library() else {
-        eprintln!("SKIPPED: no libfaketime on this machine, so no clock can be wrong");
+        skip::missing_component("no libfaketime on this machine, so no clock can be wrong");
         return;
     };
     let Some(machines) = Machines::new(2) else { return };

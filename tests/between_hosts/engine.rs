@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::ops::RangeInclusive;
 
+use corro_test_support::skip;
 use serde_json::json;
 
 use super::harness::host::find_program;
@@ -77,7 +78,7 @@ fn a_launcher_reaches_all_nodes_of_all_machines() {
     site.prepare(4);
     for launcher in ["mpirun.openmpi", "mpirun.mpich"] {
         if find_program(launcher).is_none() {
-            eprintln!("SKIPPED in part: {launcher} is not on this machine");
+            skip::missing_component(format_args!("{launcher} is not on this machine"));
             continue;
         }
         // MPICH's transport takes these machines for one, and its ranks do not meet.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::harness::dice::Dice;
 use super::harness::{Site, is_alive};
+use corro_test_support::rng::SplitMix64;
 
 /// Jobs of these names end as they may; their logs are their own affair.
 pub const PREFIX: &str = "attack";
@@ -48,11 +48,11 @@ impl Target {
     }
 
     /// What an attacker adds to the properties of a job; `rank` is what its ranks run, with the volumes it mounts.
-    pub fn choose(&self, dice: &mut Dice, volumes: &Value) -> Attack {
+    pub fn choose(&self, rng: &mut SplitMix64, volumes: &Value) -> Attack {
         let (key, other) = (self.master_key.display(), self.other_share.display());
         let in_logs = "cd $AZ_BATCHAI_STDOUTERR_DIR";
         let commands = |command: String| json!({"customMpiSettings": {"commandLine": command}});
-        match dice.between(0, 6) {
+        match rng.between(0, 6) {
             // An agent that is killed now writes through the link in its second attempt, if it follows it.
             0 => {
                 Attack::Job(commands(format!("{in_logs}; ln -sf {key} stdout.txt; ln -sf {key} stderr.txt; sleep 0.5")))

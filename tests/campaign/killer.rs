@@ -10,12 +10,12 @@ use rustix::process::Signal;
 
 use super::calm::CalmJob;
 use super::desk::Desk;
-use super::dice_of;
-use super::harness::dice::Dice;
 use super::harness::fake_clock::FakeClock;
 use super::harness::{Site, signal};
 use super::ledger::Ledger;
+use super::rng_for;
 use super::twin::{self, Twinning};
+use corro_test_support::rng::SplitMix64;
 
 /// What is done, with how often of a hundred times. The rest are kills of ranks and guards.
 const FAULTS: [(Fault, u64); 8] = [
@@ -80,7 +80,7 @@ pub struct Killer<'a> {
     /// Who goes on when.
     frozen: Vec<(Instant, u32)>,
     clock_back: Option<Instant>,
-    dice: Dice,
+    rng: SplitMix64,
 }
 
 impl<'a> Killer<'a> {
@@ -92,13 +92,13 @@ impl<'a> Killer<'a> {
         clock: Option<&'a FakeClock>,
         seed: u64,
     ) -> Self {
-        let (acts, frozen, clock_back, dice) = (Acts::default(), Vec::new(), None, dice_of(0, seed));
-        Self { site, desk, ledger, calm, clock, acts, frozen, clock_back, dice }
+        let (acts, frozen, clock_back, rng) = (Acts::default(), Vec::new(), None, rng_for(0, seed));
+        Self { site, desk, ledger, calm, clock, acts, frozen, clock_back, rng }
     }
 
     pub fn work_until(mut self, until: Instant) -> Acts {
         while Instant::now() < until {
-            std::thread::park_timeout(Duration::from_millis(20 + self.dice.between(0, 400)));
+            std::thread::park_timeout(Duration::from_millis(20 + self.rng.between(0, 400)));
             self.undo_what_is_over(Instant::now());
             self.ledger.saw_nodes(self.site.agents().into_iter().map(|(node, _)| node));
             let fault = self.choose();
@@ -109,7 +109,7 @@ impl<'a> Killer<'a> {
     }
 
     fn choose(&mut self) -> Fault {
-        let mut number = self.dice.between(0, 100);
+        let mut number = self.rng.between(0, 100);
         for (fault, share) in FAULTS {
             match number.checked_sub(share) {
                 Some(rest) => number = rest,
@@ -128,7 +128,7 @@ impl<'a> Killer<'a> {
             Fault::KillAgent => self.kill(Self::agents),
             Fault::Kill => self.kill(Self::processes),
             Fault::SilenceAgent => {
-                if let Some(pid) = self.dice.pick(self.agents()) {
+                if let Some(pid) = self.rng.pick(self.agents()) {
                     signal(pid, Signal::STOP);
                     count(&mut self.acts.freezes, "agents for good");
                 }
@@ -136,7 +136,7 @@ impl<'a> Killer<'a> {
             Fault::FreezeServer => self.freeze(self.site.up_pid(), "servers"),
             Fault::Freeze => {
                 let all = self.agents().into_iter().chain(self.processes());
-                if let Some(pid) = self.dice.pick(all) {
+                if let Some(pid) = self.rng.pick(all) {
                     self.freeze(pid, kind_of(pid));
                 }
             }
@@ -147,7 +147,7 @@ impl<'a> Killer<'a> {
     }
 
     fn kill(&mut self, victims: fn(&Self) -> Vec<u32>) {
-        if let Some(pid) = self.dice.pick(victims(self)) {
+        if let Some(pid) = self.rng.pick(victims(self)) {
             count(&mut self.acts.kills, kind_of(pid));
             signal(pid, Signal::KILL);
         }
@@ -155,15 +155,15 @@ impl<'a> Killer<'a> {
 
     fn freeze(&mut self, pid: u32, what: &'static str) {
         signal(pid, Signal::STOP);
-        self.frozen.push((Instant::now() + Duration::from_millis(50 + self.dice.between(0, 1_500)), pid));
+        self.frozen.push((Instant::now() + Duration::from_millis(50 + self.rng.between(0, 1_500)), pid));
         count(&mut self.acts.freezes, what);
     }
 
     fn set_clock(&mut self) {
         let Some(clock) = self.clock else { return };
-        let (sign, days) = (if self.dice.once_in(2) { '+' } else { '-' }, 1 + self.dice.between(0, 400));
+        let (sign, days) = (if self.rng.one_in(2) { '+' } else { '-' }, 1 + self.rng.between(0, 400));
         clock.set(&format!("{sign}{days}d"));
-        self.clock_back = Some(Instant::now() + Duration::from_millis(200 + self.dice.between(0, 1_500)));
+        self.clock_back = Some(Instant::now() + Duration::from_millis(200 + self.rng.between(0, 1_500)));
         count(&mut self.acts.others, "clocks set");
     }
 
@@ -172,8 +172,8 @@ impl<'a> Killer<'a> {
         self.undo_everything();
         let Some(disk) = &self.site.disk else { return };
         disk.fill();
-        std::thread::park_timeout(Duration::from_millis(self.dice.between(0, 800)));
-        if let Some(job) = self.dice.pick(self.ledger.unfinished())
+        std::thread::park_timeout(Duration::from_millis(self.rng.between(0, 800)));
+        if let Some(job) = self.rng.pick(self.ledger.unfinished())
             && let Some(status @ 500..) = self.desk.terminate(&job)
         {
             self.ledger.report(format!("the server answered {status} to the termination of {job} on a full disk"));
@@ -184,7 +184,7 @@ impl<'a> Killer<'a> {
 
     fn start_twin(&mut self) {
         self.undo_everything();
-        let beside = Duration::from_millis(500 + self.dice.between(0, 2_000));
+        let beside = Duration::from_millis(500 + self.rng.between(0, 2_000));
         match twin::run(self.site, self.site.path(), beside) {
             Twinning::Ran => count(&mut self.acts.others, "twins"),
             Twinning::NoBackup => count(&mut self.acts.others, "failed backups"),

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::attack::{self, Attack, Target};
 use super::desk::Desk;
-use super::harness::dice::Dice;
 use super::ledger::Ledger;
-use super::{NODES, dice_of};
+use super::{NODES, rng_for};
+use corro_test_support::rng::SplitMix64;
 
 /// As many jobs as may wait at once: the end must not take longer than the campaign.
 const BACKLOG: usize = 12;
@@ -32,18 +32,18 @@ pub struct Streamed {
 }
 
 pub fn start(desk: &Desk, ledger: &Arc<Ledger>, target: &Target, over: &Arc<AtomicBool>, seed: u64) -> Workers {
-    let hand = |work: fn(&Desk, &Ledger, &AtomicBool, Dice), who: u64| {
+    let hand = |work: fn(&Desk, &Ledger, &AtomicBool, SplitMix64), who: u64| {
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
-        std::thread::spawn(move || work(&desk, &ledger, &over, dice_of(who, seed)))
+        std::thread::spawn(move || work(&desk, &ledger, &over, rng_for(who, seed)))
     };
     let attacker = {
         let (desk, ledger, target, over) = (desk.clone(), ledger.clone(), target.clone(), over.clone());
-        std::thread::spawn(move || attack(&desk, &ledger, &target, &over, dice_of(4, seed)))
+        std::thread::spawn(move || attack(&desk, &ledger, &target, &over, rng_for(4, seed)))
     };
     let hands = vec![hand(submit, 1), hand(meddle, 2), hand(look, 3), attacker];
     let followers = (0..FOLLOWERS).map(|i| {
         let (desk, ledger, over) = (desk.clone(), ledger.clone(), over.clone());
-        std::thread::spawn(move || follow(&desk, &ledger, &over, dice_of(10 + i, seed)))
+        std::thread::spawn(move || follow(&desk, &ledger, &over, rng_for(10 + i, seed)))
     });
     Workers { hands, followers: Followers(followers.collect()) }
 }
@@ -62,7 +62,7 @@ impl Followers {
     }
 }
 
-fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
+fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) {
     for i in 0.. {
         while ledger.unfinished().len() >= BACKLOG && !over.load(SeqCst) {
             pause(20);
@@ -70,7 +70,7 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
         if over.load(SeqCst) {
             return;
         }
-        let (name, nodes, steps) = (format!("job{i}"), 1 + dice.between(0, 3) as usize, 2 + dice.between(0, 16));
+        let (name, nodes, steps) = (format!("job{i}"), 1 + rng.between(0, 3) as usize, 2 + rng.between(0, 16));
         // Without an answer nothing was promised; the name is not used again.
         if desk.submit(&name, nodes, steps) {
             ledger.acknowledge(&name, steps);
@@ -81,7 +81,7 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
 }
 
 /// One job that means harm at a time.
-fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut dice: Dice) {
+fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut rng: SplitMix64) {
     let volumes = desk.volumes();
     for i in 0.. {
         let has_one = || ledger.unfinished().iter().any(|name| name.starts_with(attack::PREFIX));
@@ -92,7 +92,7 @@ fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut 
             return;
         }
         let name = format!("{}{i}", attack::PREFIX);
-        match target.choose(&mut dice, &volumes) {
+        match target.choose(&mut rng, &volumes) {
             Attack::Job(more) => {
                 if matches!(desk.submit_with(&name, &more), Some(200..300)) {
                     ledger.acknowledge(&name, 0);
@@ -104,36 +104,36 @@ fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut 
                 }
             }
         }
-        pause(dice.between(0, 500));
+        pause(rng.between(0, 500));
     }
 }
 
 /// Resizes, and now and then ends somebody's job.
-fn meddle(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) {
+fn meddle(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) {
     while !over.load(SeqCst) {
-        pause(300 + dice.between(0, 1_500));
-        if dice.between(0, 4) == 0 {
-            if let Some(name) = dice.pick(&ledger.unfinished()) {
+        pause(300 + rng.between(0, 1_500));
+        if rng.between(0, 4) == 0 {
+            if let Some(name) = rng.pick(&ledger.unfinished()) {
                 desk.terminate(name);
             }
         } else {
-            desk.resize(NODES - 2 + dice.between(0, 4) as usize);
+            desk.resize(NODES - 2 + rng.between(0, 4) as usize);
         }
     }
 }
 
-fn look(desk: &Desk, ledger: &Ledger, over: &AtomicBool, _: Dice) {
+fn look(desk: &Desk, ledger: &Ledger, over: &AtomicBool, _: SplitMix64) {
     while !over.load(SeqCst) {
         ledger.look(desk);
         pause(50);
     }
 }
 
-fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut dice: Dice) -> Vec<Streamed> {
+fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) -> Vec<Streamed> {
     let mut streamed = Vec::new();
     while !over.load(SeqCst) {
         let unfinished = ledger.unfinished();
-        match dice.pick(unfinished.iter().filter(|name| !name.starts_with(attack::PREFIX))) {
+        match rng.pick(unfinished.iter().filter(|name| !name.starts_with(attack::PREFIX))) {
             Some(job) => {
                 let output = desk.stream(job);
                 // Whoever comes while the server is down is told so at once, and comes again.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use corro_test_support::skip;
 use rustix::process::Signal;
 
 use crate::harness::host::find_program;
@@ -36,7 +37,7 @@ impl Engine {
     }
 
     pub fn podman() -> Option<Engine> {
-        find_program("runc").or_else(|| skipped("runc"))?;
+        find_program("runc").or_else(|| missing("runc"))?;
         let dir = place("podman")?;
         let settings = "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \"nproc=4096:4096\"]\n\
                         [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n";
@@ -98,7 +99,7 @@ impl Engine {
         let log = self.log().to_lowercase();
         let forbidden = ["not permitted", "permission denied"].iter().any(|words| log.contains(words));
         assert!(forbidden, "{} ended: {}", self.kind, self.log());
-        skipped("right to run a container engine")
+        unsupported("right to run a container engine")
     }
 
     fn make_images(&self) {
@@ -176,15 +177,20 @@ fn podman(dir: &Path) -> Command {
 
 /// A directory for an engine, if this user may run one.
 fn place(program: &str) -> Option<tempfile::TempDir> {
-    find_program(program).or_else(|| skipped(program))?;
+    find_program(program).or_else(|| missing(program))?;
     if !rustix::process::geteuid().is_root() {
-        return skipped("root");
+        return unsupported("root");
     }
     Some(tempfile::Builder::new().prefix("corro-engine-").tempdir().expect("a temporary directory"))
 }
 
-fn skipped<T>(what: &str) -> Option<T> {
-    eprintln!("SKIPPED: no {what} on this machine, so containers are not tried");
+fn unsupported<T>(what: &str) -> Option<T> {
+    skip::unsupported_machine(format_args!("no {what} on this machine, so containers are not tried"));
+    None
+}
+
+fn missing<T>(what: &str) -> Option<T> {
+    skip::missing_component(format_args!("no {what} on this machine, so containers are not tried"));
     None
 }
 

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
+use corro_test_support::skip;
 use serde_json::json;
 
 use crate::harness::faulty::waiting_rank;
@@ -39,7 +40,7 @@ pub fn commands_run_beside_a_job_in_its_container(site: &Site) {
 
     match find_program("script") {
         Some(_) => with_a_terminal(site),
-        None => eprintln!("SKIPPED in part: no 'script' (bsdutils), so nobody has a terminal"),
+        None => skip::missing_component("no 'script' (bsdutils), so nobody has a terminal"),
     }
     crate::forget_starts(site);
     assert_eq!(site.wait_for_end("reached")["executionState"], "succeeded");

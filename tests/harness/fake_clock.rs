@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use corro_test_support::skip;
+
 /// The library that shows a program another time than the machine's, where it is installed.
 pub fn library() -> Option<PathBuf> {
     let libraries = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
@@ -17,7 +19,7 @@ impl FakeClock {
     /// One that shows the machine's time. `None`, loudly, where no clock can be set.
     pub fn new() -> Option<Self> {
         let Some(library) = library() else {
-            eprintln!("SKIPPED: no libfaketime on this machine, so no clock can be set");
+            skip::missing_component("no libfaketime on this machine, so no clock can be set");
             return None;
         };
         let clock = Self { dir: tempfile::tempdir().expect("a temporary directory"), library };

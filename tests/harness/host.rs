@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use corro_test_support::skip;
+
 use super::{Ended, Site};
 
 impl Site {
@@ -51,7 +53,7 @@ impl Site {
     /// code. `None`, loudly, where no `script` can lend a terminal.
     pub fn on_terminal(&self, name: &str, line: &str, question: &str, answer: &str) -> Option<Ended> {
         if find_program("script").is_none() {
-            eprintln!("SKIPPED: no `script` on this machine, so nothing can be asked on a terminal");
+            skip::missing_component("no `script` on this machine, so nothing can be asked on a terminal");
             return None;
         }
         let link = self.command(name);
@@ -92,7 +94,7 @@ impl Site {
             _ => ("libmpich.so.12", "-DMPICH"),
         };
         let Some(found) = find_program(launcher).and_then(|_| find_library(library)) else {
-            eprintln!("SKIPPED in part: {launcher} with {library} is not on this machine");
+            skip::missing_component(format_args!("{launcher} with {library} is not on this machine"));
             return None;
         };
         let name = format!("sum-{launcher}");
@@ -123,7 +125,7 @@ pub fn azure_client(environment: &str) -> Option<PathBuf> {
     let own = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("../azure-clients");
     let folder = std::env::var_os("CORRO_TEST_AZURE").map_or_else(own, PathBuf::from).join(environment);
     if !folder.join("bin/python").is_file() {
-        eprintln!("SKIPPED: no `{environment}` at {}", folder.display());
+        skip::missing_component(format_args!("no `{environment}` at {}", folder.display()));
         return None;
     }
     Some(folder)
@@ -139,7 +141,7 @@ pub fn python() -> Option<&'static Path> {
         path.is_file().then_some(path)
     });
     if found.is_none() {
-        eprintln!("SKIPPED: no `python3` on this machine");
+        skip::missing_component("no `python3` on this machine");
     }
     found.as_deref()
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use corro_test_support::skip;
+
 use super::Site;
 use super::faulty::JoinedAgent;
 
@@ -22,7 +24,7 @@ impl Machines {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let has_ip = Command::new("ip").arg("-V").output().is_ok();
         if !rustix::process::geteuid().is_root() || !has_ip || !Path::new("/dev/fuse").exists() {
-            eprintln!("SKIPPED: machines of their own need root, the program `ip` and FUSE");
+            skip::missing_component("machines of their own need root, the program `ip` and FUSE");
             return None;
         }
         let number = MADE.fetch_add(1, Ordering::Relaxed);

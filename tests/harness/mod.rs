@@ -4,7 +4,6 @@
 
 pub mod browser;
 pub mod collective;
-pub mod dice;
 pub mod fake_clock;
 pub mod faulty;
 pub mod host;

@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use corro_test_support::skip;
+
 /// Nobody's number.
 const USER: &str = "61234";
 
@@ -14,20 +16,26 @@ pub fn try_again(tests: &[&str]) {
         |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005);
     let corro = Path::new(env!("CARGO_BIN_EXE_corro"));
     if !rustix::process::geteuid().is_root() || !this.ancestors().chain(corro.ancestors()).all(open_to_all) {
-        eprintln!("PASSED OVER: only root can become somebody else, where others can reach {}", this.display());
+        skip::unsupported_machine(format_args!(
+            "only root can become somebody else, where others can reach {}",
+            this.display()
+        ));
         return;
     }
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={USER}")).arg(format!("--regid={USER}")).args(["--clear-groups", "--"]);
     command.arg(&this).args(["--exact", "--nocapture"]).args(tests).env("HOME", "/");
     // Root's own may be closed to others.
-    let Ok(output) = command.env_remove("TMPDIR").output() else {
-        eprintln!("PASSED OVER: there is no setpriv on this machine");
+    command.env_remove("TMPDIR");
+    skip::VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
+    let Ok(output) = command.output() else {
+        skip::missing_component("there is no setpriv on this machine");
         return;
     };
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
     let n_passed = format!("{} passed", tests.len());
     assert!(said.contains(&n_passed), "a test of another name? {said}");
+    skip::record_child(&said);
     eprint!("{said}");
 }

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use corro_test_support::skip;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::host::find_program;
@@ -43,7 +44,7 @@ impl Slurm {
     pub fn start() -> Option<Slurm> {
         let missing = ["slurmctld", "slurmd", "sbatch", "munged"].into_iter().find(|name| find_program(name).is_none());
         if missing.is_some() || !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: a Slurm of one's own needs root and slurmctld, slurmd, slurm-client and munge");
+            skip::missing_component("a Slurm of one's own needs root and slurmctld, slurmd, slurm-client and munge");
             return None;
         }
         let dir = tempfile::Builder::new().prefix("corro-slurm-").tempdir().expect("a temporary directory");

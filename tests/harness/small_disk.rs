@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use corro_test_support::skip;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, unmount};
 use rustix::thread::UnshareFlags;
@@ -22,7 +23,7 @@ impl SmallDisk {
         // SAFETY: no other thread of this process looks at this thread's directories.
         let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
         if let Err(error) = unshared {
-            eprintln!("SKIPPED: no disk can be filled here: {error}");
+            skip::unsupported_machine(format_args!("no disk can be filled here: {error}"));
             return None;
         }
         let shares = data.with_file_name("shares");

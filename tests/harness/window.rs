@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use corro_test_support::skip;
 use serde_json::{Value, json};
 
 use super::webdriver::{self, Driver};
@@ -38,7 +39,7 @@ impl Browser {
 
     pub fn start_sized(width: u32, height: u32) -> Option<Browser> {
         if !webdriver::is_there() {
-            eprintln!("passed over: chromium and chromedriver are not both installed");
+            skip::missing_component("chromium and chromedriver are not both installed");
             return None;
         }
         let dir = tempfile::Builder::new().prefix("corro-browser-").tempdir().expect("a temporary directory");

@@ -1,5 +1,6 @@
 //! Gangs on a host that carries several nodes at one address: launchers reach each of them, and ranks share the machine's memory.
 
+use corro_test_support::skip;
 use serde_json::json;
 
 use crate::harness::Site;
@@ -22,7 +23,7 @@ fn mpirun_reaches_every_node_of_a_host() {
     let families = [("mpirun.openmpi", "--allow-run-as-root"), ("mpirun.mpich", "-genvnone")];
     for (launcher, option) in families {
         if find_program(launcher).is_none() {
-            eprintln!("SKIPPED in part: {launcher} is not on this machine");
+            skip::missing_component(format_args!("{launcher} is not on this machine"));
             continue;
         }
         let says = "echo \"$RANK in $AZ_BATCHAI_JOB_TEMP_DIR with $CORRO_PORTS\"";

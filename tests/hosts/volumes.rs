@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use corro_test_support::skip;
+
 use crate::harness::{Site, wait_for};
 use crate::{JoinedHost, ONE_NODE, token};
 
@@ -14,7 +16,7 @@ fn host(site: &Site, words: &str) -> JoinedHost {
 #[test]
 fn a_mount_outlives_the_pass_it_was_made_with() {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: no FUSE on this machine, so nothing can be mounted");
+        return skip::unsupported_machine("no FUSE on this machine, so nothing can be mounted");
     }
     let mut site = Site::unstarted(&["--no-containers", "--tls", "--lease", "30", "--pass-life", "3"]);
     site.host("server", "127.0.0.1:0", "info");
@@ -53,7 +55,7 @@ fn jobs_on_a_host_do_not_see_its_users_profile() {
     let ended = site.wait_for_end("curious");
     assert_eq!(ended["executionState"], "succeeded", "{ended}");
     if site.log("curious", "execution.log").contains("NO name spaces") {
-        return eprintln!("PASSED OVER: this machine gives no name spaces");
+        return skip::unsupported_machine("this machine allows no namespaces");
     }
     assert_eq!(site.log("curious", "stdout.txt"), "looked\n", "{}", site.log("curious", "stderr.txt"));
 }

@@ -1,5 +1,6 @@
 //! Processes that a job starts on its own nodes by itself: real launchers of MPI over our helper, and a plain `ssh`.
 
+use corro_test_support::skip;
 use serde_json::{Value, json};
 
 use crate::harness::faulty::JoinedAgent;
@@ -24,7 +25,7 @@ fn details(job: &Value) -> Vec<(&str, &str)> {
 fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
     let found: Vec<&str> = LAUNCHERS.into_iter().filter(|name| find_program(name).is_some()).collect();
     if found.len() < LAUNCHERS.len() {
-        eprintln!("SKIPPED in part: of {LAUNCHERS:?} there are {found:?}");
+        skip::missing_component(format_args!("of {LAUNCHERS:?} there are {found:?}"));
     }
     let site = Site::start();
     site.prepare(2);
@@ -88,7 +89,7 @@ fn a_real_mpi_program_adds_up_over_all_nodes() {
 #[test]
 fn machines_that_joined_are_reached_too() {
     let Some(launcher) = LAUNCHERS.into_iter().find(|name| find_program(name).is_some()) else {
-        return eprintln!("SKIPPED: none of {LAUNCHERS:?} is on this machine");
+        return skip::missing_component(format_args!("none of {LAUNCHERS:?} is on this machine"));
     };
     let mut site = Site::unstarted(&["--no-containers"]);
     site.host("server", "127.0.0.1:0", "info");
@@ -105,7 +106,7 @@ fn machines_that_joined_are_reached_too() {
 #[test]
 fn killed_agents_leave_nothing_of_an_mpirun() {
     let Some(launcher) = LAUNCHERS.into_iter().find(|name| find_program(name).is_some()) else {
-        return eprintln!("SKIPPED: none of {LAUNCHERS:?} is on this machine");
+        return skip::missing_component(format_args!("none of {LAUNCHERS:?} is on this machine"));
     };
     let site = Site::start();
     site.prepare(2);

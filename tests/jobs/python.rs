@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use corro_test_support::skip;
+
 use crate::harness::host::python;
 use crate::harness::{Site, http};
 use serde_json::{Value, json};
@@ -30,7 +32,7 @@ fn has_pip() -> bool {
         Command::new(python).args(["-m", "pip", "--version"]).output().is_ok_and(|asked| asked.status.success())
     });
     if !found {
-        eprintln!("SKIPPED: needs a Python with pip");
+        skip::missing_component("needs a Python with pip");
     }
     found
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use corro_test_support::skip;
 use serde_json::{Value, json};
 
 use crate::harness::{IN_WORKSPACE, Site};
@@ -60,7 +61,7 @@ const PREPARATIONS: [&str; 4] = [
 fn every_recipe_runs_to_its_end() {
     let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/spec/recipes");
     if !recipes.is_dir() {
-        return eprintln!("SKIPPED: the service's sample job files are not here");
+        return skip::unsupported_machine("the service's sample job files are not here");
     }
     let tools = [
         // No environment of the job's own: what preparations install is not there to be installed.

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use corro_test_support::skip;
 use serde_json::{Value, json};
 
 use crate::harness::{IN_WORKSPACE, Site, wait_for};
@@ -13,7 +14,7 @@ fn the_administrator_logs_in_where_the_server_says() {
     let key = site.path().join("id");
     let made = Command::new("ssh-keygen").args(["-q", "-t", "rsa", "-N", "", "-f"]).arg(&key).status();
     if made.is_err() {
-        println!("skipped: OpenSSH is not installed here (apt-get install openssh-client)");
+        skip::missing_component("OpenSSH is not installed here (apt-get install openssh-client)");
         return;
     }
     let size = "--vm-size Standard_D1 --user-name demoUser --ssh-key id.pub --target 1";

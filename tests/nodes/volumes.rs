@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
+use corro_test_support::skip;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ fn may_mount(site: &Site) -> bool {
     };
     let may = mount("mount", &["-t", "tmpfs", "tmpfs"]) && mount("umount", &[]);
     if !may {
-        eprintln!("PASSED OVER: this user may not mount, so mount commands and read-only mounts are not tried");
+        skip::unsupported_machine("this user may not mount, so mount commands and read-only mounts are not tried");
     }
     may
 }
@@ -73,7 +74,7 @@ fn a_file_server_is_a_directory_of_jobs_and_an_export_to_others() {
     assert_eq!(site.wait_for_end("first")["executionState"], "succeeded");
 
     if Command::new("nfs-cat").arg("--help").output().is_err() {
-        eprintln!("PASSED OVER: nfs-cat, nfs-cp and nfs-ls (libnfs-utils) are not installed, so nobody asks over NFS");
+        skip::missing_component("nfs-cat, nfs-cp and nfs-ls (libnfs-utils) are not installed, so nobody asks over NFS");
         std::fs::write(directory(&site).join("d/g"), "from afar\n").expect("written");
     } else {
         let url = |path: &str| format!("nfs://127.0.0.1{path}?nfsport={port}&mountport={port}");
@@ -163,7 +164,7 @@ fn the_nfs_port_is_bounded_before_anybody_mounts() {
     assert!(grown < 48 << 10, "the server took {grown} KiB");
 
     if Command::new("nfs-cat").arg("--help").output().is_err() {
-        eprintln!("PASSED OVER: nfs-cat and nfs-cp (libnfs-utils) are not installed, so nobody asks over NFS");
+        skip::missing_component("nfs-cat and nfs-cp (libnfs-utils) are not installed, so nobody asks over NFS");
     } else {
         let content: Vec<u8> = (0..24u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
         site.write("large", &content);

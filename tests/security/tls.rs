@@ -3,13 +3,15 @@
 
 use std::process::{Child, Command, Stdio};
 
+use corro_test_support::skip;
+
 use super::harness::host::find_program;
 use super::harness::{Ended, GROUP, IN_WORKSPACE, Site, wait_for};
 
 /// Runs `curl` with this authority; `None`, loudly, where there is none.
 fn curl(site: &Site, args: &[&str]) -> Option<Ended> {
     if find_program("curl").is_none() {
-        eprintln!("SKIPPED: no `curl` on this machine");
+        skip::missing_component("no `curl` on this machine");
         return None;
     }
     let mut command = Command::new("curl");

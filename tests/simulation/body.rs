@@ -112,8 +112,8 @@ impl World {
 
     /// How long a message takes; never overtaking an earlier one.
     pub fn on_the_wire(&mut self, node: &NodeId) -> u64 {
-        let slow = if self.dice.once_in(20) { 1_500 } else { 20 };
-        let (delay, now) = (self.dice.between(0, slow), self.now);
+        let slow = if self.rng.one_in(20) { 1_500 } else { 20 };
+        let (delay, now) = (self.rng.between(0, slow), self.now);
         let Some(body) = self.bodies.get_mut(node) else { return delay };
         body.arrives = body.arrives.max(now + delay);
         body.arrives - now
@@ -171,7 +171,7 @@ impl World {
         }
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive && body.wire == Some(wire)) else { return };
         body.wire = None;
-        let (life, delay) = (body.life, self.dice.between(1, 500));
+        let (life, delay) = (body.life, self.rng.between(1, 500));
         self.after(delay, Event::Connect(node.clone(), life));
     }
 
@@ -190,8 +190,8 @@ impl World {
         body.kept.clear();
         let (life, wire, orderly) = (body.life, body.wire.take(), body.local.ending);
         self.say(|| format!("the agent of {node} has ended"));
-        let guards = self.dice.between(0, 300);
-        let server = self.dice.between(0, 200);
+        let guards = self.rng.between(0, 300);
+        let server = self.rng.between(0, 200);
         // One that says goodbye waits until it is heard.
         let server = if orderly { server + self.on_the_wire(node) } else { server };
         self.after(guards, Event::GuardsStrike(node.clone(), life));
@@ -246,7 +246,7 @@ impl World {
                     body.order = Some(order.clone());
                     body.disk = Some(Begun { attempt: attempt.clone(), ended: None });
                     body.local.task = Some(task(&attempt, TaskPhase::Preparing));
-                    let delay = self.dice.between(5, 600);
+                    let delay = self.rng.between(5, 600);
                     self.work_later(node, delay, Work::Prepared(attempt));
                 }
                 Action::Decline(order, reason) => {
@@ -267,7 +267,7 @@ impl World {
                     let task = body.local.task.as_mut().expect("only tasks are cleaned");
                     task.cleaning = true;
                     let attempt = task.observed.attempt.clone();
-                    let delay = self.dice.between(1, 50);
+                    let delay = self.rng.between(1, 50);
                     self.work_later(node, delay, Work::Cleaned(attempt));
                 }
                 Action::Retire => {
@@ -351,12 +351,12 @@ impl World {
         let attempt = task.observed.attempt.clone();
         let rank = body.order.as_ref().expect("a task has an order").host_idx;
         self.check_start(node, &attempt, rank);
-        let (to_write, fails) = (self.dice.between(0, 12) as u32, self.dice.once_in(25));
+        let (to_write, fails) = (self.rng.between(0, 12) as u32, self.rng.one_in(25));
         self.say(|| format!("rank {rank} of {attempt} starts on {node}"));
         let process =
             Rank { attempt: attempt.clone(), rank, written: 0, to_write, fails, alive: true, reported: false };
         self.bodies.get_mut(node).expect("it runs").ranks.push(process);
-        let delay = self.dice.between(1, 200);
+        let delay = self.rng.between(1, 200);
         self.work_later(node, delay, Work::Writes(attempt));
     }
 
@@ -371,7 +371,7 @@ impl World {
             rank.written += 1;
             self.logs.entry(attempt.job.clone()).or_default().push(line);
             self.tally.lines += 1;
-            let delay = self.dice.between(1, 400);
+            let delay = self.rng.between(1, 400);
             return self.work_later(node, delay, Work::Writes(attempt.clone()));
         }
         let code = match (rank.alive, rank.fails) {
@@ -394,7 +394,7 @@ impl World {
         task.stopping = Some(grace);
         let attempt = task.observed.attempt.clone();
         // While it prepares, the end of the preparation ends it.
-        let delay = self.dice.between(1, (grace.as_millis() as u64).max(2));
+        let delay = self.rng.between(1, (grace.as_millis() as u64).max(2));
         self.work_later(node, delay, Work::Stopped(attempt));
     }
 }

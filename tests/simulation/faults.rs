@@ -22,7 +22,7 @@ pub enum Fault {
 impl World {
     pub fn plan_faults(&mut self) {
         // Some runs are quiet: then nothing may be requeued for no reason.
-        let many = self.dice.between(0, 9);
+        let many = self.rng.between(0, 9);
         for _ in 0..many {
             let kinds = [
                 Fault::KillServer,
@@ -35,7 +35,7 @@ impl World {
                 Fault::Cut,
                 Fault::Cut,
             ];
-            let (fault, at) = (self.dice.pick(kinds).expect("there are some"), self.dice.between(0, TROUBLE));
+            let (fault, at) = (self.rng.pick(kinds).expect("there are some"), self.rng.between(0, TROUBLE));
             self.after(at, Event::Fault(fault));
         }
     }
@@ -43,7 +43,7 @@ impl World {
     pub fn fail(&mut self, fault: Fault) {
         let living: Vec<NodeId> =
             self.bodies.iter().filter(|(_, body)| body.lives()).map(|(id, _)| id.clone()).collect();
-        let victim = self.dice.pick(living);
+        let victim = self.rng.pick(living);
         self.say(|| format!("{fault:?} ({victim:?})"));
         match (fault, victim) {
             (Fault::KillServer, _) => self.server_crashes(),
@@ -60,27 +60,27 @@ impl World {
             (Fault::RestartAgent, Some(node)) => {
                 self.tally.crashes += 1;
                 // On the server's own machine a dead agent is noticed at once, unless another has its place.
-                let pause = self.dice.between(5, if self.joined { 4_000 } else { 200 });
+                let pause = self.rng.between(5, if self.joined { 4_000 } else { 200 });
                 self.start_again_after(&node, pause);
                 self.agent_ends(&node);
             }
             (Fault::StopAgent, Some(node)) => {
-                if self.joined && !self.dice.once_in(4) {
-                    let pause = self.dice.between(1_000, 8_000);
+                if self.joined && !self.rng.one_in(4) {
+                    let pause = self.rng.between(1_000, 8_000);
                     self.start_again_after(&node, pause);
                 }
                 self.agent_told_to_end(&node);
             }
             (Fault::KillRank, _) => {
                 let ranks = self.bodies.values_mut().flat_map(|body| &mut body.ranks).filter(|rank| rank.alive);
-                if let Some(rank) = self.dice.pick(ranks) {
+                if let Some(rank) = self.rng.pick(ranks) {
                     rank.alive = false;
                 }
             }
             (Fault::Stun, Some(node)) => {
                 self.bodies.get_mut(&node).expect("it lives").stands_still = true;
                 // Nobody ends what a machine runs that stands still with its ranks. It must not be forgotten meanwhile.
-                let long = self.dice.between(10, if self.joined { 1_500 } else { 8_000 });
+                let long = self.rng.between(10, if self.joined { 1_500 } else { 8_000 });
                 self.after(long, Event::Fault(Fault::StandUp(node)));
             }
             (Fault::Cut, Some(node)) => {
@@ -88,7 +88,7 @@ impl World {
                 body.cut_off = true;
                 let wire = body.wire;
                 let (long, here, there) =
-                    (self.dice.between(10, 8_000), self.dice.between(0, 3_000), self.dice.between(0, 3_000));
+                    (self.rng.between(10, 8_000), self.rng.between(0, 3_000), self.rng.between(0, 3_000));
                 if let Some(wire) = wire {
                     self.after(here, Event::AgentNotices(node.clone(), wire));
                     self.after(there, Event::ServerNotices(node.clone(), wire));

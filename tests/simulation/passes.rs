@@ -96,10 +96,10 @@ impl World {
 
         // Death comes before the commit, after it, or not at all; or the disk is full.
         let trouble = now < TROUBLE;
-        if trouble && self.dice.once_in(400) {
+        if trouble && self.rng.one_in(400) {
             return self.server_crashes();
         }
-        let full = trouble && !steps.is_empty() && self.dice.once_in(30);
+        let full = trouble && !steps.is_empty() && self.rng.one_in(30);
         if !steps.is_empty() && !full {
             let (after, ()) = self.disk.after(|txn| round::apply(txn, steps.clone(), time));
             self.commit(after);
@@ -107,7 +107,7 @@ impl World {
                 self.say(|| format!("committed {steps:?}"));
             }
         }
-        if trouble && self.dice.once_in(400) {
+        if trouble && self.rng.one_in(400) {
             return self.server_crashes();
         }
         let jobs = changed_jobs(&before, &self.disk);

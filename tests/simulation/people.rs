@@ -30,7 +30,7 @@ const MOST_NODES: u64 = 5;
 impl World {
     /// One cluster of a few nodes.
     pub fn furnish(&mut self) {
-        let nodes = self.dice.between(1, MOST_NODES);
+        let nodes = self.rng.between(1, MOST_NODES);
         let spec = json!({
             "vmSize": "STANDARD_NC6", "vmPriority": "lowpriority", "userAccountSettings": {"adminUserName": "me"},
             "scaleSettings": self.scale(nodes),
@@ -52,17 +52,17 @@ impl World {
     }
 
     pub fn plan_wishes(&mut self) {
-        for i in 0..self.dice.between(2, 9) {
-            let at = self.dice.between(0, TROUBLE * 3 / 4);
+        for i in 0..self.rng.between(2, 9) {
+            let at = self.rng.between(0, TROUBLE * 3 / 4);
             self.after(at, Event::Wish(Wish::Submit(i)));
         }
-        for _ in 0..self.dice.between(0, 4) {
-            let at = self.dice.between(0, TROUBLE);
-            let wish = if self.dice.once_in(2) { Wish::Terminate } else { Wish::Resize };
+        for _ in 0..self.rng.between(0, 4) {
+            let at = self.rng.between(0, TROUBLE);
+            let wish = if self.rng.one_in(2) { Wish::Terminate } else { Wish::Resize };
             self.after(at, Event::Wish(wish));
         }
-        for _ in 0..self.dice.between(0, 4) {
-            let at = self.dice.between(0, TROUBLE);
+        for _ in 0..self.rng.between(0, 4) {
+            let at = self.rng.between(0, TROUBLE);
             self.after(at, Event::Wish(Wish::Preempt));
         }
         // In the end there is room for everybody.
@@ -72,7 +72,7 @@ impl World {
     pub fn wish(&mut self, wish: Wish) {
         if self.server.is_none() {
             // The answer is "connection refused"; people try again.
-            let later = self.dice.between(100, 1_000);
+            let later = self.rng.between(100, 1_000);
             return self.after(later, Event::Wish(wish));
         }
         self.say(|| format!("somebody wishes to {wish:?}"));
@@ -80,7 +80,7 @@ impl World {
             Wish::Submit(i) => self.submit(i),
             Wish::Terminate => {
                 let unfinished: Vec<JobKey> = self.unfinished().into_iter().cloned().collect();
-                let Some(key) = self.dice.pick(unfinished) else { return };
+                let Some(key) = self.rng.pick(unfinished) else { return };
                 let time = self.time();
                 let (after, _) = self.disk.after(|txn| {
                     txn.job_event(&key, JobEvent::TerminateRequested { cause: Termination::User, at: time }, time)
@@ -89,13 +89,13 @@ impl World {
             }
             Wish::Preempt => {
                 let nodes: Vec<_> = self.disk.nodes.keys().cloned().collect();
-                let (Some(node), grace_ms) = (self.dice.pick(nodes), self.dice.between(0, 4_000)) else { return };
+                let (Some(node), grace_ms) = (self.rng.pick(nodes), self.rng.between(0, 4_000)) else { return };
                 let preemption = Preemption { at: self.time(), cause: PreemptionCause::Asked, grace_ms };
                 let (after, _) = self.disk.after(|txn| txn.preempt(&node, preemption));
                 self.commit(after);
             }
             Wish::Resize => {
-                let nodes = if self.now > TROUBLE { MOST_NODES } else { self.dice.between(0, MOST_NODES + 1) };
+                let nodes = if self.now > TROUBLE { MOST_NODES } else { self.rng.between(0, MOST_NODES + 1) };
                 let scale = self.scale(nodes);
                 let (after, _) = self.disk.after(|txn| {
                     txn.update::<ClusterRecord>(&cluster(), |cluster| {
@@ -109,19 +109,19 @@ impl World {
     }
 
     fn scale(&mut self, nodes: u64) -> serde_json::Value {
-        if self.dice.once_in(4) {
+        if self.rng.one_in(4) {
             return json!({"autoScale": {"minimumNodeCount": 0, "maximumNodeCount": nodes.max(1)}});
         }
-        let option = self.dice.pick(["requeue", "terminate", "waitforjobcompletion"]).expect("there are three");
+        let option = self.rng.pick(["requeue", "terminate", "waitforjobcompletion"]).expect("there are three");
         json!({"manual": {"targetNodeCount": nodes, "nodeDeallocationOption": option}})
     }
 
     fn submit(&mut self, i: u64) {
         let (key, time) = (experiment().job(&format!("j{i}")), self.time());
-        let priority = self.dice.pick(["low", "normal", "high"]).expect("there are three");
-        let limit = if self.dice.once_in(8) { "PT2S" } else { "PT30S" };
+        let priority = self.rng.pick(["low", "normal", "high"]).expect("there are three");
+        let limit = if self.rng.one_in(8) { "PT2S" } else { "PT30S" };
         let spec = json!({
-            "nodeCount": self.dice.between(1, MOST_NODES), "schedulingPriority": priority,
+            "nodeCount": self.rng.between(1, MOST_NODES), "schedulingPriority": priority,
             "stdOutErrPathPrefix": "x", "customMpiSettings": {"commandLine": "x"},
             "constraints": {"maxWallClockTime": limit},
         });
@@ -141,7 +141,7 @@ impl World {
         });
         self.commit(after);
         // Without an answer nobody was promised anything, though the job may well be there.
-        if !self.dice.once_in(10) {
+        if !self.rng.one_in(10) {
             self.laws.acknowledged.insert(key.clone());
             self.followers.push(Follower { job: key, read: Vec::new(), done: false });
             let i = self.followers.len() - 1;
@@ -152,15 +152,15 @@ impl World {
     /// Bytes are addressed by offset: what was read is never asked for again, what was not read is asked for anew. Ends
     /// after a last read that began when the job was seen to have ended.
     pub fn follow(&mut self, i: usize) {
-        let later = self.dice.between(50, 900);
-        let answered = self.server.is_some() && !self.dice.once_in(10);
+        let later = self.rng.between(50, 900);
+        let answered = self.server.is_some() && !self.rng.one_in(10);
         if answered {
             let follower = &self.followers[i];
             let job = self.disk.jobs[&follower.job].clone();
             let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
             let ended = job.state().is_terminal();
             let new = log[follower.read.len()..].to_vec();
-            let size = if ended { new.len() } else { self.dice.between(0, new.len() as u64 + 1) as usize };
+            let size = if ended { new.len() } else { self.rng.between(0, new.len() as u64 + 1) as usize };
             let follower = &mut self.followers[i];
             follower.read.extend_from_slice(&new[..size]);
             follower.done = ended;

@@ -78,10 +78,10 @@ impl World {
         self.say(|| "the server is killed".to_owned());
         self.tally.crashes += 1;
         for (node, link) in server.links {
-            let delay = self.dice.between(0, 500);
+            let delay = self.rng.between(0, 500);
             self.after(delay, Event::AgentNotices(node, link.wire));
         }
-        let down = self.dice.between(50, 3_000);
+        let down = self.rng.between(50, 3_000);
         self.after(down, Event::ServerStarts);
     }
 
@@ -101,7 +101,7 @@ impl World {
         let leaving = round::leaving(&self.disk, &server.sightings, &clock).map(|(id, polite)| (id.clone(), polite));
         let new: Vec<_> = leaving.filter(|(id, _)| server.clearing.insert(id.clone())).collect();
         for (node, polite) in new {
-            let delay = self.dice.between(1, 100);
+            let delay = self.rng.between(1, 100);
             self.after(delay, Event::EnsureGone(node, polite));
         }
     }
@@ -117,7 +117,7 @@ impl World {
         server.agent_starts.extend(due.iter().map(|node| (node.clone(), now)));
         for node in due {
             self.bodies.insert(node.clone(), Body::new());
-            let delay = self.dice.between(5, 800);
+            let delay = self.rng.between(5, 800);
             self.after(delay, Event::Join(node));
         }
     }
@@ -134,7 +134,7 @@ impl World {
         let (after, joined) = self.disk.after(|txn| take_place(txn, Some(node.clone()), digest(&secret), time));
         let Ok(Some((_, epoch))) = joined else { return self.agent_ends(node) };
         self.commit(after);
-        if self.dice.once_in(30) {
+        if self.rng.one_in(30) {
             // The token is spent and the answer never came: this agent can become nobody.
             return self.agent_ends(node);
         }
@@ -145,7 +145,7 @@ impl World {
     pub fn connect(&mut self, node: &NodeId, life: u64) {
         let Some(body) = self.bodies.get(node).filter(|body| body.is(life) && body.wire.is_none()) else { return };
         if body.cut_off || self.server.is_none() {
-            let later = self.dice.between(100, 700);
+            let later = self.rng.between(100, 700);
             self.after(later, Event::Connect(node.clone(), life));
             let body = self.bodies.get_mut(node).expect("just seen");
             if !body.cut_off {

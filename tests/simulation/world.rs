@@ -10,11 +10,11 @@ use corro_model::{NodeId, Timestamp};
 use corro_store::State;
 
 use super::body::{Body, Work};
-use super::dice::Dice;
 use super::faults::Fault;
 use super::laws::Laws;
 use super::people::{Follower, Wish};
 use super::server::Server;
+use corro_test_support::rng::SplitMix64;
 
 /// Things break until here, in milliseconds; then everything is mended and must come to rest.
 pub const TROUBLE: u64 = 20_000;
@@ -23,7 +23,7 @@ const END_OF_DAYS: u64 = 600_000;
 
 pub struct World {
     pub now: u64,
-    pub dice: Dice,
+    pub rng: SplitMix64,
     /// What the server's disk holds.
     pub disk: Arc<State>,
     /// Nodes are machines that joined by themselves: nobody can tell whether one lives, and nobody can end it.
@@ -94,7 +94,7 @@ impl World {
     pub fn new(seed: u64, aloud: bool) -> Self {
         let mut world = Self {
             now: 0,
-            dice: Dice::new(seed),
+            rng: SplitMix64::new(seed),
             disk: Arc::default(),
             joined: false,
             server: None,
@@ -109,7 +109,7 @@ impl World {
             events: BTreeMap::new(),
             next_event: 0,
         };
-        world.joined = world.dice.once_in(3);
+        world.joined = world.rng.one_in(3);
         world.furnish();
         world.plan_wishes();
         world.plan_faults();

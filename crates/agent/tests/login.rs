@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 
+use corro_test_support::skip;
 use russh::client::{self, AuthResult};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
@@ -278,7 +279,7 @@ async fn key_pair(directory: &Path, kind: &str) -> Option<(PathBuf, String)> {
     let path = directory.join(format!("id_{kind}"));
     let made = Command::new("ssh-keygen").args(["-q", "-t", kind, "-N", "", "-f"]).arg(&path).status().await;
     if made.is_err() {
-        println!("skipped: OpenSSH is not installed here (apt-get install openssh-client)");
+        skip::missing_component("OpenSSH is not installed here (apt-get install openssh-client)");
         return None;
     }
     let public = std::fs::read_to_string(path.with_extension("pub")).expect("ssh-keygen writes both");

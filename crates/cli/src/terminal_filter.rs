@@ -236,6 +236,8 @@ impl<W: Write> Drop for ForeignText<W> {
 
 #[cfg(test)]
 mod tests {
+    use corro_test_support::rng::SplitMix64;
+
     use super::*;
 
     fn passed(text: &[u8]) -> Vec<u8> {
@@ -318,51 +320,38 @@ mod tests {
         true
     }
 
-    /// SplitMix64.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            ((mixed ^ (mixed >> 31)) % bound as u64) as usize
-        }
-
-        fn one_of<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
-            choices[self.below(choices.len())]
-        }
-
-        /// Text, controls, beginnings and ends of sequences, C1 characters and arbitrary bytes, in any order.
-        fn text(&mut self) -> Vec<u8> {
-            let mut text = Vec::new();
-            for _ in 0..self.below(30) {
-                match self.below(7) {
-                    0 => text.extend([(0x20 + self.below(0x60)) as u8]),
-                    1 => text.extend([self.below(0x20) as u8]),
-                    2 => text.extend(
-                        self.one_of(&["\x1b[", "\x1b]", "\x1bP", "\x1b_", "\x1b\\", "\x1b(", "\x1b", "\x07", "\n"])
-                            .bytes(),
-                    ),
-                    3 => text.extend(self.one_of(&["1", "31;1", "?25", ">", ":", "$", " ", "99", ";"]).bytes()),
-                    4 => text.extend(self.one_of(&["m", "K", "A", "G", "n", "c", "h", "J", "t", "H"]).bytes()),
-                    5 => text.extend([0xc2, (0x80 + self.below(0x20)) as u8]),
-                    _ => text.extend([self.below(256) as u8]),
-                }
+    /// Text, controls, beginnings and ends of sequences, C1 characters and arbitrary bytes, in any order.
+    fn any_text(rng: &mut SplitMix64) -> Vec<u8> {
+        let mut text = Vec::new();
+        for _ in 0..rng.below(30) {
+            match rng.below(7) {
+                0 => text.extend([(0x20 + rng.below(0x60)) as u8]),
+                1 => text.extend([rng.below(0x20) as u8]),
+                2 => text.extend(
+                    rng.pick(["\x1b[", "\x1b]", "\x1bP", "\x1b_", "\x1b\\", "\x1b(", "\x1b", "\x07", "\n"])
+                        .expect("not empty")
+                        .bytes(),
+                ),
+                3 => text
+                    .extend(rng.pick(["1", "31;1", "?25", ">", ":", "$", " ", "99", ";"]).expect("not empty").bytes()),
+                4 => text
+                    .extend(rng.pick(["m", "K", "A", "G", "n", "c", "h", "J", "t", "H"]).expect("not empty").bytes()),
+                5 => text.extend([0xc2, (0x80 + rng.below(0x20)) as u8]),
+                _ => text.extend([rng.below(256) as u8]),
             }
-            text
         }
+        text
     }
 
     #[test]
     fn cuts_change_nothing_and_nothing_harmful_passes() {
         for seed in 0..20_000 {
-            let mut random = Random(seed);
-            let text = random.text();
+            let mut rng = SplitMix64::new(seed);
+            let text = any_text(&mut rng);
             let whole = passed(&text);
             let (mut filter, mut out, mut rest) = (TerminalFilter::default(), Vec::new(), &text[..]);
             while !rest.is_empty() {
-                let (piece, after) = rest.split_at(1 + random.below(rest.len()));
+                let (piece, after) = rest.split_at(1 + rng.index(rest.len()));
                 filter.pass(piece, &mut out);
                 rest = after;
             }

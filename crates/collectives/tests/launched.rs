@@ -5,6 +5,7 @@ mod processes;
 use std::ffi::OsString;
 use std::process::Command;
 
+use corro_test_support::skip;
 use processes::{Gang, Rank, Variables, new_job, own_command, torchrun, variables};
 
 const ORDERS: (&str, &str) = ("RANK_ORDERS", "all once;all again");
@@ -69,7 +70,7 @@ fn a_real_mpirun_starts_ranks() {
         ("mpirun.mpich", &["-np", "3"]),
     ] {
         if Command::new(program).arg("--version").output().is_err() {
-            eprintln!("SKIPPED: {program} is not installed");
+            skip::missing_component(format_args!("{program} is not installed"));
             continue;
         }
         // Two jobs at once must not meet each other.

@@ -12,6 +12,7 @@ use corro_launch::confinement::Confinement;
 use corro_launch::namespaces::{Namespaces, View};
 use corro_launch::process::{Process, ProcessSpec};
 use corro_launch::redact::Secrets;
+use corro_test_support::skip;
 
 use common::{DEADLINE, launcher, shell, tag, to_end};
 
@@ -40,13 +41,13 @@ impl House {
     }
 }
 
-/// `None`, told loudly, where this machine gives no name spaces to this user.
+/// `None`, told loudly, where this machine allows no name spaces to this user.
 fn namespaces(view: &View) -> Option<Namespaces> {
     match Namespaces::make(view, None) {
         Ok(made) => Some(made),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            eprintln!("PASSED OVER: this machine gives no name spaces: {error}: {cause}");
+            skip::unsupported_machine(format_args!("this machine allows no namespaces: {error}: {cause}"));
             None
         }
     }
@@ -156,13 +157,13 @@ async fn nodes_of_a_job_meet_in_one_name_space_of_users() {
 #[tokio::test]
 async fn root_inside_changes_no_settings_of_the_machine() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("PASSED OVER: only root could change settings of the machine");
+        return skip::unsupported_machine("only root could change settings of the machine");
     }
     let house = House::new();
     let Some(one) = namespaces(&house.view("one")) else { return };
     if let Some(why) = one.left_writable() {
         assert!(why.contains("Operation not permitted"), "{why}");
-        return eprintln!("PASSED OVER: {why}");
+        return skip::unsupported_machine(format_args!("{why}"));
     }
     let host_name = fs::read_to_string("/proc/sys/kernel/hostname").expect("it can be read");
     // Each writes what is there already, so that nothing is changed should it be possible.
@@ -264,7 +265,10 @@ fn an_ordinary_user_has_the_same_walls() {
     let open_to_all = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005);
     let reachable = this.ancestors().all(open_to_all);
     if !rustix::process::geteuid().is_root() || !reachable {
-        eprintln!("PASSED OVER: only root can become somebody else, where others can reach {}", this.display());
+        skip::unsupported_machine(format_args!(
+            "only root can become somebody else, where others can reach {}",
+            this.display()
+        ));
         return;
     }
     let user = ["--reuid=61234", "--regid=61234", "--clear-groups", "--"];
@@ -272,11 +276,14 @@ fn an_ordinary_user_has_the_same_walls() {
     let mut command = Command::new("setpriv");
     command.args(user).arg(&this).args(again).env("HOME", "/");
     // Root's own may be closed to others.
-    let Ok(output) = command.env_remove("TMPDIR").output() else {
-        eprintln!("PASSED OVER: there is no setpriv on this machine");
+    command.env_remove("TMPDIR");
+    skip::VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
+    let Ok(output) = command.output() else {
+        skip::missing_component("there is no setpriv on this machine");
         return;
     };
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
+    skip::record_child(&said);
     eprint!("{said}");
 }

@@ -97,8 +97,8 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
     use crate::inodes::Kind;
+    use corro_test_support::rng::SplitMix64;
 
     const MIB: u64 = 1 << 20;
 
@@ -121,10 +121,10 @@ mod tests {
 
     #[test]
     fn jumping_around_fetches_what_was_asked_for() {
-        let (mut reading, mut dice) = (Reading::default(), Dice::new(1));
+        let (mut reading, mut rng) = (Reading::default(), SplitMix64::new(1));
         let n_chunks = (0..1000)
             .filter(|_| {
-                let at = dice.below(1 << 18) * 4096;
+                let at = rng.below(1 << 18) * 4096;
                 reading.plan(at, 4096, 1 << 30) != Plan::Direct
             })
             .count();

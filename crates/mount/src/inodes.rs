@@ -205,7 +205,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::dice::Dice;
+    use corro_test_support::rng::SplitMix64;
 
     #[test]
     fn numbers_move_with_their_names() {
@@ -231,13 +231,13 @@ mod tests {
     #[test]
     fn random_steps_keep_numbers_and_paths_together() {
         for seed in 0..200 {
-            let mut dice = Dice::new(seed);
+            let mut rng = SplitMix64::new(seed);
             let mut inodes = Inodes::default();
             let mut model: BTreeMap<u64, (Option<String>, u64)> = BTreeMap::new();
             for _ in 0..60 {
-                let name = ["a", "b", "c"][dice.below(3) as usize];
-                let other = ["a", "b", "c"][dice.below(3) as usize];
-                match dice.below(4) {
+                let name = ["a", "b", "c"][rng.below(3) as usize];
+                let other = ["a", "b", "c"][rng.below(3) as usize];
+                match rng.below(4) {
                     0 => {
                         let inode = inodes.look_up(ROOT, name, Kind::File);
                         let entry = model.entry(inode).or_insert((Some(name.to_owned()), 0));
@@ -265,7 +265,7 @@ mod tests {
                         }
                     }
                     _ => {
-                        if let Some((&inode, _)) = model.iter().nth(dice.below(3) as usize) {
+                        if let Some((&inode, _)) = model.iter().nth(rng.below(3) as usize) {
                             let gone = inodes.forget(inode, 1);
                             let entry = model.get_mut(&inode).expect("there");
                             entry.1 -= 1;

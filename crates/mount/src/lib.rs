@@ -6,8 +6,6 @@
 //! `remote` (what is asked of the server), `patience` (how often), `service` (the file service).
 
 mod cache;
-#[cfg(test)]
-mod dice;
 mod filesystem;
 mod inodes;
 mod lane;

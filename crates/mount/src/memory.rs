@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::dice::Dice;
 use crate::inodes::Kind;
 use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
 use crate::writeback::Piece;
+use corro_test_support::rng::SplitMix64;
 
 const PAGE: usize = 3;
 
@@ -21,7 +21,7 @@ struct Inner {
     things: BTreeMap<String, Thing>,
     appended: BTreeMap<(u64, u64), u64>,
     changes: u64,
-    dice: Dice,
+    rng: SplitMix64,
     /// Of a hundred requests so many get no answer, half of them after they were carried out.
     losses: u64,
     quota: u64,
@@ -45,8 +45,8 @@ impl Memory {
     pub fn new(seed: u64, losses: u64) -> Memory {
         let root = Thing { kind: Kind::Directory, content: Vec::new(), modified: UNIX_EPOCH, change: 0 };
         let things = BTreeMap::from([(String::new(), root)]);
-        let dice = Dice::new(seed);
-        let inner = Inner { things, appended: BTreeMap::new(), changes: 0, dice, losses, quota: u64::MAX, writes: 0 };
+        let rng = SplitMix64::new(seed);
+        let inner = Inner { things, appended: BTreeMap::new(), changes: 0, rng, losses, quota: u64::MAX, writes: 0 };
         Memory { inner: Mutex::new(inner) }
     }
 
@@ -81,8 +81,8 @@ impl Memory {
         let mut inner = self.inner.lock().expect("free");
         let lost = || Err(Problem::Passing { why: "lost".into() });
         let losses = inner.losses;
-        if inner.dice.below(100) < losses {
-            return match inner.dice.below(2) {
+        if inner.rng.below(100) < losses {
+            return match inner.rng.below(2) {
                 0 => lost(),
                 _ => {
                     let _ = work(&mut inner);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::dice::Dice;
 use crate::inodes::ROOT;
 use crate::memory::Memory;
+use corro_test_support::rng::SplitMix64;
 
 fn volume(seed: u64, losses: u64) -> Volume<Memory> {
     let patience = Patience::new(Duration::from_secs(60), "the share".to_owned());
@@ -308,16 +308,16 @@ async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn random_work_ends_as_on_a_disk() {
     for seed in 0..60 {
-        let mut dice = Dice::new(seed);
+        let mut rng = SplitMix64::new(seed);
         let volume = volume(seed, 15);
         let volume = if seed % 3 == 0 { volume.with_write_cache() } else { volume };
         let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut open: Vec<(String, u64, u64)> = Vec::new();
         for step in 0..60u8 {
-            let name = format!("f{}", dice.below(3));
-            match dice.below(7) {
+            let name = format!("f{}", rng.below(3));
+            match rng.below(7) {
                 0 | 1 if open.len() < 4 => {
-                    let truncates = dice.below(3) == 0;
+                    let truncates = rng.below(3) == 0;
                     // As the kernel does.
                     let _ = volume.look_up(ROOT, &name).await;
                     let (found, opened) = volume.create(ROOT, &name, How { truncates, ..PLAIN }).await.expect("opened");
@@ -328,32 +328,32 @@ async fn random_work_ends_as_on_a_disk() {
                     open.push((name, found.inode, opened.handle));
                 }
                 2 | 3 if !open.is_empty() => {
-                    let (name, _, handle) = &open[dice.below(open.len() as u64) as usize];
-                    let (offset, length) = (dice.below(40) as usize, 1 + dice.below(20) as usize);
+                    let (name, _, handle) = &open[rng.below(open.len() as u64) as usize];
+                    let (offset, length) = (rng.below(40) as usize, 1 + rng.below(20) as usize);
                     volume.write(*handle, offset as u64, &vec![step + 1; length]).await.expect("written");
                     let content = model.get_mut(name).expect("open");
                     content.resize(content.len().max(offset + length), 0);
                     content[offset..offset + length].fill(step + 1);
                 }
                 4 if !open.is_empty() => {
-                    let (name, inode, handle) = &open[dice.below(open.len() as u64) as usize];
-                    match dice.below(3) {
+                    let (name, inode, handle) = &open[rng.below(open.len() as u64) as usize];
+                    match rng.below(3) {
                         0 => volume.flush(*handle).await.expect("sent"),
                         1 => volume.sync(*handle).await.expect("on the disk"),
                         _ => {
-                            let length = dice.below(30);
+                            let length = rng.below(30);
                             volume.resize(*inode, length).await.expect("resized");
                             model.get_mut(name).expect("open").resize(length as usize, 0);
                         }
                     }
                 }
                 5 if !open.is_empty() => {
-                    let (_, _, handle) = open.swap_remove(dice.below(open.len() as u64) as usize);
+                    let (_, _, handle) = open.swap_remove(rng.below(open.len() as u64) as usize);
                     volume.flush(handle).await.expect("sent");
                     volume.release(handle).await;
                 }
                 6 if !open.iter().any(|(open, ..)| *open == name) && model.contains_key(&name) => {
-                    let target = format!("f{}", dice.below(3));
+                    let target = format!("f{}", rng.below(3));
                     if target != name && !open.iter().any(|(open, ..)| *open == target) {
                         volume.rename((ROOT, &name), (ROOT, &target), true).await.expect("renamed");
                         let content = model.remove(&name).expect("there");
@@ -364,7 +364,7 @@ async fn random_work_ends_as_on_a_disk() {
             }
             for (name, inode, handle) in &open {
                 let expected = &model[name];
-                let (start, length) = (dice.below(30), 1 + dice.below(40));
+                let (start, length) = (rng.below(30), 1 + rng.below(40));
                 let seen = volume.read(*handle, start, length).await.expect("read");
                 let from = (start as usize).min(expected.len());
                 let to = ((start + length) as usize).min(expected.len());

@@ -204,7 +204,7 @@ impl Dirty {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
+    use corro_test_support::rng::SplitMix64;
 
     #[test]
     fn a_stream_becomes_whole_pieces() {
@@ -259,21 +259,21 @@ mod tests {
     fn random_steps_end_as_plain_writes_do() {
         const SIZE: u64 = 64;
         for seed in 0..500 {
-            let mut dice = Dice::new(seed);
+            let mut rng = SplitMix64::new(seed);
             let (mut dirty, mut on_way) = (Dirty::default(), Vec::<Piece>::new());
             let (mut expected, mut server) = (vec![0u8; SIZE as usize], vec![0u8; SIZE as usize]);
             for step in 0..80u8 {
-                match dice.below(4) {
+                match rng.below(4) {
                     0 | 1 => {
-                        let start = dice.below(SIZE);
-                        let length = 1 + dice.below((SIZE - start).min(12));
+                        let start = rng.below(SIZE);
+                        let length = 1 + rng.below((SIZE - start).min(12));
                         let content = vec![step + 1; length as usize];
                         expected[start as usize..(start + length) as usize].copy_from_slice(&content);
                         dirty.write(start, &content);
                     }
                     2 => on_way.extend(dirty.take_all()),
                     _ if !on_way.is_empty() => {
-                        let piece = on_way.swap_remove(dice.below(on_way.len() as u64) as usize);
+                        let piece = on_way.swap_remove(rng.below(on_way.len() as u64) as usize);
                         let at = piece.offset as usize;
                         server[at..at + piece.content.len()].copy_from_slice(&piece.content);
                         dirty.done(piece.offset);
@@ -283,8 +283,8 @@ mod tests {
                 let waiting: usize = dirty.runs.values().map(BytesMut::len).sum();
                 assert_eq!(waiting, dirty.waiting(), "seed {seed}");
                 // A reader sees what was written, wherever it is.
-                let start = dice.below(SIZE);
-                let end = start + 1 + dice.below(SIZE - start);
+                let start = rng.below(SIZE);
+                let end = start + 1 + rng.below(SIZE - start);
                 let seen = match dirty.read(start, end) {
                     Some(seen) => seen,
                     None if dirty.touches(start, end) => continue,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use corro_test_support::skip;
 use corro_trainer::network::Weights;
 use corro_trainer::save::{Checkpoint, Schedule, checkpoint, keras};
 
@@ -61,7 +62,7 @@ fn a_full_disk_costs_nothing_that_was_there() {
     }
     let possible = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this user may not mount a small disk");
+        skip::unsupported_machine("this user may not mount a small disk");
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");

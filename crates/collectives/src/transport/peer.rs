@@ -46,6 +46,8 @@ pub fn open_pidfd(pid: i32) -> io::Result<ForkClosed<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
+    use corro_test_support::skip;
+
     use std::os::unix::net::UnixStream;
 
     use rustix::event::{PollFd, PollFlags, poll};
@@ -66,7 +68,7 @@ mod tests {
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("cat starts");
         let Ok(pidfd) = open_pidfd(child.id() as i32) else {
-            eprintln!("SKIPPED: this kernel or sandbox has no pidfd_open");
+            skip::unsupported_machine("this kernel or sandbox has no pidfd_open");
             child.kill().and_then(|()| child.wait()).expect("it ends");
             return;
         };

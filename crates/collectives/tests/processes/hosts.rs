@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use corro_test_support::skip;
+
 use super::{Gang, Rank, Variables, new_job, own_command, variables};
 
 pub struct Hosts {
@@ -26,7 +28,7 @@ impl Hosts {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let usable = rustix::process::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok();
         if !usable {
-            eprintln!("SKIPPED: hosts in network name spaces need root and the program `ip`");
+            skip::unsupported_machine("hosts in network namespaces need root and the program `ip`");
             return None;
         }
         let prefix = format!("c{}x{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));

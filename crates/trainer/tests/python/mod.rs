@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use corro_test_support::skip;
+
 /// `None`, said aloud, where there is no Keras. An interpreter that was named but has no Keras is a failure: somebody meant it.
 pub fn python() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("CORRO_TEST_PYTHON").map(PathBuf::from) {
@@ -16,7 +18,7 @@ pub fn python() -> Option<PathBuf> {
     if has_keras(&made) {
         return Some(made);
     }
-    eprintln!("SKIPPED: needs Python with Keras; scripts/python-env makes one");
+    skip::missing_component("needs Python with Keras; scripts/python-env makes one");
     None
 }
 

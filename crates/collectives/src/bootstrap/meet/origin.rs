@@ -62,6 +62,8 @@ impl Origin {
 
 #[cfg(test)]
 mod tests {
+    use corro_test_support::skip;
+
     use super::*;
 
     #[test]
@@ -81,11 +83,11 @@ mod tests {
             .arg(std::env::current_exe().expect("a test program"));
         let output = match child.args(["--exact", test]).output() {
             Ok(output) => output,
-            Err(error) => return eprintln!("skipped: unshare: {error}"),
+            Err(error) => return skip::missing_component(format_args!("unshare: {error}")),
         };
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if stderr.starts_with("unshare: ") {
-            return eprintln!("skipped: {stderr}");
+            return skip::unsupported_machine(format_args!("unshare: {stderr}"));
         }
         assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
     }

@@ -1,5 +1,6 @@
 //! The step against the plain version, as near as bfloat16 comes, and against itself. The machine and its operands against plain loops.
 
+use corro_test_support::skip;
 use half::bf16;
 
 use super::lines::{Line, NO_SUMS, NOTHING, PAIRED, packed, paired, pairs, rows, transpose};
@@ -10,7 +11,7 @@ use crate::random::Random;
 
 fn skips() -> bool {
     if !are_here() {
-        eprintln!("skipped: this processor has no tiles for bfloat16");
+        skip::unsupported_machine("this processor has no tiles for bfloat16");
     }
     !are_here()
 }

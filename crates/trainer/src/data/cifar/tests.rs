@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 
+use corro_test_support::skip;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
@@ -238,7 +239,7 @@ fn the_real_set_is_whole_where_it_is_there() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/cifar10");
     let path = std::env::var_os("CORRO_CIFAR10").map_or(beside, PathBuf::from);
     if !path.exists() {
-        println!("skipped: no CIFAR-10 at {}; CORRO_CIFAR10 may say where it is", path.display());
+        skip::unsupported_machine(format_args!("no CIFAR-10 at {}; CORRO_CIFAR10 may say where it is", path.display()));
         return;
     }
     let dataset = open(&path, &OFFICIAL).unwrap();
