@@ -12,6 +12,7 @@ use serde_json::Value;
 /// Crate, and the crates of ours it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("base", &[]),
     ("test-support", &[]),
     ("metrics", &["model"]),
     ("sched", &["model"]),
