@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use corro_collectives::Launch;
 use corro_collectives::bootstrap::meet;
 use corro_collectives::coordinator::{
-    ToCoordinator, ToMember, decode_to_coordinator, decode_to_member, encode_to_coordinator, encode_to_member,
+    ToCoordinator, ToWorker, decode_to_coordinator, decode_to_worker, encode_to_coordinator, encode_to_worker,
 };
 use corro_collectives::transport::peer_info::PeerInfo;
 use corro_collectives::trust::{Role, Secret, prove};
@@ -65,12 +65,12 @@ fn frames(data: &[u8]) {
         // Numbers that are not equal to themselves are the same when they look the same.
         assert_eq!(format!("{again:?}"), format!("{up:?}"));
     }
-    let mut down: Vec<ToMember> = Vec::new();
-    if decode_to_member(data, |message| down.push(message)).is_ok() {
+    let mut down: Vec<ToWorker> = Vec::new();
+    if decode_to_worker(data, |message| down.push(message)).is_ok() {
         let mut written = Vec::new();
-        down.iter().for_each(|message| encode_to_member(message, &mut written));
+        down.iter().for_each(|message| encode_to_worker(message, &mut written));
         let mut again = Vec::new();
-        decode_to_member(&written, |message| again.push(message)).expect("what was written can be read");
+        decode_to_worker(&written, |message| again.push(message)).expect("what was written can be read");
         assert_eq!(format!("{again:?}"), format!("{down:?}"));
     }
 }

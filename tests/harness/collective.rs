@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use corro_collectives::Engine;
 use corro_collectives::coordinator::SetId;
-use corro_collectives::engine::calls::Reduce;
+use corro_collectives::engine::ops::Reduce;
 use serde_json::json;
 
 use super::Site;
@@ -20,7 +20,7 @@ pub fn be_a_rank() {
     let Ok(gates) = std::env::var("GATES") else { return };
     let is_open = |gate: &str| PathBuf::from(&gates).join(gate).exists();
     let engine = Engine::start().expect("an engine");
-    let rank = engine.place().rank;
+    let rank = engine.rank_info().rank;
     loop {
         sleep(Duration::from_millis(if rank == SLOW_RANK { 60 } else { 2 }));
         let mut gradient = vec![rank as f32; 1000];

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use corro_collectives::bootstrap::place::Launch;
 use corro_collectives::coordinator::{Kind, Request, SetId};
-use corro_collectives::engine::calls::Reduce;
-use corro_collectives::engine::entry::{Place, Target};
+use corro_collectives::engine::ops::Reduce;
+use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
 use corro_collectives::{Communicator, Dtype, Engine, Options, ReduceOp, World};
 
 use super::table::{DIRECT, NEGOTIATED};
@@ -59,11 +59,11 @@ impl Way for Negotiated {
     }
 
     fn rank(&self) -> usize {
-        self.0.place().rank
+        self.0.rank_info().rank
     }
 
     fn size(&self) -> usize {
-        self.0.place().size
+        self.0.rank_info().size
     }
 
     fn call(&mut self, tensors: &mut [&mut [f32]]) -> Result<()> {
@@ -71,10 +71,10 @@ impl Way for Negotiated {
             return Ok(self.0.allreduce("one", tensor, Reduce::SUM)?);
         }
         let ask = |(at, tensor): (usize, &mut &mut [f32])| {
-            let place = Place {
+            let place = TensorBuffers {
                 input: tensor.as_ptr().cast(),
                 n_bytes: 4 * tensor.len(),
-                output: Target::At(tensor.as_mut_ptr().cast()),
+                output: OutputBuffer::SameSize(tensor.as_mut_ptr().cast()),
             };
             // SAFETY: needed because no safe call asks for a slice without waiting. The slices are borrowed until the end of
             // this function, which waits for every handle.

@@ -38,7 +38,7 @@ pub fn run(words: &[String]) -> ExitCode {
 fn serve(words: &[String]) -> Result<()> {
     let largest: usize = words.first().and_then(|word| word.parse().ok()).context("the largest batch is needed")?;
     let engine = Engine::start()?;
-    let images = Images::random(engine.place().rank, largest);
+    let images = Images::random(engine.rank_info().rank, largest);
     let mut trainings: Vec<((Way, Precision), Training<'_>)> = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -102,7 +102,7 @@ impl<'e> Training<'e> {
                 Mover::Together(Box::new(together))
             }
         };
-        Ok(Self { compute, weights, mover, rank: engine.place().rank as u64, steps: 0 })
+        Ok(Self { compute, weights, mover, rank: engine.rank_info().rank as u64, steps: 0 })
     }
 
     fn step(&mut self, batch: Batch<'_>) -> Result<()> {

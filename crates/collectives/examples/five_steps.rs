@@ -35,10 +35,10 @@ fn train() -> Result<(), Box<dyn Error>> {
 
     // 1. Init: find the other ranks. Without any launcher this one is alone.
     let engine = Engine::start()?;
-    let (rank, size) = (engine.place().rank, engine.place().size);
+    let (rank, size) = (engine.rank_info().rank, engine.rank_info().size);
 
     // 2. Pin: every rank computes on processors of its own; who has devices would take the one numbered `local_rank`.
-    cores::pin(engine.place())?;
+    cores::pin(engine.rank_info())?;
 
     // 3. Scale: more ranks make larger steps.
     let rate = scale_learning_rate(&engine, RATE * batch as f32, ReduceOp::Average);

@@ -50,7 +50,7 @@
 //! use corro_collectives::{Engine, ReduceOp, cores};
 //!
 //! let engine = Engine::start()?;                                           // 1. init
-//! cores::pin(engine.place())?;                                             // 2. pin
+//! cores::pin(engine.rank_info())?;                                             // 2. pin
 //! let rate = scale_learning_rate(&engine, 0.1, ReduceOp::Average);         // 3. scale
 //! let descend = |_: usize, parameter: &mut [f32], gradient: &[f32]| {
 //!     parameter.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= rate * slope);
@@ -64,7 +64,7 @@
 //! optimizer.submit(1, &[1.0])?;
 //! optimizer.submit(0, &[2.0, 3.0])?;
 //! optimizer.step(&mut [&mut weight, &mut bias])?;
-//! # let size = engine.place().size as f32;
+//! # let size = engine.rank_info().size as f32;
 //! # assert_eq!((weight, bias), ([-0.1 * size * 2.0, -0.1 * size * 3.0], [-0.1 * size]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -104,9 +104,9 @@ pub use communicator::typed::Scale;
 pub use compression::Compression;
 pub use coordinator::SetId;
 pub use dtype::{Dtype, Element};
-pub use engine::calls::Reduce;
-pub use engine::calls::asynchronous::Pending;
 pub use engine::handle::EngineError;
+pub use engine::ops::Reduce;
+pub use engine::ops::asynchronous::PendingResult;
 pub use engine::{Engine, StartError};
 pub use error::Error;
 pub use op::{Combine, ReduceOp};

@@ -3,7 +3,7 @@
 mod ranks;
 
 use corro_collectives::coordinator::SetId;
-use corro_collectives::engine::calls::Reduce;
+use corro_collectives::engine::ops::Reduce;
 use corro_collectives::optimizer::{
     Config, DistributedOptimizer, Optimizer, OptimizerError, broadcast_parameters, scale_learning_rate,
 };
@@ -25,7 +25,7 @@ fn made(engine: &Engine, config: Config) -> DistributedOptimizer<'_, impl Optimi
 fn gradients_are_averaged_in_whatever_order_they_come() {
     for compression in [Compression::None, Compression::Fp16, Compression::Bf16] {
         each(&[1, 2, 3], |engine| {
-            let (me, n) = (engine.place().rank, engine.place().size);
+            let (me, n) = (engine.rank_info().rank, engine.rank_info().size);
             let mut optimizer = made(engine, Config { compression, ..Config::PLAIN });
             for step in 0..3 {
                 let mine = (me + step) as f32;
@@ -81,7 +81,7 @@ fn passes_are_summed_and_divided_only_when_asked() {
                     optimizer.submit(1, &[pass; 3]).expect("added");
                 }
                 let told = optimizer.submit(1, &[1.0; 3]).expect_err("one too many");
-                assert_eq!(told, OptimizerError::UnderWay { name: "bias".into() });
+                assert_eq!(told, OptimizerError::InFlight { name: "bias".into() });
                 assert!(optimizer.gradient(1).is_err() && optimizer.ready(1).is_err());
                 assert_eq!(optimizer.synchronize().expect("sums")[1], [expected; 3]);
             }
@@ -94,9 +94,12 @@ fn a_pass_may_overwrite_what_the_last_step_left_but_no_pass_of_its_own_step() {
     each(&[1, 2], |engine| {
         let mut optimizer = made(engine, Config { backward_passes_per_step: 2, ..Config::PLAIN });
         for value in [1.0, 5.0] {
-            optimizer.room(1).expect("a buffer").fill(value);
+            optimizer.gradient_buffer(1).expect("a buffer").fill(value);
             optimizer.ready(1).expect("the first pass");
-            assert_eq!(optimizer.room(1).err(), Some(OptimizerError::Overwritten { name: "bias".into() }));
+            assert_eq!(
+                optimizer.gradient_buffer(1).err(),
+                Some(OptimizerError::AlreadyAccumulated { name: "bias".into() })
+            );
             optimizer.submit(1, &[1.0; 3]).expect("the second pass");
             assert_eq!(optimizer.synchronize().expect("sums")[1], [value + 1.0; 3]);
         }
@@ -106,7 +109,7 @@ fn a_pass_may_overwrite_what_the_last_step_left_but_no_pass_of_its_own_step() {
 #[test]
 fn every_rank_takes_the_same_step_from_the_same_start() {
     each(&[1, 2, 4], |engine| {
-        let (me, n) = (engine.place().rank, engine.place().size);
+        let (me, n) = (engine.rank_info().rank, engine.rank_info().size);
         let mut weight = vec![me as f32; 5];
         broadcast_parameters(engine, &mut [&mut weight], n as u32 - 1).expect("a broadcast");
         assert_eq!(weight, [n as f32 - 1.0; 5]);
@@ -134,11 +137,11 @@ fn wrong_use_is_refused_before_anything_travels() {
         assert_eq!(new(&[("a", 1)], none), Err(OptimizerError::NoPasses));
         let mut optimizer = made(engine, Config::PLAIN);
         assert_eq!(optimizer.ready(3), Err(OptimizerError::NoSuchParameter { index: 3, n_parameters: 3 }));
-        let told = OptimizerError::Length { name: "bias".into(), given: 2, size: 3 };
+        let told = OptimizerError::LengthMismatch { name: "bias".into(), given: 2, size: 3 };
         assert_eq!(optimizer.submit(1, &[0.0; 2]), Err(told.clone()));
         let step = optimizer.step(&mut [&mut [0.0; 1000], &mut [0.0; 2], &mut [0.0; 2]]);
         assert_eq!(step, Err(told));
-        assert_eq!(optimizer.step(&mut []), Err(OptimizerError::Number { given: 0, n_parameters: 3 }));
+        assert_eq!(optimizer.step(&mut []), Err(OptimizerError::ParameterCount { given: 0, n_parameters: 3 }));
     });
 }
 
@@ -146,7 +149,7 @@ fn wrong_use_is_refused_before_anything_travels() {
 fn a_failed_reduction_is_told_and_the_next_step_is_a_new_one() {
     each(&[2], |engine| {
         // The ranks disagree about the second parameter.
-        let parameters = [("same", 4), ("other", 4 + engine.place().rank)];
+        let parameters = [("same", 4), ("other", 4 + engine.rank_info().rank)];
         let mut optimizer = DistributedOptimizer::new(engine, ignore, &parameters, Config::PLAIN).expect("good");
         let failed = optimizer.synchronize().expect_err("shapes differ");
         assert!(matches!(&failed, OptimizerError::Reduction { name, .. } if name == "other"), "{failed:?}");
@@ -172,13 +175,13 @@ fn steps_that_are_shared_out_are_the_same_steps() {
                     let memory = Momentum([vec![0.0; large], vec![0.0; 10]]);
                     DistributedOptimizer::new(&engine, memory, &parameters, Config::PLAIN).expect("good")
                 };
-                let (mut plain, mut shared) = (new(), new().sharing_from(11));
-                assert!(shared.is_shared(0) && !shared.is_shared(1) && !plain.is_shared(0));
+                let (mut plain, mut shared) = (new(), new().with_sharded_steps(11));
+                assert!(shared.is_sharded(0) && !shared.is_sharded(1) && !plain.is_sharded(0));
                 let mut weights = [(); 2].map(|()| (vec![1.0f32; large], vec![1.0f32; 10]));
                 for step in 0..3 {
                     // Whole numbers, so that no order of additions can be told from another.
                     let gradient: Vec<f32> =
-                        (0..large).map(|i| (3 * ((i + step + engine.place().rank) % 50)) as f32).collect();
+                        (0..large).map(|i| (3 * ((i + step + engine.rank_info().rank) % 50)) as f32).collect();
                     for (optimizer, (large, small)) in [&mut plain, &mut shared].into_iter().zip(&mut weights) {
                         optimizer.submit(0, &gradient).expect("started");
                         optimizer.submit(1, &gradient[..10]).expect("started");
@@ -186,11 +189,11 @@ fn steps_that_are_shared_out_are_the_same_steps() {
                     }
                 }
                 assert_eq!(weights[0], weights[1]);
-                let before = shared.inner().0[0].clone();
-                shared.gather(0, |momentum| &mut momentum.0[0]).expect("gathered");
-                shared.gather(1, |momentum| &mut momentum.0[1]).expect("nothing to do");
-                assert_eq!(shared.inner().0, plain.inner().0);
-                assert_ne!(before, shared.inner().0[0], "every rank remembers its share only");
+                let before = shared.optimizer_mut().0[0].clone();
+                shared.gather_state(0, |momentum| &mut momentum.0[0]).expect("gathered");
+                shared.gather_state(1, |momentum| &mut momentum.0[1]).expect("nothing to do");
+                assert_eq!(shared.optimizer_mut().0, plain.optimizer_mut().0);
+                assert_ne!(before, shared.optimizer_mut().0[0], "every rank remembers its share only");
                 engine.barrier(SetId::GLOBAL).expect("all come to the end");
             });
         }
@@ -202,9 +205,12 @@ fn only_what_can_be_is_shared_out() {
     each(&[1, 2], |engine| {
         let shared = |config| {
             let memory = Momentum([vec![0.0; 100], vec![]]);
-            DistributedOptimizer::new(engine, memory, &[("w", 100)], config).expect("good").sharing_from(1).is_shared(0)
+            DistributedOptimizer::new(engine, memory, &[("w", 100)], config)
+                .expect("good")
+                .with_sharded_steps(1)
+                .is_sharded(0)
         };
-        assert_eq!(shared(Config::PLAIN), engine.place().size == 2);
+        assert_eq!(shared(Config::PLAIN), engine.rank_info().size == 2);
         assert!(!shared(Config { compression: Compression::Fp16, ..Config::PLAIN }));
         assert!(!shared(Config { reduce: Reduce { op: ReduceOp::Adasum, ..Reduce::SUM }, ..Config::PLAIN }));
     });

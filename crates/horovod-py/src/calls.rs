@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use corro_collectives::coordinator::{Kind, Request, SHUT_DOWN, SetId, SubmitError};
-use corro_collectives::engine::calls::Handle;
-use corro_collectives::engine::entry::{Place, Target};
+use corro_collectives::coordinator::{Kind, Request, SHUTDOWN_MESSAGE, SetId, SubmitError};
 use corro_collectives::engine::handle::Outcome;
+use corro_collectives::engine::ops::Handle;
+use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
 use corro_collectives::{Dtype, Engine, EngineError, ReduceOp};
 use pyo3::prelude::*;
 
@@ -51,7 +51,7 @@ impl Call {
     }
 
     fn outcome(&self) -> Result<Outcome, EngineError> {
-        if self.handle.is_done() { self.handle.outcome() } else { Err(EngineError::Failed(SHUT_DOWN.into())) }
+        if self.handle.is_done() { self.handle.outcome() } else { Err(EngineError::Failed(SHUTDOWN_MESSAGE.into())) }
     }
 }
 
@@ -137,7 +137,7 @@ fn enter(
     for (index, tensor) in tensors.into_iter().enumerate() {
         let name = if grouped { format!("{wire_name}_{}of{n_tensors}", index + 1) } else { wire_name.clone() };
         let (request, place) = entry(tensor, Request { name: name.into(), ..template.clone() })?;
-        fresh.push(matches!(place.output, Target::Fresh).then_some(request.dtype));
+        fresh.push(matches!(place.output, OutputBuffer::Allocate).then_some(request.dtype));
         requests.push(request);
         places.push(place);
     }
@@ -265,7 +265,7 @@ fn splits_of(splits: Option<Vec<i64>>) -> Result<Vec<u64>, Option<PyErr>> {
     splits.iter().map(split).collect()
 }
 
-fn entry(tensor: Tensor, template: Request) -> PyResult<(Request, Place)> {
+fn entry(tensor: Tensor, template: Request) -> PyResult<(Request, TensorBuffers)> {
     let (input, output, number, shape) = tensor;
     let dtype = u8::try_from(number).ok().and_then(Dtype::from_number);
     let dtype = dtype.ok_or_else(|| errors::argument(format!("{number} is no dtype")))?;
@@ -279,10 +279,10 @@ fn entry(tensor: Tensor, template: Request) -> PyResult<(Request, Place)> {
     let input = if input == 0 { std::ptr::dangling() } else { std::ptr::with_exposed_provenance(input) };
     let output = match template.kind {
         Kind::Allreduce | Kind::Adasum | Kind::Broadcast if output != 0 => {
-            Target::At(std::ptr::with_exposed_provenance_mut(output))
+            OutputBuffer::SameSize(std::ptr::with_exposed_provenance_mut(output))
         }
-        _ => Target::Fresh,
+        _ => OutputBuffer::Allocate,
     };
-    let place = Place { input, n_bytes: n_bytes as usize, output };
+    let place = TensorBuffers { input, n_bytes: n_bytes as usize, output };
     Ok((Request { dtype, shape, ..template }, place))
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corro_collectives::coordinator::SubmitError;
-use corro_collectives::engine::calls::Handle;
 use corro_collectives::engine::handle::Outcome;
+use corro_collectives::engine::ops::Handle;
 use corro_collectives::settings::TimelineSetting;
 use corro_collectives::{Engine, EngineError, Launch, Place, SetId, Settings, StartError};
 use pyo3::prelude::*;
@@ -164,7 +164,7 @@ pub fn process_sets() -> PyResult<Vec<(u32, Vec<u32>)>> {
 pub fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
     let engine = timed()?;
     // Only the coordinator sees what all ranks do.
-    if engine.place().rank != 0 {
+    if engine.rank_info().rank != 0 {
         return Ok(());
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
@@ -304,7 +304,7 @@ fn timed() -> PyResult<Arc<Engine>> {
 }
 
 fn place<T>(read: impl FnOnce(&Place) -> T) -> PyResult<T> {
-    Ok(read(needed()?.engine.place()))
+    Ok(read(needed()?.engine.rank_info()))
 }
 
 fn needed() -> PyResult<Running> {

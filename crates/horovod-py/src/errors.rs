@@ -14,7 +14,7 @@ pub const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.ini
 
 /// Of an operation.
 pub fn of_engine(py: Python<'_>, error: &EngineError) -> PyErr {
-    if error.is_argument() { argument(error.to_string()) } else { internal(py, error.to_string()) }
+    if error.is_invalid_argument() { argument(error.to_string()) } else { internal(py, error.to_string()) }
 }
 
 /// A wrong argument.

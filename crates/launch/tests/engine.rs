@@ -111,7 +111,7 @@ fn a_rank() {
     let engine = Engine::start().expect("the ranks find each other");
     let mut sum = vec![1.0f32; 100_000];
     engine.allreduce("ones", &mut sum, Reduce::SUM).expect("a sum");
-    let place = engine.place();
+    let place = engine.rank_info();
     assert_eq!((place.local_rank, place.local_size), (place.rank, place.size));
     eprintln!("rank {} of {}: {}", place.rank, place.size, sum[99_999]);
 }

@@ -13,8 +13,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use corro_collectives::optimizer::together::StepsSums;
-use corro_collectives::optimizer::{Optimizer, StepsParts, Sum};
+use corro_collectives::optimizer::shm_optimizer::FusedStep;
+use corro_collectives::optimizer::{AveragedGradient, Optimizer, ShardedStep};
 
 use crate::compute::Isa;
 use crate::network::{PARAMETERS, Weights};
@@ -91,12 +91,12 @@ impl RmsProp {
 
 impl Optimizer for RmsProp {
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
-        self.step_part(index, 0, parameter, gradient);
+        self.step_shard(index, 0, parameter, gradient);
     }
 }
 
-impl StepsParts for RmsProp {
-    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
+impl ShardedStep for RmsProp {
+    fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
         let (rate, isa) = (self.rate(), self.isa);
         let accumulators = &mut self.state.accumulators.0[index][first..][..values.len()];
         let moves = values.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).zip(gradient.chunks(PIECE));
@@ -116,9 +116,9 @@ impl StepsParts for RmsProp {
     }
 }
 
-impl StepsSums for RmsProp {
+impl FusedStep for RmsProp {
     /// A little at a time, so that what was added up is still in the cache.
-    fn step_sum(&mut self, index: usize, first: usize, values: &mut [f32], sum: &Sum<'_>) {
+    fn step_averaged(&mut self, index: usize, first: usize, values: &mut [f32], sum: &AveragedGradient<'_>) {
         let (rate, isa, len) = (self.rate(), self.isa, values.len());
         let accumulators = &mut self.state.accumulators.0[index][first..][..len];
         let moves = values.chunks_mut(SUMMED).zip(accumulators.chunks_mut(SUMMED)).enumerate();
@@ -128,7 +128,7 @@ impl StepsSums for RmsProp {
             let next = || moves.lock().expect("taking a piece does not panic").next();
             while let Some((number, (values, accumulators))) = next() {
                 let gradients = &mut room[..values.len()];
-                sum.reduce(number * SUMMED, gradients);
+                sum.average_into(number * SUMMED, gradients);
                 Move { values, accumulators, gradients }.apply(rate, isa);
             }
         };

@@ -3,29 +3,29 @@
 
 use corro_collectives::Engine;
 use corro_collectives::engine::handle::EngineError;
-use corro_collectives::optimizer::together::{StepsSums, Together};
-use corro_collectives::optimizer::{Config, DistributedOptimizer, OptimizerError, StepsParts};
+use corro_collectives::optimizer::shm_optimizer::{FusedStep, ShmOptimizer};
+use corro_collectives::optimizer::{Config, DistributedOptimizer, OptimizerError, ShardedStep};
 
 use crate::compute::Compute;
 use crate::network::{Gradients, PARAMETERS, Weights};
 use crate::rmsprop::{self, RmsProp};
 
 pub enum Wrapped<'e, O = RmsProp> {
-    Here(Together<'e, O>),
+    Here(ShmOptimizer<'e, O>),
     Between(DistributedOptimizer<'e, O>),
 }
 
-impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
+impl<'e, O: ShardedStep + FusedStep> Wrapped<'e, O> {
     /// Collective over all ranks.
     pub fn new(engine: &'e Engine, optimizer: O) -> Result<Self, OptimizerError> {
         let names = PARAMETERS.each_ref().map(|parameter| parameter.name());
         let parameters: Vec<(&str, usize)> =
             names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
-        Ok(match Together::new(engine, optimizer, &parameters, rmsprop::SHARED_FROM) {
+        Ok(match ShmOptimizer::new(engine, optimizer, &parameters, rmsprop::SHARED_FROM) {
             Ok(together) => Wrapped::Here(together),
             Err(optimizer) => {
                 let between = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
-                Wrapped::Between(between.sharing_from(rmsprop::SHARED_FROM))
+                Wrapped::Between(between.with_sharded_steps(rmsprop::SHARED_FROM))
             }
         })
     }
@@ -33,7 +33,7 @@ impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
     /// All ranks have these weights, and step with them from now on. Collective over all ranks.
     pub fn take(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
         match self {
-            Wrapped::Here(together) => together.take(&mut weights.0),
+            Wrapped::Here(together) => together.share_parameters(&mut weights.0),
             Wrapped::Between(_) => Ok(()),
         }
     }
@@ -41,7 +41,7 @@ impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
     /// Ranks of one host help each other with their passes from now on. Collective over all ranks.
     pub fn share(&self, compute: &mut Compute) {
         if let Wrapped::Here(together) = self
-            && let Some(yard) = together.yard(compute.common_bytes())
+            && let Some(yard) = together.open_task_pool(compute.common_bytes())
         {
             compute.share(yard);
         }
@@ -55,7 +55,7 @@ impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
     /// After a pass of `compute`, which helps others as long as they have not passed. Collective over all ranks.
     pub fn step(&mut self, weights: &mut Weights, compute: &mut Compute) -> Result<(), OptimizerError> {
         match self {
-            Wrapped::Here(together) => together.step_helping(&mut weights.0, || compute.help()),
+            Wrapped::Here(together) => together.step_with_stealing(&mut weights.0, || compute.help()),
             Wrapped::Between(between) => between.step(&mut weights.parts_mut()),
         }
     }
@@ -63,15 +63,15 @@ impl<'e, O: StepsParts + StepsSums> Wrapped<'e, O> {
     /// Every rank's optimizer remembers what all do; `memory` says where. Collective over all ranks.
     pub fn gather(&mut self, memory: impl Fn(&mut O) -> &mut Weights) -> Result<(), EngineError> {
         (0..PARAMETERS.len()).try_for_each(|index| match self {
-            Wrapped::Here(together) => together.gather(index, |optimizer| &mut memory(optimizer).0[index]),
-            Wrapped::Between(between) => between.gather(index, |optimizer| &mut memory(optimizer).0[index]),
+            Wrapped::Here(together) => together.gather_state(index, |optimizer| &mut memory(optimizer).0[index]),
+            Wrapped::Between(between) => between.gather_state(index, |optimizer| &mut memory(optimizer).0[index]),
         })
     }
 
     pub fn inner(&mut self) -> &mut O {
         match self {
-            Wrapped::Here(together) => together.inner(),
-            Wrapped::Between(between) => between.inner(),
+            Wrapped::Here(together) => together.optimizer_mut(),
+            Wrapped::Between(between) => between.optimizer_mut(),
         }
     }
 }
@@ -92,11 +92,11 @@ impl<O> Sending<'_, '_, O> {
     }
 }
 
-impl<O: StepsParts + StepsSums> Gradients for Sending<'_, '_, O> {
+impl<O: ShardedStep + FusedStep> Gradients for Sending<'_, '_, O> {
     fn room(&mut self, parameter: usize) -> &mut [f32] {
         let room = match self.optimizer {
-            Wrapped::Here(together) => return together.room(parameter),
-            Wrapped::Between(between) => between.room(parameter),
+            Wrapped::Here(together) => return together.gradient_buffer(parameter),
+            Wrapped::Between(between) => between.gradient_buffer(parameter),
         };
         match room {
             Ok(room) => room,
@@ -120,7 +120,7 @@ impl<O: StepsParts + StepsSums> Gradients for Sending<'_, '_, O> {
     fn between(&mut self) {
         if let Wrapped::Here(together) = self.optimizer {
             // SAFETY: what a pass promises by this call, and whoever has the weights has lent them to the pass.
-            unsafe { together.between() }
+            unsafe { together.try_overlapped_step() }
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use corro_collectives::Engine;
 use corro_collectives::coordinator::SetId;
-use corro_collectives::optimizer::together::StepsSums;
-use corro_collectives::optimizer::{Optimizer, StepsParts, Sum, broadcast_parameters};
+use corro_collectives::optimizer::shm_optimizer::FusedStep;
+use corro_collectives::optimizer::{AveragedGradient, Optimizer, ShardedStep, broadcast_parameters};
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
 use corro_trainer::network::initial::initial;
 use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
@@ -196,25 +196,25 @@ impl Watched {
 
 impl Optimizer for Watched {
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
-        self.step_part(index, 0, parameter, gradient);
+        self.step_shard(index, 0, parameter, gradient);
     }
 }
 
-impl StepsParts for Watched {
-    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
+impl ShardedStep for Watched {
+    fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
         if let Some(room) = self.room(index, first, values.len()) {
             room.copy_from_slice(gradient);
         }
-        self.optimizer.step_part(index, first, values, gradient);
+        self.optimizer.step_shard(index, first, values, gradient);
     }
 }
 
-impl StepsSums for Watched {
-    fn step_sum(&mut self, index: usize, first: usize, values: &mut [f32], sum: &Sum<'_>) {
+impl FusedStep for Watched {
+    fn step_averaged(&mut self, index: usize, first: usize, values: &mut [f32], sum: &AveragedGradient<'_>) {
         if let Some(room) = self.room(index, first, values.len()) {
-            sum.reduce(0, room);
+            sum.average_into(0, room);
         }
-        self.optimizer.step_sum(index, first, values, sum);
+        self.optimizer.step_averaged(index, first, values, sum);
     }
 }
 
@@ -250,7 +250,7 @@ impl<G: Gradients> Gradients for Late<'_, G> {
 fn a_rank() {
     let variable = |name: &str| std::env::var(name).expect("the test sets it");
     let engine = Engine::start().expect("the ranks find each other");
-    let (rank, size) = (engine.place().rank, engine.place().size);
+    let (rank, size) = (engine.rank_info().rank, engine.rank_info().size);
     let batch = ALL / size;
     let mut compute = compute(Isa::best(), batch);
     let config = rmsprop::Config { rate: 1e-4 * size as f32, decay: 1e-6 };
@@ -285,7 +285,7 @@ fn a_rank() {
                 }
                 has_helped
             };
-            together.step_helping(&mut weights.0, help).expect("a step of all ranks");
+            together.step_with_stealing(&mut weights.0, help).expect("a step of all ranks");
         } else {
             optimizer.step(&mut weights, &mut compute).expect("a step of all ranks");
         }

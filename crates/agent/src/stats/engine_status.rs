@@ -1,5 +1,5 @@
 //! Reads what the collective engines of a task's processes show of themselves. An engine keeps a small file in memory among its open files
-//! (`collectives::observe::status::block` says what is in it), in whatever container or name space the process is. Entered by `figures`,
+//! (`collectives::observe::status::status_memfd` says what is in it), in whatever container or name space the process is. Entered by `figures`,
 //! when somebody looks. Trusts no process: only a file of memory whose size is sealed is taken for one, and nothing is waited for.
 
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::coordinator::{Refusal, SetMade, SubmitError};
+use crate::coordinator::{ProcessSet, ProcessSetError, SubmitError};
 use crate::transport::shm::step_sync::{sleep, wake};
 
 /// Why an operation has no result.
@@ -15,7 +15,7 @@ pub enum EngineError {
     Refused(#[from] SubmitError),
     /// All ranks were asked, and cannot have or lose that process set; the engine goes on.
     #[error(transparent)]
-    NoSet(#[from] Refusal),
+    ProcessSet(#[from] ProcessSetError),
     /// The ranks do not agree, a rank is gone, or the engine has ended; the text says which.
     #[error("{0}")]
     Failed(Arc<str>),
@@ -23,7 +23,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// An engine that has ended is no fault of the arguments.
-    pub(crate) fn of(error: SubmitError) -> EngineError {
+    pub(crate) fn from_submit(error: SubmitError) -> EngineError {
         match error {
             SubmitError::Ended(text) => EngineError::Failed(text),
             error => EngineError::Refused(error),
@@ -31,10 +31,10 @@ impl EngineError {
     }
 
     /// Wrong arguments (Python's ValueError); otherwise Horovod's internal error.
-    pub fn is_argument(&self) -> bool {
+    pub fn is_invalid_argument(&self) -> bool {
         match self {
-            EngineError::Refused(refused) => refused.is_argument(),
-            EngineError::NoSet(_) => true,
+            EngineError::Refused(refused) => refused.is_invalid_argument(),
+            EngineError::ProcessSet(_) => true,
             EngineError::Failed(_) => false,
         }
     }
@@ -48,7 +48,7 @@ pub struct Outcome {
     /// Join: the global rank that came last.
     pub last_joined: Option<u32>,
     /// Process sets that were added.
-    pub sets: Vec<SetMade>,
+    pub sets: Vec<ProcessSet>,
 }
 
 /// One tensor of it.
@@ -87,30 +87,30 @@ impl CompletionEvent {
 }
 
 /// One call: several tensors when it is a group.
-pub(crate) struct Slot {
+pub(crate) struct Completion {
     /// 0 while pending. What waiters sleep on.
     done: AtomicU32,
-    inside: Mutex<Inside>,
+    state: Mutex<State>,
     event: Option<Arc<CompletionEvent>>,
 }
 
-struct Inside {
-    n_left: usize,
+struct State {
+    n_pending: usize,
     outcome: Outcome,
     error: Option<EngineError>,
 }
 
-impl Slot {
+impl Completion {
     /// Pending until so many tensors have ended: not at all for none.
-    pub fn new(n_tensors: usize) -> Arc<Slot> {
-        Slot::with_event(n_tensors, None)
+    pub fn new(n_tensors: usize) -> Arc<Completion> {
+        Completion::with_event(n_tensors, None)
     }
 
     /// As [`Slot::new`]; the event counts the call when it ends.
-    pub fn with_event(n_tensors: usize, event: Option<Arc<CompletionEvent>>) -> Arc<Slot> {
+    pub fn with_event(n_tensors: usize, event: Option<Arc<CompletionEvent>>) -> Arc<Completion> {
         let outcome = Outcome { outputs: vec![Output::default(); n_tensors], ..Outcome::default() };
-        let inside = Inside { n_left: n_tensors, outcome, error: None };
-        Arc::new(Slot { done: AtomicU32::new(u32::from(n_tensors == 0)), inside: Mutex::new(inside), event })
+        let state = State { n_pending: n_tensors, outcome, error: None };
+        Arc::new(Completion { done: AtomicU32::new(u32::from(n_tensors == 0)), state: Mutex::new(state), event })
     }
 
     /// Never waits.
@@ -119,27 +119,27 @@ impl Slot {
     }
 
     /// One tensor of the call has come to its end. The first error is the call's, when all have ended.
-    pub fn settle(&self, result: Result<(), EngineError>, change: impl FnOnce(&mut Outcome)) {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn complete_one(&self, result: Result<(), EngineError>, change: impl FnOnce(&mut Outcome)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
-            Ok(()) => change(&mut inside.outcome),
+            Ok(()) => change(&mut state.outcome),
             Err(error) => {
-                inside.error.get_or_insert(error);
+                state.error.get_or_insert(error);
             }
         }
-        inside.n_left -= 1;
-        if inside.n_left == 0 {
-            drop(inside);
+        state.n_pending -= 1;
+        if state.n_pending == 0 {
+            drop(state);
             self.finish();
         }
     }
 
     /// Fails the call whatever of it is pending.
-    pub fn refuse(&self, error: EngineError) {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.error.get_or_insert(error);
-        inside.n_left = 0;
-        drop(inside);
+    pub fn fail(&self, error: EngineError) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.error.get_or_insert(error);
+        state.n_pending = 0;
+        drop(state);
         self.finish();
     }
 
@@ -157,11 +157,11 @@ impl Slot {
     }
 
     /// Once it is done.
-    pub fn take(&self) -> Result<Outcome, EngineError> {
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        match inside.error.clone() {
+    pub fn take_outcome(&self) -> Result<Outcome, EngineError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.error.clone() {
             Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut inside.outcome)),
+            None => Ok(std::mem::take(&mut state.outcome)),
         }
     }
 }

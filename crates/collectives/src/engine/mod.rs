@@ -4,14 +4,14 @@
 //! needs no change of thread. The engine's own thread drives when nobody waits. `perform` does what is agreed, `handle`
 //! carries outcomes, `calls` is what people call, `desk` refuses what needs no driver to be refused, `observed` and `shown` show what happens.
 
-pub mod calls;
-mod desk;
-mod driver;
-pub mod entry;
+mod execute;
 pub mod handle;
-mod observed;
-mod perform;
-mod shown;
+mod in_flight;
+mod instrumentation;
+pub mod ops;
+mod progress;
+mod status_publisher;
+pub mod submission;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use crate::bootstrap::LaunchError;
 use crate::bootstrap::place::{Launch, Place};
-use crate::coordinator::{Config, Coordinator, Member, MemberConfig, SHUT_DOWN, SetId, StallLimits};
-use crate::engine::desk::Desk;
-use crate::engine::driver::Driver;
-use crate::engine::entry::Ask;
-use crate::engine::handle::{CompletionEvent, EngineError, Outcome, Slot};
-use crate::engine::observed::Observed;
-use crate::observe::shared_steps::SharedSteps;
+use crate::coordinator::{Config, Coordinator, SHUTDOWN_MESSAGE, SetId, StallLimits, Worker, WorkerConfig};
+use crate::engine::handle::{Completion, CompletionEvent, EngineError, Outcome};
+use crate::engine::in_flight::SubmissionTable;
+use crate::engine::instrumentation::Instrumentation;
+use crate::engine::progress::ProgressEngine;
+use crate::engine::submission::Submission;
+use crate::observe::shm_step_stats::ShmStepStats;
 use crate::observe::timeline::Timeline;
 use crate::options::Options;
 use crate::settings::{LogLevel, Settings, SettingsError};
@@ -56,39 +56,39 @@ pub enum StartError {
 /// Dropping it shuts down the engines of *all* ranks, as in Horovod: whatever others still wait for fails. Let all ranks pass a
 /// [barrier](Engine::barrier) before if they may be in the midst of something.
 pub struct Engine {
-    inner: Arc<Inner>,
+    state: Arc<EngineState>,
     /// Gone after the end.
     thread: Mutex<Option<JoinHandle<()>>>,
-    desk: Arc<Desk>,
+    in_flight: Arc<SubmissionTable>,
     homogeneous: bool,
     place: Place,
     pub(crate) timeline: Arc<Timeline>,
     /// What is recorded on request from outside.
     pub(crate) recorded: Arc<Timeline>,
-    pub(crate) shared_steps: Arc<SharedSteps>,
+    pub(crate) shm_steps: Arc<ShmStepStats>,
     pub(crate) world: Arc<Shared>,
 }
 
-struct Inner {
-    driver: Mutex<Driver>,
-    asked: Mutex<Vec<Ask>>,
+struct EngineState {
+    progress: Mutex<ProgressEngine>,
+    submissions: Mutex<Vec<Submission>>,
     waker: Arc<Waker>,
     /// Somebody drives and is awake.
-    driven: AtomicBool,
-    ending: AtomicBool,
-    spins: u32,
+    is_progressing: AtomicBool,
+    is_ending: AtomicBool,
+    max_idle_polls: u32,
 }
 
 /// The longest sleep of whoever drives.
-const NAP: Duration = Duration::from_millis(50);
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 /// How long somebody sleeps who waits while another drives; it is woken when its result is there.
-const BESIDE: Duration = Duration::from_millis(5);
-const YIELDS: u32 = 100;
+const WAITER_SLEEP: Duration = Duration::from_millis(5);
+const YIELDS_BEFORE_SLEEP: u32 = 100;
 /// A turn takes as long as so many looks at a flag. The rank that is waited for may share this core until the kernel moves one of them:
 /// what is spent before the first yield is then added to every call.
-const LOOKS_PER_TURN: u32 = 8;
+const SPINS_PER_POLL: u32 = 8;
 /// How long the end is asked for of a coordinator that does not answer, before this rank ends alone.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// From the environment: the place from the launcher's variables, the settings from those in [`crate::settings`]. Collective over
@@ -119,52 +119,61 @@ impl Engine {
         let control_channel = ControlChannel::open(shared.clone(), area).map_err(ConnectError::Memory)?;
         let mut global = world.communicator()?;
         global.limit_silence(Some(settings.timeout));
-        let observed = Observed::new(settings, place.rank);
-        let timeline = observed.timeline.clone();
+        let instrumentation = Instrumentation::new(settings, place.rank);
+        let timeline = instrumentation.timeline.clone();
         let shared = shared.clone();
         let Place { size, local_rank, local_size, hostname, .. } = &place;
         let here = format!("one of {size}, number {local_rank} of {local_size} on host {hostname}: all are connected");
-        observed.log(LogLevel::Info, &here);
-        let member = Member::new(MemberConfig {
+        instrumentation.log(LogLevel::Info, &here);
+        let worker = Worker::new(WorkerConfig {
             rank: place.rank as u32,
             size: place.size as u32,
             dynamic_sets: settings.dynamic_process_sets,
         });
-        let desk = Arc::new(Desk::new(place.rank as u32, place.size as u32));
+        let in_flight = Arc::new(SubmissionTable::new(place.rank as u32, place.size as u32));
         let config = config(&world, settings);
         let homogeneous = config.homogeneous;
         let coordinator = (place.rank == 0).then(|| {
             let mut coordinator = Coordinator::new(config);
             // From the first request on.
-            coordinator.events().set(timeline.is_on());
+            coordinator.events().set_enabled(timeline.is_on());
             coordinator
         });
-        let (waker, recorded) = (control_channel.waker().clone(), observed.recorder.timeline.clone());
+        let (waker, recorded) = (control_channel.waker().clone(), instrumentation.recorder.timeline.clone());
         let timeout = settings.timeout;
-        let driver = Driver::new(world, member, desk.clone(), coordinator, control_channel, global, observed, timeout);
-        let shared_steps = driver.shared_steps.clone();
-        let inner = Arc::new(Inner {
+        let progress = ProgressEngine::new(
+            world,
+            worker,
+            in_flight.clone(),
+            coordinator,
+            control_channel,
+            global,
+            instrumentation,
+            timeout,
+        );
+        let shm_steps = progress.shm_steps.clone();
+        let state = Arc::new(EngineState {
             waker,
-            spins: shared.wait_policy.spins / LOOKS_PER_TURN,
-            driver: Mutex::new(driver),
-            asked: Mutex::new(Vec::new()),
-            driven: AtomicBool::new(false),
-            ending: AtomicBool::new(false),
+            max_idle_polls: shared.wait_policy.spins / SPINS_PER_POLL,
+            progress: Mutex::new(progress),
+            submissions: Mutex::new(Vec::new()),
+            is_progressing: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
         });
         let thread = {
-            let (inner, cores, local_rank) = (inner.clone(), settings.thread_affinity.clone(), place.local_rank);
+            let (state, cores, local_rank) = (state.clone(), settings.thread_affinity.clone(), place.local_rank);
             let work = move || {
                 pin(&cores, local_rank);
-                inner.drive_alone();
+                state.run_thread();
             };
             std::thread::Builder::new().name("corro-engine".into()).spawn(work).map_err(ConnectError::Thread)?
         };
         let thread = Mutex::new(Some(thread));
-        Ok(Engine { inner, thread, desk, homogeneous, place, timeline, recorded, shared_steps, world: shared })
+        Ok(Engine { state, thread, in_flight, homogeneous, place, timeline, recorded, shm_steps, world: shared })
     }
 
     /// Where this rank is: in the job, on its host, among the hosts.
-    pub fn place(&self) -> &Place {
+    pub fn rank_info(&self) -> &Place {
         &self.place
     }
 
@@ -175,7 +184,7 @@ impl Engine {
 
     /// The process sets there are now, by id, with their ranks; the first is the global one.
     pub fn sets(&self) -> Vec<(SetId, Arc<[u32]>)> {
-        self.desk.sets()
+        self.in_flight.sets()
     }
 
     /// Started and stopped while the engine runs; written by rank 0.
@@ -184,19 +193,19 @@ impl Engine {
     }
 
     /// Hands something to the engine, and makes sure that somebody drives.
-    fn ask(&self, ask: Ask) {
-        self.ask_quietly(ask);
-        self.inner.ensure_driven();
+    fn enqueue(&self, enqueue: Submission) {
+        self.enqueue_without_wake(enqueue);
+        self.state.ensure_progress();
     }
 
     /// For a caller that waits at once, and so drives itself.
-    fn ask_quietly(&self, ask: Ask) {
-        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+    fn enqueue_without_wake(&self, enqueue: Submission) {
+        self.state.submissions.lock().unwrap_or_else(PoisonError::into_inner).push(enqueue);
     }
 
-    fn wait(&self, slot: &Slot) -> Result<Outcome, EngineError> {
-        self.inner.wait(slot, None);
-        slot.take()
+    fn wait(&self, completion: &Completion) -> Result<Outcome, EngineError> {
+        self.state.wait(completion, None);
+        completion.take_outcome()
     }
 
     /// Ends the engine on all ranks, not only on this one: whatever is pending anywhere fails, and whatever is asked afterwards. Returns
@@ -205,10 +214,10 @@ impl Engine {
     pub fn shut_down(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(thread) = thread.take() else { return };
-        self.ask_quietly(Ask::ShutDown);
-        self.inner.wait_for_end();
-        self.inner.ending.store(true, Ordering::SeqCst);
-        self.inner.waker.force();
+        self.enqueue_without_wake(Submission::ShutDown);
+        self.state.finish_shutdown();
+        self.state.is_ending.store(true, Ordering::SeqCst);
+        self.state.waker.force();
         let _ = thread.join();
     }
 }
@@ -219,10 +228,10 @@ impl Drop for Engine {
     }
 }
 
-impl Inner {
+impl EngineState {
     /// Whoever sleeps is woken; whoever is awake will see.
-    fn ensure_driven(&self) {
-        if self.driven.load(Ordering::SeqCst) {
+    fn ensure_progress(&self) {
+        if self.is_progressing.load(Ordering::SeqCst) {
             self.waker.wake();
         } else {
             self.waker.force();
@@ -230,26 +239,26 @@ impl Inner {
     }
 
     /// Until it is done, or the deadline has passed.
-    fn wait(&self, slot: &Slot, deadline: Option<Instant>) {
-        let over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let mut n_looks = 0;
-        while !slot.is_done() && !over() {
-            match self.driver.try_lock() {
-                Ok(mut driver) => {
-                    self.drive(&mut driver, |_| slot.is_done() || over(), true);
-                    self.leave(driver);
+    fn wait(&self, completion: &Completion, deadline: Option<Instant>) {
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let mut n_spins = 0;
+        while !completion.is_done() && !is_over() {
+            match self.progress.try_lock() {
+                Ok(mut progress) => {
+                    self.progress_until(&mut progress, |_| completion.is_done() || is_over(), true);
+                    self.release(progress);
                 }
                 Err(TryLockError::Poisoned(_)) => {
-                    slot.refuse(EngineError::Failed("the engine has ended by a defect; see its message".into()));
+                    completion.fail(EngineError::Failed("the engine has ended by a defect; see its message".into()));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    n_looks += 1;
-                    if n_looks < 20 {
+                    n_spins += 1;
+                    if n_spins < 20 {
                         std::hint::spin_loop();
                         continue;
                     }
                     self.waker.wake();
-                    slot.sleep(BESIDE);
+                    completion.sleep(WAITER_SLEEP);
                 }
             }
         }
@@ -257,68 +266,68 @@ impl Inner {
 
     /// As [`Inner::wait`], for any call that the event counts. False when the engine has ended by a panic.
     fn wait_event(&self, event: &CompletionEvent, seen: u32, deadline: Instant) -> bool {
-        let over = || event.count() != seen || Instant::now() >= deadline;
-        let mut n_looks = 0;
-        while !over() {
-            match self.driver.try_lock() {
-                Ok(mut driver) => {
-                    self.drive(&mut driver, |_| over(), true);
-                    self.leave(driver);
+        let is_over = || event.count() != seen || Instant::now() >= deadline;
+        let mut n_spins = 0;
+        while !is_over() {
+            match self.progress.try_lock() {
+                Ok(mut progress) => {
+                    self.progress_until(&mut progress, |_| is_over(), true);
+                    self.release(progress);
                 }
                 Err(TryLockError::Poisoned(_)) => return false,
                 Err(TryLockError::WouldBlock) => {
-                    n_looks += 1;
-                    if n_looks < 20 {
+                    n_spins += 1;
+                    if n_spins < 20 {
                         std::hint::spin_loop();
                         continue;
                     }
                     self.waker.wake();
-                    event.sleep(seen, BESIDE);
+                    event.sleep(seen, WAITER_SLEEP);
                 }
             }
         }
         true
     }
 
-    fn wait_for_end(&self) {
-        let Ok(mut driver) = self.driver.lock() else { return };
-        let deadline = Instant::now() + LAST_WORDS;
-        self.drive(&mut driver, |driver| driver.ended.is_some() || Instant::now() >= deadline, true);
-        driver.end(SHUT_DOWN);
+    fn finish_shutdown(&self) {
+        let Ok(mut progress) = self.progress.lock() else { return };
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+        self.progress_until(&mut progress, |progress| progress.ended.is_some() || Instant::now() >= deadline, true);
+        progress.shut_down_with(SHUTDOWN_MESSAGE);
         // What the others have to hear from here must be on its way.
-        driver.send_rest();
+        progress.flush_outgoing();
     }
 
     /// Takes turns until `done`, or, when that is not `worth_waiting`, until there is nothing to do.
-    fn drive(&self, driver: &mut Driver, done: impl Fn(&Driver) -> bool, worth_waiting: bool) {
-        self.driven.store(true, Ordering::SeqCst);
+    fn progress_until(&self, progress: &mut ProgressEngine, done: impl Fn(&ProgressEngine) -> bool, blocks: bool) {
+        self.is_progressing.store(true, Ordering::SeqCst);
         self.waker.rouse();
-        let mut asked = Vec::new();
+        let mut submissions = Vec::new();
         let mut idle = 0;
         loop {
-            self.take_asked(&mut asked);
-            if driver.turn(&mut asked) {
+            self.take_submissions(&mut submissions);
+            if progress.poll_once(&mut submissions) {
                 idle = 0;
-                if done(driver) {
+                if done(progress) {
                     return;
                 }
                 continue;
             }
-            if done(driver) {
+            if done(progress) {
                 return;
             }
             idle += 1;
-            if idle <= self.spins {
+            if idle <= self.max_idle_polls {
                 std::hint::spin_loop();
-            } else if idle <= self.spins + YIELDS {
+            } else if idle <= self.max_idle_polls + YIELDS_BEFORE_SLEEP {
                 rustix::thread::sched_yield();
-            } else if !worth_waiting {
+            } else if !blocks {
                 return;
             } else {
-                let dozed = self.waker.doze();
-                if !driver.has_mail() && !self.is_asked() {
-                    self.waker.sleep(dozed, NAP);
-                    driver.look_around();
+                let ticket = self.waker.doze();
+                if !progress.has_incoming() && !self.has_submissions() {
+                    self.waker.sleep(ticket, MAX_SLEEP);
+                    progress.housekeeping();
                 }
                 self.waker.rouse();
             }
@@ -327,41 +336,41 @@ impl Inner {
 
     /// Gives the seat up. When this rank still waits for something, whoever brings it wakes the engine's own thread; otherwise
     /// nobody needs to.
-    fn leave(&self, driver: MutexGuard<'_, Driver>) {
-        self.driven.store(false, Ordering::SeqCst);
-        let waits = driver.is_waiting() || driver.is_needed();
+    fn release(&self, progress: MutexGuard<'_, ProgressEngine>) {
+        self.is_progressing.store(false, Ordering::SeqCst);
+        let waits = progress.has_pending() || progress.coordinates_other_sets();
         if waits {
             self.waker.doze();
         }
-        let mail = waits && driver.has_mail();
-        drop(driver);
+        let mail = waits && progress.has_incoming();
+        drop(progress);
         // Only now: whoever asked before found the seat taken, and whoever asks from here on finds it free.
-        if mail || self.is_asked() {
+        if mail || self.has_submissions() {
             self.waker.force();
         }
     }
 
-    fn take_asked(&self, asked: &mut Vec<Ask>) {
-        let mut queue = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_submissions(&self, submissions: &mut Vec<Submission>) {
+        let mut queue = self.submissions.lock().unwrap_or_else(PoisonError::into_inner);
         if !queue.is_empty() {
-            std::mem::swap(&mut *queue, asked);
+            std::mem::swap(&mut *queue, submissions);
         }
     }
 
-    fn is_asked(&self) -> bool {
-        !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    fn has_submissions(&self) -> bool {
+        !self.submissions.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The engine's own thread.
-    fn drive_alone(&self) {
-        while !self.ending.load(Ordering::SeqCst) {
+    fn run_thread(&self) {
+        while !self.is_ending.load(Ordering::SeqCst) {
             let seen = self.waker.seen();
-            if let Ok(mut driver) = self.driver.try_lock() {
-                self.drive(&mut driver, |driver| !driver.is_waiting(), false);
-                driver.look_around();
-                self.leave(driver);
+            if let Ok(mut progress) = self.progress.try_lock() {
+                self.progress_until(&mut progress, |progress| !progress.has_pending(), false);
+                progress.housekeeping();
+                self.release(progress);
             }
-            self.waker.sleep(seen, NAP);
+            self.waker.sleep(seen, MAX_SLEEP);
         }
     }
 }
@@ -374,7 +383,7 @@ fn config(world: &World, settings: &Settings) -> Config {
         homogeneous: hosts.iter().all(|host| n_on(host) == n_on(&hosts[0])),
         fusion_threshold: settings.fusion_threshold as u64,
         local_size: shared.place.local_size as u32,
-        groups_apart: settings.group_fusion_disabled,
+        disable_group_fusion: settings.group_fusion_disabled,
         cache_capacity: settings.cache_capacity,
         stall: settings
             .stall_check

@@ -3,6 +3,6 @@
 
 pub mod autotune;
 pub mod recorder;
-pub mod shared_steps;
+pub mod shm_step_stats;
 pub mod status;
 pub mod timeline;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use rustix::fs::SealFlags;
 
-use crate::observe::status::block::{RECORDING, Wish, sealed_file};
+use crate::observe::status::status_memfd::{RECORDING, RecordRequest, sealed_file};
 use crate::observe::timeline::Timeline;
 
 /// However long it is asked for.
-const LONGEST: Duration = Duration::from_secs(120);
+const MAX_DURATION: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
 pub struct Recorder {
@@ -36,10 +36,12 @@ impl Recorder {
     }
 
     /// Starts what is asked for anew, and ends what has lasted long enough.
-    pub fn follow(&mut self, wish: Option<Wish>, rank: usize, now: Duration, now_micros: u64) {
-        if let Some(wish) = wish.filter(|wish| self.last.as_ref().is_none_or(|last| last.number != wish.number)) {
+    pub fn poll(&mut self, record_request: Option<RecordRequest>, rank: usize, now: Duration, now_micros: u64) {
+        if let Some(record_request) = record_request
+            .filter(|record_request| self.last.as_ref().is_none_or(|last| last.number != record_request.number))
+        {
             self.finish();
-            self.begin(wish, rank, now, now_micros);
+            self.start(record_request, rank, now, now_micros);
         }
         if self.last.as_ref().is_some_and(|last| now >= last.until) {
             self.finish();
@@ -47,13 +49,13 @@ impl Recorder {
     }
 
     /// Without memory for it there is no recording, which whoever asked sees.
-    fn begin(&mut self, wish: Wish, rank: usize, now: Duration, now_micros: u64) {
-        let Wish { number, millis, most_bytes } = wish;
+    fn start(&mut self, record_request: RecordRequest, rank: usize, now: Duration, now_micros: u64) {
+        let RecordRequest { number, millis, max_bytes } = record_request;
         let name = format!("{RECORDING}.{number}.{rank}");
         let Ok(file) = sealed_file(&name) else { return };
         let Ok(writing) = file.try_clone() else { return };
-        if self.timeline.start_into(writing, &name, most_bytes, now_micros).is_ok() {
-            let until = now + Duration::from_millis(millis).min(LONGEST);
+        if self.timeline.start_into(writing, &name, max_bytes, now_micros).is_ok() {
+            let until = now + Duration::from_millis(millis).min(MAX_DURATION);
             self.last = Some(Recording { number, until, file, is_done: false });
         }
     }
@@ -91,22 +93,22 @@ mod tests {
     #[test]
     fn it_records_for_as_long_as_it_was_asked_to() {
         let mut recorder = Recorder::default();
-        recorder.follow(None, 0, SECOND, 1);
+        recorder.poll(None, 0, SECOND, 1);
         assert_eq!(recorder.state(), None);
-        let wish = Wish { number: 5, millis: 2_000, most_bytes: 1 << 20 };
-        recorder.follow(Some(wish), 0, SECOND, 1);
+        let record_request = RecordRequest { number: 5, millis: 2_000, max_bytes: 1 << 20 };
+        recorder.poll(Some(record_request), 0, SECOND, 1);
         play(&recorder);
-        recorder.follow(Some(wish), 0, 2 * SECOND, 1);
+        recorder.poll(Some(record_request), 0, 2 * SECOND, 1);
         assert_eq!(recorder.state(), Some((5, false)));
-        recorder.follow(Some(wish), 0, 3 * SECOND, 1);
+        recorder.poll(Some(record_request), 0, 3 * SECOND, 1);
         play(&recorder);
         assert_eq!(recorder.state(), Some((5, true)));
         assert_eq!(text(&recorder).matches("\"ALLREDUCE\"").count(), 1);
         // The same wish is not a new one; another is, and may ask for the end.
-        recorder.follow(Some(wish), 0, 4 * SECOND, 1);
+        recorder.poll(Some(record_request), 0, 4 * SECOND, 1);
         assert_eq!(recorder.state(), Some((5, true)));
-        recorder.follow(Some(Wish { number: 6, ..wish }), 0, 4 * SECOND, 1);
-        recorder.follow(Some(Wish { number: 7, millis: 0, ..wish }), 0, 4 * SECOND, 1);
+        recorder.poll(Some(RecordRequest { number: 6, ..record_request }), 0, 4 * SECOND, 1);
+        recorder.poll(Some(RecordRequest { number: 7, millis: 0, ..record_request }), 0, 4 * SECOND, 1);
         assert_eq!(recorder.state(), Some((7, true)));
         let file = &recorder.last.as_ref().expect("a recording").file;
         assert!(file.write_all_at(b"x", 0).is_err(), "it is sealed");
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn it_never_gets_larger_than_asked_for() {
         let mut recorder = Recorder::default();
-        recorder.follow(Some(Wish { number: 1, millis: 1, most_bytes: 500 }), 0, SECOND, 1);
+        recorder.poll(Some(RecordRequest { number: 1, millis: 1, max_bytes: 500 }), 0, SECOND, 1);
         (0..50).for_each(|_| play(&recorder));
         recorder.finish();
         let text = text(&recorder);

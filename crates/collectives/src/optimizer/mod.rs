@@ -6,23 +6,23 @@
 //! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient. [`together`] is the same for
 //! ranks of one host, in memory that all see (`commons`); in a [`yard`] they help each other.
 
-mod commons;
-mod parameter;
-pub mod together;
-pub mod yard;
+mod gradient_slot;
+mod shared_params;
+pub mod shm_optimizer;
+pub mod work_stealing;
 
 use std::collections::HashSet;
 
 use crate::compression::Compression;
 use crate::dtype::{Dtype, Element, bytes_of, bytes_of_mut};
 use crate::engine::Engine;
-use crate::engine::calls::Reduce;
 use crate::engine::handle::EngineError;
+use crate::engine::ops::Reduce;
 use crate::op::{Combine, ReduceOp};
-use crate::optimizer::parameter::{Parameter, Stage};
+use crate::optimizer::gradient_slot::{GradientSlot, Stage};
 use crate::reduce;
 
-pub use commons::{Common, Sum, Values};
+pub use shared_params::{AveragedGradient, ParamStorage, SharedSlice};
 
 /// What moves parameters along their gradients. Closures of the same arguments are optimizers too.
 pub trait Optimizer {
@@ -37,9 +37,9 @@ impl<F: FnMut(usize, &mut [f32], &[f32])> Optimizer for F {
 }
 
 /// An optimizer that can change a part of a parameter by itself, because no value depends on another: all but those that look at norms.
-pub trait StepsParts: Optimizer {
+pub trait ShardedStep: Optimizer {
     /// As [`Optimizer::step`], for the values from `first` on only.
-    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]);
+    fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]);
 }
 
 /// The same on every rank.
@@ -74,10 +74,10 @@ pub enum OptimizerError {
     NoSuchParameter { index: usize, n_parameters: usize },
     /// A gradient, or a parameter given to a step.
     #[error("{given} values for the parameter {name}, which has {size}")]
-    Length { name: String, given: usize, size: usize },
+    LengthMismatch { name: String, given: usize, size: usize },
     /// In a step.
     #[error("{given} parameters instead of {n_parameters}")]
-    Number { given: usize, n_parameters: usize },
+    ParameterCount { given: usize, n_parameters: usize },
     /// Names tell the gradients apart.
     #[error("parameter names must be unique; there are two called {name}")]
     DuplicateName { name: String },
@@ -86,10 +86,10 @@ pub enum OptimizerError {
     NoPasses,
     /// More backward passes than were announced, without a step between them.
     #[error("the gradient of {name} is under way: a step has to come before the next backward pass")]
-    UnderWay { name: String },
+    InFlight { name: String },
     /// A pass that overwrites, after one of the same step.
     #[error("the gradient of {name} has a pass of this step in it: add to it")]
-    Overwritten { name: String },
+    AlreadyAccumulated { name: String },
     /// The ranks do not agree on it, a rank died, or the engine has ended.
     #[error("the gradient of {name} could not be reduced")]
     Reduction {
@@ -99,16 +99,16 @@ pub enum OptimizerError {
     },
     /// Values of a large parameter that were not taken to where all ranks see them.
     #[error("the values of {name} are not those that all ranks see")]
-    NotCommon { name: String },
+    NotShared { name: String },
     /// A rank died, or was silent for too long.
     #[error("the ranks could not step together")]
-    Meeting {
+    Sync {
         #[source]
         cause: EngineError,
     },
     /// A rank died, or the engine has ended, after some parameters have changed.
     #[error("the shares of {name} could not be gathered")]
-    Gathering {
+    Gather {
         name: String,
         #[source]
         cause: EngineError,
@@ -120,15 +120,15 @@ pub struct DistributedOptimizer<'e, O> {
     engine: &'e Engine,
     optimizer: O,
     config: Config,
-    parameters: Vec<Parameter>,
+    parameters: Vec<GradientSlot>,
     /// By parameter; empty while the engine has it.
     gradients: Vec<Vec<f32>>,
-    shards: Option<Shards<O>>,
+    sharding: Option<Sharding<O>>,
 }
 
 /// Parameters from so many elements on are shared out.
-struct Shards<O> {
-    from: usize,
+struct Sharding<O> {
+    min_elements: usize,
     step: fn(&mut O, usize, usize, &mut [f32], &[f32]),
 }
 
@@ -148,8 +148,8 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
             return Err(OptimizerError::DuplicateName { name: (*name).to_owned() });
         }
         let gradients = parameters.iter().map(|(_, size)| vec![0.0; *size]).collect();
-        let parameters = parameters.iter().map(|(name, size)| Parameter::new(name, *size)).collect();
-        Ok(Self { engine, optimizer, config, parameters, gradients, shards: None })
+        let parameters = parameters.iter().map(|(name, size)| GradientSlot::new(name, *size)).collect();
+        Ok(Self { engine, optimizer, config, parameters, gradients, sharding: None })
     }
 
     /// Shares the steps of large parameters out: every rank reduces, and steps with, its [`Engine::share`] of the elements, and
@@ -158,40 +158,40 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     /// remembers is good there only; see [`DistributedOptimizer::gather`]. `from`: elements. Only plain sums and averages over all ranks are shared
     /// out.
     #[must_use]
-    pub fn sharing_from(mut self, from: usize) -> Self
+    pub fn with_sharded_steps(mut self, min_elements: usize) -> Self
     where
-        O: StepsParts,
+        O: ShardedStep,
     {
         let Config { compression, reduce, .. } = self.config;
         let can = matches!(reduce.op, ReduceOp::Sum | ReduceOp::Average) && reduce.set == Reduce::AVERAGE.set;
-        if can && self.engine.place().size > 1 && compression == Compression::None {
-            self.shards = Some(Shards { from, step: O::step_part });
+        if can && self.engine.rank_info().size > 1 && compression == Compression::None {
+            self.sharding = Some(Sharding { min_elements, step: O::step_shard });
         }
         self
     }
 
     /// Whether every rank steps with its share of this parameter only.
-    pub fn is_shared(&self, index: usize) -> bool {
+    pub fn is_sharded(&self, index: usize) -> bool {
         let size = self.parameters.get(index).map_or(0, |parameter| parameter.size);
-        self.shards.as_ref().is_some_and(|shards| size >= shards.from)
+        self.sharding.as_ref().is_some_and(|sharding| size >= sharding.min_elements)
     }
 
     /// Brings together what the optimizers of all ranks remember of a parameter, one value for each of its elements; `memory` says where.
     /// Collective when the parameter is shared out; otherwise all have it already.
-    pub fn gather(&mut self, index: usize, memory: impl FnOnce(&mut O) -> &mut [f32]) -> Result<(), EngineError> {
-        if !self.is_shared(index) {
+    pub fn gather_state(&mut self, index: usize, memory: impl FnOnce(&mut O) -> &mut [f32]) -> Result<(), EngineError> {
+        if !self.is_sharded(index) {
             return Ok(());
         }
         let name = format!("memory.{}", self.parameters[index].name);
-        self.engine.allgather_shares(&name, memory(&mut self.optimizer))
+        self.engine.allgather_shards(&name, memory(&mut self.optimizer))
     }
 
     /// The buffer to which a backward pass adds the gradient of a parameter; zeros at the beginning of a step. Call
     /// [`DistributedOptimizer::ready`] when the pass has added all of it.
     pub fn gradient(&mut self, index: usize) -> Result<&mut [f32], OptimizerError> {
         let parameter = self.idle(index)?;
-        if let Stage::Over = parameter.stage {
-            parameter.stage = Stage::Adding(0);
+        if let Stage::Idle = parameter.stage {
+            parameter.stage = Stage::Accumulating(0);
             self.gradients[index].fill(0.0);
         }
         Ok(&mut self.gradients[index])
@@ -200,12 +200,12 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     /// The buffer for a backward pass that writes the whole gradient of a parameter instead of adding to it: as it was left, to be
     /// overwritten. For the first pass of a step. Then [`DistributedOptimizer::ready`], as after [`DistributedOptimizer::gradient`], whose
     /// zeros this saves.
-    pub fn room(&mut self, index: usize) -> Result<&mut [f32], OptimizerError> {
+    pub fn gradient_buffer(&mut self, index: usize) -> Result<&mut [f32], OptimizerError> {
         let parameter = self.idle(index)?;
-        if let Stage::Adding(1..) = parameter.stage {
-            return Err(OptimizerError::Overwritten { name: parameter.name.clone() });
+        if let Stage::Accumulating(1..) = parameter.stage {
+            return Err(OptimizerError::AlreadyAccumulated { name: parameter.name.clone() });
         }
-        parameter.stage = Stage::Adding(0);
+        parameter.stage = Stage::Accumulating(0);
         Ok(&mut self.gradients[index])
     }
 
@@ -214,7 +214,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         self.gradient(index)?;
         let n_passes = self.config.backward_passes_per_step;
         match &mut self.parameters[index].stage {
-            Stage::Adding(n_done) if *n_done + 1 < n_passes => *n_done += 1,
+            Stage::Accumulating(n_done) if *n_done + 1 < n_passes => *n_done += 1,
             _ => self.start(index),
         }
         Ok(())
@@ -225,11 +225,11 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         let parameter = self.idle(index)?;
         if gradient.len() != parameter.size {
             let (given, size) = (gradient.len(), parameter.size);
-            return Err(OptimizerError::Length { name: parameter.name.clone(), given, size });
+            return Err(OptimizerError::LengthMismatch { name: parameter.name.clone(), given, size });
         }
         match parameter.stage {
-            Stage::Over => {
-                parameter.stage = Stage::Adding(0);
+            Stage::Idle => {
+                parameter.stage = Stage::Accumulating(0);
                 self.gradients[index].copy_from_slice(gradient);
             }
             _ => {
@@ -265,30 +265,34 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     pub fn step(&mut self, parameters: &mut [&mut [f32]]) -> Result<(), OptimizerError> {
         if parameters.len() != self.parameters.len() {
             let (given, n_parameters) = (parameters.len(), self.parameters.len());
-            return Err(OptimizerError::Number { given, n_parameters });
+            return Err(OptimizerError::ParameterCount { given, n_parameters });
         }
         for (known, given) in self.parameters.iter().zip(&*parameters) {
             if known.size != given.len() {
-                return Err(OptimizerError::Length { name: known.name.clone(), given: given.len(), size: known.size });
+                return Err(OptimizerError::LengthMismatch {
+                    name: known.name.clone(),
+                    given: given.len(),
+                    size: known.size,
+                });
             }
         }
         self.synchronize()?;
         for (index, values) in parameters.iter_mut().enumerate() {
             let gradient = &self.gradients[index];
-            match self.shards.as_ref().filter(|_| self.is_shared(index)) {
+            match self.sharding.as_ref().filter(|_| self.is_sharded(index)) {
                 None => self.optimizer.step(index, values, gradient),
-                Some(shards) => {
-                    let share = self.engine.share(values.len());
-                    (shards.step)(
+                Some(sharding) => {
+                    let shard = self.engine.shard(values.len());
+                    (sharding.step)(
                         &mut self.optimizer,
                         index,
-                        share.start,
-                        &mut values[share.clone()],
-                        &gradient[share],
+                        shard.start,
+                        &mut values[shard.clone()],
+                        &gradient[shard],
                     );
                     let name = &self.parameters[index].name;
-                    let gathered = self.engine.allgather_shares(&format!("allgather.{name}"), values);
-                    gathered.map_err(|cause| OptimizerError::Gathering { name: name.clone(), cause })?;
+                    let gathered = self.engine.allgather_shards(&format!("allgather.{name}"), values);
+                    gathered.map_err(|cause| OptimizerError::Gather { name: name.clone(), cause })?;
                 }
             }
         }
@@ -296,23 +300,23 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     }
 
     /// The wrapped optimizer, for its learning rate and the like.
-    pub fn inner(&mut self) -> &mut O {
+    pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.optimizer
     }
 
     /// A parameter whose gradient is not the engine's.
-    fn idle(&mut self, index: usize) -> Result<&mut Parameter, OptimizerError> {
+    fn idle(&mut self, index: usize) -> Result<&mut GradientSlot, OptimizerError> {
         let n_parameters = self.parameters.len();
         let parameter = self.parameters.get_mut(index);
         let parameter = parameter.ok_or(OptimizerError::NoSuchParameter { index, n_parameters })?;
         match parameter.stage {
-            Stage::Over | Stage::Adding(_) => Ok(parameter),
-            _ => Err(OptimizerError::UnderWay { name: parameter.name.clone() }),
+            Stage::Idle | Stage::Accumulating(_) => Ok(parameter),
+            _ => Err(OptimizerError::InFlight { name: parameter.name.clone() }),
         }
     }
 
     fn start(&mut self, index: usize) {
-        let shared = self.is_shared(index);
+        let shared = self.is_sharded(index);
         self.parameters[index].start(self.engine, &self.config, shared, &mut self.gradients[index]);
     }
 }
@@ -334,7 +338,7 @@ pub fn broadcast_parameters<T: Element>(
 /// of ranks. A sum has grown already, and Adasum needs no larger rate.
 pub fn scale_learning_rate(engine: &Engine, rate: f32, op: ReduceOp) -> f32 {
     match op {
-        ReduceOp::Average => rate * engine.place().size as f32,
+        ReduceOp::Average => rate * engine.rank_info().size as f32,
         _ => rate,
     }
 }

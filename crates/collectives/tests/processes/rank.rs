@@ -6,7 +6,7 @@ use std::io::BufRead;
 
 use corro_collectives::bootstrap::place::Launch;
 use corro_collectives::coordinator::SetId;
-use corro_collectives::engine::calls::Reduce;
+use corro_collectives::engine::ops::Reduce;
 use corro_collectives::settings::Settings;
 use corro_collectives::{Communicator, Engine, Options, ReduceOp, World};
 
@@ -112,7 +112,7 @@ impl Door {
     fn place(&self) -> (usize, usize) {
         let place = match self {
             Door::Direct(_, world) => world.place(),
-            Door::Negotiated(engine) => engine.place(),
+            Door::Negotiated(engine) => engine.rank_info(),
         };
         (place.rank, place.size)
     }

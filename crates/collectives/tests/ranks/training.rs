@@ -1,7 +1,7 @@
 //! What tests of the optimizer helpers have in common: ranks with an engine, and an optimizer that remembers something.
 
 use corro_collectives::coordinator::SetId;
-use corro_collectives::optimizer::{Optimizer, StepsParts};
+use corro_collectives::optimizer::{Optimizer, ShardedStep};
 use corro_collectives::settings::Settings;
 use corro_collectives::{Engine, Options};
 
@@ -25,12 +25,12 @@ pub struct Momentum<const N: usize>(pub [Vec<f32>; N]);
 
 impl<const N: usize> Optimizer for Momentum<N> {
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
-        self.step_part(index, 0, parameter, gradient);
+        self.step_shard(index, 0, parameter, gradient);
     }
 }
 
-impl<const N: usize> StepsParts for Momentum<N> {
-    fn step_part(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
+impl<const N: usize> ShardedStep for Momentum<N> {
+    fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
         let memory = &mut self.0[index][first..][..values.len()];
         for ((value, memory), slope) in values.iter_mut().zip(memory).zip(gradient) {
             *memory = 0.5 * *memory + slope;

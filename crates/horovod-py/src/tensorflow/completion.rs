@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use corro_collectives::coordinator::Kind;
-use corro_collectives::engine::calls::Handle;
 use corro_collectives::engine::handle::{CompletionEvent, Outcome};
+use corro_collectives::engine::ops::Handle;
 use corro_collectives::{Dtype, Engine};
 
 use super::api::Code;

@@ -23,7 +23,7 @@ impl Failure {
 
     pub fn of_engine(error: &EngineError) -> Failure {
         let text = error.to_string();
-        let code = if error.is_argument() {
+        let code = if error.is_invalid_argument() {
             Code::InvalidArgument
         } else if is_disagreement(&text) {
             Code::FailedPrecondition

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
 use corro_collectives::coordinator::{Kind, Request, SetId};
-use corro_collectives::engine::entry::{Place, Target};
+use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
 use corro_collectives::{Dtype, ReduceOp};
 
 use super::api::{Code, Construction, Context, Done, RawStatus, ShapeContext, Status};
@@ -137,13 +137,13 @@ impl Kernel {
             let shape = input.shape();
             let output = if is_in_place(self.kind) {
                 let output = pending.context.allocate(first + index, dtype, &shape, input.n_bytes())?;
-                let target = Target::At(output.bytes());
+                let target = OutputBuffer::SameSize(output.bytes());
                 pending.outputs.push(output);
                 target
             } else {
-                Target::Fresh
+                OutputBuffer::Allocate
             };
-            places.push(Place { input: input.bytes(), n_bytes: input.n_bytes(), output });
+            places.push(TensorBuffers { input: input.bytes(), n_bytes: input.n_bytes(), output });
             requests.push(Request {
                 set: self.set,
                 kind: self.kind,

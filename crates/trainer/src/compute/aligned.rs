@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use corro_collectives::optimizer::yard::Yard;
+use corro_collectives::optimizer::work_stealing::TaskPool;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -22,7 +22,7 @@ pub struct Aligned<T: Plain = f32> {
 /// What keeps the memory where it is.
 enum Kept {
     Own { _lines: Vec<Line> },
-    Common { _yard: Arc<Yard> },
+    Common { _yard: Arc<TaskPool> },
 }
 
 /// Of such, zero bytes are a value.
@@ -73,13 +73,13 @@ enum Source {
     #[default]
     Own,
     /// The part of a rank.
-    Yard(Arc<Yard>, usize),
+    Yard(Arc<TaskPool>, usize),
     /// Nowhere: it is only counted.
     Nowhere,
 }
 
 impl Shelf {
-    pub fn of(yard: &Arc<Yard>, rank: usize) -> Shelf {
+    pub fn of(yard: &Arc<TaskPool>, rank: usize) -> Shelf {
         Shelf { from: Source::Yard(yard.clone(), rank), used: 0 }
     }
 
@@ -95,7 +95,7 @@ impl Shelf {
             Source::Own => Aligned::zeros(len),
             Source::Nowhere => Aligned::zeros(0),
             Source::Yard(yard, rank) => {
-                let at = yard.at(*rank, first, n_bytes).cast();
+                let at = yard.slice_ptr(*rank, first, n_bytes).cast();
                 Aligned { at, len, _kept: Kept::Common { _yard: yard.clone() } }
             }
         }

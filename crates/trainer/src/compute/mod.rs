@@ -16,7 +16,7 @@ mod single;
 use std::ops::Range;
 use std::sync::Arc;
 
-use corro_collectives::optimizer::yard::Yard;
+use corro_collectives::optimizer::work_stealing::TaskPool;
 pub use isa::Isa;
 
 use crate::network::{Batch, Gradients, Noise, Score, Weights};
@@ -78,7 +78,7 @@ pub(crate) trait Engine: Send {
         0
     }
 
-    fn share(&mut self, _yard: Yard) {}
+    fn share(&mut self, _yard: TaskPool) {}
 
     fn help(&mut self, _pool: &Pool) {}
 
@@ -130,7 +130,7 @@ impl Compute {
     }
 
     /// From now on the ranks of this host help each other. All have the same room here, and the same weights in every step.
-    pub fn share(&mut self, yard: Yard) {
+    pub fn share(&mut self, yard: TaskPool) {
         self.engine.share(yard);
     }
 

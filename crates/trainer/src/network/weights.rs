@@ -1,12 +1,12 @@
 //! All parameters of the network, or one value for each of them: gradients, the optimizer's memory.
 
-use corro_collectives::optimizer::Values;
+use corro_collectives::optimizer::ParamStorage;
 
 use super::PARAMETERS;
 
 /// By parameter, in the order of [`PARAMETERS`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weights(pub Vec<Values>);
+pub struct Weights(pub Vec<ParamStorage>);
 
 impl Weights {
     pub fn zeros() -> Weights {

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use corro_collectives::optimizer::Values;
+use corro_collectives::optimizer::ParamStorage;
 use hdf5_pure::{AttrValue, DType, File, FileBuilder, Group, GroupBuilder, LibVer};
 
 use super::config::{self, LAYERS};
@@ -59,7 +59,11 @@ pub(super) fn model(weights: &Weights, schedule: Schedule) -> FileBuilder {
     file
 }
 
-fn add_layer<'a>(group: &mut GroupBuilder, name: &str, parameters: impl Iterator<Item = (&'a Parameter, &'a Values)>) {
+fn add_layer<'a>(
+    group: &mut GroupBuilder,
+    name: &str,
+    parameters: impl Iterator<Item = (&'a Parameter, &'a ParamStorage)>,
+) {
     let mut outer = group.create_group(name);
     let mut inner = outer.create_group(name);
     let mut names = Vec::new();

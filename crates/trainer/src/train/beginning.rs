@@ -36,7 +36,7 @@ impl Beginning {
         settings: &Settings,
         options: &Options<'_>,
     ) -> Result<Beginning, TrainError> {
-        let found = (engine.place().rank == 0).then(|| look(identity, settings, options));
+        let found = (engine.rank_info().rank == 0).then(|| look(identity, settings, options));
         let mut head = match &found {
             Some(Ok(found)) => [1, found.iterations as i64, found.epoch as i64],
             Some(Err(_)) | None => [0; 3],

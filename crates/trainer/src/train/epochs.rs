@@ -47,7 +47,7 @@ impl Training<'_> {
             return Ok(());
         }
         let Settings { seed, batch, augmentation, .. } = *self.settings;
-        let plan = Plan { seed, rank: self.engine.place().rank, batch, augment: augmentation, first_epoch: first };
+        let plan = Plan { seed, rank: self.engine.rank_info().rank, batch, augment: augmentation, first_epoch: first };
         let mut feed = Feed::start(self.dataset.train.clone(), plan);
         for epoch in first + 1..=self.epochs {
             writeln!(out, "Epoch {epoch}/{}", self.epochs)?;
@@ -79,7 +79,7 @@ impl Training<'_> {
                     seconds: took.as_secs_f64(),
                     images_per_second: all.images as f64 / trained.as_secs_f64(),
                     rate: self.rate.into(),
-                    ranks: self.engine.place().size,
+                    ranks: self.engine.rank_info().size,
                     time: Epoch::now(),
                 };
                 keeper.on_epoch(&ended, || self.checkpoint(epoch))?;
@@ -90,7 +90,7 @@ impl Training<'_> {
 
     /// One batch of this rank, one step of all.
     fn step(&mut self, feed: &mut Feed, iterations: u64) -> Result<Score, TrainError> {
-        let first = (self.engine.place().rank * self.settings.batch) as u64;
+        let first = (self.engine.rank_info().rank * self.settings.batch) as u64;
         let noise = Noise { seed: self.settings.seed, step: iterations, first };
         let noise = self.settings.dropout.then_some(noise);
         let fed = feed.next();
@@ -108,7 +108,7 @@ impl Training<'_> {
     }
 
     fn score_part(&mut self) -> Score {
-        let place = self.engine.place();
+        let place = self.engine.rank_info();
         let (mut score, mut room) = (Score::default(), Vec::new());
         let mut left = part(self.dataset.test.labels.len(), place.rank, place.size);
         while !left.is_empty() {
@@ -136,7 +136,7 @@ impl Training<'_> {
             iterations,
             epoch,
             seed: self.settings.seed,
-            ranks: self.engine.place().size,
+            ranks: self.engine.rank_info().size,
             precision: self.settings.precision.to_string(),
             schedule: self.schedule(),
             training: self.identity.text(),

@@ -61,7 +61,7 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
 
     // 1. Init: find the other ranks. Without any launcher this one is alone.
     let engine = start()?;
-    let (rank, size) = (engine.place().rank, engine.place().size);
+    let (rank, size) = (engine.rank_info().rank, engine.rank_info().size);
 
     // 2. Pin: every rank computes on processors of its own.
     let n_processors = processors::pin(&engine)?;

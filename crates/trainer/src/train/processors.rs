@@ -13,8 +13,8 @@ use super::TrainError;
 pub fn pin(engine: &Engine) -> Result<usize, TrainError> {
     let own = Cores::own();
     let all = engine.allgather("processors", &[key(&own)?], SetId::GLOBAL).map_err(TrainError::Ranks)?;
-    let (local_rank, local_size) = among(&all, engine.place().rank);
-    let share = cores::pin(&Place { local_rank, local_size, ..engine.place().clone() }).map_err(TrainError::Pin)?;
+    let (local_rank, local_size) = among(&all, engine.rank_info().rank);
+    let share = cores::pin(&Place { local_rank, local_size, ..engine.rank_info().clone() }).map_err(TrainError::Pin)?;
     let quota = own.quota.map_or(usize::MAX, |quota| usize::from(quota) / local_size);
     Ok(share.len().min(quota).max(1))
 }

@@ -18,7 +18,7 @@ const MODEL: &str = "keras_cifar10_trained_model";
 /// Collective over all ranks; rank 0 writes the files.
 pub fn save_and_score(training: &mut Training<'_>, dir: &Path, out: &mut dyn Write) -> Result<Outcome, TrainError> {
     let model = saved_models(dir).join(MODEL).with_extension("h5");
-    if training.engine.place().rank == 0 {
+    if training.engine.rank_info().rank == 0 {
         save::keras::write(&model, &training.weights, training.schedule())?;
         save::tensors::write(&model.with_extension("safetensors"), &training.weights)?;
     }

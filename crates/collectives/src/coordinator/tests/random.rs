@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 
-use super::world::{World, config, request};
+use super::simulated_job::{SimulatedJob, config, request};
 use crate::Dtype;
 use crate::coordinator::*;
 
@@ -80,7 +80,7 @@ struct Walker {
     stage: Stage,
     /// Of the epoch, not yet submitted, in the order of the script.
     left: Vec<usize>,
-    set: Option<SetMade>,
+    set: Option<ProcessSet>,
     /// Ends its part of the epoch before everything is submitted.
     hasty: bool,
 }
@@ -97,39 +97,39 @@ impl Walker {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     Start,
-    Making(Token),
+    Making(RequestId),
     Working,
-    Ending(Token),
+    Ending(RequestId),
     Done,
 }
 
 struct Play {
-    world: World,
+    job: SimulatedJob,
     script: Vec<Epoch>,
     walkers: Vec<Walker>,
     dice: Dice,
-    tokens: Vec<Vec<Token>>,
+    request_ids: Vec<Vec<RequestId>>,
     /// How often each rank has asked for a name of an area, or did without by joining.
-    asked: Vec<HashMap<(Area, String), usize>>,
+    asked: Vec<HashMap<(SetGeneration, String), usize>>,
     /// Per rank, how much of what it was told has been looked at, and how often each name was performed or refused.
     looked_at: Vec<usize>,
-    answered: Vec<HashMap<(Area, String), usize>>,
-    names_of: Vec<HashMap<Token, (Area, String)>>,
+    answered: Vec<HashMap<(SetGeneration, String), usize>>,
+    names_of: Vec<HashMap<RequestId, (SetGeneration, String)>>,
 }
 
 impl Play {
     fn new(size: usize, seed: u64, cache_capacity: usize, fusion_threshold: u64) -> Play {
         let mut dice = Dice(seed | 1);
         let script = (0..1 + dice.roll(5)).map(|_| any_epoch(&mut dice, size)).collect();
-        let groups_apart = dice.one_in(3);
-        let config = Config { cache_capacity, fusion_threshold, groups_apart, ..config(size as u32) };
+        let disable_group_fusion = dice.one_in(3);
+        let config = Config { cache_capacity, fusion_threshold, disable_group_fusion, ..config(size as u32) };
         let walker = |_| Walker { epoch: 0, stage: Stage::Start, left: Vec::new(), set: None, hasty: false };
         Play {
-            world: World::with(config),
+            job: SimulatedJob::with(config),
             script,
             walkers: (0..size).map(walker).collect(),
             dice,
-            tokens: vec![Vec::new(); size],
+            request_ids: vec![Vec::new(); size],
             asked: vec![HashMap::new(); size],
             looked_at: vec![0; size],
             answered: vec![HashMap::new(); size],
@@ -138,17 +138,17 @@ impl Play {
     }
 
     fn play(&mut self) {
-        let size = self.world.size();
+        let size = self.job.size();
         // Far more turns than any script takes: who is stuck is found out below.
         for _turn in 0..200_000 {
             let rank = self.dice.roll(size);
             match self.dice.roll(6) {
                 0 | 1 => self.walk(rank),
-                2 => self.world.flush(rank),
-                3 => drop(self.world.deliver_up(rank)),
-                4 => self.world.drain(),
+                2 => self.job.flush(rank),
+                3 => drop(self.job.deliver_up(rank)),
+                4 => self.job.drain(),
                 _ => {
-                    self.world.deliver_down(rank);
+                    self.job.deliver_down(rank);
                     self.look(rank);
                 }
             }
@@ -156,12 +156,12 @@ impl Play {
                 break;
             }
         }
-        self.world.run();
+        self.job.run();
         (0..size).for_each(|rank| self.look(rank));
     }
 
     fn walk(&mut self, rank: usize) {
-        let now = self.world.now;
+        let now = self.job.now;
         let walker = &mut self.walkers[rank];
         let Some(epoch) = self.script.get(walker.epoch) else {
             walker.stage = Stage::Done;
@@ -173,13 +173,13 @@ impl Play {
                 walker.hasty = self.dice.one_in(3);
                 walker.stage = Stage::Working;
                 if let Some(ranks) = &epoch.set {
-                    let token = self.world.members[rank].add_set(ranks.clone(), now).expect("allowed");
-                    self.tokens[rank].push(token);
-                    walker.stage = Stage::Making(token);
+                    let request_id = self.job.workers[rank].add_set(ranks.clone(), now).expect("allowed");
+                    self.request_ids[rank].push(request_id);
+                    walker.stage = Stage::Making(request_id);
                 }
             }
-            Stage::Making(token) => {
-                if let Some(super::world::End::SetsAdded(sets)) = self.world.end(rank, token) {
+            Stage::Making(request_id) => {
+                if let Some(super::simulated_job::End::SetsAdded(sets)) = self.job.end(rank, request_id) {
                     walker.set = Some(sets[0].clone());
                     walker.stage = Stage::Working;
                 }
@@ -188,8 +188,8 @@ impl Play {
                 self.end_epoch(rank);
             }
             Stage::Working => self.submit_some(rank),
-            Stage::Ending(token) => {
-                if self.world.end(rank, token).is_some() {
+            Stage::Ending(request_id) => {
+                if self.job.end(rank, request_id).is_some() {
                     walker.epoch += 1;
                     walker.stage = Stage::Start;
                 }
@@ -213,15 +213,15 @@ impl Play {
         if walker.left[..at].iter().any(clashes) {
             return;
         }
-        let (set, area) = match &walker.set {
+        let (set, generation) = match &walker.set {
             Some(set) if unit.in_set => {
                 if !set.ranks.contains(&(rank as u32)) {
                     self.walkers[rank].left.remove(at);
                     return;
                 }
-                (set.id, set.area)
+                (set.id, set.generation)
             }
-            _ => (SetId::GLOBAL, GLOBAL_AREA),
+            _ => (SetId::GLOBAL, GLOBAL_GENERATION),
         };
         let mut requests = unit.tensors.clone();
         requests.iter_mut().for_each(|request| {
@@ -229,25 +229,25 @@ impl Play {
             if request.kind == Kind::Allgather {
                 request.shape[0] = 1 + rank as u64;
             }
-            let n_members = self.world.members[rank].ranks_of(set).map_or(1, |ranks| ranks.len() as u64);
+            let n_members = self.job.workers[rank].ranks_of(set).map_or(1, |ranks| ranks.len() as u64);
             if request.kind == Kind::Alltoall {
                 request.shape[0] = 2 * n_members;
             }
             if request.kind == Kind::Broadcast {
-                request.root = self.world.members[rank].ranks_of(set).map_or(0, |ranks| ranks[0]);
+                request.root = self.job.workers[rank].ranks_of(set).map_or(0, |ranks| ranks[0]);
             }
         });
         if unit.odd == Some(rank) {
             requests[0].dtype = Dtype::U8;
         }
         let names: Vec<String> = requests.iter().map(|request| request.name.to_string()).collect();
-        match self.world.members[rank].submit(requests, unit.grouped, self.world.now) {
-            Ok(tokens) => {
-                for (token, name) in tokens.iter().zip(names) {
-                    *self.asked[rank].entry((area, name.clone())).or_default() += 1;
-                    self.names_of[rank].insert(*token, (area, name));
+        match self.job.workers[rank].submit(requests, unit.grouped, self.job.now) {
+            Ok(request_ids) => {
+                for (request_id, name) in request_ids.iter().zip(names) {
+                    *self.asked[rank].entry((generation, name.clone())).or_default() += 1;
+                    self.names_of[rank].insert(*request_id, (generation, name));
                 }
-                self.tokens[rank].extend(tokens);
+                self.request_ids[rank].extend(request_ids);
                 self.walkers[rank].left.remove(at);
             }
             Err(SubmitError::DuplicateName) => {}
@@ -258,33 +258,35 @@ impl Play {
     fn end_epoch(&mut self, rank: usize) {
         let walker = &mut self.walkers[rank];
         let epoch = &self.script[walker.epoch];
-        let member = &mut self.world.members[rank];
-        let token = match &walker.set {
-            Some(set) => member.remove_set(set.id, self.world.now).expect("made by all"),
+        let worker = &mut self.job.workers[rank];
+        let request_id = match &walker.set {
+            Some(set) => worker.remove_set(set.id, self.job.now).expect("made by all"),
             None => {
                 for unit in walker.left.drain(..) {
                     for request in &epoch.units[unit].tensors {
-                        *self.asked[rank].entry((GLOBAL_AREA, request.name.to_string())).or_default() += 1;
+                        *self.asked[rank].entry((GLOBAL_GENERATION, request.name.to_string())).or_default() += 1;
                     }
                 }
-                member.join(SetId::GLOBAL, self.world.now).expect("a member")
+                worker.join(SetId::GLOBAL, self.job.now).expect("a member")
             }
         };
-        self.tokens[rank].push(token);
-        walker.stage = Stage::Ending(token);
+        self.request_ids[rank].push(request_id);
+        walker.stage = Stage::Ending(request_id);
     }
 
     /// Nothing is performed or refused before every member has asked as often.
     fn look(&mut self, rank: usize) {
-        for at in self.looked_at[rank]..self.world.done[rank].len() {
-            let mut answered: Vec<(Area, String)> = Vec::new();
-            match &self.world.done[rank][at] {
-                Action::Perform { tensors, terms, .. } => {
-                    assert!(tensors.iter().all(|tensor| tensor.agreed.terms == *terms), "fused on different terms");
-                    answered.extend(tensors.iter().map(|tensor| (terms.area, tensor.agreed.name.to_string())));
+        for at in self.looked_at[rank]..self.job.done[rank].len() {
+            let mut answered: Vec<(SetGeneration, String)> = Vec::new();
+            match &self.job.done[rank][at] {
+                Action::Execute { tensors, key, .. } => {
+                    assert!(tensors.iter().all(|tensor| tensor.response.key == *key), "fused with different keys");
+                    answered.extend(tensors.iter().map(|tensor| (key.generation, tensor.response.name.to_string())));
                 }
-                Action::Fail { tokens, text } if !text.contains("does not exist") => {
-                    answered.extend(tokens.iter().filter_map(|token| self.names_of[rank].get(token).cloned()));
+                Action::Fail { request_ids, text } if !text.contains("does not exist") => {
+                    answered.extend(
+                        request_ids.iter().filter_map(|request_id| self.names_of[rank].get(request_id).cloned()),
+                    );
                 }
                 _ => {}
             }
@@ -292,30 +294,30 @@ impl Play {
                 let n = self.answered[rank].entry(key.clone()).or_default();
                 *n += 1;
                 let n = *n;
-                let members = match key.0 {
-                    GLOBAL_AREA => (0..self.world.size() as u32).collect(),
+                let workers = match key.0 {
+                    GLOBAL_GENERATION => (0..self.job.size() as u32).collect(),
                     _ => self.walkers[rank].set.as_ref().expect("in a set").ranks.clone(),
                 };
-                for member in members {
-                    let asked = self.asked[member as usize].get(&key).copied().unwrap_or(0);
-                    assert!(asked >= n, "{key:?} was answered {n} times; rank {member} asked {asked} times");
+                for worker in workers {
+                    let asked = self.asked[worker as usize].get(&key).copied().unwrap_or(0);
+                    assert!(asked >= n, "{key:?} was answered {n} times; rank {worker} asked {asked} times");
                 }
             }
         }
-        self.looked_at[rank] = self.world.done[rank].len();
+        self.looked_at[rank] = self.job.done[rank].len();
     }
 
     fn check_end(&self) {
         for (rank, walker) in self.walkers.iter().enumerate() {
-            let pending: Vec<_> = self.world.members[rank].pending().collect();
+            let pending: Vec<_> = self.job.workers[rank].pending().collect();
             assert_eq!(walker.stage, Stage::Done, "rank {rank} is stuck in epoch {} with {pending:?}", walker.epoch);
-            assert_eq!(self.world.members[rank].n_pending(), 0);
-            for token in &self.tokens[rank] {
-                assert!(self.world.end(rank, *token).is_some(), "token {token} of rank {rank} never ended");
+            assert_eq!(self.job.workers[rank].n_pending(), 0);
+            for request_id in &self.request_ids[rank] {
+                assert!(self.job.end(rank, *request_id).is_some(), "request {request_id} of rank {rank} never ended");
             }
-            assert_eq!(self.world.ends[rank].len(), self.tokens[rank].len());
+            assert_eq!(self.job.ends[rank].len(), self.request_ids[rank].len());
         }
-        for rank in 0..self.world.size() {
+        for rank in 0..self.job.size() {
             for other in 0..rank {
                 assert_eq!(self.shared_by(rank, other), self.shared_by(other, rank));
             }
@@ -323,16 +325,19 @@ impl Play {
     }
 
     /// Everything a rank performed in sets that the other is in too: area, names and shapes, in order.
-    fn shared_by(&self, rank: usize, other: usize) -> Vec<(Area, Vec<String>)> {
-        let mut members = BTreeMap::from([(GLOBAL_AREA, (0..self.world.size() as u32).collect::<Vec<u32>>())]);
+    fn shared_by(&self, rank: usize, other: usize) -> Vec<(SetGeneration, Vec<String>)> {
+        let mut workers = BTreeMap::from([(GLOBAL_GENERATION, (0..self.job.size() as u32).collect::<Vec<u32>>())]);
         let mut shared = Vec::new();
-        for action in &self.world.done[rank] {
+        for action in &self.job.done[rank] {
             match action {
                 Action::SetsAdded { sets, .. } => {
-                    members.extend(sets.iter().map(|set| (set.area, set.ranks.clone())));
+                    workers.extend(sets.iter().map(|set| (set.generation, set.ranks.clone())));
                 }
-                Action::Perform { terms, tensors, .. } if members[&terms.area].contains(&(other as u32)) => {
-                    shared.push((terms.area, tensors.iter().map(|tensor| tensor.agreed.name.to_string()).collect()));
+                Action::Execute { key, tensors, .. } if workers[&key.generation].contains(&(other as u32)) => {
+                    shared.push((
+                        key.generation,
+                        tensors.iter().map(|tensor| tensor.response.name.to_string()).collect(),
+                    ));
                 }
                 _ => {}
             }

@@ -1,28 +1,28 @@
 //! Process sets: made and removed by all, used by members.
 
-use super::world::{End, World, request};
+use super::simulated_job::{End, SimulatedJob, request};
 use crate::coordinator::*;
 
-fn add(world: &mut World, ranks: &[u32]) -> End {
-    let tokens: Vec<Token> =
-        world.members.iter_mut().map(|member| member.add_set(ranks.to_vec(), world.now).expect("allowed")).collect();
-    world.run();
-    let end = world.end(0, tokens[0]).expect("all have asked").clone();
-    for (rank, token) in tokens.iter().enumerate() {
-        assert_eq!(world.end(rank, *token), Some(&end));
+fn add(job: &mut SimulatedJob, ranks: &[u32]) -> End {
+    let request_ids: Vec<RequestId> =
+        job.workers.iter_mut().map(|worker| worker.add_set(ranks.to_vec(), job.now).expect("allowed")).collect();
+    job.run();
+    let end = job.end(0, request_ids[0]).expect("all have asked").clone();
+    for (rank, request_id) in request_ids.iter().enumerate() {
+        assert_eq!(job.end(rank, *request_id), Some(&end));
     }
     end
 }
 
-fn added(id: u32, area: Area, ranks: &[u32]) -> End {
-    End::SetsAdded(vec![SetMade { id: SetId(id), area, ranks: ranks.to_vec() }])
+fn added(id: u32, generation: SetGeneration, ranks: &[u32]) -> End {
+    End::SetsAdded(vec![ProcessSet { id: SetId(id), generation, ranks: ranks.to_vec() }])
 }
 
-fn remove(world: &mut World, set: u32) {
-    for rank in 0..world.size() {
-        world.members[rank].remove_set(SetId(set), world.now).expect("registered");
+fn remove(job: &mut SimulatedJob, set: u32) {
+    for rank in 0..job.size() {
+        job.workers[rank].remove_set(SetId(set), job.now).expect("registered");
     }
-    world.run();
+    job.run();
 }
 
 fn in_set(set: u32, name: &str) -> Request {
@@ -31,22 +31,22 @@ fn in_set(set: u32, name: &str) -> Request {
 
 #[test]
 fn ids_are_used_again_first_in_first_out_and_areas_never() {
-    let mut world = World::new(3);
-    assert_eq!(add(&mut world, &[2, 0]), added(1, 1, &[0, 2]));
-    assert_eq!(add(&mut world, &[1]), added(2, 2, &[1]));
-    assert_eq!(add(&mut world, &[1, 2]), added(3, 3, &[1, 2]));
-    remove(&mut world, 2);
-    remove(&mut world, 1);
-    assert_eq!(add(&mut world, &[0]), added(2, 4, &[0]));
-    assert_eq!(add(&mut world, &[2]), added(1, 5, &[2]));
-    assert_eq!(add(&mut world, &[0, 1]), added(4, 6, &[0, 1]));
-    assert_eq!(world.members[0].ranks_of(SetId(4)).map(|ranks| ranks.to_vec()), Some(vec![0, 1]));
+    let mut job = SimulatedJob::new(3);
+    assert_eq!(add(&mut job, &[2, 0]), added(1, 1, &[0, 2]));
+    assert_eq!(add(&mut job, &[1]), added(2, 2, &[1]));
+    assert_eq!(add(&mut job, &[1, 2]), added(3, 3, &[1, 2]));
+    remove(&mut job, 2);
+    remove(&mut job, 1);
+    assert_eq!(add(&mut job, &[0]), added(2, 4, &[0]));
+    assert_eq!(add(&mut job, &[2]), added(1, 5, &[2]));
+    assert_eq!(add(&mut job, &[0, 1]), added(4, 6, &[0, 1]));
+    assert_eq!(job.workers[0].ranks_of(SetId(4)).map(|ranks| ranks.to_vec()), Some(vec![0, 1]));
 }
 
 #[test]
 fn refusals_have_their_texts() {
-    let mut world = World::new(3);
-    add(&mut world, &[0, 1]);
+    let mut job = SimulatedJob::new(3);
+    add(&mut job, &[0, 1]);
     for (ranks, text) in [
         (&[1, 0][..], "Attempted to add a duplicate process set: [0, 1]"),
         (&[0, 1, 2], "Attempted to add a duplicate process set: [0, 1, 2]"),
@@ -54,39 +54,39 @@ fn refusals_have_their_texts() {
         (&[0, 3], "Tried to register process set with invalid rank: 3"),
         (&[], "Tried to register process set without ranks"),
     ] {
-        assert_eq!(add(&mut world, ranks), End::SetRefused(text.into()));
+        assert_eq!(add(&mut job, ranks), End::SetRefused(text.into()));
     }
-    let mut differ = |wishes: [&[u32]; 3], text: &str| {
-        let tokens =
-            [0, 1, 2].map(|rank| world.members[rank].add_set(wishes[rank].to_vec(), world.now).expect("allowed"));
-        world.run();
-        assert_eq!(world.end(2, tokens[2]), Some(&End::SetRefused(text.into())));
+    let mut differ = |set_requests: [&[u32]; 3], text: &str| {
+        let request_ids =
+            [0, 1, 2].map(|rank| job.workers[rank].add_set(set_requests[rank].to_vec(), job.now).expect("allowed"));
+        job.run();
+        assert_eq!(job.end(2, request_ids[2]), Some(&End::SetRefused(text.into())));
     };
     differ([&[0], &[0], &[0, 2]], "Attempted to register process set with mismatching size on different ranks");
     differ([&[0], &[1], &[0]], "Attempted to register process set with mismatching values on different ranks");
-    assert_eq!(world.members[0].remove_set(SetId::GLOBAL, world.now), Err(SubmitError::NotRemovable { set: SetId(0) }));
-    assert_eq!(world.members[0].remove_set(SetId(9), world.now), Err(SubmitError::NotRemovable { set: SetId(9) }));
-    let mut member = Member::new(MemberConfig { rank: 0, size: 1, dynamic_sets: false });
+    assert_eq!(job.workers[0].remove_set(SetId::GLOBAL, job.now), Err(SubmitError::NotRemovable { set: SetId(0) }));
+    assert_eq!(job.workers[0].remove_set(SetId(9), job.now), Err(SubmitError::NotRemovable { set: SetId(9) }));
+    let mut worker = Worker::new(WorkerConfig { rank: 0, size: 1, dynamic_sets: false });
     let off = "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow adding/removing process sets after Horovod initialization.";
-    assert_eq!(member.add_set(vec![0], world.now).unwrap_err().to_string(), off);
-    assert_eq!(member.remove_set(SetId(1), world.now).unwrap_err().to_string(), off);
+    assert_eq!(worker.add_set(vec![0], job.now).unwrap_err().to_string(), off);
+    assert_eq!(worker.remove_set(SetId(1), job.now).unwrap_err().to_string(), off);
 }
 
 #[test]
 fn sets_of_init_are_made_together_or_not_at_all() {
-    let check = |wishes: [&[&[u32]]; 2], expected: Result<usize, &str>| {
-        let mut world = World::new(2);
-        let tokens = [0, 1].map(|rank| {
-            let sets = wishes[rank].iter().map(|ranks| ranks.to_vec()).collect();
-            world.members[rank].register_sets(sets, world.now).expect("the first thing")
+    let check = |set_requests: [&[&[u32]]; 2], expected: Result<usize, &str>| {
+        let mut job = SimulatedJob::new(2);
+        let request_ids = [0, 1].map(|rank| {
+            let sets = set_requests[rank].iter().map(|ranks| ranks.to_vec()).collect();
+            job.workers[rank].register_sets(sets, job.now).expect("the first thing")
         });
-        world.run();
-        let end = world.end(1, tokens[1]).expect("all have asked");
+        job.run();
+        let end = job.end(1, request_ids[1]).expect("all have asked");
         match expected {
             Ok(n) => assert!(matches!(end, End::SetsAdded(sets) if sets.len() == n), "{end:?}"),
             Err(text) => {
                 assert_eq!(*end, End::SetRefused(text.into()));
-                assert_eq!(add(&mut world, &[0]), added(1, 1, &[0]));
+                assert_eq!(add(&mut job, &[0]), added(1, 1, &[0]));
             }
         }
     };
@@ -103,66 +103,66 @@ fn sets_of_init_are_made_together_or_not_at_all() {
 
 #[test]
 fn only_members_take_part_and_hear_of_it() {
-    let mut world = World::new(3);
-    add(&mut world, &[0, 2]);
-    let refused = world.members[1].submit_one(in_set(1, "x"), world.now).unwrap_err();
+    let mut job = SimulatedJob::new(3);
+    add(&mut job, &[0, 2]);
+    let refused = job.workers[1].submit_one(in_set(1, "x"), job.now).unwrap_err();
     assert_eq!(refused.to_string(), "Allreduce: Rank 1 is not a member of the provided process set.");
-    let refused = world.members[1].barrier(SetId(1), world.now).unwrap_err();
+    let refused = job.workers[1].barrier(SetId(1), job.now).unwrap_err();
     assert_eq!(refused.to_string(), "Barrier: Rank 1 is not a member of the provided process set.");
     let root = Request { kind: Kind::Broadcast, root: 1, ..in_set(1, "x") };
-    let refused = world.members[0].submit_one(root, world.now).unwrap_err();
+    let refused = job.workers[0].submit_one(root, job.now).unwrap_err();
     assert_eq!(refused.to_string(), "broadcast received invalid root rank 1 for provided process set");
     // The same name in two sets is two tensors.
     for rank in 0..3 {
-        world.submit(rank, request("x"));
+        job.submit(rank, request("x"));
     }
     for _ in 0..2 {
-        world.submit_on([0, 2], in_set(1, "x"));
-        world.run();
+        job.submit_on([0, 2], in_set(1, "x"));
+        job.run();
     }
-    assert_eq!(world.take_performed(0).len(), 3);
-    assert_eq!(world.take_performed(1).len(), 1);
+    assert_eq!(job.take_performed(0).len(), 3);
+    assert_eq!(job.take_performed(1).len(), 1);
     // And a join in one is none in the other.
-    world.members[0].join(SetId(1), world.now).expect("a member");
-    world.submit(1, request("y"));
-    world.submit(2, request("y"));
-    world.run();
-    assert_eq!(world.take_performed(1).len(), 0);
+    job.workers[0].join(SetId(1), job.now).expect("a member");
+    job.submit(1, request("y"));
+    job.submit(2, request("y"));
+    job.run();
+    assert_eq!(job.take_performed(1).len(), 0);
 }
 
 #[test]
 fn what_waits_in_a_set_fails_when_it_is_removed() {
-    let mut world = World::new(3);
-    add(&mut world, &[0, 1]);
-    let token = world.submit(0, in_set(1, "x"));
-    let barrier = world.members[1].barrier(SetId(1), world.now).expect("a member");
-    remove(&mut world, 1);
+    let mut job = SimulatedJob::new(3);
+    add(&mut job, &[0, 1]);
+    let request_id = job.submit(0, in_set(1, "x"));
+    let barrier = job.workers[1].barrier(SetId(1), job.now).expect("a member");
+    remove(&mut job, 1);
     let gone =
         |call: &str| End::Failed(format!("{call}: Process set provided does not exist, or has not been registered."));
-    assert_eq!(world.end(0, token), Some(&gone("Allreduce")));
-    assert_eq!(world.end(1, barrier), Some(&gone("Barrier")));
-    let refused = world.members[0].submit_one(in_set(1, "x"), world.now).unwrap_err();
+    assert_eq!(job.end(0, request_id), Some(&gone("Allreduce")));
+    assert_eq!(job.end(1, barrier), Some(&gone("Barrier")));
+    let refused = job.workers[0].submit_one(in_set(1, "x"), job.now).unwrap_err();
     assert_eq!(refused, SubmitError::UnknownSet { kind: Kind::Allreduce });
-    assert_eq!(world.members[0].n_pending() + world.members[1].n_pending(), 0);
+    assert_eq!(job.workers[0].n_pending() + job.workers[1].n_pending(), 0);
 }
 
 #[test]
 fn a_request_under_way_to_a_removed_set_never_reaches_its_successor() {
-    let mut world = World::new(3);
-    add(&mut world, &[0, 1]);
+    let mut job = SimulatedJob::new(3);
+    add(&mut job, &[0, 1]);
     for rank in 0..3 {
-        world.members[rank].remove_set(SetId(1), world.now).expect("registered");
-        world.members[rank].add_set(vec![0, 1], world.now).expect("allowed");
+        job.workers[rank].remove_set(SetId(1), job.now).expect("registered");
+        job.workers[rank].add_set(vec![0, 1], job.now).expect("allowed");
     }
     // Sent after both wishes, but meant for the set that is about to go.
-    let late = world.submit(0, in_set(1, "x"));
-    world.run();
+    let late = job.submit(0, in_set(1, "x"));
+    job.run();
     let text = "Allreduce: Process set provided does not exist, or has not been registered.";
-    assert_eq!(world.end(0, late), Some(&End::Failed(text.into())));
-    let token = world.submit(1, in_set(1, "x"));
-    world.run();
-    assert_eq!(world.end(1, token), None);
-    world.submit(0, in_set(1, "x"));
-    world.run();
-    assert_eq!(world.end(1, token), Some(&End::Performed));
+    assert_eq!(job.end(0, late), Some(&End::Failed(text.into())));
+    let request_id = job.submit(1, in_set(1, "x"));
+    job.run();
+    assert_eq!(job.end(1, request_id), None);
+    job.submit(0, in_set(1, "x"));
+    job.run();
+    assert_eq!(job.end(1, request_id), Some(&End::Performed));
 }

@@ -6,14 +6,14 @@
 //! first samples are dropped. One is taken with the parameters the job began with, so that tuning never ends with worse
 //! ones; then a Gaussian process says where to look next; last, each choice is tried the other way round.
 
-mod gaussian;
+mod bayes_opt;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::settings::AutotuneSettings;
-use gaussian::Search;
+use bayes_opt::BayesOpt;
 
 /// What is tuned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct Parameters {
 
 /// A parameter with two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum BoolParameter {
     HierarchicalAllreduce,
     HierarchicalAllgather,
     TorusAllreduce,
@@ -46,12 +46,12 @@ pub struct Config {
     pub tunes_fusion_threshold: bool,
     pub tunes_cycle_time: bool,
     /// Those that make a difference in this job and are not fixed by its user.
-    pub choices: Vec<Choice>,
+    pub bool_parameters: Vec<BoolParameter>,
     pub seed: u64,
 }
 
 impl Config {
-    pub fn of(settings: &AutotuneSettings, choices: Vec<Choice>, seed: u64) -> Config {
+    pub fn from_settings(settings: &AutotuneSettings, bool_parameters: Vec<BoolParameter>, seed: u64) -> Config {
         Config {
             warmup_samples: settings.warmup_samples,
             steps_per_sample: settings.steps_per_sample,
@@ -59,7 +59,7 @@ impl Config {
             noise: settings.noise,
             tunes_fusion_threshold: !settings.fusion_threshold_fixed,
             tunes_cycle_time: !settings.cycle_time_fixed,
-            choices,
+            bool_parameters,
             seed,
         }
     }
@@ -71,11 +71,11 @@ pub struct Autotune<W> {
     current: Parameters,
     best: Option<(f64, Parameters)>,
     phase: Phase,
-    search: Search,
-    window: Window,
+    bayes_opt: BayesOpt,
+    window: ScoreWindow,
     /// Scores of the windows of the sample under way.
     scores: Vec<f64>,
-    n_to_drop: usize,
+    warmup_left: usize,
     log: Option<W>,
     log_error: Option<io::Error>,
 }
@@ -87,39 +87,40 @@ enum Phase {
     /// As many points have been measured.
     Searching(usize),
     /// The choice with this index is measured the other way round.
-    Choosing(usize),
+    BoolParameters(usize),
     Done,
 }
 
 /// Reductions since a moment.
 #[derive(Debug, Default)]
-struct Window {
+struct ScoreWindow {
     began: Option<Instant>,
     n_bytes: u64,
     n_seen: HashMap<String, usize>,
 }
 
-const N_WINDOWS: usize = 5;
-const HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+const WINDOWS_PER_SAMPLE: usize = 5;
+const CSV_HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
                       tensor_fusion_threshold,score";
 
 impl<W: Write> Autotune<W> {
     /// `initial`: what the job runs with, and goes on to run with until told otherwise.
     pub fn new(config: Config, initial: Parameters, log: Option<W>) -> Autotune<W> {
-        let search = Search::new(config.tunes_fusion_threshold, config.tunes_cycle_time, config.noise, config.seed);
+        let bayes_opt =
+            BayesOpt::new(config.tunes_fusion_threshold, config.tunes_cycle_time, config.noise, config.seed);
         let mut autotune = Autotune {
-            n_to_drop: config.warmup_samples,
+            warmup_left: config.warmup_samples,
             config,
             current: initial,
             best: None,
             phase: Phase::Baseline,
-            search,
-            window: Window::default(),
-            scores: Vec::with_capacity(N_WINDOWS),
+            bayes_opt,
+            window: ScoreWindow::default(),
+            scores: Vec::with_capacity(WINDOWS_PER_SAMPLE),
             log,
             log_error: None,
         };
-        autotune.write_line(HEADER);
+        autotune.write_line(CSV_HEADER);
         autotune
     }
 
@@ -130,14 +131,14 @@ impl<W: Write> Autotune<W> {
         }
         let score = self.window.add(names, n_bytes, now, self.config.steps_per_sample)?;
         self.scores.push(score);
-        if self.scores.len() < N_WINDOWS {
+        if self.scores.len() < WINDOWS_PER_SAMPLE {
             return None;
         }
         self.scores.sort_by(f64::total_cmp);
-        let median = self.scores[N_WINDOWS / 2];
+        let median = self.scores[WINDOWS_PER_SAMPLE / 2];
         self.scores.clear();
-        if self.n_to_drop > 0 {
-            self.n_to_drop -= 1;
+        if self.warmup_left > 0 {
+            self.warmup_left -= 1;
             return None;
         }
         self.on_sample(median)
@@ -162,16 +163,16 @@ impl<W: Write> Autotune<W> {
         self.phase = match self.phase {
             Phase::Baseline => self.after_search(0),
             Phase::Searching(n_measured) => {
-                self.search.learn(self.current, score);
+                self.bayes_opt.add_sample(self.current, score);
                 self.after_search(n_measured + 1)
             }
-            Phase::Choosing(idx) => self.after_choice(idx + 1),
+            Phase::BoolParameters(idx) => self.after_bool_parameter(idx + 1),
             Phase::Done => Phase::Done,
         };
         match self.phase {
             Phase::Baseline => unreachable!("it comes first"),
-            Phase::Searching(_) => self.current = self.search.next(self.current),
-            Phase::Choosing(idx) => self.current = best.flipped(self.config.choices[idx]),
+            Phase::Searching(_) => self.current = self.bayes_opt.next_point(self.current),
+            Phase::BoolParameters(idx) => self.current = best.flipped(self.config.bool_parameters[idx]),
             Phase::Done => {
                 self.current = best;
                 self.write_row(best, best_score);
@@ -182,11 +183,15 @@ impl<W: Write> Autotune<W> {
 
     fn after_search(&self, n_measured: usize) -> Phase {
         let tunes = self.config.tunes_fusion_threshold || self.config.tunes_cycle_time;
-        if tunes && n_measured < self.config.max_samples { Phase::Searching(n_measured) } else { self.after_choice(0) }
+        if tunes && n_measured < self.config.max_samples {
+            Phase::Searching(n_measured)
+        } else {
+            self.after_bool_parameter(0)
+        }
     }
 
-    fn after_choice(&self, idx: usize) -> Phase {
-        if idx < self.config.choices.len() { Phase::Choosing(idx) } else { Phase::Done }
+    fn after_bool_parameter(&self, idx: usize) -> Phase {
+        if idx < self.config.bool_parameters.len() { Phase::BoolParameters(idx) } else { Phase::Done }
     }
 
     fn write_row(&mut self, parameters: Parameters, score: f64) {
@@ -210,19 +215,19 @@ impl<W: Write> Autotune<W> {
 }
 
 impl Parameters {
-    fn flipped(mut self, choice: Choice) -> Parameters {
-        let value = match choice {
-            Choice::HierarchicalAllreduce => &mut self.hierarchical_allreduce,
-            Choice::HierarchicalAllgather => &mut self.hierarchical_allgather,
-            Choice::TorusAllreduce => &mut self.torus_allreduce,
-            Choice::CacheEnabled => &mut self.cache_enabled,
+    fn flipped(mut self, parameter: BoolParameter) -> Parameters {
+        let value = match parameter {
+            BoolParameter::HierarchicalAllreduce => &mut self.hierarchical_allreduce,
+            BoolParameter::HierarchicalAllgather => &mut self.hierarchical_allgather,
+            BoolParameter::TorusAllreduce => &mut self.torus_allreduce,
+            BoolParameter::CacheEnabled => &mut self.cache_enabled,
         };
         *value = !*value;
         self
     }
 }
 
-impl Window {
+impl ScoreWindow {
     /// Bytes per microsecond of the window that this reduction ends, if it ends one; it is itself part of the next.
     fn add<S: AsRef<str>>(&mut self, names: &[S], n_bytes: u64, now: Instant, n_steps: usize) -> Option<f64> {
         let began = *self.began.get_or_insert(now);

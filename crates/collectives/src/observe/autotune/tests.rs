@@ -19,7 +19,7 @@ fn config() -> Config {
         noise: 0.8,
         tunes_fusion_threshold: true,
         tunes_cycle_time: true,
-        choices: vec![Choice::HierarchicalAllreduce, Choice::CacheEnabled],
+        bool_parameters: vec![BoolParameter::HierarchicalAllreduce, BoolParameter::CacheEnabled],
         seed: 1,
     }
 }
@@ -123,7 +123,8 @@ fn what_is_fixed_is_not_tuned() {
     let tried = run(Config { tunes_fusion_threshold: false, ..config() }, 0.0).tried;
     assert!(tried.iter().all(|parameters| parameters.fusion_threshold == INITIAL.fusion_threshold));
     assert!(tried.iter().any(|parameters| parameters.cycle_time != INITIAL.cycle_time));
-    let nothing = Config { tunes_fusion_threshold: false, tunes_cycle_time: false, choices: vec![], ..config() };
+    let nothing =
+        Config { tunes_fusion_threshold: false, tunes_cycle_time: false, bool_parameters: vec![], ..config() };
     let run = run(nothing, 0.0);
     assert_eq!((run.last, run.tried.len()), (INITIAL, 1));
 }

@@ -2,7 +2,7 @@
 //! thread of its own writes the file, so that the engine never waits for a disk: when the thread falls behind, events are
 //! dropped, counted, and the count is said. While off, an event costs the load of one atomic.
 
-mod trace;
+mod chrome_trace;
 mod writer;
 
 use std::fs::File;
@@ -17,28 +17,28 @@ use std::time::Instant;
 use thiserror::Error;
 
 use crate::dtype::Dtype;
-pub(in crate::observe) use trace::escaped;
-use trace::{Event, What};
+pub(in crate::observe) use chrome_trace::escaped;
+use chrome_trace::{Event, EventKind};
 
 /// One per engine; off until [`Timeline::start`].
 #[derive(Debug, Default)]
 pub struct Timeline {
     is_on: AtomicBool,
     marks_cycles: AtomicBool,
-    queue: RwLock<Option<Queue>>,
+    queue: RwLock<Option<EventQueue>>,
     /// Held while starting and stopping, which may take as long as the disk does.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<WriterThread>>,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct EventQueue {
     started: Instant,
     events: SyncSender<Event>,
     n_dropped: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
-struct Writer {
+struct WriterThread {
     path: PathBuf,
     n_dropped: Arc<AtomicU64>,
     thread: JoinHandle<io::Result<()>>,
@@ -64,14 +64,14 @@ pub enum TimelineError {
 
 /// What became of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct ClosedTimeline {
     pub path: PathBuf,
     /// Events that were not written, because the disk was too slow.
     pub n_dropped: u64,
 }
 
 /// Some seconds of a busy engine, and about a megabyte.
-const QUEUE_LENGTH: usize = 16 * 1024;
+const QUEUE_CAPACITY: usize = 16 * 1024;
 
 impl Timeline {
     pub fn new() -> Timeline {
@@ -85,13 +85,13 @@ impl Timeline {
     /// Opens a file and begins to write events to it. Does nothing when it is being written already; another one is closed
     /// first. `now_micros` is the time of day since 1970, which the file begins with.
     pub fn start(&self, path: &Path, marks_cycles: bool, now_micros: u64) -> Result<(), TimelineError> {
-        self.start_with(path, marks_cycles, now_micros, QUEUE_LENGTH)
+        self.start_with(path, marks_cycles, now_micros, QUEUE_CAPACITY)
     }
 
     /// The same into a file that is open already, called `name`, which never gets larger than about `most_bytes`.
-    pub fn start_into(&self, file: File, name: &str, most_bytes: u64, now_micros: u64) -> Result<(), TimelineError> {
+    pub fn start_into(&self, file: File, name: &str, max_bytes: u64, now_micros: u64) -> Result<(), TimelineError> {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.begin(&mut current, (file, PathBuf::from(name), most_bytes), false, now_micros, QUEUE_LENGTH)
+        self.begin(&mut current, (file, PathBuf::from(name), max_bytes), false, now_micros, QUEUE_CAPACITY)
     }
 
     fn start_with(&self, path: &Path, marks: bool, now_micros: u64, length: usize) -> Result<(), TimelineError> {
@@ -106,22 +106,22 @@ impl Timeline {
 
     fn begin(
         &self,
-        current: &mut Option<Writer>,
-        (file, path, most_bytes): (File, PathBuf, u64),
+        current: &mut Option<WriterThread>,
+        (file, path, max_bytes): (File, PathBuf, u64),
         marks: bool,
         now_micros: u64,
         length: usize,
     ) -> Result<(), TimelineError> {
         let (events, received) = sync_channel(length);
         let n_dropped = Arc::new(AtomicU64::new(0));
-        let of_thread = Arc::clone(&n_dropped);
+        let dropped_by_writer = Arc::clone(&n_dropped);
         let thread = thread::Builder::new()
             .name("corro-timeline".to_owned())
-            .spawn(move || writer::write(file, most_bytes, now_micros, &received, &of_thread))
+            .spawn(move || writer::write(file, max_bytes, now_micros, &received, &dropped_by_writer))
             .map_err(TimelineError::Thread)?;
         let closed = self.close(current);
-        *current = Some(Writer { path, n_dropped: Arc::clone(&n_dropped), thread });
-        let queue = Queue { started: Instant::now(), events, n_dropped };
+        *current = Some(WriterThread { path, n_dropped: Arc::clone(&n_dropped), thread });
+        let queue = EventQueue { started: Instant::now(), events, n_dropped };
         *self.queue.write().unwrap_or_else(PoisonError::into_inner) = Some(queue);
         self.marks_cycles.store(marks, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
@@ -129,12 +129,12 @@ impl Timeline {
     }
 
     /// Returns when the file is complete and closed; `None` when there was none.
-    pub fn stop(&self) -> Result<Option<Closed>, TimelineError> {
+    pub fn stop(&self) -> Result<Option<ClosedTimeline>, TimelineError> {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         self.close(&mut current)
     }
 
-    fn close(&self, current: &mut Option<Writer>) -> Result<Option<Closed>, TimelineError> {
+    fn close(&self, current: &mut Option<WriterThread>) -> Result<Option<ClosedTimeline>, TimelineError> {
         self.is_on.store(false, Ordering::Relaxed);
         // The thread ends when the last sender is gone.
         *self.queue.write().unwrap_or_else(PoisonError::into_inner) = None;
@@ -142,63 +142,63 @@ impl Timeline {
         let written = writer.thread.join().expect("the timeline's thread does not panic");
         let path = writer.path;
         match written {
-            Ok(()) => Ok(Some(Closed { path, n_dropped: writer.n_dropped.load(Ordering::Relaxed) })),
+            Ok(()) => Ok(Some(ClosedTimeline { path, n_dropped: writer.n_dropped.load(Ordering::Relaxed) })),
             Err(source) => Err(TimelineError::Write { path, source }),
         }
     }
 
     /// The first rank has asked for the operation `kind`, for example `ALLREDUCE`, on the tensor `name`.
     pub fn negotiate_start(&self, name: &str, kind: &'static str) {
-        self.record(name, || What::NegotiateStart(kind));
+        self.record(name, || EventKind::NegotiateStart(kind));
     }
 
     /// Rank `rank` of the process set has asked too.
     pub fn rank_ready(&self, name: &str, rank: usize) {
-        self.record(name, || What::RankReady(rank));
+        self.record(name, || EventKind::RankReady(rank));
     }
 
     /// All have.
     pub fn negotiate_end(&self, name: &str) {
-        self.record(name, || What::NegotiateEnd);
+        self.record(name, || EventKind::NegotiateEnd);
     }
 
     pub fn operation_start(&self, name: &str, kind: &'static str) {
-        self.record(name, || What::OperationStart(kind));
+        self.record(name, || EventKind::OperationStart(kind));
     }
 
     /// A part of the operation, for example `MEMCPY_IN_FUSION_BUFFER`.
     pub fn activity_start(&self, name: &str, activity: &'static str) {
-        self.record(name, || What::ActivityStart(activity));
+        self.record(name, || EventKind::ActivityStart(activity));
     }
 
     pub fn activity_end(&self, name: &str) {
-        self.record(name, || What::ActivityEnd);
+        self.record(name, || EventKind::ActivityEnd);
     }
 
     /// With what came out.
     pub fn operation_end(&self, name: &str, dtype: Dtype, shape: &[usize]) {
-        self.record(name, || What::OperationEnd(dtype, shape.to_vec()));
+        self.record(name, || EventKind::OperationEnd(dtype, shape.to_vec()));
     }
 
     /// Something that lasted from `began` until now and is no operation on a tensor.
-    pub fn span(&self, name: &str, what: &'static str, began: Instant) {
-        self.record(name, || What::Span(what, began.elapsed().as_micros() as u64));
+    pub fn span(&self, name: &str, kind: &'static str, began: Instant) {
+        self.record(name, || EventKind::Span(kind, began.elapsed().as_micros() as u64));
     }
 
     pub fn mark_cycle(&self) {
         if self.is_on() && self.marks_cycles.load(Ordering::Relaxed) {
-            self.record("", || What::Cycle);
+            self.record("", || EventKind::Cycle);
         }
     }
 
-    fn record(&self, name: &str, what: impl FnOnce() -> What) {
+    fn record(&self, name: &str, kind: impl FnOnce() -> EventKind) {
         if !self.is_on() {
             return;
         }
         if let Some(queue) = &*self.queue.read().unwrap_or_else(PoisonError::into_inner) {
             let micros = queue.started.elapsed().as_micros() as u64;
             // Full, or the thread has given up: lost either way.
-            if queue.events.try_send(Event { micros, name: name.to_owned(), what: what() }).is_err() {
+            if queue.events.try_send(Event { micros, name: name.to_owned(), kind: kind() }).is_err() {
                 queue.n_dropped.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -34,7 +34,7 @@ fn a_tensor_goes_through_its_life() {
     let timeline = started(&path, true);
     play(&timeline, "allreduce.test_allreduce");
     play(&timeline, "quoted \"\\\n name");
-    assert_eq!(timeline.stop().unwrap(), Some(Closed { path: path.clone(), n_dropped: 0 }));
+    assert_eq!(timeline.stop().unwrap(), Some(ClosedTimeline { path: path.clone(), n_dropped: 0 }));
     let events = read(&path);
     let brief: Vec<String> = events
         .iter()
@@ -178,23 +178,23 @@ fn assert_nested(events: &[Value]) {
 proptest::proptest! {
     #[test]
     fn begin_and_end_stay_in_step_whatever_is_dropped(kept: [bool; 27]) {
-        let mut trace = trace::Trace::default();
+        let mut trace = chrome_trace::Trace::default();
         for micros in 0..27 {
-            let what = match micros % 9 {
-                0 => What::NegotiateStart("ALLREDUCE"),
-                1 | 2 => What::RankReady(1),
-                3 => What::NegotiateEnd,
-                4 => What::OperationStart("ALLREDUCE"),
-                5 => What::ActivityStart("MEMCPY_IN_FUSION_BUFFER"),
-                6 => What::ActivityEnd,
-                7 => What::OperationEnd(Dtype::F32, vec![]),
-                _ => What::Cycle,
+            let kind = match micros % 9 {
+                0 => EventKind::NegotiateStart("ALLREDUCE"),
+                1 | 2 => EventKind::RankReady(1),
+                3 => EventKind::NegotiateEnd,
+                4 => EventKind::OperationStart("ALLREDUCE"),
+                5 => EventKind::ActivityStart("MEMCPY_IN_FUSION_BUFFER"),
+                6 => EventKind::ActivityEnd,
+                7 => EventKind::OperationEnd(Dtype::F32, vec![]),
+                _ => EventKind::Cycle,
             };
             if kept[micros as usize] {
-                trace.add(Event { micros, name: "a".to_owned(), what });
+                trace.add(Event { micros, name: "a".to_owned(), kind });
             }
         }
-        let text = format!("[{}{}]", trace::opening(0), trace.out);
+        let text = format!("[{}{}]", chrome_trace::file_header(0), trace.out);
         let events: Vec<Value> = serde_json::from_str(&text).unwrap();
         assert_nested(&events);
     }

@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use corro_collectives::optimizer::yard::{Task, Tasks, Yard};
+use corro_collectives::optimizer::work_stealing::{Task, TaskPool, TaskQueue};
 
 use self::convolutions::{FEATURES, Image, Kernels, PARAMETERS_HERE, Scratch};
 use self::dense::Dense;
@@ -50,7 +50,7 @@ struct Single<S> {
     dense: Dense,
     batch: usize,
     /// The way back of each group. Others take some of them only where there is a yard.
-    tasks: Tasks,
+    tasks: TaskQueue,
     neighbours: Option<Neighbours>,
     helped: AtomicU64,
     simd: PhantomData<S>,
@@ -66,7 +66,7 @@ struct Kept {
 
 /// The ranks of this host, who see what the others keep.
 struct Neighbours {
-    yard: Arc<Yard>,
+    yard: Arc<TaskPool>,
     /// Rank, what it keeps, and the gradients of its features.
     others: Vec<(usize, Kept, Aligned)>,
 }
@@ -86,7 +86,7 @@ impl Kept {
 
     /// Back through the convolutions with the images of one group; `features` are the gradients of all.
     fn back<S: Simd>(&self, task: Task, kernels: &Kernels, scratch: &mut Scratch, features: &[f32]) {
-        let About { images, noisy } = About::of(task.about);
+        let About { images, noisy } = About::of(task.tag);
         let (first, group) = (task.number * group_of(images), group_of(images));
         let scales = [0, 1].map(|layer: usize| if noisy { DROPOUTS[layer].scale() } else { 1.0 });
         let gradients = &mut *held(&self.groups[task.number]);
@@ -123,7 +123,7 @@ impl<S: Simd> Single<S> {
             scratches: (0..threads.max(1)).map(scratch).collect(),
             dense: Dense::new(batch),
             batch,
-            tasks: Tasks::default(),
+            tasks: TaskQueue::default(),
             neighbours: None,
             helped: AtomicU64::new(0),
             simd: PhantomData,
@@ -171,12 +171,12 @@ impl<S: Simd> Engine for Single<S> {
         let Single { kernels, kept, scratches, dense, tasks, neighbours, .. } = self;
         let tasks = neighbours.as_ref().map_or(&*tasks, |Neighbours { yard, .. }| yard.tasks(yard.rank()));
         let n_groups = batch.len().div_ceil(group_of(batch.len()));
-        tasks.lay_out(n_groups, About { images: batch.len(), noisy: noise.is_some() }.word());
+        tasks.publish(n_groups, About { images: batch.len(), noisy: noise.is_some() }.word());
         gradients.between();
         for half in halves(n_groups, pool.len()) {
             pool.run(&|thread| {
                 let (scratch, _) = &mut *held(&scratches[thread]);
-                while let Some(task) = tasks.take(half.end) {
+                while let Some(task) = tasks.claim(half.end) {
                     kept.back::<S>(task, kernels, scratch, &dense.features);
                     tasks.finish();
                 }
@@ -206,7 +206,7 @@ impl<S: Simd> Engine for Single<S> {
         shelf.used()
     }
 
-    fn share(&mut self, yard: Yard) {
+    fn share(&mut self, yard: TaskPool) {
         let (yard, batch) = (Arc::new(yard), self.batch);
         let of = |rank| {
             let mut shelf = Shelf::of(&yard, rank);
@@ -224,12 +224,12 @@ impl<S: Simd> Engine for Single<S> {
         };
         for (rank, kept, features) in others {
             let tasks = yard.tasks(*rank);
-            if tasks.left() == 0 {
+            if tasks.remaining() == 0 {
                 continue;
             }
             pool.run(&|thread| {
                 let (scratch, _) = &mut *held(&scratches[thread]);
-                while let Some(task) = tasks.take(usize::MAX) {
+                while let Some(task) = tasks.claim(usize::MAX) {
                     kept.back::<S>(task, kernels, scratch, features);
                     tasks.finish();
                     helped.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,155 @@
+//! Which of the tensors that are ready travel as one. Pure: the coordinator asks with its queue and performs the answer.
+//!
+//! The first tensor of the queue takes every later one on the same terms until the threshold is reached. One that does not fit
+//! is left for later and looked past, as long as what is taken and what is passed stay within the threshold together, so
+//! that nothing is overtaken by much.
+
+use crate::coordinator::message::FusionKey;
+
+#[derive(Clone, Copy, Debug)]
+pub struct FusionLimits {
+    /// Bytes; 0 turns fusion off.
+    pub threshold: u64,
+    /// Groups are fused only within themselves.
+    pub disable_group_fusion: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct FusionCandidate<'a> {
+    pub key: &'a FusionKey,
+    pub bytes: u64,
+    /// The group that the tensor was submitted in.
+    pub group: Option<u64>,
+}
+
+/// What is in the way of looking further ahead, or one to look at.
+#[derive(Clone, Copy, Debug)]
+pub enum Lookahead<'a> {
+    FusionCandidate(FusionCandidate<'a>),
+    /// Of another process set, or taken already.
+    Unrelated,
+    /// Must not be overtaken.
+    Fence,
+}
+
+/// Horovod's rounding on hosts with equally many ranks: every rank's share of a full buffer is whole cache lines of doubles.
+pub fn rounded_threshold(bytes: u64, local_size: u64, homogeneous: bool) -> u64 {
+    let unit = local_size.max(1).saturating_mul(8 * 64);
+    if homogeneous { bytes.checked_next_multiple_of(unit).unwrap_or(bytes) } else { bytes }
+}
+
+/// Hands on the positions in `queue` of those that travel with `first`.
+pub fn fuse<'a>(
+    first: FusionCandidate,
+    queue: impl Iterator<Item = Lookahead<'a>>,
+    limits: FusionLimits,
+    mut select: impl FnMut(usize),
+) {
+    if limits.threshold == 0 || !first.key.kind.fuses() {
+        return;
+    }
+    let (mut fused_bytes, mut skipped) = (first.bytes, 0u64);
+    for (position, ahead) in queue.enumerate() {
+        if fused_bytes.saturating_add(skipped) > limits.threshold {
+            break;
+        }
+        let candidate = match ahead {
+            Lookahead::FusionCandidate(candidate) => candidate,
+            Lookahead::Unrelated => continue,
+            Lookahead::Fence => break,
+        };
+        let same_terms = candidate.key == first.key && (!limits.disable_group_fusion || candidate.group == first.group);
+        if same_terms && fused_bytes.saturating_add(candidate.bytes) <= limits.threshold {
+            fused_bytes += candidate.bytes;
+            select(position);
+        } else {
+            skipped = skipped.saturating_add(candidate.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::request::Kind;
+    use crate::{Dtype, ReduceOp};
+
+    fn key(kind: Kind, dtype: Dtype) -> FusionKey {
+        FusionKey {
+            generation: 0,
+            kind,
+            dtype,
+            op: ReduceOp::Sum,
+            root: 0,
+            on_cpu: true,
+            prescale: 1.0,
+            postscale: 1.0,
+        }
+    }
+
+    /// Tensors as (dtype, bytes, group); the first fuses with which others?
+    fn check(limits: FusionLimits, kind: Kind, tensors: &[(Dtype, u64, Option<u64>)], expected: &[usize]) {
+        let key: Vec<FusionKey> = tensors.iter().map(|(dtype, ..)| key(kind, *dtype)).collect();
+        let of = |at: usize| FusionCandidate { key: &key[at], bytes: tensors[at].1, group: tensors[at].2 };
+        let mut fused_bytes = Vec::new();
+        fuse(of(0), (1..tensors.len()).map(|at| Lookahead::FusionCandidate(of(at))), limits, |at| {
+            fused_bytes.push(at + 1)
+        });
+        assert_eq!(fused_bytes, expected);
+    }
+
+    const F: Dtype = Dtype::F32;
+    const I: Dtype = Dtype::I32;
+
+    fn up_to(threshold: u64) -> FusionLimits {
+        FusionLimits { threshold, disable_group_fusion: false }
+    }
+
+    #[test]
+    fn the_threshold_is_reached_and_not_passed() {
+        check(up_to(100), Kind::Allreduce, &[(F, 40, None), (F, 40, None), (F, 20, None), (F, 1, None)], &[1, 2]);
+        check(up_to(100), Kind::Allreduce, &[(F, 101, None), (F, 0, None)], &[]);
+        check(up_to(0), Kind::Allreduce, &[(F, 0, None), (F, 0, None)], &[]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_looked_past_within_the_threshold() {
+        check(up_to(100), Kind::Allreduce, &[(F, 40, None), (I, 40, None), (F, 20, None)], &[2]);
+        check(up_to(100), Kind::Allreduce, &[(F, 40, None), (I, 61, None), (F, 20, None)], &[]);
+        check(up_to(100), Kind::Allreduce, &[(F, 40, None), (F, 61, None), (F, 20, None)], &[]);
+    }
+
+    #[test]
+    fn some_kinds_never_fuse() {
+        for kind in Kind::ALL {
+            let fused = matches!(kind, Kind::Allreduce | Kind::Adasum | Kind::Allgather | Kind::Reducescatter);
+            check(up_to(100), kind, &[(F, 4, None), (F, 4, None)], if fused { &[1] } else { &[] });
+        }
+    }
+
+    #[test]
+    fn groups_can_be_kept_apart() {
+        let tensors = [(F, 4, Some(1)), (F, 4, Some(2)), (F, 4, None), (F, 4, Some(1))];
+        check(up_to(100), Kind::Allreduce, &tensors, &[1, 2, 3]);
+        check(FusionLimits { threshold: 100, disable_group_fusion: true }, Kind::Allreduce, &tensors, &[3]);
+    }
+
+    #[test]
+    fn fences_hold_and_strangers_do_not() {
+        let key = key(Kind::Allreduce, F);
+        let one = FusionCandidate { key: &key, bytes: 4, group: None };
+        let queue =
+            [Lookahead::Unrelated, Lookahead::FusionCandidate(one), Lookahead::Fence, Lookahead::FusionCandidate(one)];
+        let mut fused_bytes = Vec::new();
+        fuse(one, queue.into_iter(), up_to(100), |at| fused_bytes.push(at));
+        assert_eq!(fused_bytes, [1]);
+    }
+
+    #[test]
+    fn rounding_is_horovods() {
+        assert_eq!(rounded_threshold(1, 2, true), 1024);
+        assert_eq!(rounded_threshold(1, 2, false), 1);
+        assert_eq!(rounded_threshold(0, 2, true), 0);
+        assert_eq!(rounded_threshold(128 << 20, 3, true), 134_218_752);
+    }
+}

@@ -1,9 +1,0 @@
-//! The two sides together, over streams of bytes that a test delivers as it likes.
-
-mod joins;
-mod random;
-mod semantics;
-mod sets;
-mod stalls;
-mod steady;
-mod world;

@@ -1,0 +1,348 @@
+//! Does what the ranks have agreed on, with the tensors of this rank: brings small ones together, supplies zeros where this rank has joined,
+//! makes room for results. Entered by the driver.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::algorithm::{Buffers, parts};
+use crate::communicator::Communicator;
+use crate::communicator::typed::after_each_other;
+use crate::coordinator::{FusionKey, Kind, NegotiatedTensor, SetId};
+use crate::engine::handle::{EngineError, Output};
+use crate::engine::progress::ProgressEngine;
+use crate::engine::submission::{OutputBuffer, TensorTableEntry};
+use crate::error::{Error, Refused};
+use crate::reduce;
+
+/// One tensor, ours or zeros.
+struct TensorOp<'a> {
+    tensor: &'a NegotiatedTensor,
+    entry: Option<TensorTableEntry>,
+    n_bytes: usize,
+}
+
+impl ProgressEngine {
+    pub(super) fn execute(&mut self, set: SetId, key: FusionKey, tensors: &[NegotiatedTensor]) {
+        let op = |tensor| {
+            let tensor: &NegotiatedTensor = tensor;
+            let entry = tensor.request_id.and_then(|request_id| self.tensor_table.remove(&request_id));
+            let elements: u64 = tensor.response.shape.iter().product();
+            TensorOp { tensor, entry, n_bytes: elements as usize * key.dtype.size() }
+        };
+        let mut ops: Vec<TensorOp<'_>> = tensors.iter().map(op).collect();
+        self.instrumentation.on_begin(key.kind, tensors);
+        self.publish_begin(key.kind, tensors);
+        if let Some(tensor) = tensors.first() {
+            self.world.shared.peer_table.begin_work(&tensor.response.name);
+        }
+        let Some(Some(communicator)) = self.sets.get_mut(&set) else {
+            debug_assert!(false, "only members are told to execute");
+            return;
+        };
+        let fusion_buffer = &mut self.fusion_buffer;
+        let outcome = match key.kind {
+            Kind::Allreduce => allreduce(communicator, key, &mut ops, fusion_buffer),
+            Kind::Adasum => adasum(communicator, key, &mut ops, fusion_buffer),
+            Kind::Allgather => ops.iter_mut().try_for_each(|op| allgather(communicator, key, op)),
+            Kind::Broadcast => ops.iter_mut().try_for_each(|op| broadcast(communicator, key, op)),
+            Kind::Alltoall => ops.iter_mut().try_for_each(|op| alltoall(communicator, key, op)),
+            Kind::Reducescatter => {
+                ops.iter_mut().try_for_each(|op| reducescatter(communicator, key, op, fusion_buffer))
+            }
+            Kind::Join | Kind::Barrier => Ok(()),
+        };
+        self.instrumentation.on_end(key, tensors);
+        let n_bytes: usize = tensors.iter().map(|tensor| bytes_of(tensor, key)).sum();
+        self.publish_end(tensors, n_bytes as u64);
+        match outcome {
+            Ok(()) => {}
+            // All ranks were refused alike, before anything moved.
+            Err(Error::Refused(refused)) => fail_all(ops, &Err(EngineError::Failed(refused.to_string().into()))),
+            Err(error) => {
+                let text: Arc<str> = self.world.shared.peer_table.death().unwrap_or(error).to_string().into();
+                fail_all(ops, &Err(EngineError::Failed(text.clone())));
+                self.shut_down_with(&text);
+                return;
+            }
+        }
+        if let Some(tuning) = self.instrumentation.record_reduction(key.kind, tensors, n_bytes)
+            && let Some(coordinator) = &mut self.coordinator
+        {
+            coordinator.tune(tuning);
+        }
+    }
+}
+
+fn bytes_of(tensor: &NegotiatedTensor, key: FusionKey) -> usize {
+    tensor.response.shape.iter().product::<u64>() as usize * key.dtype.size()
+}
+
+/// Ends what has not ended yet.
+fn fail_all(ops: Vec<TensorOp<'_>>, result: &Result<(), EngineError>) {
+    for mut op in ops {
+        fail_op(&mut op, result.clone());
+    }
+}
+
+/// Ends one tensor that is ours, with nothing made for it.
+fn fail_op(op: &mut TensorOp<'_>, result: Result<(), EngineError>) {
+    if let Some(entry) = op.entry.take() {
+        entry.completion.complete_one(result, |_| {});
+    }
+}
+
+/// Ends one tensor well, with what was made for it.
+fn complete(op: &mut TensorOp<'_>, bytes: Option<Vec<u8>>, shape: &[u64], received: &[u64]) {
+    let Some(entry) = op.entry.take() else { return };
+    let index = entry.index;
+    entry.completion.complete_one(Ok(()), |outcome| {
+        let output = &mut outcome.outputs[index];
+        *output = Output { bytes: bytes.unwrap_or_default(), shape: shape.to_vec(), received: received.to_vec() };
+    });
+}
+
+fn allreduce(
+    communicator: &mut Communicator,
+    key: FusionKey,
+    ops: &mut [TensorOp<'_>],
+    fusion_buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let reduction = communicator.reduction(key.dtype, key.op, key.postscale)?;
+    let mut start = 0;
+    while start < ops.len() {
+        let end = start + parts::run_length(ops[start..].iter().map(|op| op.n_bytes));
+        let batch = &mut ops[start..end];
+        let n_bytes = batch.iter().map(|op| op.n_bytes).sum();
+        let buffers = match &*batch {
+            [TensorOp { entry: Some(entry), .. }] => unfused_buffers(entry),
+            _ => None,
+        };
+        match buffers {
+            Some(mut buffers) => {
+                // SAFETY: the caller of the operation said that they hold so many bytes until it is done.
+                unsafe {
+                    if key.prescale != 1.0 {
+                        buffers.bring(n_bytes);
+                        buffers.src = buffers.dst;
+                        scale(key, std::slice::from_raw_parts_mut(buffers.dst, n_bytes))?;
+                    }
+                    communicator.allreduce_raw(buffers, n_bytes, reduction)?;
+                }
+                complete_with_result(&mut batch[0], None);
+            }
+            None => {
+                pack_fusion_buffer(batch, fusion_buffer);
+                scale(key, fusion_buffer)?;
+                let at = fusion_buffer.as_mut_ptr();
+                // SAFETY: one vector.
+                unsafe { communicator.allreduce_raw(Buffers { src: at, dst: at }, n_bytes, reduction)? };
+                unpack_fusion_buffer(batch, fusion_buffer);
+            }
+        }
+        start = end;
+    }
+    Ok(())
+}
+
+/// Where an operation can work without company.
+fn unfused_buffers(entry: &TensorTableEntry) -> Option<Buffers> {
+    match entry.buffers.output {
+        OutputBuffer::SameSize(dst) => Some(Buffers { src: entry.buffers.input, dst }),
+        OutputBuffer::Gathered(..) | OutputBuffer::Allocate => None,
+    }
+}
+
+/// Copies the inputs of a run behind each other; zeros for those this rank has no input for.
+fn pack_fusion_buffer(batch: &[TensorOp<'_>], fusion_buffer: &mut Vec<u8>) {
+    fusion_buffer.clear();
+    for op in batch {
+        match &op.entry {
+            // SAFETY: the caller of the operation said that the input holds so many bytes until it is done.
+            Some(entry) => fusion_buffer.extend_from_slice(unsafe { input_bytes(entry, op.n_bytes) }),
+            None => fusion_buffer.resize(fusion_buffer.len() + op.n_bytes, 0),
+        }
+    }
+}
+
+/// Copies the results of a run to where they are wanted.
+fn unpack_fusion_buffer(batch: &mut [TensorOp<'_>], fusion_buffer: &[u8]) {
+    let mut rest = fusion_buffer;
+    for op in batch {
+        let (own, after) = rest.split_at(op.n_bytes);
+        rest = after;
+        complete_with_result(op, Some(own));
+    }
+}
+
+/// `result`: the bytes, unless they are already there.
+fn complete_with_result(op: &mut TensorOp<'_>, result: Option<&[u8]>) {
+    let target = op.entry.as_ref().map(|entry| entry.buffers.output);
+    let response = op.tensor.response.clone();
+    match (target, result) {
+        (Some(OutputBuffer::SameSize(dst)), Some(result)) => {
+            // SAFETY: the caller of the operation said that the output holds as many bytes as the input.
+            unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), dst, result.len()) };
+            complete(op, None, &response.shape, &[]);
+        }
+        (Some(OutputBuffer::Gathered(..) | OutputBuffer::Allocate), Some(result)) => {
+            complete(op, Some(result.to_vec()), &response.shape, &[])
+        }
+        _ => complete(op, None, &response.shape, &[]),
+    }
+}
+
+/// # Safety
+/// The entry's input must hold `n_bytes`.
+unsafe fn input_bytes(entry: &TensorTableEntry, n_bytes: usize) -> &[u8] {
+    if n_bytes == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts(entry.buffers.input, n_bytes) }
+}
+
+fn scale(key: FusionKey, data: &mut [u8]) -> Result<(), Error> {
+    let refused = |_| Refused::Undefined { op: "scaling", dtype: key.dtype.name() };
+    Ok(reduce::scale(key.dtype, key.prescale, data).map_err(refused)?)
+}
+
+fn adasum(
+    communicator: &mut Communicator,
+    key: FusionKey,
+    ops: &mut [TensorOp<'_>],
+    fusion_buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    communicator.check_adasum(key.dtype)?;
+    pack_fusion_buffer(ops, fusion_buffer);
+    scale(key, fusion_buffer)?;
+    let lengths: Vec<usize> = ops.iter().map(|op| op.n_bytes).collect();
+    let ranges = after_each_other(&lengths, 1);
+    // SAFETY: one vector, divided by these ranges.
+    unsafe { communicator.adasum_raw(fusion_buffer.as_mut_ptr(), &ranges, key.dtype)? };
+    scale(FusionKey { prescale: key.postscale, ..key }, fusion_buffer)?;
+    unpack_fusion_buffer(ops, fusion_buffer);
+    Ok(())
+}
+
+fn allgather(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<'_>) -> Result<(), Error> {
+    let response = op.tensor.response.clone();
+    let row_bytes = row_bytes(&response.shape, key);
+    let parts = row_parts(&response.rows, row_bytes);
+    let n_bytes = parts.last().map_or(0, |part| part.end);
+    let own = parts[communicator.rank()].clone();
+    let Some(entry) = &op.entry else { return Ok(()) };
+    let mut output: Vec<u8> = Vec::new();
+    // Whoever has no room for what all brought takes part nevertheless: the others count on it.
+    let (dst, fits) = match entry.buffers.output {
+        OutputBuffer::Gathered(at, room) if room == n_bytes => (at, true),
+        target => {
+            output.reserve_exact(n_bytes);
+            (output.as_mut_ptr(), !matches!(target, OutputBuffer::Gathered(..)))
+        }
+    };
+    let buffers = Buffers { src: entry.buffers.input.wrapping_sub(own.start), dst };
+    // SAFETY: there is room for all parts, and the input is the own one, there or apart.
+    unsafe { communicator.allgather_raw(buffers, &parts)? };
+    if !fits {
+        // Only for this rank, which goes on with what was agreed after it.
+        let refused = EngineError::Failed(Refused::Room { n_bytes }.to_string().into());
+        fail_op(op, Err(refused));
+        return Ok(());
+    }
+    if dst == output.as_mut_ptr() {
+        // SAFETY: all parts were written.
+        unsafe { output.set_len(n_bytes) };
+    }
+    complete(op, Some(output), &response.shape, &[]);
+    Ok(())
+}
+
+fn broadcast(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<'_>) -> Result<(), Error> {
+    let root = communicator.world_ranks().iter().position(|rank| *rank == key.root as usize);
+    let root = root.ok_or(Refused::Root { root: key.root as usize, size: communicator.size() })?;
+    let Some(entry) = &op.entry else { return Ok(()) };
+    let n_bytes = op.n_bytes;
+    let is_root = communicator.rank() == root;
+    let mut fresh: Vec<u8> = Vec::new();
+    let dst = match entry.buffers.output {
+        OutputBuffer::SameSize(dst) => dst,
+        OutputBuffer::Gathered(..) | OutputBuffer::Allocate => {
+            fresh.resize(n_bytes, 0);
+            fresh.as_mut_ptr()
+        }
+    };
+    // SAFETY: input and output hold so many bytes, said the caller of the operation, in the same place or apart.
+    unsafe {
+        if is_root {
+            Buffers { src: entry.buffers.input, dst }.bring(n_bytes);
+        }
+        communicator.broadcast_raw(dst, n_bytes, root)?;
+    }
+    let shape = op.tensor.response.shape.clone();
+    complete(op, Some(fresh), &shape, &[]);
+    Ok(())
+}
+
+fn alltoall(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<'_>) -> Result<(), Error> {
+    let response = op.tensor.response.clone();
+    let row_bytes = row_bytes(&response.shape, key);
+    let (sent, received) = (row_parts(&op.tensor.splits, row_bytes), row_parts(&response.rows, row_bytes));
+    let n_bytes = received.last().map_or(0, |part| part.end);
+    let mut output: Vec<u8> = Vec::with_capacity(n_bytes);
+    let Some(entry) = &op.entry else { return Ok(()) };
+    // SAFETY: the splits are within the input, said the member; the output has room for what comes.
+    unsafe {
+        communicator.alltoall_raw(entry.buffers.input, &sent, output.as_mut_ptr(), &received)?;
+        output.set_len(n_bytes);
+    }
+    complete(op, Some(output), &response.shape, &response.rows);
+    Ok(())
+}
+
+fn reducescatter(
+    communicator: &mut Communicator,
+    key: FusionKey,
+    op: &mut TensorOp<'_>,
+    fusion_buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let reduction = communicator.reduction(key.dtype, key.op, key.postscale)?;
+    let response = op.tensor.response.clone();
+    let row_bytes = row_bytes(&response.shape, key);
+    let n_rows = response.shape.first().copied().unwrap_or(0) as usize;
+    let rows = |member| parts::rows(n_rows, communicator.size(), member);
+    let parts: Vec<Range<usize>> =
+        (0..communicator.size()).map(rows).map(|rows| rows.start * row_bytes..rows.end * row_bytes).collect();
+    let own = rows(communicator.rank());
+    let Some(entry) = &op.entry else { return Ok(()) };
+    let mut input = entry.buffers.input;
+    if key.prescale != 1.0 {
+        pack_fusion_buffer(std::slice::from_ref(op), fusion_buffer);
+        scale(key, fusion_buffer)?;
+        input = fusion_buffer.as_ptr();
+    }
+    let mut output: Vec<u8> = Vec::new();
+    let out = match entry.buffers.output {
+        OutputBuffer::SameSize(all) => all.wrapping_add(own.start * row_bytes),
+        OutputBuffer::Gathered(..) | OutputBuffer::Allocate => {
+            output.resize(own.len() * row_bytes, 0);
+            output.as_mut_ptr()
+        }
+    };
+    // SAFETY: the input holds all parts, said the caller of the operation; there is room for ours.
+    unsafe { communicator.reducescatter_raw(input, out, &parts, reduction)? };
+    let mut shape = response.shape.clone();
+    if let Some(first) = shape.first_mut() {
+        *first = own.len() as u64;
+    }
+    complete(op, Some(output), &shape, &[]);
+    Ok(())
+}
+
+fn row_bytes(shape: &[u64], key: FusionKey) -> usize {
+    shape.iter().skip(1).product::<u64>() as usize * key.dtype.size()
+}
+
+fn row_parts(rows: &[u64], row_bytes: usize) -> Vec<Range<usize>> {
+    let rows: Vec<usize> = rows.iter().map(|rows| *rows as usize).collect();
+    after_each_other(&rows, row_bytes)
+}

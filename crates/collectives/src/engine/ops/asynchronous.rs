@@ -1,0 +1,240 @@
+//! Calls that do not wait: vectors are handed over, and come back with [`Engine::finish`], or what became of them does. What an
+//! operation does, and what members have to pass, is said where it is called to wait, beside and in `grouped`.
+//!
+//! The engine itself keeps what was handed over until it needs it no more, so that a call nobody waits for ends like any other.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::compression::{Compression, narrow, widen};
+use crate::coordinator::{Request, SetId, SubmitError};
+use crate::dtype::{Dtype, Element};
+use crate::engine::Engine;
+use crate::engine::handle::{EngineError, Outcome};
+use crate::engine::ops::grouped::{
+    all_output_elements, allgather_requests, allreduce_requests, reducescatter_requests,
+};
+use crate::engine::ops::request_builders::{
+    allgather_request, allocate_output, alltoall_request, broadcast_request, in_place_buffers, output_elements,
+};
+use crate::engine::ops::request_builders::{allreduce_request, reducescatter_request};
+use crate::engine::ops::{Handle, Reduce};
+use crate::engine::submission::{BufferOwner, TensorBuffers};
+
+/// A call under way whose result will be an `R`; [`Engine::finish`] of the engine it came from brings it. Dropped before, the
+/// operation goes on, and its memory is freed when it has ended.
+#[must_use = "the result, and whether there is one, comes with Engine::finish"]
+pub struct PendingResult<R> {
+    /// Or why nobody was asked.
+    in_flight: Result<InFlight<R>, EngineError>,
+}
+
+struct InFlight<R> {
+    handle: Handle,
+    convert: Box<dyn FnOnce(Outcome) -> R + Send>,
+}
+
+impl<R> PendingResult<R> {
+    /// Whether [`Engine::finish`] would return at once. Never waits, and need not be called for the operation to go on.
+    pub fn poll(&self) -> bool {
+        self.in_flight.as_ref().map_or(true, |in_flight| in_flight.handle.is_done())
+    }
+}
+
+impl<R: 'static> PendingResult<R> {
+    fn refused(error: SubmitError) -> PendingResult<R> {
+        PendingResult { in_flight: Err(error.into()) }
+    }
+
+    fn map<S>(self, change: impl FnOnce(R) -> S + Send + 'static) -> PendingResult<S> {
+        let next = |InFlight { handle, convert }: InFlight<R>| InFlight {
+            handle,
+            convert: Box::new(|outcome| change(convert(outcome))),
+        };
+        PendingResult { in_flight: self.in_flight.map(next) }
+    }
+}
+
+impl Engine {
+    /// As [`Engine::allreduce`], without waiting.
+    pub fn allreduce_async<T: Element>(&self, name: &str, data: Vec<T>, reduce: Reduce) -> PendingResult<Vec<T>> {
+        let request = allreduce_request(name, T::DTYPE, data.len(), reduce);
+        self.submit_in_place(vec![request], vec![data]).map(single_tensor)
+    }
+
+    /// As [`Engine::allreduce_compressed`], without waiting.
+    pub fn allreduce_compressed_async(
+        &self,
+        name: &str,
+        mut data: Vec<f32>,
+        reduce: Reduce,
+        compression: Compression,
+    ) -> PendingResult<Vec<f32>> {
+        let Some(dtype) = compression.among(self.rank_info().size) else {
+            return self.allreduce_async(name, data, reduce);
+        };
+        let mut compressed = Vec::new();
+        narrow(&data, dtype, &mut compressed);
+        self.allreduce_compressed_bytes(name, compressed, dtype, reduce).map(move |compressed| {
+            widen(&compressed, dtype, &mut data);
+            data
+        })
+    }
+
+    /// Of bytes that are elements of `dtype`.
+    pub(crate) fn allreduce_compressed_bytes(
+        &self,
+        name: &str,
+        compressed: Vec<u8>,
+        dtype: Dtype,
+        reduce: Reduce,
+    ) -> PendingResult<Vec<u8>> {
+        let request = allreduce_request(name, dtype, compressed.len() / dtype.size(), reduce);
+        self.submit_in_place(vec![request], vec![compressed]).map(single_tensor)
+    }
+
+    /// As [`Engine::broadcast`], without waiting.
+    pub fn broadcast_async<T: Element>(
+        &self,
+        name: &str,
+        data: Vec<T>,
+        root: u32,
+        set: SetId,
+    ) -> PendingResult<Vec<T>> {
+        let request = broadcast_request(name, &data, root, set);
+        self.submit_in_place(vec![request], vec![data]).map(single_tensor)
+    }
+
+    /// As [`Engine::allgather`], without waiting.
+    pub fn allgather_async<T: Element>(&self, name: &str, data: Vec<T>, set: SetId) -> PendingResult<Vec<T>> {
+        let request = allgather_request(name, &data, set);
+        self.submit_allocating(vec![request], vec![data]).map(|outcome| output_elements(&outcome.outputs[0]))
+    }
+
+    /// As [`Engine::alltoall`], without waiting.
+    pub fn alltoall_async<T: Element>(
+        &self,
+        name: &str,
+        data: Vec<T>,
+        splits: &[u64],
+        set: SetId,
+    ) -> PendingResult<(Vec<T>, Vec<u64>)> {
+        let request = alltoall_request(name, &data, splits, set);
+        let outcome = self.submit_allocating(vec![request], vec![data]);
+        outcome
+            .map(|mut outcome| (output_elements(&outcome.outputs[0]), std::mem::take(&mut outcome.outputs[0].received)))
+    }
+
+    /// As [`Engine::reducescatter`], without waiting.
+    pub fn reducescatter_async<T: Element>(
+        &self,
+        name: &str,
+        data: Vec<T>,
+        row: usize,
+        reduce: Reduce,
+    ) -> PendingResult<Vec<T>> {
+        match reducescatter_request(name, &data, row, reduce) {
+            Ok(request) => {
+                self.submit_allocating(vec![request], vec![data]).map(|outcome| output_elements(&outcome.outputs[0]))
+            }
+            Err(error) => PendingResult::refused(error),
+        }
+    }
+
+    /// Combines `data` of all ranks where it is, without waiting; afterwards only this rank's [`Engine::share`] is good. Sum and average only.
+    pub(crate) fn reducescatter_in_place<T: Element>(
+        &self,
+        name: &str,
+        data: Vec<T>,
+        reduce: Reduce,
+    ) -> PendingResult<Vec<T>> {
+        match reducescatter_request(name, &data, 1, reduce) {
+            Ok(request) => self.submit_in_place(vec![request], vec![data]).map(single_tensor),
+            Err(error) => PendingResult::refused(error),
+        }
+    }
+
+    /// As [`Engine::grouped_allreduce`], without waiting.
+    pub fn grouped_allreduce_async<T: Element>(
+        &self,
+        name: &str,
+        tensors: Vec<Vec<T>>,
+        reduce: Reduce,
+    ) -> PendingResult<Vec<Vec<T>>> {
+        let requests = allreduce_requests(name, tensors.iter().map(Vec::as_slice), reduce);
+        self.submit_in_place(requests, tensors)
+    }
+
+    /// As [`Engine::grouped_allgather`], without waiting.
+    pub fn grouped_allgather_async<T: Element>(
+        &self,
+        name: &str,
+        tensors: Vec<Vec<T>>,
+        set: SetId,
+    ) -> PendingResult<Vec<Vec<T>>> {
+        let requests = allgather_requests(name, tensors.iter().map(Vec::as_slice), set);
+        self.submit_allocating(requests, tensors).map(|outcome| all_output_elements(&outcome))
+    }
+
+    /// As [`Engine::grouped_reducescatter`], without waiting.
+    pub fn grouped_reducescatter_async<T: Element>(
+        &self,
+        name: &str,
+        tensors: Vec<(Vec<T>, usize)>,
+        reduce: Reduce,
+    ) -> PendingResult<Vec<Vec<T>>> {
+        match reducescatter_requests(name, tensors.iter().map(|(tensor, row)| (tensor.as_slice(), *row)), reduce) {
+            Ok(requests) => {
+                let tensors = tensors.into_iter().map(|(tensor, _)| tensor).collect();
+                self.submit_allocating(requests, tensors).map(|outcome| all_output_elements(&outcome))
+            }
+            Err(error) => PendingResult::refused(error),
+        }
+    }
+
+    /// Waits for a call, driving the engine meanwhile. After an error what was handed over is gone.
+    pub fn finish<R>(&self, pending: PendingResult<R>) -> Result<R, EngineError> {
+        let in_flight = pending.in_flight?;
+        let outcome = self.synchronize(&in_flight.handle)?;
+        Ok((in_flight.convert)(outcome))
+    }
+
+    /// For results that are written over what was handed over.
+    fn submit_in_place<T: Element>(
+        &self,
+        requests: Vec<Request>,
+        mut tensors: Vec<Vec<T>>,
+    ) -> PendingResult<Vec<Vec<T>>> {
+        let buffers: Vec<TensorBuffers> = tensors.iter_mut().map(|tensor| in_place_buffers(tensor)).collect();
+        let held = Arc::new(Mutex::new(tensors));
+        let in_flight = self.submit_owned(requests, buffers, Some(held.clone()));
+        // The engine may still hold it for a moment, but writes no more.
+        let convert = move |_| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
+        PendingResult { in_flight: in_flight.map(|handle| InFlight { handle, convert: Box::new(convert) }) }
+    }
+
+    /// For results that the engine makes room for.
+    fn submit_allocating<T: Element>(&self, requests: Vec<Request>, tensors: Vec<Vec<T>>) -> PendingResult<Outcome> {
+        let buffers: Vec<TensorBuffers> = tensors.iter().map(|tensor| allocate_output(tensor)).collect();
+        let in_flight = self.submit_owned(requests, buffers, Some(Arc::new(tensors)));
+        PendingResult {
+            in_flight: in_flight.map(|handle| InFlight { handle, convert: Box::new(|outcome| outcome) as Box<_> }),
+        }
+    }
+
+    /// `keeps` owns the vectors that the places lie in.
+    fn submit_owned(
+        &self,
+        requests: Vec<Request>,
+        buffers: Vec<TensorBuffers>,
+        owner: BufferOwner,
+    ) -> Result<Handle, EngineError> {
+        let grouped = requests.len() > 1;
+        // SAFETY: the memory of vectors stays where it is when they move, the engine drops what it keeps when it needs the tensors no
+        // more, and nobody else takes them out before the outcome is there.
+        unsafe { self.submit(requests, buffers, grouped, owner) }
+    }
+}
+
+fn single_tensor<T>(mut tensors: Vec<Vec<T>>) -> Vec<T> {
+    tensors.pop().expect("one was handed over")
+}

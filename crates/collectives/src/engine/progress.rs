@@ -1,0 +1,400 @@
+//! The engine's one turn: takes what was asked, talks to the coordinator, does what is agreed. Held by one thread at a time: the engine's
+//! own, or one that waits for a result. Nothing here waits, but for the operations themselves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::communicator::Communicator;
+use crate::coordinator::{
+    Action, Coordinator, GLOBAL_GENERATION, Request, RequestId, SHUTDOWN_MESSAGE, SetId, ShutdownReason, ToWorker,
+    Worker, decode_to_coordinator, decode_to_worker, encode_to_coordinator, encode_to_worker,
+};
+use crate::engine::handle::{Completion, EngineError};
+use crate::engine::in_flight::SubmissionTable;
+use crate::engine::instrumentation::{Instrumentation, error_chain};
+use crate::engine::submission::{BufferOwner, Submission, TensorBuffers, TensorTableEntry};
+use crate::observe::shm_step_stats::ShmStepStats;
+use crate::observe::status::EngineStatus;
+use crate::settings::LogLevel;
+use crate::transport::control::channel::ControlChannel;
+use crate::world::World;
+
+pub struct ProgressEngine {
+    pub(super) world: World,
+    pub(super) worker: Worker,
+    in_flight: Arc<SubmissionTable>,
+    /// On rank 0.
+    pub(super) coordinator: Option<Coordinator>,
+    control_channel: ControlChannel,
+    pub(super) sets: HashMap<SetId, Option<Communicator>>,
+    pub(super) tensor_table: HashMap<RequestId, TensorTableEntry>,
+    /// Calls that are no tensors.
+    ops: HashMap<RequestId, Arc<Completion>>,
+    pub(super) instrumentation: Instrumentation,
+    pub(super) status: EngineStatus,
+    pub(super) shm_steps: Arc<ShmStepStats>,
+    pub(super) fusion_buffer: Vec<u8>,
+    pub(super) began: Instant,
+    /// Scratch.
+    frame: Vec<u8>,
+    received: Vec<(usize, Vec<u8>)>,
+    actions: Vec<Action>,
+    to_self: Vec<ToWorker>,
+    /// Why there is nothing more to be done.
+    pub(super) ended: Option<Arc<str>>,
+    last_stall_check: Duration,
+    /// `HOROVOD_GLOO_TIMEOUT_SECONDS`, for what all ranks have begun.
+    silence_limit: Duration,
+}
+
+impl ProgressEngine {
+    #[expect(clippy::too_many_arguments, reason = "each is given once, by the one who starts the engine")]
+    pub fn new(
+        world: World,
+        worker: Worker,
+        in_flight: Arc<SubmissionTable>,
+        coordinator: Option<Coordinator>,
+        control_channel: ControlChannel,
+        global: Communicator,
+        instrumentation: Instrumentation,
+        silence_limit: Duration,
+    ) -> ProgressEngine {
+        let began = Instant::now();
+        let shm_steps = Arc::new(ShmStepStats::new(began));
+        ProgressEngine {
+            status: EngineStatus::new(world.rank(), world.size(), shm_steps.clone()),
+            shm_steps,
+            world,
+            worker,
+            in_flight,
+            coordinator,
+            control_channel,
+            sets: HashMap::from([(SetId::GLOBAL, Some(global))]),
+            tensor_table: HashMap::new(),
+            ops: HashMap::new(),
+            instrumentation,
+            fusion_buffer: Vec::new(),
+            began,
+            frame: Vec::new(),
+            received: Vec::new(),
+            actions: Vec::new(),
+            to_self: Vec::new(),
+            ended: None,
+            last_stall_check: Duration::ZERO,
+            silence_limit,
+        }
+    }
+
+    /// Whether anything was done: then there may be more.
+    pub fn poll_once(&mut self, submissions: &mut Vec<Submission>) -> bool {
+        let mut busy = !submissions.is_empty();
+        for submission in submissions.drain(..) {
+            self.on_submission(submission);
+        }
+        if self.ended.is_some() {
+            return busy;
+        }
+        let now = self.began.elapsed();
+        self.status.set_pending(self.worker.n_pending(), now);
+        if let Some(coordinator) = &mut self.coordinator {
+            self.instrumentation.enable_negotiation_events(coordinator);
+        }
+        busy |= self.send_requests(now);
+        busy |= self.receive(now);
+        self.send_responses();
+        busy |= !self.actions.is_empty();
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            self.on_action(action);
+        }
+        self.actions = actions;
+        busy
+    }
+
+    /// Now and then, when there is nothing to do: has somebody died, does somebody let others wait?
+    pub fn housekeeping(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        if let Some(error) = self.world.shared.peer_table.death() {
+            self.shut_down_with(&error.to_string());
+            return;
+        }
+        // Without the coordinator nothing is agreed any more; it says so before it leaves, unless it was in a hurry.
+        if self.world.rank() != 0 && self.world.shared.peer_table.is_gone(0) && !self.control_channel.is_pending() {
+            self.shut_down_with(SHUTDOWN_MESSAGE);
+            return;
+        }
+        self.world.shared.peer_table.set_agreeing(self.worker.n_pending() > 0);
+        let now = self.began.elapsed();
+        self.status.set_pending(self.worker.n_pending(), now);
+        self.publish_if_due(now);
+        if now < self.last_stall_check + Duration::from_millis(500) {
+            return;
+        }
+        self.last_stall_check = now;
+        if let Some(report) = self.coordinator.as_mut().and_then(|coordinator| coordinator.check_stalls(now)) {
+            self.instrumentation.log_stall(&report);
+            self.send_responses();
+            let mut actions = std::mem::take(&mut self.actions);
+            actions.drain(..).for_each(|action| self.on_action(action));
+        }
+    }
+
+    /// Whether this rank waits for anything.
+    pub fn has_pending(&self) -> bool {
+        self.worker.n_pending() > 0
+    }
+
+    /// Whether others may need this rank though it waits for nothing: it coordinates sets it is not in, or is about to end.
+    pub fn coordinates_other_sets(&self) -> bool {
+        self.coordinator.is_some() && self.sets.len() > 1
+    }
+
+    pub fn has_incoming(&self) -> bool {
+        self.control_channel.is_pending()
+    }
+
+    /// Before this rank goes: what others have to hear. Not for long, if they do not listen.
+    pub fn flush_outgoing(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while !self.control_channel.is_sent() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Everything fails, now and later.
+    pub fn shut_down_with(&mut self, text: &str) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.worker.abort(text);
+        self.fail_all(text.into());
+    }
+
+    /// Also what was agreed on and is not performed any more: the member has forgotten it already.
+    fn fail_all(&mut self, text: Arc<str>) {
+        let error = EngineError::Failed(text.clone());
+        // First, so that whoever hears of it and asks again is told at once.
+        self.in_flight.shut_down(&text);
+        self.ended = Some(text);
+        let tensors = self.tensor_table.drain().map(|(_, entry)| entry.completion);
+        let waiting: Vec<Arc<Completion>> = tensors.chain(self.ops.drain().map(|(_, completion)| completion)).collect();
+        for completion in waiting {
+            completion.complete_one(Err(error.clone()), |_| {});
+        }
+        let text = self.ended.as_deref().unwrap_or_default();
+        self.instrumentation.log(LogLevel::Debug, &format!("the engine has ended: {text}"));
+        self.instrumentation.stop();
+        self.status.close();
+    }
+
+    fn on_submission(&mut self, submission: Submission) {
+        let now = self.began.elapsed();
+        let (completion, request_id) = match submission {
+            Submission::Tensors { requests, buffers, grouped, completion, owner } => {
+                return self.on_tensors(requests, buffers, grouped, &completion, &owner);
+            }
+            Submission::ShutDown => {
+                self.worker.shut_down();
+                return;
+            }
+            Submission::Barrier { set, completion } => (completion, self.worker.barrier(set, now)),
+            Submission::Join { set, completion } => (completion, self.worker.join(set, now)),
+            Submission::RegisterSets { sets, completion } => (completion, self.worker.register_sets(sets, now)),
+            Submission::AddSet { ranks, completion } => (completion, self.worker.add_set(ranks, now)),
+            Submission::RemoveSet { set, completion } => (completion, self.worker.remove_set(set, now)),
+        };
+        match request_id {
+            Ok(request_id) => drop(self.ops.insert(request_id, completion)),
+            Err(error) => completion.fail(EngineError::from_submit(error)),
+        }
+    }
+
+    fn on_tensors(
+        &mut self,
+        mut requests: Vec<Request>,
+        buffers: Vec<TensorBuffers>,
+        grouped: bool,
+        completion: &Arc<Completion>,
+        owner: &BufferOwner,
+    ) {
+        let now = self.began.elapsed();
+        self.instrumentation.on_request(&requests);
+        if requests.len() == 1 {
+            let request = requests.remove(0);
+            match self.worker.submit_one(request, now) {
+                Err(error) => completion.fail(EngineError::from_submit(error)),
+                Ok(request_id) => self.add_entry(request_id, buffers[0], completion, 0, owner),
+            }
+            return;
+        }
+        match self.worker.submit(requests, grouped, now) {
+            Err(error) => completion.fail(EngineError::from_submit(error)),
+            Ok(request_ids) => {
+                for (index, (request_id, buffers)) in request_ids.into_iter().zip(buffers).enumerate() {
+                    self.add_entry(request_id, buffers, completion, index, owner);
+                }
+            }
+        }
+    }
+
+    fn add_entry(
+        &mut self,
+        request_id: RequestId,
+        buffers: TensorBuffers,
+        completion: &Arc<Completion>,
+        index: usize,
+        owner: &BufferOwner,
+    ) {
+        self.tensor_table.insert(
+            request_id,
+            TensorTableEntry { buffers, completion: completion.clone(), index, owner: owner.clone() },
+        );
+    }
+
+    fn send_requests(&mut self, now: Duration) -> bool {
+        let mut sent = false;
+        self.frame.clear();
+        for message in self.worker.drain_outgoing() {
+            sent = true;
+            match &mut self.coordinator {
+                Some(coordinator) => coordinator.on_message(0, message, now),
+                None => encode_to_coordinator(&message, &mut self.frame),
+            }
+        }
+        if !self.frame.is_empty() {
+            self.control_channel.send(0, &self.frame);
+        }
+        sent
+    }
+
+    fn receive(&mut self, now: Duration) -> bool {
+        let received = &mut self.received;
+        let progressed = self.control_channel.deliver(|rank, message| received.push((rank, message.to_vec())));
+        let mut protocol_error = None;
+        for (rank, message) in self.received.drain(..) {
+            let outcome = match &mut self.coordinator {
+                Some(coordinator) => {
+                    decode_to_coordinator(&message, |message| coordinator.on_message(rank as u32, message, now))
+                        .map_err(|error| error.to_string())
+                }
+                None => decode_responses(&mut self.worker, &message, &mut self.actions),
+            };
+            if let Err(error) = outcome {
+                protocol_error = Some(format!("rank {rank} sent what cannot be understood: {error}"));
+            }
+        }
+        if let Some(text) = protocol_error {
+            self.shut_down_with(&text);
+        }
+        progressed
+    }
+
+    /// Lets the coordinator, if it is here, tell everybody what it has decided.
+    fn send_responses(&mut self) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        self.instrumentation.write_negotiation_events(coordinator);
+        if !coordinator.has_output() {
+            return;
+        }
+        let (control_channel, frame, to_self) = (&mut self.control_channel, &mut self.frame, &mut self.to_self);
+        coordinator.drain(|rank, messages| {
+            if rank == 0 {
+                to_self.extend_from_slice(messages);
+                return;
+            }
+            frame.clear();
+            messages.iter().for_each(|message| encode_to_worker(message, frame));
+            control_channel.send(rank as usize, frame);
+        });
+        self.instrumentation.write_negotiation_events(coordinator);
+        self.instrumentation.timeline.mark_cycle();
+        let mut protocol_error = None;
+        for message in self.to_self.drain(..) {
+            if let Err(error) = self.worker.on_message(message, &mut self.actions) {
+                protocol_error = Some(error.to_string());
+            }
+        }
+        if let Some(text) = protocol_error {
+            self.shut_down_with(&text);
+        }
+    }
+
+    fn on_action(&mut self, action: Action) {
+        if self.ended.is_some() {
+            return;
+        }
+        match action {
+            Action::Execute { set, key, tensors } => self.execute(set, key, &tensors),
+            Action::Fail { request_ids, text } => self.fail(&request_ids, &text),
+            Action::Barrier { request_id } => self.complete_call(request_id, |_| {}),
+            Action::Joined { request_id, last } => {
+                self.complete_call(request_id, |outcome| outcome.last_joined = Some(last))
+            }
+            Action::SetsAdded { request_id, sets } => {
+                for set in sets.iter() {
+                    let ranks: Vec<usize> = set.ranks.iter().map(|rank| *rank as usize).collect();
+                    match self.world.subset(&ranks) {
+                        Ok(mut communicator) => {
+                            if let Some(communicator) = &mut communicator {
+                                communicator.limit_silence(Some(self.silence_limit));
+                            }
+                            self.sets.insert(set.id, communicator);
+                            self.in_flight.add_set(set.id, &set.ranks);
+                        }
+                        Err(error) => return self.shut_down_with(&error_chain(&error)),
+                    }
+                }
+                self.complete_call(request_id, |outcome| outcome.sets = sets.to_vec());
+            }
+            Action::SetRemoved { request_id, set, generation } => {
+                debug_assert_ne!(generation, GLOBAL_GENERATION);
+                self.sets.remove(&set);
+                self.in_flight.remove_set(set);
+                self.complete_call(request_id, |_| {});
+            }
+            Action::SetRefused { request_id, error } => {
+                if let Some(completion) = self.ops.remove(&request_id) {
+                    completion.complete_one(Err(error.into()), |_| {});
+                }
+            }
+            Action::Tune(tuning) => self.instrumentation.on_tuning(tuning),
+            Action::ShutDown { reason, text, .. } => {
+                if let ShutdownReason::Lost { .. } | ShutdownReason::Stalled = reason {
+                    self.instrumentation.log_error(&text);
+                }
+                self.fail_all(text);
+            }
+        }
+    }
+
+    fn complete_call(&mut self, request_id: RequestId, change: impl FnOnce(&mut crate::engine::handle::Outcome)) {
+        if let Some(completion) = self.ops.remove(&request_id) {
+            completion.complete_one(Ok(()), change);
+        }
+    }
+
+    pub(super) fn fail(&mut self, request_ids: &[RequestId], text: &str) {
+        let error = EngineError::Failed(text.into());
+        for request_id in request_ids {
+            if let Some(entry) = self.tensor_table.remove(request_id) {
+                entry.completion.complete_one(Err(error.clone()), |_| {});
+            } else if let Some(completion) = self.ops.remove(request_id) {
+                completion.complete_one(Err(error.clone()), |_| {});
+            }
+        }
+    }
+}
+
+fn decode_responses(worker: &mut Worker, message: &[u8], actions: &mut Vec<Action>) -> Result<(), String> {
+    let mut rejected = None;
+    decode_to_worker(message, |message| {
+        if let Err(error) = worker.on_message(message, actions) {
+            rejected.get_or_insert(error);
+        }
+    })
+    .map_err(|error| error.to_string())?;
+    rejected.map_or(Ok(()), |error| Err(error.to_string()))
+}

@@ -1,0 +1,73 @@
+//! The words of the block: one JSON object in less than a page. Times are nanoseconds, and moments
+//! (`since`, `ended`) so many before this was written, of which the file's own time tells. Pure.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::{EngineStatus, StatusExtras, Totals};
+use crate::observe::timeline::escaped;
+
+/// Of a name; all names together are far from a page, even when every letter is escaped.
+const MAX_NAME_CHARS: usize = 100;
+/// Of those that are waited for.
+const MAX_MISSING_RANKS: usize = 16;
+
+pub fn render(status: &EngineStatus, totals: Totals, extras: &StatusExtras<'_>, now: Duration) -> String {
+    let clock = |at: Duration| now.saturating_sub(at).as_nanos();
+    let (seq, rank, size) = (status.seq, status.rank, status.size);
+    let mut out = String::with_capacity(1024);
+    let mut put = |text: std::fmt::Arguments<'_>| out.write_fmt(text).expect("a string takes everything");
+    put(format_args!(r#"{{"seq":{seq},"rank":{rank},"size":{size},"totals":{}"#, totals_json(totals, None, now)));
+    if let Some((at, before)) = status.samples.front() {
+        put(format_args!(r#","window":{}"#, totals_json(totals, Some(*before), now.saturating_sub(*at))));
+    }
+    if let Some(last) = &status.last {
+        let (name, kind, ended) = (shortened(&last.name), last.kind.name(), clock(last.ended));
+        let (n_tensors, bytes) = (last.n_tensors, last.bytes);
+        put(format_args!(
+            r#","last":{{"name":"{name}","kind":"{kind}","tensors":{n_tensors},"bytes":{bytes},"ended":{ended}}}"#
+        ));
+    }
+    if let Some(current_op) = &status.current_op {
+        let (name, kind, since) = (shortened(&current_op.name), current_op.kind.name(), clock(current_op.since));
+        put(format_args!(r#","working":{{"name":"{name}","kind":"{kind}","since":{since}}}"#));
+    }
+    if let Some((name, since)) = extras.pending {
+        put(format_args!(r#","waiting":{{"name":"{}","since":{}}}"#, shortened(name), clock(since)));
+    }
+    if let Some(oldest_incomplete) = &extras.oldest_incomplete {
+        let (name, since, count) =
+            (shortened(&oldest_incomplete.name), clock(oldest_incomplete.since), oldest_incomplete.missing.len());
+        let ranks: Vec<String> = oldest_incomplete.missing.iter().take(MAX_MISSING_RANKS).map(u32::to_string).collect();
+        let ranks = ranks.join(",");
+        put(format_args!(r#","awaited":{{"name":"{name}","since":{since},"ranks":[{ranks}],"count":{count}}}"#));
+    }
+    if let Some((number, is_done)) = extras.recording {
+        put(format_args!(r#","recording":{{"number":{number},"done":{is_done}}}"#));
+    }
+    put(format_args!(r#","end":{seq}}}"#));
+    out
+}
+
+fn totals_json(totals: Totals, before: Option<Totals>, over: Duration) -> String {
+    let before = before.unwrap_or_default();
+    format!(
+        r#"{{"nanos":{},"operations":{},"tensors":{},"steps":{},"bytes":{},"waited":{},"worked":{}}}"#,
+        over.as_nanos(),
+        totals.operations - before.operations,
+        totals.tensors - before.tensors,
+        totals.steps.saturating_sub(before.steps),
+        totals.bytes - before.bytes,
+        totals.waited.saturating_sub(before.waited).as_nanos(),
+        totals.worked.saturating_sub(before.worked).as_nanos(),
+    )
+}
+
+/// The end of a long name tells more than its beginning.
+fn shortened(name: &str) -> String {
+    let n_letters = name.chars().count();
+    match n_letters.checked_sub(MAX_NAME_CHARS) {
+        None | Some(0) => escaped(name),
+        Some(cut) => format!("…{}", escaped(&name.chars().skip(cut + 1).collect::<String>())),
+    }
+}

@@ -1,0 +1,73 @@
+//! Which step of the training this is, without being told: a name that comes again begins another step. Entered by [`super::Status`].
+
+use std::sync::Arc;
+
+/// Counts how often one name came: the mark. Names that come once (weights at the start, numbered ones) make no good marks,
+/// so when the mark does not come for long, the name at hand takes its place. How long grows, until it is longer than a step.
+#[derive(Debug)]
+pub struct StepCounter {
+    marker: Option<Arc<str>>,
+    gap: usize,
+    max_gap: usize,
+    pub count: u64,
+}
+
+const INITIAL_MAX_GAP: usize = 8;
+const LARGEST_MAX_GAP: usize = 1 << 16;
+
+impl StepCounter {
+    pub fn new() -> StepCounter {
+        StepCounter { marker: None, gap: 0, max_gap: INITIAL_MAX_GAP, count: 0 }
+    }
+
+    /// A tensor of this name was reduced.
+    pub fn on_tensor(&mut self, name: &Arc<str>) {
+        self.gap += 1;
+        match &self.marker {
+            Some(marker) if Arc::ptr_eq(marker, name) || marker == name => {
+                // The first time a mark comes again, two steps are known: this one and the one before it.
+                self.count += if self.count == 0 { 2 } else { 1 };
+                self.gap = 0;
+            }
+            Some(_) if self.gap <= self.max_gap => {}
+            known => {
+                if known.is_some() {
+                    self.max_gap = (self.max_gap * 2).min(LARGEST_MAX_GAP);
+                }
+                self.marker = Some(name.clone());
+                self.gap = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(names: impl IntoIterator<Item = String>) -> u64 {
+        let mut steps = StepCounter::new();
+        names.into_iter().for_each(|name| steps.on_tensor(&name.into()));
+        steps.count
+    }
+
+    #[test]
+    fn a_name_that_comes_again_is_a_step() {
+        assert_eq!(after((0..10).map(|_| "loss".to_owned())), 10);
+        assert_eq!(after((0..10).flat_map(|_| (0..5).map(|n| format!("gradient.{n}")))), 10);
+        assert_eq!(after(["once".to_owned()]), 0);
+    }
+
+    #[test]
+    fn what_came_once_at_the_start_is_forgotten() {
+        let start = (0..3).map(|n| format!("weights.{n}"));
+        let steps = (0..100).flat_map(|_| (0..160).map(|n| format!("gradient.{n}")));
+        let count = after(start.chain(steps));
+        assert!((94..=100).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn numbered_names_are_no_steps() {
+        assert_eq!(after((0..1000).map(|n| format!("allreduce.noname.{n}"))), 0);
+    }
+}
