@@ -191,7 +191,7 @@ async fn take_over(
     credential: &NodeCredential,
     incarnation: Incarnation,
     address: String,
-) -> anyhow::Result<(task::Context, Option<attempt_journal::Begun>)> {
+) -> anyhow::Result<(task::node_context::Context, Option<attempt_journal::Begun>)> {
     let node = credential.node.clone();
     // A new node has had no agent, and its first job waits for this one.
     if attempt_journal::Memory::is_there(&config.root) {
@@ -234,7 +234,7 @@ async fn take_over(
     let address = address.into();
     let cluster_volumes = mounts::ClusterVolumes::default();
     #[rustfmt::skip]
-    let context = task::Context {
+    let context = task::node_context::Context {
         config, node, incarnation, tags, address, credential, directories, memory, walls, groups, places,
         lease_expiry: lease::LeaseExpiry::default(), remotes, cluster_volumes,
         strict_cluster: Arc::default(),

@@ -3,23 +3,18 @@
 //! nothing of it can be had runs the job all the same, unless the operator wants none to run without.
 
 pub mod enforcement;
+pub mod shared_userns;
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use corro_launch::confinement::Confinement;
-use corro_launch::namespaces::{NamespaceError, Namespaces, View};
+use corro_launch::namespaces::{Namespaces, View};
 use corro_model::node::{TaskOrder, Volume};
 
 use crate::config::{Isolation, IsolationMode};
-use crate::fs::dirfd;
 use crate::storage::directories::{Directories, Layout};
 use crate::storage::mounts;
 use crate::storage::tmp_dir;
-use crate::task::Context;
 use crate::task_errors;
 
 /// What came of it.
@@ -69,7 +64,7 @@ pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, 
     let why_not = match (mode, possible) {
         (IsolationMode::Off, _) => "the operator started this node with --isolation off".to_owned(),
         (_, Err(why)) => why.clone(),
-        (_, Ok(())) => match enter(view, order) {
+        (_, Ok(())) => match shared_userns::enter(view, order) {
             Ok(namespaces) => {
                 let hidden: Vec<String> = view.hidden.iter().map(|path| path.display().to_string()).collect();
                 let mut told = format!(
@@ -149,15 +144,16 @@ fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iter
     })
 }
 
-/// The namespaces of the cluster's own processes where nothing may run without isolation; the error says why they cannot be had.
-/// Blocks for less than a millisecond.
-pub fn of_cluster(context: &Context, home: &Path) -> Result<Confinement, String> {
-    let isolation = &context.config.isolation;
-    if isolation.mode_for(context.strict_cluster.load(Ordering::Relaxed)) != IsolationMode::Strict {
-        return Ok(Confinement::default());
-    }
-    Result::clone(&context.walls)?;
-    let view = view_of_cluster(isolation, &context.directories, home, &context.cluster_volumes.get());
+/// Namespaces of the cluster's own processes; the error says why they cannot be had. Blocks for less than a millisecond.
+pub fn confine_cluster(
+    isolation: &Isolation,
+    possible: &Result<(), String>,
+    directories: &Directories,
+    home: &Path,
+    volumes: &[Volume],
+) -> Result<Confinement, String> {
+    Result::clone(possible)?;
+    let view = view_of_cluster(isolation, directories, home, volumes);
     let namespaces = Namespaces::make(&view, None).map_err(|error| task_errors::chain(&error))?;
     settings_of(&namespaces)?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
@@ -177,64 +173,6 @@ fn may_be_hidden(path: &Path) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let common = [Some(PathBuf::from("/")), home, Some(std::env::temp_dir())];
     path.is_dir() && !common.into_iter().flatten().any(|common| common.starts_with(path))
-}
-
-/// Nodes of one job on one machine share a name space of users: only so may their ranks read each other's memory.
-fn enter(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
-    if order.hosts.len() == 1 {
-        return Namespaces::make(view, None);
-    }
-    let Some(meeting) = order.shared_temp.as_deref().and_then(meeting_place) else {
-        return Namespaces::make(view, None);
-    };
-    // Somebody may die between telling and being asked, so look again.
-    for _ in 0..3 {
-        if let Ok(user) = told_at(&meeting) {
-            return Namespaces::make(view, Some(user));
-        }
-        let made = Namespaces::make(view, None)?;
-        match tell_at(&meeting, &made.address()) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if told_at(&meeting).is_err() {
-                    let _ = std::fs::remove_file(meeting.join(ADDRESS));
-                }
-            }
-            // Where nothing can be told, each node is on its own: slower, and no less closed.
-            _ => return Ok(made),
-        }
-    }
-    Namespaces::make(view, None)
-}
-
-const ADDRESS: &str = "address";
-
-/// Beside the directory that the nodes share, where no job sees it.
-fn meeting_place(shared_temp: &Path) -> Option<PathBuf> {
-    let name = shared_temp.file_name()?.to_str()?;
-    Some(shared_temp.with_file_name(format!("{name}.users")))
-}
-
-/// Removes what nodes told each other about a job.
-pub fn forget(shared_temp: &Path) -> io::Result<()> {
-    let Some((parent, place)) = shared_temp.parent().zip(meeting_place(shared_temp)) else { return Ok(()) };
-    match (dirfd::open_directory(parent), place.file_name().and_then(|name| name.to_str())) {
-        (Ok(parent), Some(name)) => dirfd::remove(&parent, name),
-        _ => Ok(()),
-    }
-}
-
-fn told_at(meeting: &Path) -> io::Result<Arc<OwnedFd>> {
-    Namespaces::at(&std::fs::read_to_string(meeting.join(ADDRESS))?)
-}
-
-/// Whole or not at all, and only the first.
-fn tell_at(meeting: &Path, address: &str) -> io::Result<()> {
-    std::fs::create_dir_all(meeting)?;
-    let draft = meeting.join(format!("draft-{}", std::process::id()));
-    std::fs::write(&draft, address)?;
-    let told = std::fs::hard_link(&draft, meeting.join(ADDRESS));
-    std::fs::remove_file(&draft)?;
-    told
 }
 
 #[cfg(test)]

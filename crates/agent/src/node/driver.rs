@@ -27,7 +27,9 @@ use crate::state::attempt_journal::{Begun, Memory};
 use crate::state::lease::Lease;
 use crate::state::observation::Observation;
 use crate::storage::mounts;
-use crate::task::{Context, Control, Task};
+use crate::task::Task;
+use crate::task::control::Control;
+use crate::task::node_context::Context;
 use crate::task_errors;
 
 /// Processes that do not end when killed must not keep the agent from ending.

@@ -15,15 +15,16 @@ use corro_model::batchai::BatchAiError;
 use corro_model::node::{SetupOrder, TaskFailure};
 
 use crate::events::Event;
-use crate::isolation;
 use crate::output::execution_log::ExecutionLog;
-use crate::output::log_file::{LogFile, SetupNames};
+use crate::output::log_file::LogFile;
+use crate::output::log_names::SetupNames;
 use crate::output::output_dir::OutputRoots;
 use crate::shell;
+use crate::task::control::Control;
 use crate::task::env_vars;
-use crate::task::prepare::how_secrets_are_shown;
+use crate::task::job_env::how_secrets_are_shown;
+use crate::task::node_context::Context;
 use crate::task::processes::{Crew, Output};
-use crate::task::{Context, Control};
 use crate::task_errors;
 
 /// A setup task that runs. Dropping it kills it.
@@ -90,7 +91,7 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     };
     log.line(format_args!("Running the setup task of the cluster on node {node}: {}", order.command));
     let argv = shell::command(&order.command, env.get("PATH").map(String::as_str));
-    let confinement = isolation::of_cluster(context, &home);
+    let confinement = context.confine_cluster_process(&home);
     let confinement = confinement.map_err(|why| task_errors::isolation(node, &why))?;
     if !order.secrets.is_empty() {
         log.line(how_secrets_are_shown(order.shows_secrets));

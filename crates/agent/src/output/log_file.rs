@@ -8,53 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use corro_launch::lines::Sink;
 use corro_model::NodeId;
-use corro_model::node::{TaskFailure, TaskOrder};
+use corro_model::node::TaskFailure;
 
-use crate::output::curve_recorder::Listener;
-use crate::output::execution_log::ExecutionLog;
 use crate::output::output_dir::OutputDir;
-use crate::state::lease::LeaseExpiry;
 use crate::task_errors;
-
-/// Names of the files this node writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogNames {
-    pub execution: String,
-    pub preparation_stdout: String,
-    pub preparation_stderr: String,
-}
-
-impl LogNames {
-    /// With one node the names are plain; with several each node has its own.
-    pub fn new(order: &TaskOrder, node: &NodeId) -> LogNames {
-        let suffix = if order.hosts.len() > 1 { format!("-{node}") } else { String::new() };
-        LogNames {
-            execution: format!("execution{suffix}.log"),
-            preparation_stdout: format!("stdout-job_prep{suffix}.txt"),
-            preparation_stderr: format!("stderr-job_prep{suffix}.txt"),
-        }
-    }
-}
-
-/// Names of the files that this node's setup task leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetupNames {
-    pub execution: String,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl SetupNames {
-    pub fn new(node: &NodeId) -> SetupNames {
-        SetupNames {
-            execution: format!("execution-{node}.log"),
-            stdout: format!("stdout-{node}.txt"),
-            stderr: format!("stderr-{node}.txt"),
-        }
-    }
-}
 
 /// One file, opened for appending: the kernel puts each block at the end as it is at that moment.
 #[derive(Debug)]
@@ -118,9 +76,14 @@ impl LogFile {
         self.loss().as_ref().map(|loss| task_errors::log_write(&self.path, node, loss.n_bytes, &loss.cause))
     }
 
-    /// A destination for `lines::pump_into` that never fails; somebody may listen. What comes too late goes to `late`.
-    pub fn heard_by(self: &Arc<Self>, listener: Option<Listener>, late: Option<LateOutput>) -> LogSink {
-        LogSink { log: Arc::clone(self), listener, late }
+    #[cfg(test)]
+    pub fn of_test(path: &str, file: File) -> LogFile {
+        LogFile { path: path.into(), file, loss: Mutex::new(None) }
+    }
+
+    #[cfg(test)]
+    pub fn n_lost_bytes(&self) -> Option<u64> {
+        self.loss().as_ref().map(|loss| loss.n_bytes)
     }
 
     fn lose(&self, rest: &[u8], cause: io::Error) {
@@ -132,89 +95,14 @@ impl LogFile {
     }
 }
 
-/// Output that an agent reads when its lease is over, because it was frozen: the job may run elsewhere by then, and the next attempt write
-/// to the same files. Nothing of it is lost and nothing mixed: it goes to the execution log, in whole entries that say what they are.
-#[derive(Clone, Debug)]
-pub struct LateOutput {
-    expiry: LeaseExpiry,
-    execution: ExecutionLog,
-    /// Of whom, for people.
-    source: String,
-}
-
-impl LateOutput {
-    pub fn new(expiry: LeaseExpiry, execution: ExecutionLog, source: String) -> LateOutput {
-        LateOutput { expiry, execution, source }
-    }
-
-    /// For one of the streams of a process.
-    pub fn of(&self, stream: &str) -> LateOutput {
-        LateOutput { source: format!("{stream} of {}", self.source), ..self.clone() }
-    }
-
-    fn append(&self, block: &[u8]) {
-        let text = String::from_utf8_lossy(block);
-        let source = &self.source;
-        self.execution.line(format_args!("Read from {source} after the lease of this node was over:\n{text}"));
-    }
-}
-
-pub struct LogSink {
-    log: Arc<LogFile>,
-    listener: Option<Listener>,
-    late: Option<LateOutput>,
-}
-
-impl LogSink {
-    pub fn path(&self) -> &Path {
-        self.log.path()
-    }
-}
-
-impl Sink for LogSink {
-    fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
-        let (log, listener, block) = (Arc::clone(&self.log), self.listener.clone(), block.to_vec());
-        let late = self.late.clone();
-        // On a thread that may wait for the disk. Fails only when the runtime ends.
-        let written = tokio::task::spawn_blocking(move || {
-            match late.filter(|late| late.expiry.is_over()) {
-                Some(late) => return late.append(&block),
-                None => log.append(&block),
-            }
-            if let Some(listener) = listener {
-                listener.hear(&block);
-            }
-        });
-        async move { written.await.map_err(io::Error::other) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use corro_launch::lines::Mode;
     use rustix::fs;
 
     use super::*;
     use crate::testing;
 
     const STDOUT: &str = "stdout.txt";
-
-    #[test]
-    fn names_follow_the_number_of_nodes() {
-        let names = |n_nodes| LogNames::new(&testing::order(n_nodes), &testing::node(2));
-        let check = |names: LogNames, expected: [&str; 3]| {
-            assert_eq!([&names.execution, &names.preparation_stdout, &names.preparation_stderr], expected);
-        };
-        check(names(1), ["execution.log", "stdout-job_prep.txt", "stderr-job_prep.txt"]);
-        check(
-            names(2),
-            [
-                "execution-tvm-1_2-20180718t174802z-p.log",
-                "stdout-job_prep-tvm-1_2-20180718t174802z-p.txt",
-                "stderr-job_prep-tvm-1_2-20180718t174802z-p.txt",
-            ],
-        );
-    }
 
     #[test]
     fn several_writers_append_to_one_file() {
@@ -247,7 +135,7 @@ mod tests {
         let node = testing::node(1);
         // Every write to this file fails as on a full disk.
         let file = File::options().append(true).open("/dev/full").expect("Linux has it");
-        let log = LogFile { path: "/logs/stdout.txt".into(), file, loss: Mutex::new(None) };
+        let log = LogFile::of_test("/logs/stdout.txt", file);
         log.append(b"12345");
         log.append(b"123");
         let failure = log.failure(&node).expect("bytes were lost");
@@ -255,42 +143,6 @@ mod tests {
         let details: Vec<&str> = failure.error.details.iter().map(|detail| detail.value.as_str()).collect();
         assert_eq!(details[..2], [node.as_str(), "/logs/stdout.txt"]);
         assert!(details[2].starts_with("No space left on device") && details[2].contains("8 bytes"), "{}", details[2]);
-    }
-
-    /// The process that writes must be able to go on, however full the disk is.
-    #[tokio::test]
-    async fn output_is_read_to_its_end_though_nothing_can_be_written() {
-        let file = File::options().append(true).open("/dev/full").expect("Linux has it");
-        let log = Arc::new(LogFile { path: "/logs/stdout.txt".into(), file, loss: Mutex::new(None) });
-        let output = vec![b'x'; 300_000];
-        let n_read = corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut log.heard_by(None, None)).await;
-        assert_eq!(n_read.expect("the sink never fails"), 300_000);
-        assert_eq!(log.loss().as_ref().map(|loss| loss.n_bytes), Some(300_000));
-    }
-
-    /// As of an agent that was frozen for longer than its lease.
-    #[tokio::test]
-    async fn output_that_is_read_too_late_goes_to_the_execution_log() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let node = testing::node(1);
-        let output = OutputDir::of_test(directory.path(), "");
-        let log = LogFile::open(&output, STDOUT, &node).expect("it opens");
-        let (expiry, execution) = (LeaseExpiry::default(), ExecutionLog::new());
-        execution.open(&output, "execution.log", &node).expect("it opens");
-        let late = LateOutput::new(expiry.clone(), execution, "rank 3 in attempt 1".to_owned()).of("stdout");
-        let mut sink = log.heard_by(None, Some(late));
-        sink.write(b"in time\n").await.expect("written");
-        expiry.set(Some(tokio::time::Instant::now()));
-        sink.write(b"too\nlate\n").await.expect("written");
-        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it is there");
-        assert_eq!(read(STDOUT), "in time\n");
-        let told = read("execution.log");
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(
-            lines[0].ends_with("Read from stdout of rank 3 in attempt 1 after the lease of this node was over:"),
-            "{told}"
-        );
-        assert_eq!(lines[1..], [">>>   too", ">>>   late"]);
     }
 
     #[test]

@@ -4,5 +4,7 @@ pub mod counters;
 pub mod curve_recorder;
 pub mod execution_log;
 pub mod log_file;
+pub mod log_names;
+pub mod log_sink;
 pub mod output_dir;
 pub mod progress_estimate;

@@ -29,7 +29,7 @@ use corro_launch::connection_set::{ConnectionSet, Proof};
 use corro_launch::sweep::sweep;
 use corro_model::node::{FIRST_LOGIN_PORT, Login, LoginDoor};
 
-use crate::task::Context;
+use crate::task::node_context::Context;
 use connection::{Known, Visitor};
 pub use host_key::forget as forget_host_key;
 

@@ -20,7 +20,6 @@ use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 
 use super::House;
 use super::terminal::{Frame, Screen, Size, Terminal};
-use crate::isolation;
 use crate::shell;
 use crate::task::exec_target::{Visit, Wanted};
 use crate::task_errors;
@@ -117,7 +116,7 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         None => {
             let env = environment(house);
             let argv = argv(env.get("PATH").map(String::as_str));
-            let confinement = isolation::of_cluster(&house.context, &house.home)?;
+            let confinement = house.context.confine_cluster_process(&house.home)?;
             (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement }, None)
         }
     };

@@ -18,7 +18,7 @@ use corro_model::AttemptId;
 use corro_model::node::{ObservedTask, TaskOrder};
 
 use crate::fs::atomic_file;
-use crate::isolation;
+use crate::isolation::shared_userns;
 use crate::storage::directories::{Directories, JobName, remove_shared_temp};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl Begun {
     pub fn clean(&self, directories: &Directories) -> io::Result<()> {
         directories.remove_job(&self.job)?;
         let Some(shared) = self.shared_temp.as_deref() else { return Ok(()) };
-        remove_shared_temp(shared).and(isolation::forget(shared))
+        remove_shared_temp(shared).and(shared_userns::forget(shared))
     }
 }
 

@@ -18,7 +18,7 @@ use corro_model::node::TaskOrder;
 use crate::container::exec_relay::PREFIX;
 use crate::identity::incarnation::TagPrefix;
 use crate::stats::process_stats;
-use crate::task::prepare::Ground;
+use crate::task::job_env::Ground;
 
 /// For visitors whose place is about to be cleared.
 const LEAVE_WITHIN: Duration = Duration::from_secs(4);

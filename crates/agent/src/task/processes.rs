@@ -17,9 +17,10 @@ use corro_launch::tail::Tail;
 use corro_model::Timestamp;
 
 use crate::output::curve_recorder::{Hearing, Listener};
-use crate::output::log_file::{LateOutput, LogFile, LogSink};
+use crate::output::log_file::LogFile;
+use crate::output::log_sink::{LateOutput, LogSink};
 use crate::stats::process_stats::Ear;
-use crate::task::{Control, stop_asked};
+use crate::task::control::{Control, stop_asked};
 use crate::task_errors::now;
 
 const TAIL_LINES: usize = 20;
@@ -110,12 +111,17 @@ async fn watch_over(
     let listener = |of: fn(&Hearing) -> &Listener| hearing.as_ref().map(|hearing| of(hearing).clone());
     let ((exit, stopped, at), (), ()) = tokio::join!(
         wait,
-        copy(stdout, output.mode, None, output.stdout.heard_by(listener(|hearing| &hearing.stdout), late("stdout"))),
+        copy(
+            stdout,
+            output.mode,
+            None,
+            LogSink::new(&output.stdout, listener(|hearing| &hearing.stdout), late("stdout"))
+        ),
         copy(
             stderr,
             output.mode,
             Some(&mut tail),
-            output.stderr.heard_by(listener(|hearing| &hearing.stderr), late("stderr"))
+            LogSink::new(&output.stderr, listener(|hearing| &hearing.stderr), late("stderr"))
         ),
     );
     if let Some(hearing) = &hearing {

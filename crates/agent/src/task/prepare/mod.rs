@@ -1,6 +1,7 @@
 //! Makes a node ready for a job: directories, volumes, job preparation. Entered by `task` only.
 //! Starts nothing of the job but its preparation command.
 
+pub mod container_start;
 pub mod python_env;
 pub mod wheels;
 
@@ -18,45 +19,23 @@ use corro_launch::redact::Secrets;
 use corro_model::node::{PassRequest, TaskFailure, TaskOrder, Volume, VolumeKind, VolumeSource};
 
 use crate::container;
-use crate::container::exec_relay::Entry;
 use crate::isolation;
 use crate::limits::gpus;
 use crate::output::execution_log::ExecutionLog;
-use crate::output::log_file::{LogFile, LogNames};
-use crate::output::output_dir::{OutputDir, OutputRoots};
+use crate::output::log_file::LogFile;
+use crate::output::log_names::LogNames;
+use crate::output::output_dir::OutputRoots;
 use crate::shell;
 use crate::storage::directories::{JobDirectories, Layout, SHARED};
 use crate::storage::mounts;
 use crate::storage::mounts::{MountCommands, MountFailure, Mounted, Site};
-use crate::task::env_vars::{self, Environment};
+use crate::task::Task;
+use crate::task::control::Cut;
+use crate::task::env_vars;
+use crate::task::job_env::{Ground, how_secrets_are_shown, secrets_of};
+use crate::task::node_context::Context;
 use crate::task::processes::{Crew, Output};
-use crate::task::{Context, Cut, Task};
 use crate::task_errors;
-
-/// What the job stands on.
-#[derive(Debug)]
-pub struct Ground {
-    pub directories: JobDirectories,
-    pub environment: Environment,
-    /// Where the job's logs are written.
-    pub logs: OutputDir,
-    pub names: LogNames,
-    /// What every process of the job is kept from.
-    pub confinement: Confinement,
-    /// Where the job's processes run, if not on the node itself.
-    pub container: Option<Entry>,
-}
-
-impl Ground {
-    /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
-    pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
-        let spec = ProcessSpec { confinement: self.confinement.clone(), ..spec };
-        match &self.container {
-            Some(entry) => entry.process(spec),
-            None => spec,
-        }
-    }
-}
 
 /// Directories, volumes, log and output directories, execution log. Blocks on the disk.
 pub fn lay_ground(
@@ -125,23 +104,6 @@ fn blanked(order: &TaskOrder, secrets: Secrets, log: &ExecutionLog) -> Secrets {
     }
     log.line(how_secrets_are_shown(order.shows_secrets));
     if order.shows_secrets { Secrets::default() } else { secrets }
-}
-
-/// For the execution log of a job or setup task that has secrets.
-pub fn how_secrets_are_shown(shows_secrets: bool) -> &'static str {
-    match shows_secrets {
-        true => "Values of secrets are shown in the output as they are: the server was started with --mask-secrets no",
-        false => {
-            "Values of secrets, of 8 bytes or more, are shown as *** in the output; the operator of the server can turn that off with --mask-secrets no"
-        }
-    }
-}
-
-/// What must not be shown of this job: secrets as they were given, and as its processes see them.
-pub fn secrets_of(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
-    let given = order.secrets.iter().map(|secret| secret.value.expose());
-    let seen = order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
-    Secrets::new(given.chain(seen))
 }
 
 /// Says in one line what the job is kept from and what not.

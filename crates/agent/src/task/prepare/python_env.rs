@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use corro_launch::confinement::Confinement;
 use corro_launch::process::ProcessSpec;
 
-use crate::task::prepare::Ground;
-use crate::task::{Cut, Task, stop_asked};
+use crate::task::Task;
+use crate::task::control::{Cut, stop_asked};
+use crate::task::job_env::Ground;
 
 /// Ten times what a loaded machine needs.
 const MADE_WITHIN: Duration = Duration::from_secs(30);

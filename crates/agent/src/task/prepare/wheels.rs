@@ -18,8 +18,10 @@ use corro_model::node::{WHEELS_PATH, Wheel, bearer};
 
 use crate::fs::dirfd;
 use crate::identity::{self, IdentityError};
-use crate::task::prepare::Ground;
-use crate::task::{Context, Cut, Task, stop_asked};
+use crate::task::Task;
+use crate::task::control::{Cut, stop_asked};
+use crate::task::job_env::Ground;
+use crate::task::node_context::Context;
 
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// For one wheel, over a slow line.

@@ -25,15 +25,18 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::events::Reporter;
 use crate::output::curve_recorder::{Hearing, Recorder};
-use crate::output::log_file::{LateOutput, LogFile};
+use crate::output::log_file::LogFile;
+use crate::output::log_sink::LateOutput;
 use crate::shell;
-use crate::task::prepare::Ground;
+use crate::task::Task;
+use crate::task::control::{Cut, stop_asked};
+use crate::task::job_env::Ground;
+use crate::task::node_context::Context;
 use crate::task::processes::{Crew, Ended, Output};
 use crate::task::ranks::mpirun::Mpirun;
 use crate::task::ranks::tensorflow::Cluster;
 use crate::task::remote_exec;
 use crate::task::rendezvous_host::{hosts, interface_of};
-use crate::task::{Context, Cut, Task, stop_asked};
 use crate::task_errors;
 
 /// For the siblings of a rank that failed.

@@ -13,8 +13,9 @@ use corro_model::layout::{Layout, Ranks};
 use corro_model::node::TaskOrder;
 
 use crate::shell;
-use crate::task::prepare::Ground;
-use crate::task::{Cut, Task, stop_asked};
+use crate::task::Task;
+use crate::task::control::{Cut, stop_asked};
+use crate::task::job_env::Ground;
 use crate::task_errors;
 
 /// Among a job's variables or the agent's: the launcher to use, or `none` for the nodes themselves.

@@ -25,8 +25,8 @@ use corro_launch::environment::SECRET_VARIABLE;
 use corro_model::node::{GangAddress, TaskOrder};
 
 use crate::ports::Ports;
-use crate::task::Context;
-use crate::task::prepare::Ground;
+use crate::task::job_env::Ground;
+use crate::task::node_context::Context;
 use crate::task::rendezvous_host::{MeetingError, interface_of, resolve};
 
 pub use ssh_shim::{is_helper, start};

@@ -1,0 +1,124 @@
+//! Destination of one output stream of a process: its log file, the training curve recorder, and the execution log once the lease is over.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use corro_launch::lines::Sink;
+
+use crate::output::curve_recorder::Listener;
+use crate::output::execution_log::ExecutionLog;
+use crate::output::log_file::LogFile;
+use crate::state::lease::LeaseExpiry;
+
+/// Output that an agent reads when its lease is over, because it was frozen: the job may run elsewhere by then, and the next attempt write
+/// to the same files. Nothing of it is lost and nothing mixed: it goes to the execution log, in whole entries that say what they are.
+#[derive(Clone, Debug)]
+pub struct LateOutput {
+    expiry: LeaseExpiry,
+    execution: ExecutionLog,
+    /// Of whom, for people.
+    source: String,
+}
+
+impl LateOutput {
+    pub fn new(expiry: LeaseExpiry, execution: ExecutionLog, source: String) -> LateOutput {
+        LateOutput { expiry, execution, source }
+    }
+
+    /// For one of the streams of a process.
+    pub fn of(&self, stream: &str) -> LateOutput {
+        LateOutput { source: format!("{stream} of {}", self.source), ..self.clone() }
+    }
+
+    fn append(&self, block: &[u8]) {
+        let text = String::from_utf8_lossy(block);
+        let source = &self.source;
+        self.execution.line(format_args!("Read from {source} after the lease of this node was over:\n{text}"));
+    }
+}
+
+pub struct LogSink {
+    log: Arc<LogFile>,
+    listener: Option<Listener>,
+    late: Option<LateOutput>,
+}
+
+impl LogSink {
+    /// A destination for `lines::pump_into` that never fails; somebody may listen. What comes too late goes to `late`.
+    pub fn new(log: &Arc<LogFile>, listener: Option<Listener>, late: Option<LateOutput>) -> LogSink {
+        LogSink { log: Arc::clone(log), listener, late }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+}
+
+impl Sink for LogSink {
+    fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
+        let (log, listener, block) = (Arc::clone(&self.log), self.listener.clone(), block.to_vec());
+        let late = self.late.clone();
+        // On a thread that may wait for the disk. Fails only when the runtime ends.
+        let written = tokio::task::spawn_blocking(move || {
+            match late.filter(|late| late.expiry.is_over()) {
+                Some(late) => return late.append(&block),
+                None => log.append(&block),
+            }
+            if let Some(listener) = listener {
+                listener.hear(&block);
+            }
+        });
+        async move { written.await.map_err(io::Error::other) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use corro_launch::lines::Mode;
+
+    use super::*;
+    use crate::output::output_dir::OutputDir;
+    use crate::testing;
+
+    const STDOUT: &str = "stdout.txt";
+
+    /// The process that writes must be able to go on, however full the disk is.
+    #[tokio::test]
+    async fn output_is_read_to_its_end_though_nothing_can_be_written() {
+        let file = File::options().append(true).open("/dev/full").expect("Linux has it");
+        let log = Arc::new(LogFile::of_test("/logs/stdout.txt", file));
+        let output = vec![b'x'; 300_000];
+        let n_read =
+            corro_launch::lines::pump_into(&output[..], Mode::Raw, None, &mut LogSink::new(&log, None, None)).await;
+        assert_eq!(n_read.expect("the sink never fails"), 300_000);
+        assert_eq!(log.n_lost_bytes(), Some(300_000));
+    }
+
+    /// As of an agent that was frozen for longer than its lease.
+    #[tokio::test]
+    async fn output_that_is_read_too_late_goes_to_the_execution_log() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let node = testing::node(1);
+        let output = OutputDir::of_test(directory.path(), "");
+        let log = LogFile::open(&output, STDOUT, &node).expect("it opens");
+        let (expiry, execution) = (LeaseExpiry::default(), ExecutionLog::new());
+        execution.open(&output, "execution.log", &node).expect("it opens");
+        let late = LateOutput::new(expiry.clone(), execution, "rank 3 in attempt 1".to_owned()).of("stdout");
+        let mut sink = LogSink::new(&log, None, Some(late));
+        sink.write(b"in time\n").await.expect("written");
+        expiry.set(Some(tokio::time::Instant::now()));
+        sink.write(b"too\nlate\n").await.expect("written");
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it is there");
+        assert_eq!(read(STDOUT), "in time\n");
+        let told = read("execution.log");
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(
+            lines[0].ends_with("Read from stdout of rank 3 in attempt 1 after the lease of this node was over:"),
+            "{told}"
+        );
+        assert_eq!(lines[1..], [">>>   too", ">>>   late"]);
+    }
+}

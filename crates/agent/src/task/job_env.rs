@@ -1,0 +1,54 @@
+//! Environment of a job on this node: its directories, variables, log directory, confinement and container. Every process of the job is started through it.
+
+use corro_launch::confinement::Confinement;
+use corro_launch::process::ProcessSpec;
+use corro_launch::redact::Secrets;
+use corro_model::node::TaskOrder;
+
+use crate::container::exec_relay::Entry;
+use crate::output::log_names::LogNames;
+use crate::output::output_dir::OutputDir;
+use crate::storage::directories::JobDirectories;
+use crate::task::env_vars::Environment;
+
+/// What the job stands on.
+#[derive(Debug)]
+pub struct Ground {
+    pub directories: JobDirectories,
+    pub environment: Environment,
+    /// Where the job's logs are written.
+    pub logs: OutputDir,
+    pub names: LogNames,
+    /// What every process of the job is kept from.
+    pub confinement: Confinement,
+    /// Where the job's processes run, if not on the node itself.
+    pub container: Option<Entry>,
+}
+
+impl Ground {
+    /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
+    pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
+        let spec = ProcessSpec { confinement: self.confinement.clone(), ..spec };
+        match &self.container {
+            Some(entry) => entry.process(spec),
+            None => spec,
+        }
+    }
+}
+
+/// For the execution log of a job or setup task that has secrets.
+pub fn how_secrets_are_shown(shows_secrets: bool) -> &'static str {
+    match shows_secrets {
+        true => "Values of secrets are shown in the output as they are: the server was started with --mask-secrets no",
+        false => {
+            "Values of secrets, of 8 bytes or more, are shown as *** in the output; the operator of the server can turn that off with --mask-secrets no"
+        }
+    }
+}
+
+/// What must not be shown of this job: secrets as they were given, and as its processes see them.
+pub fn secrets_of(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
+    let given = order.secrets.iter().map(|secret| secret.value.expose());
+    let seen = order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
+    Secrets::new(given.chain(seen))
+}

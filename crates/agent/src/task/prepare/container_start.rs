@@ -1,0 +1,134 @@
+//! Starts the container of a job and makes the job's environment lead into it.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use corro_launch::redact::Secrets;
+use corro_model::node::TaskOrder;
+
+use crate::container::error::{Reason, Refusal};
+use crate::container::exec_relay::Entry;
+use crate::container::lifecycle::{self, Container, short};
+use crate::container::{capabilities, cleanup, engine, image, spec};
+use crate::storage::directories::Layout;
+use crate::storage::mounts;
+use crate::task::Task;
+use crate::task::control::{Cut, stop_asked};
+use crate::task::env_vars;
+use crate::task::job_env::{Ground, secrets_of};
+use crate::task_errors;
+
+/// Root's, whose the job's processes are.
+const HOME: &str = "/root";
+
+/// Starts the job's container, if it has one, and lets the ground lead into it.
+pub async fn enter(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
+    let Some(settings) = task.order.container.clone() else { return Ok(()) };
+    let image = &settings.image_source_registry.image;
+    if task.order.containers_on_host {
+        task.log.line(format_args!("Running on the host without the container image {image}, as the operator allowed"));
+        return Ok(());
+    }
+    let mut control = task.control.clone();
+    let started = tokio::select! {
+        started = start(task, ground) => started.map_err(Some),
+        _ = stop_asked(&mut control, None) => Err(None),
+    };
+    let refusal = match started {
+        Ok(container) => {
+            task.container = Some(container);
+            return Ok(());
+        }
+        Err(refusal) => refusal,
+    };
+    // One that was made and not started would stay.
+    let owner = cleanup::Owner::Incarnation(task.context.incarnation.owned_ids());
+    if let Err(error) = cleanup::sweep(&owner, &task.context.config.engine_sockets).await {
+        tracing::warn!(error, "a container that was not started could not be removed");
+    }
+    let Some(refusal) = refusal else { return Err(Cut::Stopped) };
+    task.log.line(format_args!("Could not start a container from image {image}: {}", refusal.info));
+    Err(task_errors::container(image, &task.context.node, refusal.reason.name(), &refusal.info).into())
+}
+
+async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
+    let (order, log, context) = (&task.order, &task.log, &task.context);
+    let Some(settings) = &order.container else { unreachable!("only jobs with a container come here") };
+    let engine = engine::find(&context.config.engine_sockets).await?;
+    log.line(format_args!("Using {} at {}", engine.name, engine.socket.display()));
+    let image = image::ensure(&engine, &settings.image_source_registry, log).await?;
+    let name = &settings.image_source_registry.image;
+    log.line(format_args!("Image {name} is {}", image.digest));
+    let machine = capabilities::look(&engine).await;
+    let layout = &ground.directories.layout;
+    if let Some(volume) = order.volumes.iter().find(|volume| mounts::is_shown_by_path(&layout.job_mount_root, volume)) {
+        let info = format!(
+            "{} cannot be shown in a container: an agent that is not root may not mount a directory inside a file server. Leave \
+             sourceDirectory out and use the directory below the mount, or run the agent as root",
+            volume.label
+        );
+        return Err(Refusal { reason: Reason::StartFailed, info });
+    }
+    let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
+    let places = spec::places(layout, &wheels, order, &task.cluster_volumes);
+    let body = spec::body((&context.node, &context.incarnation.id), order, &places, &machine, &task.held.gpus.numbers);
+    let started = lifecycle::create_and_start(&engine, body, order, &machine).await;
+    let mut container = started.map_err(|error| Refusal::of_start(&error))?;
+    let words = spec::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());
+    log.line(format_args!("Started container {}: {words}", short(&container.id)));
+    let gpus = task.held.gpus.count(order.gpus);
+    ground.environment = inside(ground, order, gpus, image.variables).map_err(|error| unwritable(&error))?;
+    // Some of them may be made from variables of the image.
+    let secrets = secrets_of(order, Some(&ground.environment));
+    log.redact(secrets.clone());
+    ground.confinement.secrets = if order.shows_secrets { Secrets::default() } else { secrets };
+    if machine.engine_has_more_rights {
+        let job = std::iter::once(layout.job_temp.clone()).chain(order.shared_temp.clone());
+        let theirs = job.chain(ground.environment.output_directories.iter().cloned());
+        container.to_give_back = theirs.filter(|path| path.exists()).collect();
+    }
+    ground.container = Some(Entry {
+        socket: engine.socket.to_string_lossy().into_owned(),
+        version: engine.version(),
+        container: container.id.clone(),
+    });
+    Ok(container)
+}
+
+/// The job's variables on top of the image's, which stand in the place of this machine's. The logs stay where they are.
+fn inside(
+    ground: &Ground,
+    order: &TaskOrder,
+    gpus: usize,
+    image: BTreeMap<String, String>,
+) -> io::Result<env_vars::Environment> {
+    let home = image.get("HOME").filter(|home| home.starts_with('/')).map_or(HOME, String::as_str);
+    let layout = Layout { home: home.into(), ..ground.directories.layout.clone() };
+    let of_service = layout.home.join(".bashrc").to_string_lossy().into_owned();
+    let mut environment = env_vars::compose(image, &layout, order, gpus);
+    environment.log_directory = ground.environment.log_directory.clone();
+    let logs = environment.log_directory.to_string_lossy().into_owned();
+    environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);
+    if environment.variables.get("BASH_ENV") == Some(&of_service) {
+        let script = layout.job_temp.join(BASH_ENV);
+        // The image's shell runs already, and may have put something there.
+        ground.directories.write(BASH_ENV, BASH_ENV_TEXT.as_bytes(), 0o644)?;
+        environment.variables.insert("BASH_ENV".to_owned(), script.to_string_lossy().into_owned());
+    }
+    Ok(environment)
+}
+
+fn unwritable(error: &io::Error) -> Refusal {
+    let info = format!("The node's directory cannot be written to: {error}");
+    Refusal { reason: Reason::of(&info).unwrap_or(Reason::StartFailed), info }
+}
+
+const BASH_ENV: &str = ".bashenv";
+/// What preparations add to root's start-up file counts, though images let shells that nobody types into skip it.
+const BASH_ENV_TEXT: &str = "\
+if [ -r ~/.bashrc ]; then
+    corro_bash_env=$BASH_ENV; unset BASH_ENV; PS1=${PS1-$ }
+    . ~/.bashrc
+    unset PS1; export BASH_ENV=$corro_bash_env; unset corro_bash_env
+fi
+";
