@@ -1,0 +1,93 @@
+//! Order in which the exits of this node's processes are reported to the server.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use corro_model::node::RankExit;
+use corro_model::root_cause::{Cause, cause_in};
+
+use crate::events::Reporter;
+
+/// How long a rank that others name as the cause of their failure may take to end by itself.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The ends of this node's processes on their way to the server. One that fails because of another rank is held for a moment: the server
+/// stops the whole gang when it hears of a failure, and the rank that caused it, here or on another node, is to end by itself before.
+#[derive(Default)]
+pub struct Reports {
+    ended: Vec<usize>,
+    held: Vec<RankExit>,
+    until: Option<Instant>,
+}
+
+impl Reports {
+    pub fn held_until(&self) -> Option<Instant> {
+        self.until.filter(|_| !self.held.is_empty())
+    }
+
+    /// Takes the end of a process. True when its siblings have to be stopped now.
+    pub async fn must_stop(&mut self, reporter: &Reporter, exit: RankExit) -> bool {
+        self.ended.push(exit.rank);
+        let has_failed = !exit.succeeded() && !exit.stopped;
+        if has_failed && self.waits_for_cause(&exit.stderr_tail) {
+            self.until.get_or_insert_with(|| Instant::now() + CAUSE_PATIENCE);
+            self.held.push(exit);
+            return false;
+        }
+        reporter.exited(exit).await;
+        if has_failed {
+            self.release(reporter).await;
+        }
+        has_failed
+    }
+
+    /// Whether the last lines of a rank that failed say that it did so because of another, which has not ended or failed because of a third.
+    fn waits_for_cause(&self, stderr: &str) -> bool {
+        let is_held = |rank| self.held.iter().any(|held| held.rank == rank);
+        match cause_in(stderr).map(Cause::rank) {
+            Some(Some(rank)) => !self.ended.contains(&rank) || is_held(rank),
+            Some(None) => true,
+            None => false,
+        }
+    }
+
+    pub async fn release(&mut self, reporter: &Reporter) {
+        for exit in self.held.drain(..) {
+            reporter.exited(exit).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corro_model::layout::Role;
+
+    use super::*;
+
+    #[test]
+    fn victims_of_victims_wait_for_the_cause_too() {
+        let held = RankExit {
+            rank: 2,
+            role: Role::Rank,
+            index: 2,
+            exit_code: Some(1),
+            signal: None,
+            stopped: false,
+            at: corro_model::Timestamp::from_millis(0),
+            stderr_tail: String::new(),
+            out_of_memory: None,
+            out_of_processes: None,
+        };
+        let reports = Reports { ended: vec![1, 2], held: vec![held], until: None };
+        for (stderr, expected) in [
+            ("HorovodInternalError: rank 0 on host n has died", true),
+            ("HorovodInternalError: rank 2 on host n has died", true),
+            ("HorovodInternalError: Horovod has been shut down.", true),
+            ("HorovodInternalError: rank 1 on host n has died", false),
+            ("ZeroDivisionError: division by zero", false),
+        ] {
+            assert_eq!(reports.waits_for_cause(stderr), expected, "{stderr}");
+        }
+    }
+}
