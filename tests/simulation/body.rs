@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use corro_agent::reconcile::{Action, Local, LocalTask, Reason, next_action};
+use corro_agent::reconcile::{Action, DeclineReason, LocalNode, LocalTask, next_action};
 use corro_model::batchai::BatchAiError;
 use corro_model::layout::Role;
 use corro_model::node::{
@@ -32,7 +32,7 @@ pub struct Body {
     /// Messages of one wire arrive in order.
     arrives: u64,
     pub desired: Option<DesiredNode>,
-    pub local: Local,
+    pub local: LocalNode,
     pub sent: Option<ObservedNode>,
     pub order: Option<TaskOrder>,
     /// What it wrote to its disk about the attempt it has begun.
@@ -83,7 +83,7 @@ impl Body {
             last_wire: 0,
             arrives: 0,
             desired: None,
-            local: Local::default(),
+            local: LocalNode::default(),
             sent: None,
             order: None,
             disk: None,
@@ -251,8 +251,8 @@ impl World {
                 }
                 Action::Decline(order, reason) => {
                     let failure = match reason {
-                        Reason::Stopped => None,
-                        Reason::Restarted | Reason::NotReady => Some(failure(self.time())),
+                        DeclineReason::Stopped => None,
+                        DeclineReason::Restarted | DeclineReason::NotReady => Some(failure(self.time())),
                     };
                     let body = self.bodies.get_mut(node).expect("it lives");
                     body.local.task = Some(task(&order.attempt, TaskPhase::Ended { failure }));
@@ -334,7 +334,7 @@ impl World {
             Work::Cleaned(attempt) => {
                 body.disk.take_if(|begun| begun.attempt == attempt);
                 body.local.task = None;
-                body.local.done = Some(attempt);
+                body.local.last_cleaned = Some(attempt);
             }
         }
         self.settle(node);

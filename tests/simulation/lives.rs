@@ -1,7 +1,7 @@
 //! How agents end and come back: told to end, started again with what their disks remember, or left alone by the server for
 //! longer than their lease.
 
-use corro_agent::reconcile::{Local, LocalTask, UNWANTED_GRACE, was_cut};
+use corro_agent::reconcile::{LocalNode, LocalTask, UNWANTED_GRACE, ended_by_stop};
 use corro_model::NodeId;
 use corro_model::node::{ObservedTask, TaskPhase};
 
@@ -35,7 +35,7 @@ impl World {
             if !task.has_ended() {
                 return;
             }
-            if body.interrupted && was_cut(&task.observed) {
+            if body.interrupted && ended_by_stop(&task.observed) {
                 task.observed.phase = TaskPhase::Ended { failure: Some(failure(time)) };
             }
         }
@@ -90,7 +90,7 @@ impl World {
         };
         let begun = body.disk.clone();
         let task = begun.map(|begun| begun.ended.unwrap_or_else(|| interrupted(begun.attempt)));
-        body.local = Local { task: task.map(LocalTask::new), ..Local::default() };
+        body.local = LocalNode { task: task.map(LocalTask::new), ..LocalNode::default() };
         self.sweep(node);
         self.tally.restarts += 1;
         self.say(|| format!("the agent of {node} starts again"));

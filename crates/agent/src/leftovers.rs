@@ -9,7 +9,7 @@ use corro_launch::procfs;
 use corro_launch::sweep::{TAG_VARIABLE, sweep_processes, sweep_shown, sweep_where};
 use corro_model::NodeId;
 
-use crate::container::cleanup::{Owner, sweep_blocking};
+use crate::container::cleanup::{Owner, remove_owned_blocking};
 use crate::identity::incarnation::{self, OwnedIds};
 use crate::limits;
 use crate::storage::directories;
@@ -22,7 +22,7 @@ pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
     }
     let mut killed = sweep_where(|tag| owned.has_tag(tag));
     // These forgot their environment, and lost their guards.
-    killed.extend(owned.iter().flat_map(|id| limits::end_processes(tmp_dir::name_of(id))));
+    killed.extend(owned.iter().flat_map(|id| limits::kill_processes(tmp_dir::dir_name_of(id))));
     killed.extend(sweep_shown(&root.join(directories::JOBS)));
     killed.sort_unstable();
     killed.dedup();
@@ -31,22 +31,22 @@ pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
 
 /// The same for the directory of a node whose agent is dead, and also its containers, on whatever engine listens at `sockets`. An error says
 /// why it cannot be told whether containers are left.
-pub fn end_all(root: &Path, node: &NodeId, sockets: &[PathBuf]) -> Result<Ended, String> {
+pub fn end_all(root: &Path, node: &NodeId, sockets: &[PathBuf]) -> Result<EndedLeftovers, String> {
     if !root.exists() {
         // Whoever has the same id was started elsewhere.
-        return Ok(Ended::default());
+        return Ok(EndedLeftovers::default());
     }
     let owned = incarnation::owned_ids(root);
     let (processes, owner) = match incarnation::is_recorded(root) {
         true => (end_processes(root, &owned), Owner::Incarnation(owned)),
         false => (end_unrecorded(root, node), Owner::Directory { node: node.clone(), root: root.to_owned() }),
     };
-    Ok(Ended { processes, containers: sweep_blocking(&owner, sockets)? })
+    Ok(EndedLeftovers { processes, containers: remove_owned_blocking(&owner, sockets)? })
 }
 
 /// What was ended.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndedLeftovers {
     pub processes: Vec<u32>,
     pub containers: Vec<String>,
 }

@@ -50,7 +50,7 @@ use identity::address;
 use identity::incarnation::{Incarnation, TagPrefix, Validity};
 use node::driver;
 use state::{attempt_journal, lease, observation};
-use storage::tmp_dir::Scratch;
+use storage::tmp_dir::TmpDir;
 use storage::{directories, mounts, tmp_dir};
 use task::exec_target;
 
@@ -58,10 +58,10 @@ pub use config::{AgentConfig, Isolation, IsolationMode};
 pub use container::engine::sockets as engine_sockets;
 pub use identity::{has_joined, holder, incarnation};
 pub use isolation::enforcement;
-pub use limits::machine_in_words;
+pub use limits::describe_machine;
 pub use node::reconcile;
 pub use ports::PortRange;
-pub use task::remote_exec;
+pub use task::remote_exec::ssh_shim;
 
 /// Why an agent ended. All are orderly ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub enum AgentEnd {
 }
 
 /// The server should hear the last word, but an agent that is to end does end.
-const LAST_WORD_WITHIN: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the node until the server retires or fences it, or SIGTERM, SIGINT or SIGHUP arrives.
 pub async fn run(config: AgentConfig) -> anyhow::Result<AgentEnd> {
@@ -96,7 +96,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<AgentEnd> {
 pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
     let mut shutdown = pin!(shutdown);
     loop {
-        let end = live(config.clone(), &mut shutdown).await?;
+        let end = run_as_node(config.clone(), &mut shutdown).await?;
         if !config.rejoin || end == AgentEnd::Stopped {
             return Ok(end);
         }
@@ -110,36 +110,36 @@ pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) 
 }
 
 /// One life as one node.
-async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
+async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
     let mut shutdown = pin!(shutdown);
     connection::url(&config)?;
     let lock = identity::lock(&config.root)?;
-    let incarnation = take_incarnation(&config.root)?;
+    let incarnation = ensure_incarnation(&config.root)?;
     let credential = tokio::select! {
-        credential = identity::obtain(&config) => credential?,
+        credential = identity::load_or_join(&config) => credential?,
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
     let address = tokio::select! {
-        address = address::of_node(&config, &credential.node) => address,
+        address = address::node_address(&config, &credential.node) => address,
         () = &mut shutdown => return Ok(AgentEnd::Stopped),
     };
-    let (context, begun) = take_over(config, &credential, incarnation, address).await?;
-    let (groups, remotes) = (Arc::clone(&context.groups), Arc::clone(&context.remotes));
+    let (context, record) = take_over(config, &credential, incarnation, address).await?;
+    let (cgroups, fuse_mounts) = (Arc::clone(&context.cgroups), Arc::clone(&context.fuse_mounts));
     let (observed, observed_receiver) = watch::channel(observation::Observation::default());
     let (sender, events) = mpsc::channel(events::QUEUE);
     let config = Arc::clone(&context.config);
     let (reached, last_reached) = watch::channel(Instant::now());
     let tags = context.tags.clone();
-    let driver = driver::Driver::new(context, begun, observed, last_reached, (sender.clone(), events));
+    let driver = driver::Driver::new(context, record, observed, last_reached, (sender.clone(), events));
     let connection = connection::Connection::start(&config, &credential, observed_receiver, sender, reached, tags)?;
     let end = driver.drive(shutdown).await;
-    let _ = tokio::task::spawn_blocking(move || remotes.lives.end_all()).await;
-    connection.close(LAST_WORD_WITHIN).await;
-    if let Err(error) = config.root.canonicalize().and_then(|root| Scratch::of(&root).remove()) {
+    let _ = tokio::task::spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
+    connection.close(CLOSE_TIMEOUT).await;
+    if let Err(error) = config.root.canonicalize().and_then(|root| TmpDir::new(&root).remove()) {
         tracing::warn!(%error, "the directory for temporary files could not be removed");
     }
     config.guard.rest().await;
-    let removed = tokio::task::spawn_blocking(move || groups.remove());
+    let removed = tokio::task::spawn_blocking(move || cgroups.remove());
     if let Ok(Err(error)) = removed.await {
         tracing::warn!(%error, "the node's control groups could not be removed");
     }
@@ -149,7 +149,7 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
     if end == AgentEnd::Retired {
         incarnation::forget(&config.root).context("cannot remove the node's incarnation")?;
         // While it is still held, so that nobody can wait for a file that is about to go.
-        atomic_file::remove(&config.root.join(identity::LOCK)).context("cannot remove the node's lock")?;
+        atomic_file::remove(&config.root.join(identity::LOCK_FILE)).context("cannot remove the node's lock")?;
     }
     drop(lock);
     Ok(end)
@@ -158,12 +158,12 @@ async fn live(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow
 /// Removes a dead node's directory by handles: what is mounted there is taken away first, links are not followed, other
 /// file systems not entered.
 pub fn remove_node_directory(root: &Path) -> io::Result<()> {
-    mounts::take_away_below(root)?;
+    mounts::unmount_below(root)?;
     let (Some(parent), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let _ = limits::remove(root);
-    Scratch::of(root).remove()?;
+    TmpDir::new(root).remove()?;
     match dirfd::open_directory(parent) {
         Ok(parent) => dirfd::remove(parent, name),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -173,13 +173,13 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
 
 /// The incarnation of the node's directory. A copy of another node's directory is no node yet: its credential and what it began are
 /// the other's, which may be running.
-fn take_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
+fn ensure_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
     let failed = || format!("cannot write down which directory {} is", root.display());
     let incarnation = incarnation::ensure(root, Validity::Boot).with_context(failed)?;
     if incarnation.is_copy() {
         tracing::warn!(root = %root.display(), "the node's directory is a copy of another one: this agent joins as a new node");
         identity::forget(root)?;
-        attempt_journal::Memory::remove(root)
+        attempt_journal::AttemptJournal::remove(root)
             .context("cannot forget what the original of the node's directory began")?;
     }
     Ok(incarnation)
@@ -191,21 +191,21 @@ async fn take_over(
     credential: &NodeCredential,
     incarnation: Incarnation,
     address: String,
-) -> anyhow::Result<(task::node_context::Context, Option<attempt_journal::Begun>)> {
+) -> anyhow::Result<(task::node_context::NodeContext, Option<attempt_journal::AttemptRecord>)> {
     let node = credential.node.clone();
     // A new node has had no agent, and its first job waits for this one.
-    if attempt_journal::Memory::is_there(&config.root) {
+    if attempt_journal::AttemptJournal::exists(&config.root) {
         remove_containers(&incarnation, &config).await;
     }
     // Before the node's control groups are used again: everything in them is ended.
-    let (root, of_node, own) = (config.root.clone(), node.clone(), incarnation.clone());
-    let killed = tokio::task::spawn_blocking(move || end_leftovers(&root, &of_node, &own)).await?;
+    let (root, node_id, own) = (config.root.clone(), node.clone(), incarnation.clone());
+    let killed = tokio::task::spawn_blocking(move || end_leftovers(&root, &node_id, &own)).await?;
     if !killed.is_empty() {
         tracing::warn!(?killed, "processes of an earlier agent were still there and have been killed");
     }
     let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
-        match tmp_dir::sweep() {
+        match tmp_dir::remove_orphans() {
             Ok(left) => left.iter().for_each(|node| drop(limits::remove_named(node))),
             Err(error) => tracing::warn!(%error, "temporary files of nodes that are gone could not be removed"),
         }
@@ -213,45 +213,50 @@ async fn take_over(
         if let Err(error) = directories.clean() {
             tracing::warn!(%error, "not everything that an earlier agent left could be removed");
         }
-        Ok::<_, io::Error>((directories, attempt_journal::Memory::open(&root)?, isolation::try_out(&isolation)))
+        Ok::<_, io::Error>((
+            directories,
+            attempt_journal::AttemptJournal::open(&root)?,
+            isolation::probe_namespaces(&isolation),
+        ))
     });
     let mut config = config;
-    let groups = match (config.isolation.mode, config.root.canonicalize()) {
-        (Some(IsolationMode::Off), _) => limits::Groups::none("the operator started this node with --isolation off"),
-        (_, Err(error)) => limits::Groups::none(&error.to_string()),
-        (_, Ok(root)) => limits::Groups::make(&root),
+    let cgroups = match (config.isolation.mode, config.root.canonicalize()) {
+        (Some(IsolationMode::Off), _) => limits::Cgroups::none("the operator started this node with --isolation off"),
+        (_, Err(error)) => limits::Cgroups::none(&error.to_string()),
+        (_, Ok(root)) => limits::Cgroups::make(&root),
     };
-    config.guard = config.guard.in_groups(groups.entrances());
+    config.guard = config.guard.in_groups(cgroups.procs_files());
     // The first job need not wait for it; should it fail now, that job says so.
     let _ = config.guard.warm_up().await;
-    let (directories, (memory, begun), walls) = prepared.await?.context("cannot use the node's directory")?;
-    let (config, directories, memory) = (Arc::new(config), Arc::new(directories), Arc::new(memory));
+    let (directories, (journal, record), isolation_support) =
+        prepared.await?.context("cannot use the node's directory")?;
+    let (config, directories, journal) = (Arc::new(config), Arc::new(directories), Arc::new(journal));
     let credential = Arc::new(credential.clone());
-    let (walls, groups) = (Arc::new(walls), Arc::new(groups));
+    let (isolation_support, cgroups) = (Arc::new(isolation_support), Arc::new(cgroups));
     let tags = TagPrefix::new(&node, &incarnation.id);
-    let places = exec_target::Places::default();
-    let remotes = Arc::new(mounts::Remotes::new(Arc::clone(&config), Arc::clone(&credential)));
+    let exec_targets = exec_target::ExecTargets::default();
+    let fuse_mounts = Arc::new(mounts::FuseMounts::new(Arc::clone(&config), Arc::clone(&credential)));
     let address = address.into();
     let cluster_volumes = mounts::ClusterVolumes::default();
     #[rustfmt::skip]
-    let context = task::node_context::Context {
-        config, node, incarnation, tags, address, credential, directories, memory, walls, groups, places,
-        lease_expiry: lease::LeaseExpiry::default(), remotes, cluster_volumes,
+    let context = task::node_context::NodeContext {
+        config, node, incarnation, tags, address, credential, directories, journal, isolation_support, cgroups, exec_targets,
+        lease_expiry: lease::LeaseExpiry::default(), fuse_mounts, cluster_volumes,
         strict_cluster: Arc::default(),
     };
-    Ok((context, begun))
+    Ok((context, record))
 }
 
 /// Processes of earlier agents of this directory, and what they had under names that the directory no longer has.
 fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u32> {
     let owned = incarnation.owned_ids();
     let killed = match incarnation.is_first() {
-        true if attempt_journal::Memory::is_there(root) => leftovers::end_unrecorded(root, node),
+        true if attempt_journal::AttemptJournal::exists(root) => leftovers::end_unrecorded(root, node),
         true => Vec::new(),
         false => leftovers::end_processes(root, &owned),
     };
     if let Ok(root) = root.canonicalize() {
-        for former in owned.iter().skip(1).map(tmp_dir::name_of) {
+        for former in owned.iter().skip(1).map(tmp_dir::dir_name_of) {
             let removed = tmp_dir::remove_named(&root, former).and(limits::remove_named(former));
             if let Err(error) = removed {
                 tracing::warn!(%error, "temporary files of the time before the node was moved or its machine rebooted stay");
@@ -263,7 +268,7 @@ fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u
 
 async fn remove_containers(incarnation: &Incarnation, config: &AgentConfig) {
     let owner = container::cleanup::Owner::Incarnation(incarnation.owned_ids());
-    match container::cleanup::sweep(&owner, &config.engine_sockets).await {
+    match container::cleanup::remove_owned(&owner, &config.engine_sockets).await {
         Ok(removed) if removed.is_empty() => {}
         Ok(removed) => {
             tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")

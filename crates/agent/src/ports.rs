@@ -6,12 +6,12 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as Name, UnixListener};
+use std::os::unix::net::{SocketAddr as AbstractName, UnixListener};
 use std::str::FromStr;
 
 use thiserror::Error;
 
-const FIRST: u16 = 2222;
+const FIRST_PORT: u16 = 2222;
 
 /// What the operator's firewall lets through between nodes; both ends are in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub struct PortRange {
 }
 
 #[derive(Debug, Error)]
-#[error("'{0}' is not a range of at least {LEAST} ports above 1023, such as 20000-20100")]
+#[error("'{0}' is not a range of at least {MIN_RANGE} ports above 1023, such as 20000-20100")]
 pub struct BadPortRange(String);
 
 /// Three for a job's nodes, and one for each rank.
-const LEAST: u16 = 8;
+const MIN_RANGE: u16 = 8;
 
 impl FromStr for PortRange {
     type Err = BadPortRange;
@@ -33,7 +33,7 @@ impl FromStr for PortRange {
     fn from_str(text: &str) -> Result<PortRange, BadPortRange> {
         let ends = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
         let good = |(first, last): &(u16, u16)| {
-            *first > 1023 && last.checked_sub(*first).is_some_and(|more| more + 1 >= LEAST)
+            *first > 1023 && last.checked_sub(*first).is_some_and(|more| more + 1 >= MIN_RANGE)
         };
         ends.filter(good).map(|(first, last)| PortRange { first, last }).ok_or_else(|| BadPortRange(text.to_owned()))
     }
@@ -47,20 +47,20 @@ impl fmt::Display for PortRange {
 
 /// Taken ports. Given back when dropped, and when the agent ends in whatever way.
 #[derive(Debug)]
-pub struct Ports {
+pub struct ReservedPorts {
     pub numbers: Vec<u16>,
-    _names: Vec<UnixListener>,
+    _locks: Vec<UnixListener>,
 }
 
-impl Ports {
+impl ReservedPorts {
     /// The lowest that can be had on `address`.
-    pub fn take(address: SocketAddr, count: usize, range: Option<PortRange>) -> io::Result<Ports> {
-        let PortRange { first, last } = range.unwrap_or(PortRange { first: FIRST, last: u16::MAX });
-        let mut ports = Ports { numbers: Vec::new(), _names: Vec::new() };
+    pub fn reserve(address: SocketAddr, count: usize, range: Option<PortRange>) -> io::Result<ReservedPorts> {
+        let PortRange { first, last } = range.unwrap_or(PortRange { first: FIRST_PORT, last: u16::MAX });
+        let mut ports = ReservedPorts { numbers: Vec::new(), _locks: Vec::new() };
         for number in first..=last {
-            if let Some(name) = reserve(address, number) {
+            if let Some(lock) = reserve_one(address, number) {
                 ports.numbers.push(number);
-                ports._names.push(name);
+                ports._locks.push(lock);
             }
             if ports.numbers.len() == count {
                 return Ok(ports);
@@ -71,12 +71,12 @@ impl Ports {
 }
 
 /// A name in the kernel's own list, which exists exactly as long as its holder: nothing is left by a killed one.
-fn reserve(mut address: SocketAddr, number: u16) -> Option<UnixListener> {
+fn reserve_one(mut address: SocketAddr, number: u16) -> Option<UnixListener> {
     address.set_port(number);
-    let name = Name::from_abstract_name(format!("corro/port/{address}")).ok()?;
-    let name = UnixListener::bind_addr(&name).ok()?;
+    let lock = AbstractName::from_abstract_name(format!("corro/port/{address}")).ok()?;
+    let lock = UnixListener::bind_addr(&lock).ok()?;
     TcpListener::bind(address).ok()?;
-    Some(name)
+    Some(lock)
 }
 
 #[cfg(test)]
@@ -86,26 +86,26 @@ mod tests {
     #[test]
     fn no_port_is_given_twice_and_none_that_is_used() {
         let address: SocketAddr = ([127, 0, 77, 77], 0).into();
-        let first = Ports::take(address, 2, None).expect("there are free ports");
-        assert!(first.numbers.is_sorted() && first.numbers[0] >= FIRST);
+        let first = ReservedPorts::reserve(address, 2, None).expect("there are free ports");
+        assert!(first.numbers.is_sorted() && first.numbers[0] >= FIRST_PORT);
         let used = TcpListener::bind(SocketAddr::from(([127, 0, 77, 77], first.numbers[1] + 1))).ok();
-        let second = Ports::take(address, 3, None).expect("there are free ports");
+        let second = ReservedPorts::reserve(address, 3, None).expect("there are free ports");
         assert!(second.numbers.iter().all(|number| !first.numbers.contains(number)), "{first:?} {second:?}");
         if let Some(used) = used {
             assert!(!second.numbers.contains(&used.local_addr().expect("bound").port()));
         }
         let numbers = first.numbers.clone();
         drop((first, second));
-        assert_eq!(Ports::take(address, 2, None).expect("they are free again").numbers, numbers);
+        assert_eq!(ReservedPorts::reserve(address, 2, None).expect("they are free again").numbers, numbers);
     }
     #[test]
     fn a_range_is_held_and_a_bad_one_is_named() {
         let address: SocketAddr = ([127, 0, 77, 78], 0).into();
         let range: PortRange = "29000-29007".parse().expect("a range");
         assert_eq!(range.to_string(), "29000-29007");
-        let taken = Ports::take(address, 8, Some(range)).expect("all of them");
+        let taken = ReservedPorts::reserve(address, 8, Some(range)).expect("all of them");
         assert!(taken.numbers.iter().copied().eq(29000..=29007));
-        let error = Ports::take(address, 1, Some(range)).expect_err("none is left");
+        let error = ReservedPorts::reserve(address, 1, Some(range)).expect_err("none is left");
         assert_eq!(error.to_string(), "no 1 ports from 29000 to 29007 are free");
         for bad in ["", "29000", "29007-29000", "29000-29003", "80-200", "29000-99999"] {
             let said = bad.parse::<PortRange>().expect_err(bad).to_string();

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         // The parent of the small parents of ranks; it must begin while there is one thread.
         corro_launch::guard::run();
     }
-    if arguments.get(1).is_some_and(|command| command == corro_agent::container::exec_relay::WORD) {
+    if arguments.get(1).is_some_and(|command| command == corro_agent::container::exec_relay::SUBCOMMAND) {
         // A job's process in its container; it needs nothing of the below.
         return corro_agent::container::exec_relay::run(&arguments[2..]);
     }
@@ -71,9 +71,9 @@ fn main() -> ExitCode {
 
 /// The words for the helper that a job's processes find as `ssh`, if this is it.
 fn remote_start(arguments: &[std::ffi::OsString]) -> Option<Vec<String>> {
-    let is_helper = arguments.first().is_some_and(|name| corro_agent::remote_exec::is_helper(name.as_ref()));
+    let is_ssh_shim = arguments.first().is_some_and(|name| corro_agent::ssh_shim::is_invoked_as_ssh(name.as_ref()));
     let skipped = match arguments.get(1) {
-        _ if is_helper => 1,
+        _ if is_ssh_shim => 1,
         Some(command) if command == "remote-start" => 2,
         _ => return None,
     };
@@ -83,7 +83,7 @@ fn remote_start(arguments: &[std::ffi::OsString]) -> Option<Vec<String>> {
 fn start_remotely(words: Vec<String>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         // A read of its input that nobody will answer must not hold it up.
-        Ok(runtime) => std::process::exit(runtime.block_on(corro_agent::remote_exec::start(words))),
+        Ok(runtime) => std::process::exit(runtime.block_on(corro_agent::ssh_shim::run(words))),
         Err(error) => {
             eprintln!("corro remote-start: {error}");
             ExitCode::from(255)

@@ -29,20 +29,20 @@ use corro_model::node::{
 };
 
 use crate::config::AgentConfig;
-use crate::connection::report_batching::News;
-use crate::connection::ws_stream::Line;
+use crate::connection::report_batching::ReportBatch;
+use crate::connection::ws_stream::WsStream;
 use crate::events::Event;
 use crate::identity::incarnation::TagPrefix;
 use crate::state::observation::Observation;
 use crate::stats::process_stats;
-use crate::stats::timeline_recording::{self, Wish};
+use crate::stats::timeline_recording::{self, RecordRequest};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that takes nothing, or says nothing to our pings, for this long is gone.
-const SILENCE: Duration = Duration::from_secs(10);
-const FAREWELL: Duration = Duration::from_secs(1);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Error)]
 pub enum ConnectionError {
@@ -58,7 +58,7 @@ pub enum ConnectionError {
 #[derive(Debug)]
 pub struct Connection {
     closing: watch::Sender<bool>,
-    keeper: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Connection {
@@ -78,23 +78,23 @@ impl Connection {
         let instance = credential.instance.clone();
         let tls = ws_stream::tls_for(&config)?;
         #[rustfmt::skip]
-        let keeper = Keeper {
+        let task = ConnectionTask {
             config, tls, tags, instance, authorization, heartbeat, observed, events, reached, closing: is_closing,
         };
-        Ok(Connection { closing, keeper: tokio::spawn(keeper.keep()) })
+        Ok(Connection { closing, task: tokio::spawn(task.run()) })
     }
 
     /// Tells the last state and says goodbye, if that can be done within `patience`.
-    pub async fn close(mut self, patience: Duration) {
+    pub async fn close(mut self, limit: Duration) {
         self.closing.send_replace(true);
         // Too late is no error: the server finds out by the silence.
-        let _ = timeout(patience, &mut self.keeper).await;
+        let _ = timeout(limit, &mut self.task).await;
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.task.abort();
     }
 }
 
@@ -103,7 +103,7 @@ pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
     config.ws_url(CONNECT_PATH).ok_or_else(|| ConnectionError::Url { url: config.present_server() })
 }
 
-struct Keeper {
+struct ConnectionTask {
     config: AgentConfig,
     tls: TlsConnector,
     /// Of the processes that are measured and recorded.
@@ -118,63 +118,66 @@ struct Keeper {
     closing: watch::Receiver<bool>,
 }
 
-type Socket = WebSocketStream<Line>;
+type Socket = WebSocketStream<WsStream>;
 
 /// Why a conversation ended.
-enum End {
+enum SessionEnd {
     Lost,
     /// We said goodbye, or nobody listens to what the server says any more.
     Closed,
     Fenced(String),
 }
 
-impl Keeper {
-    async fn keep(mut self) {
-        let mut pause = FIRST_PAUSE;
+impl ConnectionTask {
+    async fn run(mut self) {
+        let mut delay = MIN_RECONNECT_DELAY;
         loop {
-            let begun = Instant::now();
-            let end = match timeout(CONNECT_WITHIN, self.connect()).await {
+            let attempted_at = Instant::now();
+            let end = match timeout(CONNECT_TIMEOUT, self.connect()).await {
                 Ok(Ok(socket)) => {
-                    self.reached.send_replace(begun);
+                    self.reached.send_replace(attempted_at);
                     tracing::info!("connected to the server");
-                    self.converse(socket, &mut pause).await
+                    self.run_session(socket, &mut delay).await
                 }
                 // Only the installation that made this a node can take that back: another server may have come to
                 // listen where ours was.
                 Ok(Err(tungstenite::Error::Http(answer)))
                     if answer.status() == StatusCode::UNAUTHORIZED
-                        && answer.headers().get(INSTANCE_HEADER).is_some_and(|told| told == self.instance.as_str()) =>
+                        && answer
+                            .headers()
+                            .get(INSTANCE_HEADER)
+                            .is_some_and(|instance| instance == self.instance.as_str()) =>
                 {
-                    End::Fenced("the server does not know this node any more".to_owned())
+                    SessionEnd::Fenced("the server does not know this node any more".to_owned())
                 }
                 Ok(Err(error)) => {
-                    if is_refusal(&error) {
+                    if is_connection_refused(&error) {
                         // Its machine answers that no server runs there. One that starts gives every node its whole lease.
-                        self.reached.send_replace(begun);
+                        self.reached.send_replace(attempted_at);
                     }
-                    self.say_distrust(&error);
+                    self.log_permanent_error(&error);
                     tracing::debug!(%error, "cannot connect to the server yet");
-                    End::Lost
+                    SessionEnd::Lost
                 }
-                Err(_) => End::Lost,
+                Err(_) => SessionEnd::Lost,
             };
             match end {
                 // Nobody is there to hear a last word.
-                End::Lost if *self.closing.borrow() => return,
-                End::Lost => {}
-                End::Closed => return,
-                End::Fenced(reason) => {
+                SessionEnd::Lost if *self.closing.borrow() => return,
+                SessionEnd::Lost => {}
+                SessionEnd::Closed => return,
+                SessionEnd::Fenced(reason) => {
                     let _ = self.events.send(Event::Fenced(reason)).await;
                     return;
                 }
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(delay).await;
+            delay = (delay * 2).min(MAX_RECONNECT_DELAY);
         }
     }
 
     /// A certificate that is not trusted and a version that is not understood do not mend themselves: the operator must hear of it.
-    fn say_distrust(&self, error: &tungstenite::Error) {
+    fn log_permanent_error(&self, error: &tungstenite::Error) {
         if let tungstenite::Error::Http(answer) = error
             && answer.status() == StatusCode::UPGRADE_REQUIRED
         {
@@ -184,7 +187,7 @@ impl Keeper {
                 "the server does not understand this version of the agent, or is older: upgrade the server first, then the agents; trying again"
             );
         }
-        if let Some(reason) = ws_stream::distrust(error) {
+        if let Some(reason) = ws_stream::certificate_error(error) {
             let server = self.config.present_server();
             tracing::error!(%reason, server, "the server's certificate is not trusted: give its authority with --ca or --ca-fingerprint; trying again");
         }
@@ -195,30 +198,30 @@ impl Keeper {
         let mut request = url.as_str().into_client_request()?;
         request.headers_mut().insert(AUTHORIZATION, self.authorization.clone());
         request.headers_mut().insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
-        let line = ws_stream::open(request.uri(), &self.tls).await?;
-        Ok(client_async(request, line).await?.0)
+        let stream = ws_stream::open(request.uri(), &self.tls).await?;
+        Ok(client_async(request, stream).await?.0)
     }
 
-    async fn converse(&mut self, socket: Socket, pause: &mut Duration) -> End {
+    async fn run_session(&mut self, socket: Socket, delay: &mut Duration) -> SessionEnd {
         let (mut sink, mut stream) = socket.split();
-        let mut beat = interval(self.heartbeat);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
-        let mut pings = Pings::default();
-        let mut news = News::default();
-        let (answers, mut looks) = mpsc::channel(1);
-        let (recorded, mut recordings) = mpsc::channel(1);
+        let mut heartbeat = interval(self.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last_received = Instant::now();
+        let mut pings = PendingPings::default();
+        let mut batch = ReportBatch::default();
+        let (stats_sender, mut stats) = mpsc::channel(1);
+        let (recording_sender, mut recordings) = mpsc::channel(1);
         self.observed.mark_changed();
         loop {
             if *self.closing.borrow() {
-                return self.say_goodbye(sink, stream).await;
+                return self.close_gracefully(sink, stream).await;
             }
             let sent = tokio::select! {
                 message = stream.next() => {
-                    heard = Instant::now();
-                    *pause = FIRST_PAUSE;
+                    last_received = Instant::now();
+                    *delay = MIN_RECONNECT_DELAY;
                     match message {
-                        Some(Ok(Message::Text(text))) => match self.on_message(&text, &answers, &recorded).await {
+                        Some(Ok(Message::Text(text))) => match self.on_message(&text, &stats_sender, &recording_sender).await {
                             Some(end) => return end,
                             None => Ok(()),
                         },
@@ -228,23 +231,23 @@ impl Keeper {
                             }
                             Ok(())
                         }
-                        Some(Ok(Message::Close(_)) | Err(_)) | None => return End::Lost,
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => return SessionEnd::Lost,
                         Some(Ok(_)) => Ok(()),
                     }
                 }
                 Ok(()) = self.observed.changed() => {
-                    if news.is_urgent(&self.observed.borrow_and_update().node, Instant::now()) {
-                        self.tell(&mut sink, &mut news).await
+                    if batch.is_urgent(&self.observed.borrow_and_update().node, Instant::now()) {
+                        self.send_report(&mut sink, &mut batch).await
                     } else {
                         Ok(())
                     }
                 }
-                Some(figures) = looks.recv() => send(&mut sink, [text(&FromNode::Figures(figures))]).await,
+                Some(figures) = stats.recv() => send(&mut sink, [text(&FromNode::Figures(figures))]).await,
                 Some(recording) = recordings.recv() => send(&mut sink, [text(&FromNode::Recording(recording))]).await,
-                () = at(news.due()) => self.tell(&mut sink, &mut news).await,
-                _ = beat.tick() => {
-                    if heard.elapsed() > SILENCE {
-                        return End::Lost;
+                () = sleep_until_due(batch.due()) => self.send_report(&mut sink, &mut batch).await,
+                _ = heartbeat.tick() => {
+                    if last_received.elapsed() > SILENCE_TIMEOUT {
+                        return SessionEnd::Lost;
                     }
                     // The ping makes the server answer, so that a dead line is noticed.
                     send(&mut sink, [text(&FromNode::Heartbeat), Message::Ping(pings.next().into())]).await
@@ -252,33 +255,37 @@ impl Keeper {
                 Ok(()) = self.closing.changed() => Ok(()),
             };
             if sent.is_err() {
-                return End::Lost;
+                return SessionEnd::Lost;
             }
         }
     }
 
-    async fn tell(&self, sink: &mut SplitSink<Socket, Message>, news: &mut News) -> Result<(), NotSent> {
+    async fn send_report(
+        &self,
+        sink: &mut SplitSink<Socket, Message>,
+        batch: &mut ReportBatch,
+    ) -> Result<(), SendError> {
         let observed = self.observed.borrow().clone();
         let sent = send(sink, [text(&observed.message(Instant::now()))]).await;
-        news.told(observed.node);
+        batch.mark_sent(observed.node);
         sent
     }
 
     async fn on_message(
         &self,
         text: &str,
-        answers: &mpsc::Sender<TaskFigures>,
-        recorded: &mpsc::Sender<FromRecording>,
-    ) -> Option<End> {
+        stats_sender: &mpsc::Sender<TaskFigures>,
+        recording_sender: &mpsc::Sender<FromRecording>,
+    ) -> Option<SessionEnd> {
         let event = match serde_json::from_str(text) {
             Ok(ToNode::Desired(desired)) => Event::Desired(Box::new(desired)),
-            Ok(ToNode::Fenced { reason }) => return Some(End::Fenced(reason)),
+            Ok(ToNode::Fenced { reason }) => return Some(SessionEnd::Fenced(reason)),
             Ok(ToNode::Look) => {
-                self.look(answers.clone());
+                self.sample_stats(stats_sender.clone());
                 return None;
             }
             Ok(ToNode::Record { number, millis, most_bytes }) => {
-                self.record(Wish { number, millis, most_bytes }, recorded.clone());
+                self.record(RecordRequest { number, millis, most_bytes }, recording_sender.clone());
                 return None;
             }
             Err(error) => {
@@ -286,48 +293,52 @@ impl Keeper {
                 return None;
             }
         };
-        self.events.send(event).await.err().map(|_| End::Closed)
+        self.events.send(event).await.err().map(|_| SessionEnd::Closed)
     }
 
     /// Measuring takes a moment, which nothing else waits for. Whoever looks again meanwhile sees the same.
-    fn look(&self, answers: mpsc::Sender<TaskFigures>) {
-        let Ok(place) = answers.try_reserve_owned() else { return };
-        let (tags, attempt) = self.running();
-        tokio::task::spawn_blocking(move || place.send(process_stats::look(&tags, attempt)));
+    fn sample_stats(&self, stats_sender: mpsc::Sender<TaskFigures>) {
+        let Ok(permit) = stats_sender.try_reserve_owned() else { return };
+        let (tags, attempt) = self.running_task();
+        tokio::task::spawn_blocking(move || permit.send(process_stats::sample(&tags, attempt)));
     }
 
     /// For as long as it lasts; what was recorded is sent one rank after the other, and not at all when the connection is lost.
-    fn record(&self, wish: Wish, recorded: mpsc::Sender<FromRecording>) {
-        let (tags, attempt) = self.running();
+    fn record(&self, request: RecordRequest, recording_sender: mpsc::Sender<FromRecording>) {
+        let (tags, attempt) = self.running_task();
         tokio::task::spawn_blocking(move || {
-            timeline_recording::record(&tags, attempt, wish, |one| drop(recorded.blocking_send(one)));
+            timeline_recording::record(&tags, attempt, request, |one| drop(recording_sender.blocking_send(one)));
         });
     }
 
-    fn running(&self) -> (TagPrefix, Option<AttemptId>) {
+    fn running_task(&self) -> (TagPrefix, Option<AttemptId>) {
         (self.tags.clone(), self.observed.borrow().node.task.as_ref().map(|task| task.attempt.clone()))
     }
 
     /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the
     /// last state with it.
-    async fn say_goodbye(&mut self, mut sink: SplitSink<Socket, Message>, mut stream: SplitStream<Socket>) -> End {
+    async fn close_gracefully(
+        &mut self,
+        mut sink: SplitSink<Socket, Message>,
+        mut stream: SplitStream<Socket>,
+    ) -> SessionEnd {
         let last = self.observed.borrow().message(Instant::now());
         if send(&mut sink, [text(&last), Message::Close(None)]).await.is_err() {
-            return End::Lost;
+            return SessionEnd::Lost;
         }
-        let _ = timeout(FAREWELL, async { while let Some(Ok(_)) = stream.next().await {} }).await;
-        End::Closed
+        let _ = timeout(CLOSE_TIMEOUT, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+        SessionEnd::Closed
     }
 }
 
 /// When the pings that are not answered yet were sent, by number.
 #[derive(Default)]
-struct Pings {
+struct PendingPings {
     last: u64,
     sent: VecDeque<(u64, Instant)>,
 }
 
-impl Pings {
+impl PendingPings {
     fn next(&mut self) -> Vec<u8> {
         self.last += 1;
         self.sent.push_back((self.last, Instant::now()));
@@ -337,39 +348,39 @@ impl Pings {
     /// When the answered one was sent. Answers come in order, but not to every ping.
     fn answered(&mut self, number: &[u8]) -> Option<Instant> {
         let number = u64::from_be_bytes(number.try_into().ok()?);
-        let mut at = None;
+        let mut sent_at = None;
         while let Some((first, sent)) = self.sent.front()
             && *first <= number
         {
-            at = Some(*sent);
+            sent_at = Some(*sent);
             self.sent.pop_front();
         }
-        at
+        sent_at
     }
 }
 
-fn is_refusal(error: &tungstenite::Error) -> bool {
+fn is_connection_refused(error: &tungstenite::Error) -> bool {
     matches!(error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// Never, without a moment.
-async fn at(moment: Option<Instant>) {
+async fn sleep_until_due(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => pending().await,
     }
 }
 
-struct NotSent;
+struct SendError;
 
 async fn send(
     sink: &mut SplitSink<Socket, Message>,
     messages: impl IntoIterator<Item = Message>,
-) -> Result<(), NotSent> {
+) -> Result<(), SendError> {
     for message in messages {
-        match timeout(SILENCE, sink.send(message)).await {
+        match timeout(SILENCE_TIMEOUT, sink.send(message)).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return Err(NotSent),
+            Ok(Err(_)) | Err(_) => return Err(SendError),
         }
     }
     Ok(())

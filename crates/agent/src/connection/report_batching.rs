@@ -9,21 +9,21 @@ use tokio::time::Instant;
 use corro_model::node::{ObservedNode, RankExit, TaskPhase};
 
 /// People do not notice it, and most of what hurries has happened by then.
-const PATIENCE: Duration = Duration::from_millis(20);
+const BATCH_DELAY: Duration = Duration::from_millis(20);
 
 /// What was told last, and when what is new must be.
 #[derive(Debug, Default)]
-pub struct News {
-    told: Option<ObservedNode>,
+pub struct ReportBatch {
+    last_sent: Option<ObservedNode>,
     due: Option<Instant>,
 }
 
-impl News {
+impl ReportBatch {
     /// Something has changed; true when it has to be told now.
     pub fn is_urgent(&mut self, now: &ObservedNode, at: Instant) -> bool {
-        let waits = self.told.as_ref().is_some_and(|told| can_wait(told, now));
+        let waits = self.last_sent.as_ref().is_some_and(|last_sent| may_wait(last_sent, now));
         if waits {
-            self.due.get_or_insert(at + PATIENCE);
+            self.due.get_or_insert(at + BATCH_DELAY);
         }
         !waits
     }
@@ -33,17 +33,17 @@ impl News {
         self.due
     }
 
-    pub fn told(&mut self, observed: ObservedNode) {
-        *self = News { told: Some(observed), due: None };
+    pub fn mark_sent(&mut self, observed: ObservedNode) {
+        *self = ReportBatch { last_sent: Some(observed), due: None };
     }
 }
 
 /// The server does nothing else when it hears that a task prepares itself, runs, or has ranks that ended well.
-fn can_wait(told: &ObservedNode, now: &ObservedNode) -> bool {
+fn may_wait(last_sent: &ObservedNode, now: &ObservedNode) -> bool {
     let Some(task) = &now.task else { return false };
     let goes_on = matches!(task.phase, TaskPhase::Preparing | TaskPhase::Running);
     let rest = |node: &ObservedNode| ObservedNode { task: None, ..node.clone() };
-    goes_on && task.exits.iter().all(RankExit::succeeded) && rest(told) == rest(now)
+    goes_on && task.exits.iter().all(RankExit::succeeded) && rest(last_sent) == rest(now)
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn only_what_nobody_waits_for_waits() {
         let idle = ObservedNode { ready: true, ..ObservedNode::default() };
-        let check = |now: &ObservedNode, expected: bool| assert_eq!(can_wait(&idle, now), expected, "{now:?}");
+        let check = |now: &ObservedNode, expected: bool| assert_eq!(may_wait(&idle, now), expected, "{now:?}");
         check(&node(TaskPhase::Preparing, &[]), true);
         check(&node(TaskPhase::Running, &[]), true);
         check(&node(TaskPhase::Running, &[0, 0]), true);
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn what_waits_is_due_from_its_first_change() {
-        let (mut news, begin) = (News::default(), Instant::now());
+        let (mut batch, begin) = (ReportBatch::default(), Instant::now());
         let (preparing, running) = (node(TaskPhase::Preparing, &[]), node(TaskPhase::Running, &[]));
-        assert!(news.is_urgent(&preparing, begin), "a new connection is told where things stand");
-        news.told(preparing);
-        assert!(!news.is_urgent(&running, begin) && !news.is_urgent(&running, begin + PATIENCE / 2));
-        assert_eq!(news.due(), Some(begin + PATIENCE));
-        news.told(running);
-        assert_eq!(news.due(), None);
+        assert!(batch.is_urgent(&preparing, begin), "a new connection is told where things stand");
+        batch.mark_sent(preparing);
+        assert!(!batch.is_urgent(&running, begin) && !batch.is_urgent(&running, begin + BATCH_DELAY / 2));
+        assert_eq!(batch.due(), Some(begin + BATCH_DELAY));
+        batch.mark_sent(running);
+        assert_eq!(batch.due(), None);
     }
 }

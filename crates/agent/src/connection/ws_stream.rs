@@ -17,7 +17,7 @@ use corro_client::{Trust, TrustError};
 
 use crate::config::AgentConfig;
 
-pub enum Line {
+pub enum WsStream {
     Plain(TcpStream),
     Secure(Box<TlsStream<TcpStream>>),
 }
@@ -29,21 +29,21 @@ pub fn tls_for(config: &AgentConfig) -> Result<TlsConnector, TrustError> {
     Ok(TlsConnector::from(Arc::new(trust.client_config()?)))
 }
 
-pub async fn open(uri: &Uri, tls: &TlsConnector) -> io::Result<Line> {
+pub async fn open(uri: &Uri, tls: &TlsConnector) -> io::Result<WsStream> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let secure = uri.scheme_str() == Some("wss");
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
     if !secure {
-        return Ok(Line::Plain(stream));
+        return Ok(WsStream::Plain(stream));
     }
     let name = ServerName::try_from(host.to_owned()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    Ok(Line::Secure(Box::new(tls.connect(name, stream).await?)))
+    Ok(WsStream::Secure(Box::new(tls.connect(name, stream).await?)))
 }
 
 /// What was wrong with the server's certificate, if that was it.
-pub fn distrust(error: &tokio_tungstenite::tungstenite::Error) -> Option<String> {
+pub fn certificate_error(error: &tokio_tungstenite::tungstenite::Error) -> Option<String> {
     let tokio_tungstenite::tungstenite::Error::Io(error) = error else { return None };
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::InvalidCertificate(reason) => Some(format!("{reason}")),
@@ -52,13 +52,13 @@ pub fn distrust(error: &tokio_tungstenite::tungstenite::Error) -> Option<String>
 }
 
 macro_rules! either {
-    ($line:expr, $stream:ident => $call:expr) => {
-        match $line.get_mut() {
-            Line::Plain($stream) => {
+    ($stream_enum:expr, $stream:ident => $call:expr) => {
+        match $stream_enum.get_mut() {
+            WsStream::Plain($stream) => {
                 let $stream = Pin::new($stream);
                 $call
             }
-            Line::Secure($stream) => {
+            WsStream::Secure($stream) => {
                 let $stream = Pin::new(&mut **$stream);
                 $call
             }
@@ -66,13 +66,13 @@ macro_rules! either {
     };
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for WsStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_read(cx, buf))
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for WsStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         either!(self, stream => stream.poll_write(cx, buf))
     }

@@ -14,13 +14,13 @@ use tokio::time::{sleep, timeout};
 use corro_model::NodeId;
 
 use super::engine::find;
-use super::error::words;
+use super::error::engine_message;
 use super::spec::{INCARNATION_LABEL, NODE_LABEL};
 use crate::identity::incarnation::OwnedIds;
 
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// An engine kills at once; a busy disk may take its time to remove.
-const GONE_WITHIN: Duration = Duration::from_secs(30);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
 
 /// Whose containers are meant. A node's id alone says nothing: a restored or copied server has nodes of the same ids.
@@ -34,13 +34,13 @@ pub enum Owner {
 
 /// Removes the owner's containers, on whatever engine answers, and returns when none is left. Gives the ids of those that were
 /// there, or why it could not be seen to. Where no engine is, there is nothing.
-pub async fn sweep(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
+pub async fn remove_owned(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
     let mut removed = Vec::new();
     for socket in sockets {
         let Ok(engine) = find(std::slice::from_ref(socket)).await else { continue };
-        let found = of_owner(&engine.docker, owner).await;
-        for id in found.map_err(|error| format!("{}: {}", engine.name, words(&error)))? {
-            until_gone(&engine.docker, &id).await.map_err(|why| format!("{}: {why}", engine.name))?;
+        let found = find_owned(&engine.docker, owner).await;
+        for id in found.map_err(|error| format!("{}: {}", engine.name, engine_message(&error)))? {
+            remove_and_wait(&engine.docker, &id).await.map_err(|why| format!("{}: {why}", engine.name))?;
             removed.push(id);
         }
     }
@@ -48,7 +48,7 @@ pub async fn sweep(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, St
 }
 
 /// The same, for whoever may block and is in no runtime or in any.
-pub fn sweep_blocking(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
+pub fn remove_owned_blocking(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
     // Nothing listens where nothing is, and most machines have no engine.
     if !sockets.iter().any(|socket| socket.exists()) {
         return Ok(Vec::new());
@@ -56,13 +56,13 @@ pub fn sweep_blocking(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>,
     std::thread::scope(|scope| {
         let work = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(|error| error.to_string())?.block_on(sweep(owner, sockets))
+            runtime.map_err(|error| error.to_string())?.block_on(remove_owned(owner, sockets))
         };
         scope.spawn(work).join().unwrap_or_else(|_| Err("an internal error".to_owned()))
     })
 }
 
-async fn of_owner(docker: &Docker, owner: &Owner) -> Result<Vec<String>, Error> {
+async fn find_owned(docker: &Docker, owner: &Owner) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     match owner {
         Owner::Incarnation(owned) => {
@@ -72,7 +72,9 @@ async fn of_owner(docker: &Docker, owner: &Owner) -> Result<Vec<String>, Error> 
         }
         Owner::Directory { node, root } => {
             let of_node = with_label(docker, NODE_LABEL, node.as_str()).await?;
-            found.extend(of_node.into_iter().filter(|container| is_unmarked(container) && mounts(container, root)));
+            found.extend(
+                of_node.into_iter().filter(|container| has_no_incarnation(container) && mounts_below(container, root)),
+            );
         }
     }
     Ok(found.into_iter().filter_map(|container| container.id).collect())
@@ -84,34 +86,34 @@ async fn with_label(docker: &Docker, label: &str, value: &str) -> Result<Vec<Con
     docker.list_containers(Some(options)).await
 }
 
-fn is_unmarked(container: &ContainerSummary) -> bool {
+fn has_no_incarnation(container: &ContainerSummary) -> bool {
     !container.labels.as_ref().is_some_and(|labels| labels.contains_key(INCARNATION_LABEL))
 }
 
 /// Whether something below `root` is mounted in it.
-fn mounts(container: &ContainerSummary, root: &Path) -> bool {
+fn mounts_below(container: &ContainerSummary, root: &Path) -> bool {
     let sources = container.mounts.iter().flatten().filter_map(|mount| mount.source.as_deref());
     sources.into_iter().any(|source| Path::new(source).starts_with(root))
 }
 
 /// Kills and removes it. An engine that is just removing it by itself may complain about that, which means nothing.
-pub async fn until_gone(docker: &Docker, id: &str) -> Result<(), String> {
-    let mut complaint = String::new();
+pub async fn remove_and_wait(docker: &Docker, id: &str) -> Result<(), String> {
+    let mut last_error = String::new();
     let gone = async {
         loop {
             let options = RemoveContainerOptions { force: true, v: true, link: false };
             match docker.remove_container(id, Some(options)).await {
                 Ok(()) | Err(Error::DockerResponseServerError { status_code: NOT_FOUND, .. }) => return,
-                Err(error) => complaint = words(&error),
+                Err(error) => last_error = engine_message(&error),
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     };
-    if timeout(GONE_WITHIN, gone).await.is_ok() {
+    if timeout(REMOVE_TIMEOUT, gone).await.is_ok() {
         return Ok(());
     }
-    Err(match complaint.is_empty() {
-        true => format!("it was still there after {} s", GONE_WITHIN.as_secs()),
-        false => complaint,
+    Err(match last_error.is_empty() {
+        true => format!("it was still there after {} s", REMOVE_TIMEOUT.as_secs()),
+        false => last_error,
     })
 }

@@ -32,53 +32,53 @@ use corro_launch::process::ProcessSpec;
 use corro_launch::sweep::TAG_VARIABLE;
 
 use super::engine::{connect, parse_version};
-use super::error::words;
+use super::error::engine_message;
 
 /// The hidden first argument.
-pub const WORD: &str = "container-exec";
-pub const PREFIX: &str = "CORRO_INSIDE_";
+pub const SUBCOMMAND: &str = "container-exec";
+pub const INSIDE_ENV_PREFIX: &str = "CORRO_INSIDE_";
 /// As `docker exec` ends when it could not do its own part.
-const BROKEN: u8 = 125;
+const RELAY_FAILED: u8 = 125;
 
 /// Says its process id first of all, so that it can be sent signals; then becomes the command. Users write for bash, and not
 /// every image has it.
-const ENTER: &str = r#"echo $$
+const ENTRY_SCRIPT: &str = r#"echo $$
 if [ "$1" = bash ] && ! command -v bash >/dev/null 2>&1; then shift; set -- /bin/sh "$@"; fi
 exec "$@""#;
 /// It leads a group, unless the engine is of another opinion.
-const SIGNAL: &str = r#"kill -s "$1" -- "-$2" 2>/dev/null || kill -s "$1" "$2""#;
+const SIGNAL_SCRIPT: &str = r#"kill -s "$1" -- "-$2" 2>/dev/null || kill -s "$1" "$2""#;
 
 /// For what a process left in the background and that holds its output open.
-const LOOK: Duration = Duration::from_secs(2);
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Between two looks whether a process whose output has ended has ended too.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
+const EXIT_POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
 /// Where a process is to run.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ContainerExec {
     pub socket: String,
     pub version: String,
     pub container: String,
 }
 
-impl Entry {
+impl ContainerExec {
     /// The process as it is started outside.
-    pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
+    pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
         let cwd = spec.cwd.to_string_lossy();
-        let own = ["/proc/self/exe", WORD, &self.socket, &self.version, &self.container, &cwd];
-        let mut words = spec.argv.clone();
-        if let [shell, option, ..] = &mut words[..]
+        let own = ["/proc/self/exe", SUBCOMMAND, &self.socket, &self.version, &self.container, &cwd];
+        let mut command = spec.argv.clone();
+        if let [shell, option, ..] = &mut command[..]
             && shell == "/bin/sh"
             && option == "-c"
         {
             // This machine may have no bash, and the image have one.
             *shell = "bash".to_owned();
         }
-        let inside = |(name, value): (&String, &String)| (format!("{PREFIX}{name}"), value.clone());
+        let renamed = |(name, value): (&String, &String)| (format!("{INSIDE_ENV_PREFIX}{name}"), value.clone());
         ProcessSpec {
-            argv: own.map(str::to_owned).into_iter().chain(words).collect(),
-            env: spec.env.iter().map(inside).collect(),
+            argv: own.map(str::to_owned).into_iter().chain(command).collect(),
+            env: spec.env.iter().map(renamed).collect(),
             ..spec
         }
     }
@@ -86,48 +86,51 @@ impl Entry {
 
 /// `container-exec SOCKET VERSION CONTAINER DIRECTORY WORD…`.
 pub fn run(arguments: &[OsString]) -> ExitCode {
-    let given: Option<Vec<String>> = arguments.iter().map(|word| word.clone().into_string().ok()).collect();
-    let parts = given.as_deref().and_then(|words| words.split_first_chunk::<4>());
-    let Some(([socket, version, container, directory], command)) = parts.filter(|(_, words)| !words.is_empty()) else {
-        return broken("it is started by nodes only");
+    let words: Option<Vec<String>> = arguments.iter().map(|word| word.clone().into_string().ok()).collect();
+    let parts = words.as_deref().and_then(|words| words.split_first_chunk::<4>());
+    let Some(([socket, version, container, directory], command)) = parts.filter(|(_, command)| !command.is_empty())
+    else {
+        return fail("it is started by nodes only");
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return broken(&error.to_string()),
+        Err(error) => return fail(&error.to_string()),
     };
-    let Some(version) = parse_version(version) else { return broken("it is started by nodes only") };
-    let variables = inside(std::env::vars_os());
+    let Some(version) = parse_version(version) else { return fail("it is started by nodes only") };
+    let variables = inside_variables(std::env::vars_os());
     let config = ExecConfig {
-        tty: Some(terminal::is_here()),
-        attach_stdin: Some(terminal::is_here() || has_input()),
+        tty: Some(terminal::is_terminal()),
+        attach_stdin: Some(terminal::is_terminal() || has_input()),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         env: Some(variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect()),
-        cmd: Some(["/bin/sh", "-c", ENTER, "sh"].into_iter().map(str::to_owned).chain(command.to_vec()).collect()),
+        cmd: Some(
+            ["/bin/sh", "-c", ENTRY_SCRIPT, "sh"].into_iter().map(str::to_owned).chain(command.to_vec()).collect(),
+        ),
         user: Some("0:0".to_owned()),
         working_dir: Some(directory.clone()),
         ..ExecConfig::default()
     };
     let ended = runtime.block_on(async {
         let docker = connect(Path::new(socket), &version)?;
-        Relay { docker, container: container.clone(), pid: None, line: Vec::new() }.run(config).await
+        Relay { docker, container: container.clone(), pid: None, first_line: Vec::new() }.run(config).await
     });
     match ended {
         Ok(code) => ExitCode::from(code),
-        Err(error) => broken(&words(&error)),
+        Err(error) => fail(&engine_message(&error)),
     }
 }
 
-fn broken(why: &str) -> ExitCode {
+fn fail(why: &str) -> ExitCode {
     let _ = writeln!(io::stderr(), "corro: cannot run this in the job's container: {why}");
-    ExitCode::from(BROKEN)
+    ExitCode::from(RELAY_FAILED)
 }
 
 /// The variables that are meant for the process, and the tag, by which it can be found from outside where it is ours.
-fn inside(own: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
+fn inside_variables(own: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
     let text = own.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    text.filter_map(|(name, value)| match name.strip_prefix(PREFIX) {
+    text.filter_map(|(name, value)| match name.strip_prefix(INSIDE_ENV_PREFIX) {
         Some(meant) => Some((meant.to_owned(), value)),
         None => (name == TAG_VARIABLE).then_some((name, value)),
     })
@@ -140,76 +143,81 @@ struct Relay {
     /// Inside the container.
     pid: Option<u32>,
     /// What was read of the line that says it.
-    line: Vec<u8>,
+    first_line: Vec<u8>,
 }
 
 impl Relay {
     async fn run(mut self, config: ExecConfig) -> Result<u8, bollard::errors::Error> {
         let mut signals = signals()?;
         let exec = self.docker.create_exec(&self.container, config).await?.id;
-        let how = StartExecOptions { detach: false, tty: terminal::is_here(), output_capacity: None };
+        let options = StartExecOptions { detach: false, tty: terminal::is_terminal(), output_capacity: None };
         let mut resized = signal(SignalKind::window_change())?;
-        let StartExecResults::Attached { mut output, input } = self.docker.start_exec(&exec, Some(how)).await? else {
-            return Ok(BROKEN);
+        let StartExecResults::Attached { mut output, input } = self.docker.start_exec(&exec, Some(options)).await?
+        else {
+            return Ok(RELAY_FAILED);
         };
-        let _fed = feed(input)?;
+        let _fed = forward_input(input)?;
         // A guard's processes write to pipes, and somebody who reads slowly must not keep signals from being heard.
         let [mut stdout, mut stderr] = outputs()?;
-        if terminal::is_here() {
+        if terminal::is_terminal() {
             terminal::resize(&self.docker, &exec).await;
         }
-        let mut looks = interval_at(Instant::now() + LOOK, LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut waiting = Vec::new();
+        let mut polls = interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pending_signals = Vec::new();
         loop {
             tokio::select! {
                 frame = output.next() => match frame {
                     Some(frame) => {
-                        self.pass_on(frame?, &mut stdout, &mut stderr).await?;
+                        self.forward_output(frame?, &mut stdout, &mut stderr).await?;
                         if self.pid.is_some() {
-                            for name in waiting.drain(..) {
-                                self.send(name).await;
+                            for name in pending_signals.drain(..) {
+                                self.send_signal(name).await;
                             }
                         }
                     }
                     None => break,
                 },
-                Some(()) = resized.recv(), if terminal::is_here() => terminal::resize(&self.docker, &exec).await,
+                Some(()) = resized.recv(), if terminal::is_terminal() => terminal::resize(&self.docker, &exec).await,
                 Some(name) = signals.recv() => match self.pid {
-                    Some(_) => self.send(name).await,
-                    None => waiting.push(name),
+                    Some(_) => self.send_signal(name).await,
+                    None => pending_signals.push(name),
                 },
-                _ = looks.tick() => {
+                _ = polls.tick() => {
                     if self.docker.inspect_exec(&exec).await?.running == Some(false) {
-                        while let Ok(Some(frame)) = timeout(LAST_WORDS_WITHIN, output.next()).await {
-                            self.pass_on(frame?, &mut stdout, &mut stderr).await?;
+                        while let Ok(Some(frame)) = timeout(DRAIN_TIMEOUT, output.next()).await {
+                            self.forward_output(frame?, &mut stdout, &mut stderr).await?;
                         }
                         break;
                     }
                 }
             }
         }
-        self.code(&exec, &mut signals).await
+        self.wait_exit_code(&exec, &mut signals).await
     }
 
     /// A process may close its output and go on.
-    async fn code(&self, exec: &str, signals: &mut mpsc::Receiver<&'static str>) -> Result<u8, bollard::errors::Error> {
-        let mut pause = PAUSE.0;
+    async fn wait_exit_code(
+        &self,
+        exec: &str,
+        signals: &mut mpsc::Receiver<&'static str>,
+    ) -> Result<u8, bollard::errors::Error> {
+        let mut delay = EXIT_POLL_DELAYS.0;
         loop {
             let state = self.docker.inspect_exec(exec).await?;
             if state.running != Some(true)
                 && let Some(code) = state.exit_code
             {
-                return Ok(u8::try_from(code).unwrap_or(BROKEN));
+                return Ok(u8::try_from(code).unwrap_or(RELAY_FAILED));
             }
             tokio::select! {
-                () = sleep(pause) => pause = (pause * 2).min(PAUSE.1),
-                Some(name) = signals.recv() => self.send(name).await,
+                () = sleep(delay) => delay = (delay * 2).min(EXIT_POLL_DELAYS.1),
+                Some(name) = signals.recv() => self.send_signal(name).await,
             }
         }
     }
 
-    async fn pass_on(&mut self, frame: LogOutput, stdout: &mut Sender, stderr: &mut Sender) -> io::Result<()> {
+    async fn forward_output(&mut self, frame: LogOutput, stdout: &mut Sender, stderr: &mut Sender) -> io::Result<()> {
         match frame {
             LogOutput::StdErr { message } => stderr.write_all(&message).await,
             LogOutput::StdOut { message } | LogOutput::Console { message } => {
@@ -225,23 +233,23 @@ impl Relay {
             return bytes;
         }
         let end = bytes.iter().position(|byte| *byte == b'\n');
-        self.line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+        self.first_line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
         let Some(end) = end else { return &[] };
-        let said = std::str::from_utf8(&self.line).ok().and_then(|line| line.trim().parse().ok());
+        let pid = std::str::from_utf8(&self.first_line).ok().and_then(|first_line| first_line.trim().parse().ok());
         // What does not begin like this has no process that could be told anything.
-        self.pid = Some(said.unwrap_or(0));
+        self.pid = Some(pid.unwrap_or(0));
         &bytes[end + 1..]
     }
 
     /// By a process of its own inside: from outside nobody but root could.
-    async fn send(&self, name: &str) {
+    async fn send_signal(&self, name: &str) {
         let Some(pid) = self.pid.filter(|pid| *pid > 1) else { return };
-        let words = ["/bin/sh", "-c", SIGNAL, "sh", name, &pid.to_string()].map(str::to_owned);
-        let config = ExecConfig { cmd: Some(words.to_vec()), user: Some("0:0".to_owned()), ..ExecConfig::default() };
-        let how = StartExecOptions { detach: true, tty: false, output_capacity: None };
+        let command = ["/bin/sh", "-c", SIGNAL_SCRIPT, "sh", name, &pid.to_string()].map(str::to_owned);
+        let config = ExecConfig { cmd: Some(command.to_vec()), user: Some("0:0".to_owned()), ..ExecConfig::default() };
+        let options = StartExecOptions { detach: true, tty: false, output_capacity: None };
         // A container that is gone has taken the process with it.
         if let Ok(exec) = self.docker.create_exec(&self.container, config).await {
-            let _ = self.docker.start_exec(&exec.id, Some(how)).await;
+            let _ = self.docker.start_exec(&exec.id, Some(options)).await;
         }
     }
 }
@@ -254,7 +262,7 @@ fn has_input() -> bool {
 /// A terminal is both.
 fn outputs() -> io::Result<[Sender; 2]> {
     let own = [io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?];
-    let [stdout, stderr] = own.map(|own| match terminal::is_here() {
+    let [stdout, stderr] = own.map(|own| match terminal::is_terminal() {
         true => Sender::from_owned_fd_unchecked(own),
         false => Sender::from_owned_fd(own),
     });
@@ -262,11 +270,11 @@ fn outputs() -> io::Result<[Sender; 2]> {
 }
 
 /// Passes on what is to be read, if anything is, to its end. Without it the connection is held open all the same.
-fn feed(mut to: Pin<Box<dyn AsyncWrite + Send>>) -> io::Result<Option<Pin<Box<dyn AsyncWrite + Send>>>> {
+fn forward_input(mut to: Pin<Box<dyn AsyncWrite + Send>>) -> io::Result<Option<Pin<Box<dyn AsyncWrite + Send>>>> {
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
-    let mut from = match terminal::is_here() {
+    let mut from = match terminal::is_terminal() {
         true => {
-            terminal::hand_over(&stdin)?;
+            terminal::make_raw(&stdin)?;
             Receiver::from_owned_fd_unchecked(stdin)?
         }
         false if has_input() => Receiver::from_owned_fd(stdin)?,
@@ -293,9 +301,9 @@ fn signals() -> io::Result<mpsc::Receiver<&'static str>> {
         (SignalKind::user_defined2(), "USR2"),
     ];
     for (kind, name) in known {
-        let mut heard: Signal = signal(kind)?;
+        let mut arrivals: Signal = signal(kind)?;
         let sender = sender.clone();
-        tokio::spawn(async move { while heard.recv().await.is_some() && sender.send(name).await.is_ok() {} });
+        tokio::spawn(async move { while arrivals.recv().await.is_some() && sender.send(name).await.is_ok() {} });
     }
     Ok(receiver)
 }
@@ -308,7 +316,7 @@ mod tests {
 
     #[test]
     fn variables_travel_under_other_names() {
-        let entry = Entry { socket: "/s".into(), version: "1.41".into(), container: "c".into() };
+        let exec = ContainerExec { socket: "/s".into(), version: "1.41".into(), container: "c".into() };
         let spec = ProcessSpec {
             argv: ["/bin/sh", "-c", "a; b"].map(String::from).to_vec(),
             env: BTreeMap::from([("LD_PRELOAD".into(), "/x.so".into()), ("A".into(), "b".into())]),
@@ -316,13 +324,14 @@ mod tests {
             tag: "n/1/rank-0".into(),
             confinement: Confinement::default(),
         };
-        let outside = entry.process(spec);
+        let outside = exec.wrap(spec);
         assert_eq!(outside.argv, ["/proc/self/exe", "container-exec", "/s", "1.41", "c", "/job", "bash", "-c", "a; b"]);
         assert!(!outside.env.contains_key("LD_PRELOAD"), "{:?}", outside.env.keys());
         let mut own: Vec<_> = outside.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         own.push(("LD_PRELOAD".into(), "/y.so".into()));
         own.push((TAG_VARIABLE.into(), "n/1/rank-0".into()));
-        let seen: Vec<String> = inside(own.into_iter()).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let seen: Vec<String> =
+            inside_variables(own.into_iter()).iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(seen, ["A=b", "CORRO_PROCESS_TAG=n/1/rank-0", "LD_PRELOAD=/x.so"]);
     }
 }

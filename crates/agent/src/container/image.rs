@@ -15,11 +15,11 @@ use corro_model::batchai::ImageSourceRegistry;
 use corro_model::container::split_image;
 
 use super::engine::Engine;
-use super::error::{Reason, Refusal};
+use super::error::{ContainerError, Reason};
 use crate::output::execution_log::ExecutionLog;
 
 /// A large image takes minutes, and the log is read by people.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 const NOT_FOUND: u16 = 404;
 
 /// What a container of it begins with.
@@ -31,16 +31,20 @@ pub struct Image {
 }
 
 /// The image, once it is there.
-pub async fn ensure(engine: &Engine, registry: &ImageSourceRegistry, log: &ExecutionLog) -> Result<Image, Refusal> {
+pub async fn ensure(
+    engine: &Engine,
+    registry: &ImageSourceRegistry,
+    log: &ExecutionLog,
+) -> Result<Image, ContainerError> {
     let name = &registry.image;
     let found = match engine.docker.inspect_image(name).await {
         Err(Error::DockerResponseServerError { status_code: NOT_FOUND, .. }) => {
-            pull(engine, registry, log).await.map_err(|error| refused(registry, &error))?;
+            pull(engine, registry, log).await.map_err(|error| pull_error(registry, &error))?;
             engine.docker.inspect_image(name).await
         }
         found => found,
     };
-    found.map(|found| read(&found)).map_err(|error| refused(registry, &error))
+    found.map(|found| read(&found)).map_err(|error| pull_error(registry, &error))
 }
 
 async fn pull(engine: &Engine, registry: &ImageSourceRegistry, log: &ExecutionLog) -> Result<(), Error> {
@@ -51,28 +55,28 @@ async fn pull(engine: &Engine, registry: &ImageSourceRegistry, log: &ExecutionLo
         tag: Some(tag.to_owned()),
         ..CreateImageOptions::default()
     };
-    let as_whom = match &registry.credentials {
+    let as_user = match &registry.credentials {
         Some(credentials) => format!(" as {}", credentials.username),
         None => String::new(),
     };
-    log.line(format_args!("Pulling image {image}{as_whom}"));
+    log.line(format_args!("Pulling image {image}{as_user}"));
     let began = Instant::now();
-    let mut telling = interval_at(began + TOLD_EVERY, TOLD_EVERY);
-    telling.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut progress = Progress::default();
-    let mut news = engine.docker.create_image(Some(options), None, credentials(registry));
+    let mut report_timer = interval_at(began + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+    report_timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut progress = PullProgress::default();
+    let mut updates = engine.docker.create_image(Some(options), None, credentials(registry));
     loop {
         tokio::select! {
-            step = news.next() => match step {
+            step = updates.next() => match step {
                 Some(step) => progress.on(&step?),
                 None => break,
             },
-            _ = telling.tick() => {
-                log.line(format_args!("Pulling image {image}: {}, after {} s", progress.words(), began.elapsed().as_secs()));
+            _ = report_timer.tick() => {
+                log.line(format_args!("Pulling image {image}: {}, after {} s", progress.summary(), began.elapsed().as_secs()));
             }
         }
     }
-    log.line(format_args!("Pulled image {image}: {}, in {:.1} s", progress.words(), began.elapsed().as_secs_f32()));
+    log.line(format_args!("Pulled image {image}: {}, in {:.1} s", progress.summary(), began.elapsed().as_secs_f32()));
     Ok(())
 }
 
@@ -86,18 +90,18 @@ fn credentials(registry: &ImageSourceRegistry) -> Option<DockerCredentials> {
     })
 }
 
-fn refused(registry: &ImageSourceRegistry, error: &Error) -> Refusal {
-    let mut words = super::error::words(error);
+fn pull_error(registry: &ImageSourceRegistry, error: &Error) -> ContainerError {
+    let mut message = super::error::engine_message(error);
     let password = registry.credentials.as_ref().and_then(|given| given.password.as_ref());
     if let Some(password) = password.map(|password| password.expose()).filter(|password| !password.is_empty()) {
-        words = words.replace(password, "***");
+        message = message.replace(password, "***");
     }
     let from = match &registry.server_url {
         Some(server) => format!(" from {server}"),
         None => String::new(),
     };
-    let reason = Reason::of(&words).unwrap_or(Reason::PullFailed);
-    Refusal { reason, info: format!("The image {} cannot be had{from}: {words}", registry.image) }
+    let reason = Reason::from_message(&message).unwrap_or(Reason::PullFailed);
+    ContainerError { reason, info: format!("The image {} cannot be had{from}: {message}", registry.image) }
 }
 
 fn read(found: &ImageInspect) -> Image {
@@ -112,7 +116,7 @@ fn read(found: &ImageInspect) -> Image {
 
 /// How far a pull is, from the engine's many words.
 #[derive(Debug, Default)]
-struct Progress {
+struct PullProgress {
     layers: BTreeMap<String, Layer>,
 }
 
@@ -123,21 +127,21 @@ struct Layer {
     size: u64,
 }
 
-impl Progress {
-    fn on(&mut self, news: &CreateImageInfo) {
-        let (Some(id), Some(status)) = (&news.id, news.status.as_deref()) else { return };
+impl PullProgress {
+    fn on(&mut self, update: &CreateImageInfo) {
+        let (Some(id), Some(status)) = (&update.id, update.status.as_deref()) else { return };
         // The first line has the tag where others have a layer, and the last ones have nothing.
         if id.is_empty() || status.starts_with("Pulling from") {
             return;
         }
         let layer = self.layers.entry(id.clone()).or_default();
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
-        let told = news.progress_detail.as_ref();
+        let detail = update.progress_detail.as_ref();
         match status {
             "Downloading" => {
-                let current = told.and_then(|detail| number(detail.current)).unwrap_or(layer.downloaded);
+                let current = detail.and_then(|detail| number(detail.current)).unwrap_or(layer.downloaded);
                 layer.downloaded = current;
-                layer.size = told.and_then(|detail| number(detail.total)).unwrap_or(layer.size).max(current);
+                layer.size = detail.and_then(|detail| number(detail.total)).unwrap_or(layer.size).max(current);
             }
             "Verifying Checksum" | "Download complete" | "Extracting" => layer.downloaded = layer.size,
             "Pull complete" | "Already exists" => {
@@ -148,7 +152,7 @@ impl Progress {
         }
     }
 
-    fn words(&self) -> String {
+    fn summary(&self) -> String {
         let done = self.layers.values().filter(|layer| layer.done).count();
         let sum = |of: fn(&Layer) -> u64| self.layers.values().map(of).sum::<u64>() as f64 / 1e6;
         let (downloaded, size) = (sum(|layer| layer.downloaded), sum(|layer| layer.size));
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn many_words_become_one_line() {
-        let mut progress = Progress::default();
+        let mut progress = PullProgress::default();
         let mut on = |id: &str, status: &str, detail: Option<(i64, i64)>| {
             progress.on(&CreateImageInfo {
                 id: Some(id.into()),
@@ -176,7 +180,7 @@ mod tests {
                     .map(|(current, total)| ProgressDetail { current: Some(current), total: Some(total) }),
                 error_detail: None,
             });
-            progress.words()
+            progress.summary()
         };
         on("1.8.0", "Pulling from tensorflow/tensorflow", None);
         on("a", "Pulling fs layer", None);
@@ -202,12 +206,9 @@ mod tests {
             credentials: Some(given),
         };
         let error = Error::DockerStreamError { error: "unauthorized: me:canary".into() };
-        let refusal = refused(&registry, &error);
-        assert_eq!(
-            refusal.info,
-            "The image demo.azurecr.io/i cannot be had from demo.azurecr.io: unauthorized: me:***"
-        );
-        assert_eq!(refusal.reason, Reason::PullFailed);
+        let failed = pull_error(&registry, &error);
+        assert_eq!(failed.info, "The image demo.azurecr.io/i cannot be had from demo.azurecr.io: unauthorized: me:***");
+        assert_eq!(failed.reason, Reason::PullFailed);
         let sent = credentials(&registry).expect("some");
         assert_eq!(
             (sent.password.as_deref(), sent.serveraddress.as_deref()),

@@ -19,13 +19,13 @@ use corro_model::container::size_words;
 use corro_model::node::TaskOrder;
 
 use super::engine::Engine;
-use super::spec::Machine;
+use super::spec::Capabilities;
 use super::{cleanup, error, oom, spec};
 use crate::limits::{Bounds, bounds, out_of_processes};
 use crate::output::execution_log::ExecutionLog;
 
 /// For many small files.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
+const CHOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running container of the job.
 #[derive(Debug)]
@@ -36,22 +36,22 @@ pub struct Container {
     vm_size: String,
     /// Where the kernel counts whom it killed.
     oom_counter: Option<PathBuf>,
-    most_processes: Option<u64>,
+    max_processes: Option<u64>,
     /// Where the kernel counts what it did not start.
     refused_starts: Option<PathBuf>,
     /// What root inside wrote and this agent could not remove, if root inside is root outside and the agent is not.
-    pub to_give_back: Vec<PathBuf>,
-    held: Held,
+    pub paths_to_chown: Vec<PathBuf>,
+    stdin: AttachedStdin,
 }
 
 /// Holds the container's input open. Dropping it ends the container.
 #[derive(Debug)]
-struct Held {
+struct AttachedStdin {
     task: AbortHandle,
     over: Arc<AtomicBool>,
 }
 
-impl Drop for Held {
+impl Drop for AttachedStdin {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -62,40 +62,40 @@ pub async fn create_and_start(
     engine: &Engine,
     body: ContainerCreateBody,
     order: &TaskOrder,
-    machine: &Machine,
+    capabilities: &Capabilities,
 ) -> Result<Container, Error> {
     let docker = &engine.docker;
     let id = docker.create_container(None::<CreateContainerOptions>, body).await?.id;
     // Before it starts: it must never live without somebody who holds it.
     let options =
         AttachContainerOptions { stream: true, stdin: true, stdout: true, stderr: true, ..Default::default() };
-    let held = Held::new(docker.attach_container(&id, Some(options)).await?);
+    let stdin = AttachedStdin::new(docker.attach_container(&id, Some(options)).await?);
     docker.start_container(&id, None).await?;
     let state = docker.inspect_container(&id, None::<InspectContainerOptions>).await?.state;
     let pid = state.and_then(|state| state.pid).filter(|pid| *pid > 0);
     Ok(Container {
         engine: engine.clone(),
         id,
-        bounds: bounds(order.limits.as_ref(), machine.capacity),
+        bounds: bounds(order.limits.as_ref(), capabilities.capacity),
         vm_size: order.limits.as_ref().map(|limits| limits.vm_size.clone()).unwrap_or_default(),
         oom_counter: pid.and_then(oom::counter),
-        most_processes: spec::most_processes(order, machine),
+        max_processes: spec::max_processes(order, capabilities),
         refused_starts: pid.and_then(oom::refused_starts_file),
-        to_give_back: Vec::new(),
-        held,
+        paths_to_chown: Vec::new(),
+        stdin,
     })
 }
 
-impl Held {
-    fn new(attached: AttachContainerResults) -> Held {
+impl AttachedStdin {
+    fn new(attached: AttachContainerResults) -> AttachedStdin {
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let over_flag = Arc::clone(&over);
         let task = tokio::spawn(async move {
             let AttachContainerResults { mut output, input: _open } = attached;
             while output.next().await.is_some() {}
-            told.store(true, Ordering::SeqCst);
+            over_flag.store(true, Ordering::SeqCst);
         });
-        Held { task: task.abort_handle(), over }
+        AttachedStdin { task: task.abort_handle(), over }
     }
 }
 
@@ -106,11 +106,12 @@ impl Container {
             Some(counter) => spawn_blocking(move || oom::killed(&counter)).await.unwrap_or(0),
             None => 0,
         };
-        let inspected = || async {
-            let seen = self.engine.docker.inspect_container(&self.id, None::<InspectContainerOptions>).await.ok()?;
-            seen.state?.oom_killed
+        let oom_killed = || async {
+            let inspected =
+                self.engine.docker.inspect_container(&self.id, None::<InspectContainerOptions>).await.ok()?;
+            inspected.state?.oom_killed
         };
-        if counted == 0 && inspected().await != Some(true) {
+        if counted == 0 && oom_killed().await != Some(true) {
             return None;
         }
         Some(match self.bounds.memory_bytes {
@@ -125,63 +126,63 @@ impl Container {
 
     /// Words about the limit of processes, if some were not started because of it.
     pub async fn out_of_processes(&self) -> Option<String> {
-        let (most, counter) = self.most_processes.zip(self.refused_starts.clone())?;
+        let (max, counter) = self.max_processes.zip(self.refused_starts.clone())?;
         let refused = spawn_blocking(move || oom::refused_starts(&counter)).await.unwrap_or(0);
-        (refused > 0).then(|| out_of_processes(most))
+        (refused > 0).then(|| out_of_processes(max))
     }
 
     /// Ends everything in it and waits until the engine has removed it; else says what is left.
-    pub async fn end(self, log: &ExecutionLog) -> Result<(), String> {
-        if self.held.over.load(Ordering::SeqCst) {
-            log.line(format_args!("Container {} had ended before its job", short(&self.id)));
+    pub async fn remove(self, log: &ExecutionLog) -> Result<(), String> {
+        if self.stdin.over.load(Ordering::SeqCst) {
+            log.line(format_args!("Container {} had ended before its job", short_id(&self.id)));
         }
-        if let Err(why) = self.give_back().await {
+        if let Err(why) = self.chown_to_agent().await {
             log.line(format_args!("Files of the job may belong to root and stay: {why}"));
         }
-        let Container { engine, id, held, .. } = self;
-        drop(held);
-        cleanup::until_gone(&engine.docker, &id)
+        let Container { engine, id, stdin, .. } = self;
+        drop(stdin);
+        cleanup::remove_and_wait(&engine.docker, &id)
             .await
-            .map_err(|why| format!("{} does not remove container {}: {why}", engine.name, short(&id)))?;
-        log.line(format_args!("Removed container {}", short(&id)));
+            .map_err(|why| format!("{} does not remove container {}: {why}", engine.name, short_id(&id)))?;
+        log.line(format_args!("Removed container {}", short_id(&id)));
         Ok(())
     }
 }
 
 impl Container {
     /// Only root can, and inside the job is root.
-    async fn give_back(&self) -> Result<(), String> {
-        if self.to_give_back.is_empty() {
+    async fn chown_to_agent(&self) -> Result<(), String> {
+        if self.paths_to_chown.is_empty() {
             return Ok(());
         }
         let owner = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
-        let paths = self.to_give_back.iter().map(|path| path.to_string_lossy().into_owned());
-        let words = ["chown", "-hR", &owner, "--"].map(str::to_owned).into_iter().chain(paths);
+        let paths = self.paths_to_chown.iter().map(|path| path.to_string_lossy().into_owned());
+        let command = ["chown", "-hR", &owner, "--"].map(str::to_owned).into_iter().chain(paths);
         let config = ExecConfig {
-            cmd: Some(words.collect()),
+            cmd: Some(command.collect()),
             user: Some("0:0".to_owned()),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             ..ExecConfig::default()
         };
         let docker = &self.engine.docker;
-        let given = async {
+        let chown = async {
             let exec = docker.create_exec(&self.id, config).await?.id;
-            let how = StartExecOptions { detach: false, tty: false, output_capacity: None };
-            if let StartExecResults::Attached { mut output, .. } = docker.start_exec(&exec, Some(how)).await? {
+            let options = StartExecOptions { detach: false, tty: false, output_capacity: None };
+            if let StartExecResults::Attached { mut output, .. } = docker.start_exec(&exec, Some(options)).await? {
                 while output.next().await.is_some() {}
             }
             docker.inspect_exec(&exec).await
         };
-        match timeout(GIVEN_BACK_WITHIN, given).await {
+        match timeout(CHOWN_TIMEOUT, chown).await {
             Ok(Ok(state)) if state.exit_code == Some(0) => Ok(()),
             Ok(Ok(_)) => Err("the image's chown did not change them".to_owned()),
-            Ok(Err(error)) => Err(error::words(&error)),
+            Ok(Err(error)) => Err(error::engine_message(&error)),
             Err(_) => Err("it took too long to change them".to_owned()),
         }
     }
 }
 
-pub fn short(id: &str) -> &str {
+pub fn short_id(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }

@@ -23,75 +23,80 @@ pub const INCARNATION_LABEL: &str = "corro.incarnation";
 const ATTEMPT_LABEL: &str = "corro.attempt";
 
 /// Lives for as long as its input is open, and does nothing: the shell's own words, as an image may lack all others.
-const LIVE: &str = "while read -r line; do :; done";
+const KEEP_ALIVE_SCRIPT: &str = "while read -r line; do :; done";
 
 /// What this machine has.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Machine {
+pub struct Capabilities {
     pub capacity: Capacity,
     pub has_gpus: bool,
     /// `/dev/nvidiactl` and the others that every GPU needs.
-    pub beside_gpus: Vec<PathBuf>,
-    pub gives_gpus: GivesGpus,
+    pub gpu_control_devices: Vec<PathBuf>,
+    pub gpu_support: GpuSupport,
     /// Its engine runs as root, and this agent does not.
-    pub engine_has_more_rights: bool,
+    pub engine_is_more_privileged: bool,
     /// Processes that its kernel has for everybody.
-    pub kernel_processes: u64,
+    pub kernel_max_processes: u64,
     /// Devices of InfiniBand.
     pub fabric_devices: Vec<PathBuf>,
 }
 
 /// How an engine gives GPUs, with the libraries they need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GivesGpus {
+pub enum GpuSupport {
     /// It does not: devices can be mapped, for images that bring the libraries.
     #[default]
-    Not,
+    None,
     /// By NVIDIA's runtime, which Docker knows.
-    ByRuntime,
+    Runtime,
     /// By the names of the Container Device Interface, which Podman knows.
-    ByName,
+    Cdi,
 }
 
 /// The same paths inside as outside: the node's directories of jobs and mounts, and what the links in them lead to.
-pub fn places(layout: &Layout, wheels: &Path, order: &TaskOrder, of_cluster: &[Volume]) -> BTreeMap<PathBuf, Access> {
-    let mut places = BTreeMap::new();
-    places.insert(wheels.to_owned(), Access::Read);
+pub fn bind_mounts(
+    layout: &Layout,
+    wheels: &Path,
+    order: &TaskOrder,
+    cluster_volumes: &[Volume],
+) -> BTreeMap<PathBuf, MountAccess> {
+    let mut bind_mounts = BTreeMap::new();
+    bind_mounts.insert(wheels.to_owned(), MountAccess::ReadOnly);
     // Directories inside of trees are mounts below the node's own, or not shown at all: a path to one can be turned by others.
-    let whole = of_cluster.iter().chain(&order.volumes).filter(|volume| volume.beneath.is_none());
+    let whole = cluster_volumes.iter().chain(&order.volumes).filter(|volume| volume.beneath.is_none());
     let targets = whole.filter_map(mounts::linked_directory);
     let shared = order.shared_temp.clone().filter(|_| order.hosts.len() > 1);
     let own = [layout.jobs.clone(), layout.mount_root.clone()];
-    places.extend(own.into_iter().chain(shared).chain(targets).map(|path| (path, Access::Write)));
-    places
+    bind_mounts.extend(own.into_iter().chain(shared).chain(targets).map(|path| (path, MountAccess::ReadWrite)));
+    bind_mounts
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    Write,
+pub enum MountAccess {
+    ReadOnly,
+    ReadWrite,
 }
 
 /// The container as the engine is asked for it.
-pub fn body(
+pub fn create_body(
     (node, incarnation): (&NodeId, &str),
     order: &TaskOrder,
-    places: &BTreeMap<PathBuf, Access>,
-    machine: &Machine,
+    bind_mounts: &BTreeMap<PathBuf, MountAccess>,
+    capabilities: &Capabilities,
     gpus: &[u16],
 ) -> ContainerCreateBody {
     let settings = order.container.as_ref();
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mounts = places.iter().map(|(path, access)| Mount {
+    let mounts = bind_mounts.iter().map(|(path, access)| Mount {
         typ: Some(MountType::BIND),
         source: Some(text(path)),
         target: Some(text(path)),
-        read_only: Some(*access == Access::Read),
+        read_only: Some(*access == MountAccess::ReadOnly),
         ..Mount::default()
     });
-    let bounds = bounds(order.limits.as_ref(), machine.capacity);
+    let bounds = bounds(order.limits.as_ref(), capabilities.capacity);
     let memory = bounds.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok());
-    let (requests, devices) = devices(gpus, machine);
+    let (requests, devices) = devices(gpus, capabilities);
     let labels = [
         (NODE_LABEL, node.to_string()),
         (INCARNATION_LABEL, incarnation.to_owned()),
@@ -100,7 +105,7 @@ pub fn body(
     let shm_size = settings.and_then(|settings| settings.shm_size.as_deref()).and_then(parse_size);
     ContainerCreateBody {
         image: settings.map(|settings| settings.image_source_registry.image.clone()),
-        entrypoint: Some(["/bin/sh", "-c", LIVE].map(str::to_owned).to_vec()),
+        entrypoint: Some(["/bin/sh", "-c", KEEP_ALIVE_SCRIPT].map(str::to_owned).to_vec()),
         cmd: Some(Vec::new()),
         user: Some("0:0".to_owned()),
         working_dir: Some("/".to_owned()),
@@ -120,7 +125,7 @@ pub fn body(
             memory,
             // The same, so that nothing is swapped instead.
             memory_swap: memory,
-            pids_limit: most_processes(order, machine).and_then(|most| i64::try_from(most).ok()),
+            pids_limit: max_processes(order, capabilities).and_then(|max| i64::try_from(max).ok()),
             nano_cpus: bounds.cores.map(|cores| i64::from(cores) * 1_000_000_000),
             device_requests: requests.map(|request| vec![request]),
             devices: (!devices.is_empty()).then_some(devices),
@@ -133,28 +138,29 @@ pub fn body(
 }
 
 /// How many processes and threads the container may have.
-pub fn most_processes(order: &TaskOrder, machine: &Machine) -> Option<u64> {
-    order.limits.as_ref().map(|limits| limits::most_processes(limits, machine.kernel_processes))
+pub fn max_processes(order: &TaskOrder, capabilities: &Capabilities) -> Option<u64> {
+    order.limits.as_ref().map(|limits| limits::max_processes(limits, capabilities.kernel_max_processes))
 }
 
 /// These GPUs and no others: by the engine where it can, else their devices alone; and the fabric.
-fn devices(gpus: &[u16], machine: &Machine) -> (Option<DeviceRequest>, Vec<DeviceMapping>) {
-    let named = |driver: &str, prefix: &str| DeviceRequest {
+fn devices(gpus: &[u16], capabilities: &Capabilities) -> (Option<DeviceRequest>, Vec<DeviceMapping>) {
+    let device_request = |driver: &str, prefix: &str| DeviceRequest {
         driver: Some(driver.to_owned()),
         device_ids: Some(gpus.iter().map(|number| format!("{prefix}{number}")).collect()),
         ..DeviceRequest::default()
     };
-    let request = match machine.gives_gpus {
+    let request = match capabilities.gpu_support {
         _ if gpus.is_empty() => None,
-        GivesGpus::Not => None,
-        GivesGpus::ByRuntime => {
-            Some(DeviceRequest { capabilities: Some(vec![vec!["gpu".to_owned()]]), ..named("nvidia", "") })
+        GpuSupport::None => None,
+        GpuSupport::Runtime => {
+            Some(DeviceRequest { capabilities: Some(vec![vec!["gpu".to_owned()]]), ..device_request("nvidia", "") })
         }
-        GivesGpus::ByName => Some(named("cdi", "nvidia.com/gpu=")),
+        GpuSupport::Cdi => Some(device_request("cdi", "nvidia.com/gpu=")),
     };
     let cards = gpus.iter().map(|number| PathBuf::from(format!("/dev/nvidia{number}")));
-    let plain = cards.chain(machine.beside_gpus.iter().cloned()).filter(|_| request.is_none() && !gpus.is_empty());
-    let mapped: BTreeSet<PathBuf> = plain.chain(machine.fabric_devices.iter().cloned()).collect();
+    let plain =
+        cards.chain(capabilities.gpu_control_devices.iter().cloned()).filter(|_| request.is_none() && !gpus.is_empty());
+    let mapped: BTreeSet<PathBuf> = plain.chain(capabilities.fabric_devices.iter().cloned()).collect();
     let mapping = |path: PathBuf| DeviceMapping {
         path_on_host: Some(path.to_string_lossy().into_owned()),
         path_in_container: Some(path.to_string_lossy().into_owned()),
@@ -164,27 +170,30 @@ fn devices(gpus: &[u16], machine: &Machine) -> (Option<DeviceRequest>, Vec<Devic
 }
 
 /// For the execution log: what was applied, and what was asked and is not there.
-pub fn words(order: &TaskOrder, machine: &Machine, gpus: Option<&str>) -> String {
-    let bounds = bounds(order.limits.as_ref(), machine.capacity);
-    let mut words = vec!["host network, root inside".to_owned()];
+pub fn describe(order: &TaskOrder, capabilities: &Capabilities, gpus: Option<&str>) -> String {
+    let bounds = bounds(order.limits.as_ref(), capabilities.capacity);
+    let mut parts = vec!["host network, root inside".to_owned()];
     let size = order.limits.as_ref().map_or("", |limits| limits.vm_size.as_str());
     match bounds.memory_bytes {
-        Some(bytes) => words.push(format!("{} of memory as {size} has", size_words(bytes))),
-        None => words.push(format!("all memory of the machine ({})", size_words(machine.capacity.memory_bytes))),
+        Some(bytes) => parts.push(format!("{} of memory as {size} has", size_words(bytes))),
+        None => parts.push(format!("all memory of the machine ({})", size_words(capabilities.capacity.memory_bytes))),
     }
     match bounds.cores {
-        Some(cores) => words.push(format!("{cores} {} as {size} has", if cores == 1 { "core" } else { "cores" })),
-        None => words.push(format!("all {} cores of the machine", machine.capacity.cores)),
+        Some(cores) => parts.push(format!("{cores} {} as {size} has", if cores == 1 { "core" } else { "cores" })),
+        None => parts.push(format!("all {} cores of the machine", capabilities.capacity.cores)),
     }
-    words.extend(most_processes(order, machine).map(|most| format!("at most {most} processes and threads")));
+    parts.extend(max_processes(order, capabilities).map(|max| format!("at most {max} processes and threads")));
     let shm = order.container.as_ref().and_then(|settings| parse_size(settings.shm_size.as_deref()?));
-    words.extend(shm.map(|bytes| format!("{} of /dev/shm", size_words(bytes))));
+    parts.extend(shm.map(|bytes| format!("{} of /dev/shm", size_words(bytes))));
     if let Some(gpus) = gpus {
-        let bare =
-            if machine.has_gpus && machine.gives_gpus == GivesGpus::Not { ", without their libraries" } else { "" };
-        words.push(format!("GPUs: {gpus}{bare}"));
+        let bare = if capabilities.has_gpus && capabilities.gpu_support == GpuSupport::None {
+            ", without their libraries"
+        } else {
+            ""
+        };
+        parts.push(format!("GPUs: {gpus}{bare}"));
     }
-    words.join("; ")
+    parts.join("; ")
 }
 
 #[cfg(test)]
@@ -205,17 +214,19 @@ mod tests {
         order
     }
 
-    fn machine() -> Machine {
+    fn capabilities() -> Capabilities {
         let capacity = Capacity { memory_bytes: 16 << 30, cores: 8 };
-        Machine { capacity, kernel_processes: 32768, ..Machine::default() }
+        Capabilities { capacity, kernel_max_processes: 32768, ..Capabilities::default() }
     }
 
     #[test]
     fn the_body_holds_everything_and_no_variable() {
         let order = order();
-        let places = BTreeMap::from([("/n/jobs".into(), Access::Write), ("/n/wheels".into(), Access::Read)]);
-        let body = serde_json::to_value(body((&testing::node(1), "0123"), &order, &places, &machine(), &[]))
-            .expect("plain data");
+        let bind_mounts =
+            BTreeMap::from([("/n/jobs".into(), MountAccess::ReadWrite), ("/n/wheels".into(), MountAccess::ReadOnly)]);
+        let body =
+            serde_json::to_value(create_body((&testing::node(1), "0123"), &order, &bind_mounts, &capabilities(), &[]))
+                .expect("plain data");
         let host = &body["HostConfig"];
         assert_eq!(body["Image"], "i:1");
         assert_eq!(body["Labels"]["corro.node"], "tvm-1_1-20180718t174802z-p");
@@ -244,14 +255,14 @@ mod tests {
     #[test]
     fn a_machine_that_has_less_gives_what_it_has() {
         let capacity = Capacity { memory_bytes: 4 << 30, cores: 1 };
-        let small = Machine { capacity, kernel_processes: 32768, ..Machine::default() };
+        let small = Capabilities { capacity, kernel_max_processes: 32768, ..Capabilities::default() };
         assert_eq!(
-            words(&order(), &small, Some("none, as the machine has none")),
+            describe(&order(), &small, Some("none, as the machine has none")),
             "host network, root inside; all memory of the machine (4 GiB); all 1 cores of the machine; \
              at most 5120 processes and threads; 512 MiB of /dev/shm; GPUs: none, as the machine has none"
         );
         assert!(
-            words(&order(), &machine(), None)
+            describe(&order(), &capabilities(), None)
                 .contains("; 4 GiB of memory as STANDARD_D1 has; 1 core as STANDARD_D1 has; ")
         );
     }
@@ -270,34 +281,34 @@ mod tests {
         };
         order.volumes = vec![volume("/d/shares/a/s")];
         let layout = Layout::new(Path::new("/n"), "/tmp/n".into(), &order);
-        let places =
-            places(&layout, Path::new("/n/wheels"), &order, &[volume("/d/shares/a/s"), volume("/d/shares/a/c")]);
-        let paths: Vec<_> = places.keys().map(|path| path.to_string_lossy().into_owned()).collect();
+        let bind_mounts =
+            bind_mounts(&layout, Path::new("/n/wheels"), &order, &[volume("/d/shares/a/s"), volume("/d/shares/a/c")]);
+        let paths: Vec<_> = bind_mounts.keys().map(|path| path.to_string_lossy().into_owned()).collect();
         assert_eq!(paths, ["/d/job-shared/a", "/d/shares/a/c", "/d/shares/a/s", "/n/jobs", "/n/mounts", "/n/wheels"]);
     }
 
     #[test]
     fn a_container_gets_the_gpus_of_its_node_and_no_others() {
-        let machine = |gives_gpus| Machine {
+        let capabilities = |gpu_support| Capabilities {
             has_gpus: true,
-            beside_gpus: vec![PathBuf::from("/dev/nvidiactl")],
-            gives_gpus,
+            gpu_control_devices: vec![PathBuf::from("/dev/nvidiactl")],
+            gpu_support,
             fabric_devices: vec![PathBuf::from("/dev/infiniband/uverbs0")],
-            ..machine()
+            ..capabilities()
         };
         let asked = |gpus: &[u16], gives| {
-            let (request, mapped) = devices(gpus, &machine(gives));
+            let (request, mapped) = devices(gpus, &capabilities(gives));
             let paths: Vec<String> = mapped.into_iter().filter_map(|mapping| mapping.path_on_host).collect();
             (serde_json::to_value(request).expect("plain data"), paths.join(" "))
         };
         let bare = "/dev/infiniband/uverbs0";
         let by_runtime = json!({"Driver": "nvidia", "DeviceIDs": ["1", "3"], "Capabilities": [["gpu"]]});
-        assert_eq!(asked(&[1, 3], GivesGpus::ByRuntime), (by_runtime, bare.to_owned()));
+        assert_eq!(asked(&[1, 3], GpuSupport::Runtime), (by_runtime, bare.to_owned()));
         let by_name = json!({"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=1", "nvidia.com/gpu=3"]});
-        assert_eq!(asked(&[1, 3], GivesGpus::ByName), (by_name, bare.to_owned()));
+        assert_eq!(asked(&[1, 3], GpuSupport::Cdi), (by_name, bare.to_owned()));
         let devices = format!("{bare} /dev/nvidia1 /dev/nvidia3 /dev/nvidiactl");
-        assert_eq!(asked(&[1, 3], GivesGpus::Not), (json!(null), devices));
-        for gives in [GivesGpus::Not, GivesGpus::ByRuntime, GivesGpus::ByName] {
+        assert_eq!(asked(&[1, 3], GpuSupport::None), (json!(null), devices));
+        for gives in [GpuSupport::None, GpuSupport::Runtime, GpuSupport::Cdi] {
             assert_eq!(asked(&[], gives), (json!(null), bare.to_owned()));
         }
     }

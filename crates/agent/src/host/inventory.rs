@@ -14,7 +14,7 @@ use crate::limits::gpus;
 /// Looks at the machine. `labels` and `offered` are the operator's words.
 pub fn find(labels: BTreeMap<String, String>, offered: Option<Capacity>) -> Inventory {
     let mut cards = nvml::gpus();
-    cards.truncate(gpus::given().unwrap_or(cards.len()));
+    cards.truncate(gpus::n_given().unwrap_or(cards.len()));
     Inventory {
         cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         memory_bytes: memory(),
@@ -27,8 +27,8 @@ pub fn find(labels: BTreeMap<String, String>, offered: Option<Capacity>) -> Inve
 }
 
 /// The variable that leaves agents no more than the first `count` GPUs. Which of those a node has is settled between the agents.
-pub fn only_gpus(count: u32) -> Option<(&'static str, String)> {
-    gpus::only_first(count, &gpus::inventory())
+pub fn restrict_gpus(count: u32) -> Option<(&'static str, String)> {
+    gpus::restrict_to_first(count, &gpus::inventory())
 }
 
 /// The machine's name, as it calls itself.

@@ -21,7 +21,7 @@ use thiserror::Error;
 use crate::fs::atomic_file;
 use crate::identity::{self, IdentityError, RootLock};
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CREDENTIAL: &str = "host.json";
 
 #[derive(Debug, Error)]
@@ -38,11 +38,11 @@ pub enum HostError {
     #[error("the certificate of the server at {server} is not the one that the join token names: {source}")]
     Untrusted { server: String, source: tokio_rustls::rustls::Error },
     #[error("cannot reach {server} ({why})")]
-    Away { server: String, why: String },
+    Unreachable { server: String, why: String },
 }
 
 /// The way to the server, and who this host is.
-pub struct HostLink {
+pub struct HostClient {
     server: String,
     client: reqwest::Client,
     credential: HostCredential,
@@ -54,7 +54,7 @@ pub fn lock(root: &Path) -> Result<RootLock, HostError> {
 }
 
 /// The credential that an earlier run was given.
-pub fn stored(root: &Path) -> Result<Option<HostCredential>, HostError> {
+pub fn stored_credential(root: &Path) -> Result<Option<HostCredential>, HostError> {
     let path = root.join(CREDENTIAL);
     atomic_file::read(&path).map_err(|source| HostError::Credential { path, source })
 }
@@ -67,12 +67,12 @@ pub async fn join(
     name: String,
     inventory: Inventory,
 ) -> Result<HostCredential, HostError> {
-    let client = identity::client_for(server, trust, ANSWER_WITHIN)?;
-    let request = HostJoinRequest { token: secret, name, inventory };
-    let asked = client.post(format!("{server}{HOST_JOIN_PATH}")).header("content-type", "application/json");
-    let body = serde_json::to_vec(&request).expect("a request is plain data");
-    let (_, bytes) = answer(server, asked.body(body), None).await?;
-    let credential: HostCredential = serde_json::from_slice(&bytes).map_err(|_| not_understood(server))?;
+    let client = identity::client_for(server, trust, REQUEST_TIMEOUT)?;
+    let join = HostJoinRequest { token: secret, name, inventory };
+    let request = client.post(format!("{server}{HOST_JOIN_PATH}")).header("content-type", "application/json");
+    let body = serde_json::to_vec(&join).expect("a request is plain data");
+    let (_, bytes) = send(server, request.body(body), None).await?;
+    let credential: HostCredential = serde_json::from_slice(&bytes).map_err(|_| invalid_response(server))?;
     let path = root.join(CREDENTIAL);
     atomic_file::write(&path, &credential).map_err(|source| HostError::Credential { path, source })?;
     Ok(credential)
@@ -84,10 +84,10 @@ pub fn forget(root: &Path) -> Result<(), HostError> {
     atomic_file::remove(&path).map_err(|source| HostError::Credential { path, source })
 }
 
-impl HostLink {
-    pub fn new(server: &str, trust: &Trust, credential: HostCredential) -> Result<HostLink, HostError> {
-        let client = identity::client_for(server, trust, ANSWER_WITHIN)?;
-        Ok(HostLink { server: server.to_owned(), client, credential })
+impl HostClient {
+    pub fn new(server: &str, trust: &Trust, credential: HostCredential) -> Result<HostClient, HostError> {
+        let client = identity::client_for(server, trust, REQUEST_TIMEOUT)?;
+        Ok(HostClient { server: server.to_owned(), client, credential })
     }
 
     pub fn name(&self) -> &str {
@@ -97,49 +97,51 @@ impl HostLink {
     /// Says what the host is, and hears what it should carry.
     pub async fn report(&self, report: &HostReport) -> Result<DesiredHost, HostError> {
         let body = serde_json::to_vec(report).expect("a report is plain data");
-        let asked = self.client.post(format!("{}{HOST_PATH}", self.server)).header("content-type", "application/json");
-        let asked = asked.header("authorization", self.credential.bearer()).body(body);
-        let (_, bytes) = answer(&self.server, asked, Some(&self.credential.instance)).await?;
-        let desired: DesiredHost = serde_json::from_slice(&bytes).map_err(|_| not_understood(&self.server))?;
+        let request =
+            self.client.post(format!("{}{HOST_PATH}", self.server)).header("content-type", "application/json");
+        let request = request.header("authorization", self.credential.bearer()).body(body);
+        let (_, bytes) = send(&self.server, request, Some(&self.credential.instance)).await?;
+        let desired: DesiredHost = serde_json::from_slice(&bytes).map_err(|_| invalid_response(&self.server))?;
         if desired.removed { Err(HostError::Removed) } else { Ok(desired) }
     }
 }
 
-fn not_understood(server: &str) -> HostError {
-    HostError::Away {
+fn invalid_response(server: &str) -> HostError {
+    HostError::Unreachable {
         server: server.to_owned(),
         why: "its answer cannot be understood: is it of another version?".into(),
     }
 }
 
 /// A good answer. Only the installation that gave a credential can take it back: another server may have come to listen there.
-async fn answer(
+async fn send(
     server: &str,
     request: reqwest::RequestBuilder,
     instance: Option<&str>,
 ) -> Result<(StatusCode, Vec<u8>), HostError> {
-    let away = |error: reqwest::Error| match tls_error(&error) {
+    let unreachable = |error: reqwest::Error| match tls_error(&error) {
         Some(source) => HostError::Untrusted { server: server.to_owned(), source: source.clone() },
-        None => HostError::Away { server: server.to_owned(), why: innermost(&error) },
+        None => HostError::Unreachable { server: server.to_owned(), why: root_cause(&error) },
     };
-    let response = request.header(PROTOCOL_HEADER, PROTOCOL).send().await.map_err(away)?;
+    let response = request.header(PROTOCOL_HEADER, PROTOCOL).send().await.map_err(unreachable)?;
     let status = response.status();
-    let told = response.headers().get(INSTANCE_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let bytes = response.bytes().await.map_err(away)?.to_vec();
+    let server_instance =
+        response.headers().get(INSTANCE_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let bytes = response.bytes().await.map_err(unreachable)?.to_vec();
     if status.is_success() {
         return Ok((status, bytes));
     }
-    if status == StatusCode::UNAUTHORIZED && instance.is_some() && told.as_deref() == instance {
+    if status == StatusCode::UNAUTHORIZED && instance.is_some() && server_instance.as_deref() == instance {
         return Err(HostError::Removed);
     }
-    let message = identity::message_of(&bytes, status);
+    let message = identity::error_message(&bytes, status);
     match status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS && instance.is_none() {
         true => Err(HostError::Refused { status: status.as_u16(), message }),
-        false => Err(HostError::Away { server: server.to_owned(), why: message }),
+        false => Err(HostError::Unreachable { server: server.to_owned(), why: message }),
     }
 }
 
-fn innermost(error: &dyn std::error::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

@@ -7,7 +7,7 @@ use corro_model::host::Gpu;
 
 const NAMES: [&CStr; 2] = [c"libnvidia-ml.so.1", c"libnvidia-ml.so"];
 const NAME_BYTES: usize = 96;
-const MOST: c_uint = 64;
+const MAX_GPUS: c_uint = 64;
 
 type Device = *mut c_void;
 
@@ -35,7 +35,7 @@ pub fn gpus() -> Vec<Gpu> {
     // SAFETY: the library was started, and each call gets room of the size it is told.
     unsafe {
         if (library.count)(&mut count) == 0 {
-            found.extend((0..count.min(MOST)).filter_map(|index| gpu(&library, index)));
+            found.extend((0..count.min(MAX_GPUS)).filter_map(|index| gpu(&library, index)));
         }
         (library.shutdown)();
     }

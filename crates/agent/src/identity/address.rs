@@ -13,21 +13,21 @@ use tokio_tungstenite::tungstenite::http::Uri;
 
 use crate::config::AgentConfig;
 
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Waits for a way to the server where the address depends on it. On the server's own machine each node has a loopback address of its own, as those
 /// have that the server starts itself: launchers tell nodes apart by their addresses.
-pub async fn of_node(config: &AgentConfig, node: &NodeId) -> String {
+pub async fn node_address(config: &AgentConfig, node: &NodeId) -> String {
     if let Some(address) = &config.address {
         return address.clone();
     }
     loop {
-        match towards(&config.present_server()).await {
+        match local_address_towards(&config.present_server()).await {
             Ok(address) if address.is_loopback() => return loopback(node).to_string(),
             Ok(address) => return address.to_string(),
             Err(error) => {
                 tracing::debug!(%error, "there is no way to the server yet");
-                sleep(ASK_AGAIN).await;
+                sleep(RETRY_INTERVAL).await;
             }
         }
     }
@@ -40,13 +40,13 @@ fn loopback(node: &NodeId) -> Ipv4Addr {
 }
 
 /// Which address of this machine packets to the server come from. Sends none.
-async fn towards(server: &str) -> io::Result<IpAddr> {
+async fn local_address_towards(server: &str) -> io::Result<IpAddr> {
     let uri: Uri = server.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(443);
     let mut why = io::Error::from(io::ErrorKind::NotFound);
     for peer in lookup_host((host, port)).await? {
-        match from(peer).await {
+        match local_address_for(peer).await {
             Ok(address) => return Ok(address),
             Err(error) => why = error,
         }
@@ -54,7 +54,7 @@ async fn towards(server: &str) -> io::Result<IpAddr> {
     Err(why)
 }
 
-async fn from(peer: SocketAddr) -> io::Result<IpAddr> {
+async fn local_address_for(peer: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(peer).await?;
@@ -68,10 +68,13 @@ mod tests {
     #[tokio::test]
     async fn the_way_to_the_server_says_who_we_are() {
         for server in ["http://127.0.0.1:8470", "https://localhost:1/"] {
-            assert!(towards(server).await.expect("there is a way").is_loopback(), "{server}");
+            assert!(local_address_towards(server).await.expect("there is a way").is_loopback(), "{server}");
         }
         let [one, two] = [1, 2].map(|index| loopback(&crate::testing::node(index)));
         assert!(one.is_loopback() && one != two && one == loopback(&crate::testing::node(1)), "{one} {two}");
-        assert!(towards("https://no-such-host.invalid:1").await.is_err() && towards("nothing").await.is_err());
+        assert!(
+            local_address_towards("https://no-such-host.invalid:1").await.is_err()
+                && local_address_towards("nothing").await.is_err()
+        );
     }
 }

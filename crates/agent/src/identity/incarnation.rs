@@ -70,7 +70,7 @@ pub enum Validity {
     Lasting,
 }
 
-const FILE: &str = "incarnation";
+const RECORD_FILE: &str = "incarnation";
 
 /// The incarnation of `directory`, made or renewed if need be and then on the disk. The caller holds the directory's lock.
 pub fn ensure(directory: &Path, validity: Validity) -> io::Result<Incarnation> {
@@ -85,28 +85,28 @@ pub fn ensure(directory: &Path, validity: Validity) -> io::Result<Incarnation> {
         None => (None, Origin::Unrecorded),
     };
     let record = Record { id: random_id()?, former: former.clone(), ..here };
-    atomic_file::write(&directory.join(FILE), &record)?;
+    atomic_file::write(&directory.join(RECORD_FILE), &record)?;
     Ok(Incarnation { id: record.id.into(), former, origin })
 }
 
 /// Gives the directory an id that nothing on any machine carries: what was started from it before is no longer its own.
 pub fn renew(directory: &Path) -> io::Result<()> {
-    atomic_file::write(&directory.join(FILE), &Record::of(directory, random_id()?)?)
+    atomic_file::write(&directory.join(RECORD_FILE), &Record::of(directory, random_id()?)?)
 }
 
 /// Writes down that `directory` goes by `id`, for one that was in use before directories had incarnations.
 pub fn adopt(directory: &Path, id: &str) -> io::Result<()> {
-    atomic_file::write(&directory.join(FILE), &Record::of(directory, id.to_owned())?)
+    atomic_file::write(&directory.join(RECORD_FILE), &Record::of(directory, id.to_owned())?)
 }
 
 /// Removes the record: nothing of what was started from the directory is left.
 pub fn forget(directory: &Path) -> io::Result<()> {
-    atomic_file::remove(&directory.join(FILE))
+    atomic_file::remove(&directory.join(RECORD_FILE))
 }
 
 /// Whether there is a record, of this directory or of the one it was copied from.
 pub fn is_recorded(directory: &Path) -> bool {
-    directory.join(FILE).exists()
+    directory.join(RECORD_FILE).exists()
 }
 
 /// What the directory may end. Nothing if it has no record, or one of another directory.
@@ -173,7 +173,7 @@ impl TagPrefix {
     }
 
     /// What the tags of the processes of an attempt begin with.
-    pub fn of_attempt(&self, attempt: &AttemptId) -> String {
+    pub fn attempt_prefix(&self, attempt: &AttemptId) -> String {
         self.with(&format!("{attempt}/"))
     }
 }
@@ -222,7 +222,7 @@ impl DirectoryIdentity {
 
 /// A record that cannot be read is none: then nothing is ended.
 fn read(directory: &Path) -> io::Result<Option<Record>> {
-    match atomic_file::read(&directory.join(FILE)) {
+    match atomic_file::read(&directory.join(RECORD_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData || error.kind() == io::ErrorKind::UnexpectedEof => {
             Ok(None)
         }
@@ -286,7 +286,7 @@ mod tests {
         let mut record = read(base.path()).expect("read").expect("there");
         record.boot = "an earlier one".to_owned();
         record.directory.device = (99, 99);
-        atomic_file::write(&base.path().join(FILE), &record).expect("written");
+        atomic_file::write(&base.path().join(RECORD_FILE), &record).expect("written");
         assert_eq!(ensure(base.path(), Validity::Lasting).expect("found").id, first.id);
         let second = ensure(base.path(), Validity::Boot).expect("renewed");
         assert!(second.id != first.id && !second.is_copy() && second.owned_ids().iter().any(|id| *id == *first.id));
@@ -299,7 +299,7 @@ mod tests {
         renew(base.path()).expect("renewed");
         let second = ensure(base.path(), Validity::Lasting).expect("found");
         assert!(second.owned_ids().iter().all(|id| *id != *first.id));
-        std::fs::write(base.path().join(FILE), "{").expect("damaged");
+        std::fs::write(base.path().join(RECORD_FILE), "{").expect("damaged");
         assert!(owned_ids(base.path()).is_empty());
     }
 

@@ -23,8 +23,8 @@ use crate::config::AgentConfig;
 use crate::fs::atomic_file;
 
 /// Between two questions whether a cluster wants a node.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Error)]
 pub enum IdentityError {
@@ -32,7 +32,7 @@ pub enum IdentityError {
         "another agent runs in {}: stop it, or give this one a directory of its own with --data",
         root.display()
     )]
-    Taken { root: PathBuf },
+    InUse { root: PathBuf },
     #[error("cannot use {} as the node's directory", root.display())]
     Root { root: PathBuf, source: io::Error },
     #[error("cannot read or write the node's credential in {}", path.display())]
@@ -67,12 +67,12 @@ pub struct RootLock {
 pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
     let failed = |source| IdentityError::Root { root: root.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
-    let taken = || IdentityError::Taken { root: root.to_owned() };
+    let taken = || IdentityError::InUse { root: root.to_owned() };
     let directory = File::open(root).map_err(failed)?;
     if !try_exclusive(&directory).map_err(failed)? {
         return Err(taken());
     }
-    let path = root.join(LOCK);
+    let path = root.join(LOCK_FILE);
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -116,7 +116,7 @@ fn is_exclusively_locked(file: &File) -> bool {
 /// file in it or the kernel names it.
 pub fn holder(root: &Path) -> Option<u32> {
     let directory = File::open(root).ok()?;
-    let file = File::open(root.join(LOCK)).ok();
+    let file = File::open(root.join(LOCK_FILE)).ok();
     let has_directory = is_exclusively_locked(&directory);
     if !has_directory && !file.as_ref().is_some_and(is_exclusively_locked) {
         return None;
@@ -140,8 +140,8 @@ fn locking_process(file: &File) -> Option<u32> {
 }
 
 /// The stored credential, or a new one for the join token: waits until the server is there and a cluster wants a node.
-pub async fn obtain(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
-    let path = config.root.join(CREDENTIAL);
+pub async fn load_or_join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
+    let path = config.root.join(CREDENTIAL_FILE);
     let failed = |source| IdentityError::Credential { path: path.clone(), source };
     let credential = match atomic_file::read(&path).map_err(failed)? {
         Some(credential) => credential,
@@ -159,41 +159,41 @@ pub async fn obtain(config: &AgentConfig) -> Result<NodeCredential, IdentityErro
 
 /// Whether a stored credential makes a join token unnecessary.
 pub fn has_joined(root: &Path) -> bool {
-    root.join(CREDENTIAL).exists()
+    root.join(CREDENTIAL_FILE).exists()
 }
 
 /// The node is no more: the next start joins anew.
 pub fn forget(root: &Path) -> Result<(), IdentityError> {
-    let path = root.join(CREDENTIAL);
+    let path = root.join(CREDENTIAL_FILE);
     atomic_file::remove(&path).map_err(|source| IdentityError::Credential { path, source })
 }
 
-pub(crate) const LOCK: &str = "lock";
-const CREDENTIAL: &str = "credential.json";
+pub(crate) const LOCK_FILE: &str = "lock";
+const CREDENTIAL_FILE: &str = "credential.json";
 
 /// For requests to the server. As the WebSocket: straight to it.
-pub fn client(config: &AgentConfig, within: Duration) -> Result<reqwest::Client, IdentityError> {
-    client_for(&config.present_server(), &config.trust, within)
+pub fn client(config: &AgentConfig, timeout: Duration) -> Result<reqwest::Client, IdentityError> {
+    client_for(&config.present_server(), &config.trust, timeout)
 }
 
-pub fn client_for(server: &str, trust: &Trust, within: Duration) -> Result<reqwest::Client, IdentityError> {
+pub fn client_for(server: &str, trust: &Trust, timeout: Duration) -> Result<reqwest::Client, IdentityError> {
     let https = server.starts_with("https://");
     let trust = if https { trust.clone() } else { Trust::nobody() };
     let tls = trust.client_config()?;
-    let client = reqwest::Client::builder().no_proxy().timeout(within).tls_backend_preconfigured(tls).build();
+    let client = reqwest::Client::builder().no_proxy().timeout(timeout).tls_backend_preconfigured(tls).build();
     client.map_err(|source| IdentityError::Client { source })
 }
 
 async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
-    let client = client(config, ANSWER_WITHIN)?;
+    let client = client(config, REQUEST_TIMEOUT)?;
     let request = JoinRequest { token: config.join_token.clone() };
     let body = serde_json::to_vec(&request).map_err(|source| IdentityError::Answer { source })?;
-    let mut said = None;
-    let mut say_once = |what: Waiting, text: String| {
-        if said != Some(what) {
+    let mut reported = None;
+    let mut report_once = |what: WaitReason, text: String| {
+        if reported != Some(what) {
             // Whoever read our stderr may be gone; that must not end the node.
             let _ = writeln!(io::stderr(), "{text}");
-            said = Some(what);
+            reported = Some(what);
         }
     };
     loop {
@@ -215,36 +215,36 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
                 return Ok(credential);
             }
             Ok((StatusCode::NO_CONTENT | StatusCode::ACCEPTED | StatusCode::CONFLICT, _)) => {
-                say_once(Waiting::Cluster, "waiting until a cluster wants a node".to_owned());
+                report_once(WaitReason::Cluster, "waiting until a cluster wants a node".to_owned());
             }
             Ok((StatusCode::UPGRADE_REQUIRED, bytes)) => {
-                return Err(IdentityError::Version { message: message_of(&bytes, StatusCode::UPGRADE_REQUIRED) });
+                return Err(IdentityError::Version { message: error_message(&bytes, StatusCode::UPGRADE_REQUIRED) });
             }
             Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
-            Ok((status, _)) => say_once(Waiting::Server, format!("the server answered {status}: asking again")),
+            Ok((status, _)) => report_once(WaitReason::Server, format!("the server answered {status}: asking again")),
             Err(error) => {
                 if let Some(source) = tls_error(&error) {
                     return Err(IdentityError::Untrusted { server: config.present_server(), source: source.clone() });
                 }
-                say_once(
-                    Waiting::Server,
+                report_once(
+                    WaitReason::Server,
                     format!("cannot reach {} yet ({error}): asking again", config.present_server()),
                 );
             }
         }
-        tokio::time::sleep(ASK_AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
 /// What a server that refuses says.
-pub(crate) fn message_of(body: &[u8], status: StatusCode) -> String {
+pub(crate) fn error_message(body: &[u8], status: StatusCode) -> String {
     let body = serde_json::from_slice::<serde_json::Value>(body).ok();
     let message = body.and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));
     message.unwrap_or_else(|| format!("the server answered {status}"))
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Waiting {
+enum WaitReason {
     Cluster,
     Server,
 }
@@ -258,10 +258,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let root = directory.path().join("new/node");
         let held = lock(&root).expect("nobody holds it");
-        assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })));
+        assert!(matches!(lock(&root), Err(IdentityError::InUse { .. })));
         assert_eq!(holder(&root), Some(std::process::id()));
-        std::fs::remove_file(root.join(LOCK)).expect("removed");
-        assert!(matches!(lock(&root), Err(IdentityError::Taken { .. })), "the directory itself is locked");
+        std::fs::remove_file(root.join(LOCK_FILE)).expect("removed");
+        assert!(matches!(lock(&root), Err(IdentityError::InUse { .. })), "the directory itself is locked");
         assert_eq!(holder(&root), Some(std::process::id()), "the kernel names it");
         drop(held);
         assert_eq!(holder(&root), None);

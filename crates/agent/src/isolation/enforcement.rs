@@ -10,8 +10,8 @@ use crate::limits;
 
 /// One thing that was tried; an error says why it cannot be had.
 #[derive(Debug)]
-pub struct Trial {
-    pub what: Enforcement,
+pub struct Probe {
+    pub feature: Enforcement,
     pub result: Result<(), String>,
 }
 
@@ -27,18 +27,18 @@ pub enum Enforcement {
 }
 
 /// Tries everything. Blocks for some milliseconds.
-pub fn try_all() -> Vec<Trial> {
+pub fn probe_all() -> Vec<Probe> {
     let namespace = |kind| {
         let result = try_kind(kind).map_err(|error| match error.kind() {
             // As the kernel says it.
             ErrorKind::StorageFull => "no more are allowed (sysctl user.max_user_namespaces)".to_owned(),
             _ => error.to_string(),
         });
-        Trial { what: Enforcement::Namespace(kind), result }
+        Probe { feature: Enforcement::Namespace(kind), result }
     };
-    let job = Trial { what: Enforcement::JobIsolation, result: isolation::try_out(&Isolation::default()) };
-    let settings = Trial { what: Enforcement::ReadOnlySettings, result: isolation::try_settings() };
-    let controls = limits::try_out().into_iter();
-    let controls = controls.map(|(name, result)| Trial { what: Enforcement::ControlGroup(name), result });
+    let job = Probe { feature: Enforcement::JobIsolation, result: isolation::probe_namespaces(&Isolation::default()) };
+    let settings = Probe { feature: Enforcement::ReadOnlySettings, result: isolation::probe_read_only_settings() };
+    let controls = limits::probe_controllers().into_iter();
+    let controls = controls.map(|(name, result)| Probe { feature: Enforcement::ControlGroup(name), result });
     Kind::ALL.into_iter().map(namespace).chain([job, settings]).chain(controls).collect()
 }

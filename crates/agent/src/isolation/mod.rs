@@ -19,75 +19,75 @@ use crate::task_errors;
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Walls {
+pub struct IsolationResult {
     pub namespaces: Option<Namespaces>,
     /// In words, for the execution log.
-    pub told: String,
+    pub log_text: String,
     /// Why the job must not run like this.
     pub refusal: Option<String>,
 }
 
 /// Tries once, at the start of an agent, what every job needs; an error says why it cannot be had.
-pub fn try_out(isolation: &Isolation) -> Result<(), String> {
+pub fn probe_namespaces(isolation: &Isolation) -> Result<(), String> {
     if isolation.mode == Some(IsolationMode::Off) {
         return Ok(());
     }
-    make_for_trial().map(drop)
+    make_probe_namespaces().map(drop)
 }
 
 /// Tries whether settings of the machine can be kept from jobs; an error says why not.
-pub fn try_settings() -> Result<(), String> {
+pub fn probe_read_only_settings() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         // Files of root, whatever a job's name spaces are.
         return Ok(());
     }
-    settings_of(&make_for_trial()?)
+    check_settings_read_only(&make_probe_namespaces()?)
 }
 
-fn make_for_trial() -> Result<Namespaces, String> {
+fn make_probe_namespaces() -> Result<Namespaces, String> {
     // Hiding an empty directory asks for the same rights as hiding a full one.
-    let made = tmp_dir::all();
+    let made = tmp_dir::base_path();
     let hidden = if made.is_dir() { made } else { std::env::temp_dir() };
     let hidden = hidden.canonicalize().unwrap_or(hidden);
     Namespaces::make(&View::new([hidden], []), None).map_err(|error| task_errors::chain(&error))
 }
 
 /// The error says which setting of the machine can be written from within. Strict isolation does without such name spaces.
-fn settings_of(namespaces: &Namespaces) -> Result<(), String> {
+fn check_settings_read_only(namespaces: &Namespaces) -> Result<(), String> {
     let why = namespaces.left_writable();
     why.map_or(Ok(()), |why| Err(format!("settings of the machine stay writable: {why}")))
 }
 
-/// Builds the walls around a job. Blocks for less than a millisecond.
-pub fn build(isolation: &Isolation, possible: &Result<(), String>, view: &View, order: &TaskOrder) -> Walls {
+/// Builds the result around a job. Blocks for less than a millisecond.
+pub fn create(isolation: &Isolation, support: &Result<(), String>, view: &View, order: &TaskOrder) -> IsolationResult {
     let mode = isolation.mode_for(order.strict_isolation);
-    let why_not = match (mode, possible) {
+    let why_not = match (mode, support) {
         (IsolationMode::Off, _) => "the operator started this node with --isolation off".to_owned(),
         (_, Err(why)) => why.clone(),
-        (_, Ok(())) => match shared_userns::enter(view, order) {
+        (_, Ok(())) => match shared_userns::join_or_create(view, order) {
             Ok(namespaces) => {
                 let hidden: Vec<String> = view.hidden.iter().map(|path| path.display().to_string()).collect();
-                let mut told = format!(
+                let mut log_text = format!(
                     "user and mount name spaces of its own, in which {} {} hidden but for what is this job's ({})",
                     hidden.join(", "),
                     if hidden.len() == 1 { "is" } else { "are" },
-                    reason(isolation, order)
+                    mode_reason(isolation, order)
                 );
-                let writable = settings_of(&namespaces).err();
-                writable.iter().for_each(|why| told.push_str(&format!("; {why}")));
+                let writable = check_settings_read_only(&namespaces).err();
+                writable.iter().for_each(|why| log_text.push_str(&format!("; {why}")));
                 let refusal = writable.filter(|_| mode == IsolationMode::Strict);
-                return Walls { namespaces: Some(namespaces), told, refusal };
+                return IsolationResult { namespaces: Some(namespaces), log_text, refusal };
             }
             Err(error) => task_errors::chain(&error),
         },
     };
-    let told = format!("NO name spaces of its own, so jobs of the same account can read its files: {why_not}");
-    let refusal = (mode == IsolationMode::Strict).then(|| format!("{why_not} ({})", reason(isolation, order)));
-    Walls { namespaces: None, told, refusal }
+    let log_text = format!("NO name spaces of its own, so jobs of the same account can read its files: {why_not}");
+    let refusal = (mode == IsolationMode::Strict).then(|| format!("{why_not} ({})", mode_reason(isolation, order)));
+    IsolationResult { namespaces: None, log_text, refusal }
 }
 
 /// Why a job is isolated as it is, for people.
-fn reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
+fn mode_reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
     match (isolation.mode, order.strict_isolation) {
         (Some(IsolationMode::Off), _) => "the operator chose --isolation off",
         (Some(IsolationMode::Auto), _) => "the operator chose --isolation auto",
@@ -99,7 +99,7 @@ fn reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
 
 /// What this node's processes see of what is hidden from them: their own directories, and the directories behind volumes.
 /// `hidden` are the operator's; the node's own directory, with its credential, is always among them.
-pub fn view(
+pub fn job_view(
     isolation: &Isolation,
     root: &Path,
     layout: &Layout,
@@ -107,9 +107,9 @@ pub fn view(
     cluster_volumes: &[Volume],
 ) -> View {
     let real = |path: &Path| path.canonicalize().ok();
-    let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| may_be_hidden(path));
-    let hidden = hidden.chain([root.to_owned()]).chain(real(&tmp_dir::all()));
-    let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.scratch];
+    let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
+    let hidden = hidden.chain([root.to_owned()]).chain(real(&tmp_dir::base_path()));
+    let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.tmp_dir];
     let shared = order.shared_temp.as_ref().filter(|_| order.hosts.len() > 1);
     let shown = own.into_iter().chain(shared).filter_map(|path| real(path));
     View::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
@@ -128,10 +128,10 @@ pub fn read_only_root(layout: &Layout, cluster_volumes: &[Volume], outputs: &[&P
 }
 
 /// The same for the cluster's own processes: its setup task and those who log in.
-fn view_of_cluster(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> View {
+fn cluster_view(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> View {
     let real = |path: &Path| path.canonicalize().ok();
-    let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| may_be_hidden(path));
-    let hidden = hidden.chain([directories.root().to_owned()]).chain(real(&tmp_dir::all()));
+    let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
+    let hidden = hidden.chain([directories.root().to_owned()]).chain(real(&tmp_dir::base_path()));
     let shown = [real(home), real(&directories.mount_root())].into_iter().flatten();
     View::new(hidden, shown.chain(shown_volumes(volumes)))
 }
@@ -147,29 +147,29 @@ fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iter
 /// Namespaces of the cluster's own processes; the error says why they cannot be had. Blocks for less than a millisecond.
 pub fn confine_cluster(
     isolation: &Isolation,
-    possible: &Result<(), String>,
+    support: &Result<(), String>,
     directories: &Directories,
     home: &Path,
     volumes: &[Volume],
 ) -> Result<Confinement, String> {
-    Result::clone(possible)?;
-    let view = view_of_cluster(isolation, directories, home, volumes);
+    Result::clone(support)?;
+    let view = cluster_view(isolation, directories, home, volumes);
     let namespaces = Namespaces::make(&view, None).map_err(|error| task_errors::chain(&error))?;
-    settings_of(&namespaces)?;
+    check_settings_read_only(&namespaces)?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
 }
 
 /// Do the job's processes have less than the rights of the agent's user?
-pub fn is_isolated(mode: IsolationMode, possible: &Result<(), String>, in_container: bool) -> bool {
+pub fn is_isolated(mode: IsolationMode, support: &Result<(), String>, in_container: bool) -> bool {
     match mode {
         IsolationMode::Off => false,
         IsolationMode::Strict => true,
-        IsolationMode::Auto => in_container || possible.is_ok(),
+        IsolationMode::Auto => in_container || support.is_ok(),
     }
 }
 
 /// Somebody may keep the configuration where they keep everything else; that cannot be taken away from jobs.
-fn may_be_hidden(path: &Path) -> bool {
+fn can_be_hidden(path: &Path) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let common = [Some(PathBuf::from("/")), home, Some(std::env::temp_dir())];
     path.is_dir() && !common.into_iter().flatten().any(|common| common.starts_with(path))
@@ -205,9 +205,9 @@ mod tests {
             beneath: None,
         };
         order.volumes = vec![volume("s")];
-        let layout = Layout::new(&root, tmp_dir::Scratch::of(&root).path(), &order);
+        let layout = Layout::new(&root, tmp_dir::TmpDir::new(&root).path(), &order);
         let isolation = isolation(IsolationMode::Auto, &[&data, Path::new("/"), Path::new("/nowhere")]);
-        let view = view(&isolation, &root, &layout, &order, &[volume("t"), volume("missing")]);
+        let view = job_view(&isolation, &root, &layout, &order, &[volume("t"), volume("missing")]);
         assert!(view.hidden.contains(&data) && !view.hidden.contains(&PathBuf::from("/")), "{view:?}");
         let shown = ["job-shared/x", "nodes/n1/jobs", "nodes/n1/mounts", "shares/a/s", "shares/a/t"];
         let here: Vec<_> = view.shown.iter().filter(|path| path.starts_with(&data)).cloned().collect();
@@ -216,10 +216,10 @@ mod tests {
 
     #[test]
     fn mount_commands_have_no_more_rights_than_their_jobs() {
-        let check = |mode, possible: bool, expected: [bool; 2]| {
-            let possible = if possible { Ok(()) } else { Err("no".to_owned()) };
-            let isolated = [false, true].map(|container| is_isolated(mode, &possible, container));
-            assert_eq!(isolated, expected, "{mode:?} {possible:?}");
+        let check = |mode, support: bool, expected: [bool; 2]| {
+            let support = if support { Ok(()) } else { Err("no".to_owned()) };
+            let isolated = [false, true].map(|container| is_isolated(mode, &support, container));
+            assert_eq!(isolated, expected, "{mode:?} {support:?}");
         };
         check(IsolationMode::Strict, true, [true, true]);
         check(IsolationMode::Strict, false, [true, true]);
@@ -231,11 +231,11 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_told_and_refused_only_where_that_is_wanted() {
         let (mut order, unable) = (testing::order(1), Err("the kernel says no".to_owned()));
-        let mut check = |(mode, ordered), possible: &Result<(), String>, says: &str, refuses: bool| {
+        let mut check = |(mode, ordered), support: &Result<(), String>, says: &str, refuses: bool| {
             order.strict_isolation = ordered;
-            let walls = build(&isolation(mode, &[]), possible, &View::default(), &order);
-            assert!(walls.told.contains(says) && walls.namespaces.is_none(), "{}", walls.told);
-            assert_eq!(walls.refusal.is_some(), refuses, "{mode:?} {ordered}");
+            let result = create(&isolation(mode, &[]), support, &View::default(), &order);
+            assert!(result.log_text.contains(says) && result.namespaces.is_none(), "{}", result.log_text);
+            assert_eq!(result.refusal.is_some(), refuses, "{mode:?} {ordered}");
         };
         check((Some(IsolationMode::Auto), false), &unable, "the kernel says no", false);
         check((Some(IsolationMode::Strict), false), &unable, "the kernel says no", true);

@@ -11,23 +11,23 @@ use corro_model::node::TaskOrder;
 use crate::fs::dirfd;
 
 /// Nodes of one job on one machine share a name space of users: only so may their ranks read each other's memory.
-pub fn enter(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
+pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
     if order.hosts.len() == 1 {
         return Namespaces::make(view, None);
     }
-    let Some(meeting) = order.shared_temp.as_deref().and_then(meeting_place) else {
+    let Some(directory) = order.shared_temp.as_deref().and_then(exchange_dir) else {
         return Namespaces::make(view, None);
     };
     // Somebody may die between telling and being asked, so look again.
     for _ in 0..3 {
-        if let Ok(user) = told_at(&meeting) {
+        if let Ok(user) = read_address(&directory) {
             return Namespaces::make(view, Some(user));
         }
         let made = Namespaces::make(view, None)?;
-        match tell_at(&meeting, &made.address()) {
+        match publish_address(&directory, &made.address()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if told_at(&meeting).is_err() {
-                    let _ = std::fs::remove_file(meeting.join(ADDRESS));
+                if read_address(&directory).is_err() {
+                    let _ = std::fs::remove_file(directory.join(ADDRESS_FILE));
                 }
             }
             // Where nothing can be told, each node is on its own: slower, and no less closed.
@@ -37,33 +37,33 @@ pub fn enter(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceErro
     Namespaces::make(view, None)
 }
 
-const ADDRESS: &str = "address";
+const ADDRESS_FILE: &str = "address";
 
 /// Beside the directory that the nodes share, where no job sees it.
-fn meeting_place(shared_temp: &Path) -> Option<PathBuf> {
+fn exchange_dir(shared_temp: &Path) -> Option<PathBuf> {
     let name = shared_temp.file_name()?.to_str()?;
     Some(shared_temp.with_file_name(format!("{name}.users")))
 }
 
 /// Removes what nodes told each other about a job.
 pub fn forget(shared_temp: &Path) -> io::Result<()> {
-    let Some((parent, place)) = shared_temp.parent().zip(meeting_place(shared_temp)) else { return Ok(()) };
-    match (dirfd::open_directory(parent), place.file_name().and_then(|name| name.to_str())) {
+    let Some((parent, directory)) = shared_temp.parent().zip(exchange_dir(shared_temp)) else { return Ok(()) };
+    match (dirfd::open_directory(parent), directory.file_name().and_then(|name| name.to_str())) {
         (Ok(parent), Some(name)) => dirfd::remove(&parent, name),
         _ => Ok(()),
     }
 }
 
-fn told_at(meeting: &Path) -> io::Result<Arc<OwnedFd>> {
-    Namespaces::at(&std::fs::read_to_string(meeting.join(ADDRESS))?)
+fn read_address(directory: &Path) -> io::Result<Arc<OwnedFd>> {
+    Namespaces::at(&std::fs::read_to_string(directory.join(ADDRESS_FILE))?)
 }
 
 /// Whole or not at all, and only the first.
-fn tell_at(meeting: &Path, address: &str) -> io::Result<()> {
-    std::fs::create_dir_all(meeting)?;
-    let draft = meeting.join(format!("draft-{}", std::process::id()));
-    std::fs::write(&draft, address)?;
-    let told = std::fs::hard_link(&draft, meeting.join(ADDRESS));
-    std::fs::remove_file(&draft)?;
-    told
+fn publish_address(directory: &Path, address: &str) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    let staged = directory.join(format!("draft-{}", std::process::id()));
+    std::fs::write(&staged, address)?;
+    let published = std::fs::hard_link(&staged, directory.join(ADDRESS_FILE));
+    std::fs::remove_file(&staged)?;
+    published
 }

@@ -6,49 +6,49 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cgroup_path::{Place, place};
-use super::controller::{self, Control, Version};
+use super::cgroup_path::{CgroupParent, find_parent};
+use super::controller::{self, CgroupVersion, Controller};
 
 /// After its last process has ended a group can be removed; that takes milliseconds.
-const REMOVED_WITHIN: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(10);
+const REMOVE_ATTEMPTS: u32 = 100;
+const REMOVE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub struct Group {
+pub struct Cgroup {
     path: PathBuf,
-    version: Version,
-    control: Control,
+    version: CgroupVersion,
+    controller: Controller,
 }
 
-impl Group {
+impl Cgroup {
     /// Makes the group of that name, or finds the one that an earlier agent left. An error says why there is none.
-    pub fn make(name: &str, control: Control) -> Result<Group, String> {
-        Group::make_at(found(control)?, name, control)
+    pub fn make(name: &str, controller: Controller) -> Result<Cgroup, String> {
+        Cgroup::make_at(parent_for(controller)?, name, controller)
     }
 
-    pub(super) fn make_at(place: Place, name: &str, control: Control) -> Result<Group, String> {
-        let Place { directory, version } = place;
+    pub(super) fn make_at(parent: CgroupParent, name: &str, controller: Controller) -> Result<Cgroup, String> {
+        let CgroupParent { directory, version } = parent;
         let path = directory.join(name);
         let is_new = match fs::create_dir(&path) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
             Err(error) => return Err(format!("no control group can be made in {}: {error}", directory.display())),
         };
-        let group = Group { path, version, control };
-        match group.enable(&directory).and_then(|()| group.write(None)) {
-            Ok(()) => Ok(group),
+        let cgroup = Cgroup { path, version, controller };
+        match cgroup.enable(&directory).and_then(|()| cgroup.write(None)) {
+            Ok(()) => Ok(cgroup),
             Err(error) => {
                 if is_new {
-                    let _ = fs::remove_dir(&group.path);
+                    let _ = fs::remove_dir(&cgroup.path);
                 }
-                let (path, name) = (group.path.display(), control.name());
+                let (path, name) = (cgroup.path.display(), controller.name());
                 Err(format!("the control group {path} takes no limit ({name}): {error}"))
             }
         }
     }
 
     /// Whoever writes a process's number there puts it into the group.
-    pub fn entrance(&self) -> PathBuf {
+    pub fn procs_file(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
@@ -58,13 +58,15 @@ impl Group {
     }
 
     /// How many of its processes the kernel has killed for want of memory.
-    pub fn kills(&self) -> u64 {
-        controller::kills(&fs::read_to_string(self.path.join(controller::kills_file(self.version))).unwrap_or_default())
+    pub fn oom_kills(&self) -> u64 {
+        controller::oom_kills(
+            &fs::read_to_string(self.path.join(controller::oom_kills_file(self.version))).unwrap_or_default(),
+        )
     }
 
     /// How many processes and threads were not started because of the limit.
     pub fn refused_starts(&self) -> u64 {
-        let text = fs::read_to_string(self.path.join(controller::REFUSED_STARTS_FILE)).unwrap_or_default();
+        let text = fs::read_to_string(self.path.join(controller::PIDS_EVENTS_FILE)).unwrap_or_default();
         controller::refused_starts(&text)
     }
 
@@ -75,15 +77,15 @@ impl Group {
 
     /// In version two a group has those controls that the one above it gives out.
     fn enable(&self, above: &Path) -> io::Result<()> {
-        let (file, _) = self.control.setting(self.version, None);
-        match self.version == Version::One || self.path.join(file).exists() {
+        let (file, _) = self.controller.limit_file(self.version, None);
+        match self.version == CgroupVersion::V1 || self.path.join(file).exists() {
             true => Ok(()),
-            false => fs::write(above.join("cgroup.subtree_control"), format!("+{}", self.control.name())),
+            false => fs::write(above.join("cgroup.subtree_control"), format!("+{}", self.controller.name())),
         }
     }
 
     fn write(&self, limit: Option<u64>) -> io::Result<()> {
-        let (file, text) = self.control.setting(self.version, limit);
+        let (file, text) = self.controller.limit_file(self.version, limit);
         // Must be there: elsewhere than in a group it would be made.
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.path.join(file))?;
         file.write_all(text.as_bytes())
@@ -91,33 +93,33 @@ impl Group {
 }
 
 /// The directory of the group of that name, if there can be one.
-pub fn path(name: &str, control: Control) -> Option<PathBuf> {
-    found(control).ok().map(|place| place.directory.join(name))
+pub fn path(name: &str, controller: Controller) -> Option<PathBuf> {
+    parent_for(controller).ok().map(|parent| parent.directory.join(name))
 }
 
 /// Removes the group of that name; none is none.
-pub fn remove(name: &str, control: Control) -> io::Result<()> {
-    match found(control) {
-        Ok(place) => remove_empty(&place.directory.join(name)),
+pub fn remove(name: &str, controller: Controller) -> io::Result<()> {
+    match parent_for(controller) {
+        Ok(parent) => remove_empty(&parent.directory.join(name)),
         Err(_) => Ok(()),
     }
 }
 
-fn found(control: Control) -> Result<Place, String> {
+fn parent_for(controller: Controller) -> Result<CgroupParent, String> {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).map_err(|error| error.to_string());
-    let place = place(&read("cgroup")?, &read("mountinfo")?, control);
-    let place = place.ok_or_else(|| format!("this machine has no control groups for it ({})", control.name()))?;
-    match place.directory.is_dir() {
-        true => Ok(place),
-        false => Err(format!("the control group {} is not seen here", place.directory.display())),
+    let parent = find_parent(&read("cgroup")?, &read("mountinfo")?, controller);
+    let parent = parent.ok_or_else(|| format!("this machine has no control groups for it ({})", controller.name()))?;
+    match parent.directory.is_dir() {
+        true => Ok(parent),
+        false => Err(format!("the control group {} is not seen here", parent.directory.display())),
     }
 }
 
 /// Waits for the last of its processes, which is on its way out.
-fn remove_empty(group: &Path) -> io::Result<()> {
-    for _ in 0..REMOVED_WITHIN {
-        match fs::remove_dir(group) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+fn remove_empty(cgroup: &Path) -> io::Result<()> {
+    for _ in 0..REMOVE_ATTEMPTS {
+        match fs::remove_dir(cgroup) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(REMOVE_RETRY_DELAY),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => return other,
         }

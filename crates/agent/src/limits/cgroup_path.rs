@@ -2,19 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use super::controller::{Control, Version};
+use super::controller::{CgroupVersion, Controller};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CgroupParent {
     pub directory: PathBuf,
-    pub version: Version,
+    pub version: CgroupVersion,
 }
 
 /// `cgroup` says in which groups a process is, `mountinfo` where groups are seen. Version one has a tree for each control, in
 /// which groups are made below one's own; a control without such a tree is version two's. There a group that holds
 /// processes cannot give limits to groups in it, so they are made beside one's own, unless that is the root.
-pub fn place(cgroup: &str, mountinfo: &str, control: Control) -> Option<Place> {
-    let group = |matches: &dyn Fn(&str) -> bool| {
+pub fn find_parent(cgroup: &str, mountinfo: &str, controller: Controller) -> Option<CgroupParent> {
+    let find = |matches: &dyn Fn(&str) -> bool| {
         let line = |line: &str| {
             let mut parts = line.splitn(3, ':').skip(1);
             let (controllers, path) = (parts.next()?, parts.next()?);
@@ -22,25 +22,25 @@ pub fn place(cgroup: &str, mountinfo: &str, control: Control) -> Option<Place> {
         };
         cgroup.lines().find_map(line)
     };
-    let has_it = |list: &str| list.split(',').any(|controller| controller == control.name());
-    if let Some(own) = group(&has_it) {
-        let directory = seen(mountinfo, &own, "cgroup", has_it)?;
-        return Some(Place { directory, version: Version::One });
+    let has_it = |list: &str| list.split(',').any(|name| name == controller.name());
+    if let Some(own) = find(&has_it) {
+        let directory = mounted_path(mountinfo, &own, "cgroup", has_it)?;
+        return Some(CgroupParent { directory, version: CgroupVersion::V1 });
     }
-    let own = group(&str::is_empty)?;
+    let own = find(&str::is_empty)?;
     let beside = own.parent().unwrap_or(&own).to_owned();
-    let directory = seen(mountinfo, &beside, "cgroup2", |_| true)?;
-    Some(Place { directory, version: Version::Two })
+    let directory = mounted_path(mountinfo, &beside, "cgroup2", |_| true)?;
+    Some(CgroupParent { directory, version: CgroupVersion::V2 })
 }
 
 /// The path of a group in a tree of that kind. A mount may show only a part of the tree.
-fn seen(mountinfo: &str, group: &Path, kind: &str, options: impl Fn(&str) -> bool) -> Option<PathBuf> {
+fn mounted_path(mountinfo: &str, cgroup: &Path, kind: &str, options: impl Fn(&str) -> bool) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
         let (mut mount, mut system) = (mount.split(' ').skip(3), system.split(' '));
         let (root, at) = (mount.next()?, mount.next()?);
         (system.next()? == kind && options(system.nth(1)?)).then_some(())?;
-        let within = group.strip_prefix(root).ok()?;
+        let within = cgroup.strip_prefix(root).ok()?;
         Some(if within.as_os_str().is_empty() { PathBuf::from(at) } else { Path::new(at).join(within) })
     })
 }
@@ -49,38 +49,38 @@ fn seen(mountinfo: &str, group: &Path, kind: &str, options: impl Fn(&str) -> boo
 mod tests {
     use super::*;
 
-    fn check(control: Control, cgroup: &str, mountinfo: &str, expected: Option<(&str, Version)>) {
-        let expected = expected.map(|(directory, version)| Place { directory: directory.into(), version });
-        assert_eq!(place(cgroup, mountinfo, control), expected, "{cgroup}");
+    fn check(controller: Controller, cgroup: &str, mountinfo: &str, expected: Option<(&str, CgroupVersion)>) {
+        let expected = expected.map(|(directory, version)| CgroupParent { directory: directory.into(), version });
+        assert_eq!(find_parent(cgroup, mountinfo, controller), expected, "{cgroup}");
     }
 
     #[test]
     fn groups_are_made_where_the_kernel_lets_them() {
-        use Control::{Memory, Time};
+        use Controller::{Cpu, Memory};
         let hybrid = "30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
             31 29 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             32 29 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let own = "4:memory:/a/b\n3:cpuset:/\n1:cpu,cpuacct:/c\n0::/\n";
-        check(Memory, own, hybrid, Some(("/sys/fs/cgroup/memory/a/b", Version::One)));
-        check(Time, own, hybrid, Some(("/sys/fs/cgroup/cpu/c", Version::One)));
+        check(Memory, own, hybrid, Some(("/sys/fs/cgroup/memory/a/b", CgroupVersion::V1)));
+        check(Cpu, own, hybrid, Some(("/sys/fs/cgroup/cpu/c", CgroupVersion::V1)));
         // Some machines have one control in each version.
-        check(Time, "4:memory:/a/b\n0::/x/y\n", hybrid, Some(("/sys/fs/cgroup/unified/x", Version::Two)));
+        check(Cpu, "4:memory:/a/b\n0::/x/y\n", hybrid, Some(("/sys/fs/cgroup/unified/x", CgroupVersion::V2)));
         check(
             Memory,
             "4:cpu,memory:/\n",
             &hybrid.replace("rw,memory", "rw,cpu,memory"),
-            Some(("/sys/fs/cgroup/memory", Version::One)),
+            Some(("/sys/fs/cgroup/memory", CgroupVersion::V1)),
         );
         let unified = "29 23 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
         let own = "0::/user.slice/user-1000.slice/session-2.scope\n";
-        for control in [Memory, Time] {
-            check(control, own, unified, Some(("/sys/fs/cgroup/user.slice/user-1000.slice", Version::Two)));
-            check(control, "0::/\n", unified, Some(("/sys/fs/cgroup", Version::Two)));
+        for controller in [Memory, Cpu] {
+            check(controller, own, unified, Some(("/sys/fs/cgroup/user.slice/user-1000.slice", CgroupVersion::V2)));
+            check(controller, "0::/\n", unified, Some(("/sys/fs/cgroup", CgroupVersion::V2)));
             // A container that sees its own part only.
             let part = "29 23 0:25 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
-            check(control, "0::/docker/x/y/z\n", part, Some(("/sys/fs/cgroup/y", Version::Two)));
-            check(control, "0::/elsewhere/y\n", part, None);
-            check(control, "", "", None);
+            check(controller, "0::/docker/x/y/z\n", part, Some(("/sys/fs/cgroup/y", CgroupVersion::V2)));
+            check(controller, "0::/elsewhere/y\n", part, None);
+            check(controller, "", "", None);
         }
         check(Memory, "4:memory:/\n", unified, None);
     }

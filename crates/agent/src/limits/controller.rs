@@ -2,62 +2,62 @@
 
 /// What a group can hold its processes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum Controller {
     /// In bytes.
     Memory,
     /// Of processors; in processors.
-    Time,
+    Cpu,
     /// How many processes and threads.
-    Processes,
+    Pids,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    One,
-    Two,
+pub enum CgroupVersion {
+    V1,
+    V2,
 }
 
 /// In microseconds: a group that has used its share of one waits for the next. The kernel's own value.
-const PERIOD: u64 = 100_000;
+const CFS_PERIOD_US: u64 = 100_000;
 
-impl Control {
+impl Controller {
     /// The kernel's name of it.
     pub fn name(self) -> &'static str {
         match self {
-            Control::Memory => "memory",
-            Control::Time => "cpu",
-            Control::Processes => "pids",
+            Controller::Memory => "memory",
+            Controller::Cpu => "cpu",
+            Controller::Pids => "pids",
         }
     }
 
     /// The file that takes a limit, and what is written there.
-    pub fn setting(self, version: Version, limit: Option<u64>) -> (&'static str, String) {
+    pub fn limit_file(self, version: CgroupVersion, limit: Option<u64>) -> (&'static str, String) {
         let text = |none: &str, limit: Option<u64>| limit.map_or_else(|| none.to_owned(), |limit| limit.to_string());
-        let time = limit.map(|processors| processors.saturating_mul(PERIOD));
+        let quota = limit.map(|cpus| cpus.saturating_mul(CFS_PERIOD_US));
         match (self, version) {
-            (Control::Memory, Version::One) => ("memory.limit_in_bytes", text("-1", limit)),
-            (Control::Memory, Version::Two) => ("memory.max", text("max", limit)),
-            (Control::Time, Version::One) => ("cpu.cfs_quota_us", text("-1", time)),
-            (Control::Time, Version::Two) => ("cpu.max", format!("{} {PERIOD}", text("max", time))),
-            (Control::Processes, _) => ("pids.max", text("max", limit)),
+            (Controller::Memory, CgroupVersion::V1) => ("memory.limit_in_bytes", text("-1", limit)),
+            (Controller::Memory, CgroupVersion::V2) => ("memory.max", text("max", limit)),
+            (Controller::Cpu, CgroupVersion::V1) => ("cpu.cfs_quota_us", text("-1", quota)),
+            (Controller::Cpu, CgroupVersion::V2) => ("cpu.max", format!("{} {CFS_PERIOD_US}", text("max", quota))),
+            (Controller::Pids, _) => ("pids.max", text("max", limit)),
         }
     }
 }
 
 /// The file in which the kernel counts processes that it killed for want of memory.
-pub fn kills_file(version: Version) -> &'static str {
+pub fn oom_kills_file(version: CgroupVersion) -> &'static str {
     match version {
-        Version::One => "memory.oom_control",
-        Version::Two => "memory.events",
+        CgroupVersion::V1 => "memory.oom_control",
+        CgroupVersion::V2 => "memory.events",
     }
 }
 
-pub fn kills(text: &str) -> u64 {
+pub fn oom_kills(text: &str) -> u64 {
     counter(text, "oom_kill ")
 }
 
 /// The file in which the kernel counts processes and threads that were not started because of the limit; the same in both versions.
-pub const REFUSED_STARTS_FILE: &str = "pids.events";
+pub const PIDS_EVENTS_FILE: &str = "pids.events";
 
 pub fn refused_starts(text: &str) -> u64 {
     counter(text, "max ")
@@ -73,22 +73,22 @@ mod tests {
 
     #[test]
     fn both_versions_are_told_in_their_words() {
-        let check = |control: Control, version, limit, file: &str, text: &str| {
-            assert_eq!(control.setting(version, limit), (file, text.to_owned()));
+        let check = |controller: Controller, version, limit, file: &str, text: &str| {
+            assert_eq!(controller.limit_file(version, limit), (file, text.to_owned()));
         };
-        check(Control::Memory, Version::One, Some(7 << 29), "memory.limit_in_bytes", "3758096384");
-        check(Control::Memory, Version::One, None, "memory.limit_in_bytes", "-1");
-        check(Control::Memory, Version::Two, Some(4096), "memory.max", "4096");
-        check(Control::Memory, Version::Two, None, "memory.max", "max");
-        check(Control::Time, Version::One, Some(2), "cpu.cfs_quota_us", "200000");
-        check(Control::Time, Version::One, None, "cpu.cfs_quota_us", "-1");
-        check(Control::Time, Version::Two, Some(6), "cpu.max", "600000 100000");
-        check(Control::Time, Version::Two, None, "cpu.max", "max 100000");
-        assert_eq!(kills("low 0\noom 4\noom_kill 3\noom_group_kill 0\n"), 3);
-        assert_eq!(kills(""), 0);
-        for version in [Version::One, Version::Two] {
-            check(Control::Processes, version, Some(5120), "pids.max", "5120");
-            check(Control::Processes, version, None, "pids.max", "max");
+        check(Controller::Memory, CgroupVersion::V1, Some(7 << 29), "memory.limit_in_bytes", "3758096384");
+        check(Controller::Memory, CgroupVersion::V1, None, "memory.limit_in_bytes", "-1");
+        check(Controller::Memory, CgroupVersion::V2, Some(4096), "memory.max", "4096");
+        check(Controller::Memory, CgroupVersion::V2, None, "memory.max", "max");
+        check(Controller::Cpu, CgroupVersion::V1, Some(2), "cpu.cfs_quota_us", "200000");
+        check(Controller::Cpu, CgroupVersion::V1, None, "cpu.cfs_quota_us", "-1");
+        check(Controller::Cpu, CgroupVersion::V2, Some(6), "cpu.max", "600000 100000");
+        check(Controller::Cpu, CgroupVersion::V2, None, "cpu.max", "max 100000");
+        assert_eq!(oom_kills("low 0\noom 4\noom_kill 3\noom_group_kill 0\n"), 3);
+        assert_eq!(oom_kills(""), 0);
+        for version in [CgroupVersion::V1, CgroupVersion::V2] {
+            check(Controller::Pids, version, Some(5120), "pids.max", "5120");
+            check(Controller::Pids, version, None, "pids.max", "max");
         }
         assert_eq!((refused_starts("max 7\n"), refused_starts("")), (7, 0));
     }

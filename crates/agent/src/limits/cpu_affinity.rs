@@ -11,18 +11,18 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 /// Held while the job runs. Whoever holds a processor has a socket of its name, which the kernel takes away however its
 /// holder ends, and which every user of the machine can see.
 #[derive(Debug)]
-pub struct Claim {
+pub struct ResourceClaim {
     pub numbers: Vec<u16>,
-    _held: Vec<UnixDatagram>,
+    _sockets: Vec<UnixDatagram>,
 }
 
 /// Takes the first `n` that are free, or none.
-pub fn claim(n: u32) -> io::Result<Claim> {
-    claim_of(&own()?, n, "corro-processor")
+pub fn claim(n: u32) -> io::Result<ResourceClaim> {
+    claim_of(&affinity()?, n, "corro-processor")
 }
 
-fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<Claim> {
-    let claim = take(usable, n as usize, name)?;
+fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<ResourceClaim> {
+    let claim = claim_free(usable, n as usize, name)?;
     match claim.numbers.len() == n as usize {
         true => Ok(claim),
         false => Err(io::Error::other(format!("only {} of {} are free", claim.numbers.len(), usable.len()))),
@@ -30,27 +30,27 @@ fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<Claim> {
 }
 
 /// As many as are free, up to `wanted`. Whoever holds one of this name and number keeps it.
-pub fn take(usable: &[u16], wanted: usize, name: &str) -> io::Result<Claim> {
-    let (mut numbers, mut held) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
+pub fn claim_free(usable: &[u16], wanted: usize, name: &str) -> io::Result<ResourceClaim> {
+    let (mut numbers, mut sockets) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
     for number in usable {
-        if held.len() == wanted {
+        if sockets.len() == wanted {
             break;
         }
         match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("{name}-{number}"))?) {
             Ok(socket) => {
                 numbers.push(*number);
-                held.push(socket);
+                sockets.push(socket);
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Claim { numbers, _held: held })
+    Ok(ResourceClaim { numbers, _sockets: sockets })
 }
 
 /// Whether all of the job's nodes on this machine can have processors of their own. If some could and some not, ranks would
 /// go at different paces and count different processors.
-pub fn fit(order: &TaskOrder, cores: u32, usable: u32) -> bool {
+pub fn all_nodes_fit(order: &TaskOrder, cores: u32, usable: u32) -> bool {
     let Some(own) = order.hosts.get(order.host_idx) else { return false };
     let is_loopback = |address: &str| address.starts_with("127.");
     let is_here = |address: &str| address == own.address || is_loopback(address) && is_loopback(&own.address);
@@ -58,7 +58,7 @@ pub fn fit(order: &TaskOrder, cores: u32, usable: u32) -> bool {
     here * u64::from(cores) <= u64::from(usable)
 }
 
-fn own() -> io::Result<Vec<u16>> {
+fn affinity() -> io::Result<Vec<u16>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number)).map(|number| number as u16).collect())
 }
@@ -86,14 +86,14 @@ mod tests {
     #[test]
     fn nodes_of_a_job_are_bound_together_or_not_at_all() {
         let mut order = testing::order(4);
-        assert!(fit(&order, 2, 8) && !fit(&order, 3, 8));
+        assert!(all_nodes_fit(&order, 2, 8) && !all_nodes_fit(&order, 3, 8));
         // Two are on other machines.
         let mut hosts = order.hosts.to_vec();
         hosts[2].address = "10.0.0.7".into();
         hosts[3].address = "10.0.0.8".into();
         order.hosts = hosts.into();
-        assert!(fit(&order, 4, 8) && !fit(&order, 5, 8));
+        assert!(all_nodes_fit(&order, 4, 8) && !all_nodes_fit(&order, 5, 8));
         order.host_idx = 3;
-        assert!(fit(&order, 8, 8));
+        assert!(all_nodes_fit(&order, 8, 8));
     }
 }

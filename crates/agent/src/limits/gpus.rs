@@ -5,12 +5,12 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::cpu_affinity::{Claim, take};
+use super::cpu_affinity::{ResourceClaim, claim_free};
 
 /// What CUDA's programs are told; what an agent was started with is all that it has to give.
-pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+pub const VISIBLE_DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// How CUDA's programs number them.
-pub const ORDER: &str = "CUDA_DEVICE_ORDER";
+pub const DEVICE_ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
 /// How long the device files that were found are not looked for again.
 const INVENTORY_TTL: Duration = Duration::from_secs(1);
 
@@ -20,8 +20,8 @@ pub struct Gpus {
     /// By the kernel's numbers.
     pub numbers: Vec<u16>,
     /// Of the machine; none where they are not told apart by numbers.
-    on_machine: usize,
-    _claim: Option<Claim>,
+    n_on_machine: usize,
+    _claim: Option<ResourceClaim>,
 }
 
 impl Gpus {
@@ -31,27 +31,27 @@ impl Gpus {
     }
 
     fn claim_as(wanted: u32, usable: &[u16], name: &str) -> Gpus {
-        let on_machine = usable.len();
-        match take(usable, wanted as usize, name) {
-            Ok(claim) => Gpus { numbers: claim.numbers.clone(), on_machine, _claim: Some(claim) },
-            Err(_) => Gpus { numbers: Vec::new(), on_machine, _claim: None },
+        let n_on_machine = usable.len();
+        match claim_free(usable, wanted as usize, name) {
+            Ok(claim) => Gpus { numbers: claim.numbers.clone(), n_on_machine, _claim: Some(claim) },
+            Err(_) => Gpus { numbers: Vec::new(), n_on_machine, _claim: None },
         }
     }
 
     /// What processes on the machine itself are told: only these. Nothing where there are none to tell apart.
-    pub fn variable(&self) -> Option<String> {
-        (self.on_machine > 0).then(|| list(&self.numbers, ","))
+    pub fn visible_devices(&self) -> Option<String> {
+        (self.n_on_machine > 0).then(|| list(&self.numbers, ","))
     }
 
     /// How many a job has that wants so many.
     pub fn count(&self, wanted: u32) -> usize {
-        if self.on_machine > 0 { self.numbers.len() } else { most(wanted) }
+        if self.n_on_machine > 0 { self.numbers.len() } else { max_count(wanted) }
     }
 
     /// For the execution log; a job that wants none is not told.
-    pub fn words(&self, wanted: u32) -> Option<String> {
+    pub fn describe(&self, wanted: u32) -> Option<String> {
         let numbers = list(&self.numbers, ", ");
-        match (wanted as usize, self.on_machine, self.numbers.len()) {
+        match (wanted as usize, self.n_on_machine, self.numbers.len()) {
             (0, ..) => None,
             (_, 0, _) => Some("none, as the machine has none".to_owned()),
             (wanted, _, got) if got == wanted => Some(format!("number {numbers}")),
@@ -65,7 +65,7 @@ impl Gpus {
 
 /// Of this machine, or of it what this process was given.
 pub fn inventory() -> Vec<u16> {
-    usable(cards(), std::env::var(VARIABLE).ok().as_deref())
+    usable(cards(), std::env::var(VISIBLE_DEVICES_VARIABLE).ok().as_deref())
 }
 
 /// Those with a device file. Every job asks several times, so what was found is used again for a moment.
@@ -85,25 +85,29 @@ fn cards() -> Vec<u16> {
 }
 
 /// How many a job that wants so many can have here, if no other node's job holds any. Those with names are passed on as they are.
-pub fn most(wanted: u32) -> usize {
+pub fn max_count(wanted: u32) -> usize {
     let known = inventory().len();
-    (wanted as usize).min(if known > 0 { known } else { named(std::env::var(VARIABLE).ok().as_deref()) })
+    (wanted as usize).min(if known > 0 {
+        known
+    } else {
+        n_named(std::env::var(VISIBLE_DEVICES_VARIABLE).ok().as_deref())
+    })
 }
 
-fn named(given: Option<&str>) -> usize {
+fn n_named(given: Option<&str>) -> usize {
     let names = given.unwrap_or_default().split(',').map(str::trim);
     names.filter(|word| word.starts_with("GPU-") || word.starts_with("MIG-")).count()
 }
 
 /// What leaves an agent the first `count` of them; nothing where they are not told apart by numbers.
-pub fn only_first(count: u32, usable: &[u16]) -> Option<(&'static str, String)> {
+pub fn restrict_to_first(count: u32, usable: &[u16]) -> Option<(&'static str, String)> {
     let first = &usable[..usable.len().min(count as usize)];
-    (!usable.is_empty()).then(|| (VARIABLE, list(first, ",")))
+    (!usable.is_empty()).then(|| (VISIBLE_DEVICES_VARIABLE, list(first, ",")))
 }
 
 /// How many this process was given, by numbers or names, if not all.
-pub fn given() -> Option<usize> {
-    let given = std::env::var(VARIABLE).ok()?;
+pub fn n_given() -> Option<usize> {
+    let given = std::env::var(VISIBLE_DEVICES_VARIABLE).ok()?;
     Some(given.split(',').filter(|word| !word.trim().is_empty()).count())
 }
 
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_is_named_counts_and_nothing_else_does() {
-        assert_eq!([None, Some("0,1"), Some("GPU-1f, MIG-2")].map(named), [0, 0, 2]);
+        assert_eq!([None, Some("0,1"), Some("GPU-1f, MIG-2")].map(n_named), [0, 0, 2]);
         assert_eq!(Gpus::claim_as(2, &[], "corro-test-no-gpu").count(0), 0);
     }
 
@@ -139,19 +143,25 @@ mod tests {
         let name = format!("corro-test-gpu-{}", std::process::id());
         let claim = |wanted: u32| Gpus::claim_as(wanted, &[0, 1, 2, 5], &name);
         let first = claim(2);
-        assert_eq!((first.variable().as_deref(), first.words(2).as_deref()), (Some("0,1"), Some("number 0, 1")));
+        assert_eq!(
+            (first.visible_devices().as_deref(), first.describe(2).as_deref()),
+            (Some("0,1"), Some("number 0, 1"))
+        );
         let second = claim(3);
         assert_eq!((second.numbers.as_slice(), second.count(3)), (&[2, 5][..], 2), "what is left");
-        assert!(second.words(3).is_some_and(|words| words.contains("ONLY so many of 3")));
+        assert!(second.describe(3).is_some_and(|text| text.contains("ONLY so many of 3")));
         let third = claim(1);
-        assert_eq!(third.variable().as_deref(), Some(""), "it sees none of the others'");
-        assert!(third.words(1).is_some_and(|words| words.starts_with("NONE of 1")));
+        assert_eq!(third.visible_devices().as_deref(), Some(""), "it sees none of the others'");
+        assert!(third.describe(1).is_some_and(|text| text.starts_with("NONE of 1")));
         drop(first);
         assert_eq!(claim(1).numbers, [0]);
         // A size without GPUs leaves them to the others.
-        assert_eq!((claim(0).variable().as_deref(), claim(0).words(0)), (Some(""), None));
+        assert_eq!((claim(0).visible_devices().as_deref(), claim(0).describe(0)), (Some(""), None));
         let none = Gpus::claim_as(1, &[], &name);
-        assert_eq!((none.variable(), none.words(1).as_deref()), (None, Some("none, as the machine has none")));
+        assert_eq!(
+            (none.visible_devices(), none.describe(1).as_deref()),
+            (None, Some("none, as the machine has none"))
+        );
     }
 
     #[test]
@@ -162,9 +172,12 @@ mod tests {
         );
         assert_eq!(usable(vec![0, 1, 2], None), [0, 1, 2]);
         assert_eq!(usable(vec![0, 1, 2], Some("2, 1")), [1, 2]);
-        assert_eq!(only_first(2, &[1, 2, 5]), Some((VARIABLE, "1,2".to_owned())));
-        assert_eq!(only_first(0, &[1]), Some((VARIABLE, String::new())), "none at all");
-        assert_eq!((only_first(9, &[3]), only_first(2, &[])), (Some((VARIABLE, "3".to_owned())), None));
+        assert_eq!(restrict_to_first(2, &[1, 2, 5]), Some((VISIBLE_DEVICES_VARIABLE, "1,2".to_owned())));
+        assert_eq!(restrict_to_first(0, &[1]), Some((VISIBLE_DEVICES_VARIABLE, String::new())), "none at all");
+        assert_eq!(
+            (restrict_to_first(9, &[3]), restrict_to_first(2, &[])),
+            (Some((VISIBLE_DEVICES_VARIABLE, "3".to_owned())), None)
+        );
         assert!(usable(vec![0, 1], Some("")).is_empty() && usable(vec![0], Some("GPU-8932f937")).is_empty());
     }
 }

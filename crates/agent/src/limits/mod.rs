@@ -18,43 +18,43 @@ use corro_launch::sweep::sweep_group;
 use corro_model::node::{Limits, TaskOrder};
 
 use crate::storage::tmp_dir;
-use cgroup::Group;
-use controller::Control;
-use cpu_affinity::Claim;
+use cgroup::Cgroup;
+use controller::Controller;
+use cpu_affinity::ResourceClaim;
 use gpus::Gpus;
 
-const CONTROLS: [Control; 3] = [Control::Memory, Control::Time, Control::Processes];
+const CONTROLLERS: [Controller; 3] = [Controller::Memory, Controller::Cpu, Controller::Pids];
 
 /// The groups of one node, or why there are none.
 #[derive(Debug)]
-pub struct Groups {
-    memory: Result<Group, String>,
-    time: Result<Group, String>,
-    processes: Result<Group, String>,
+pub struct Cgroups {
+    memory: Result<Cgroup, String>,
+    cpu: Result<Cgroup, String>,
+    pids: Result<Cgroup, String>,
     /// Whether programs may be bound to processors.
-    binds: bool,
+    pins_cpus: bool,
 }
 
 /// A job's limits while it runs.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct AppliedLimits {
     memory: Option<MemoryLimit>,
-    processes: Option<ProcessLimit>,
-    claim: Option<Claim>,
+    pids: Option<ProcessLimit>,
+    claim: Option<ResourceClaim>,
     pub gpus: Gpus,
 }
 
 #[derive(Debug)]
 struct MemoryLimit {
     /// For people.
-    words: String,
-    kills_before: u64,
+    text: String,
+    oom_kills_before: u64,
 }
 
 #[derive(Debug)]
 struct ProcessLimit {
-    most: u64,
-    refused_before: u64,
+    max: u64,
+    refused_starts_before: u64,
 }
 
 /// What of the limits has an effect on a machine.
@@ -93,7 +93,7 @@ impl Capacity {
 }
 
 /// What this machine has, in words: `2 cores, 23 GiB of memory and no GPU`.
-pub fn machine_in_words() -> String {
+pub fn describe_machine() -> String {
     let Capacity { memory_bytes, cores } = Capacity::here();
     let gpus = match gpus::inventory().len() {
         0 => "no GPU".to_owned(),
@@ -103,143 +103,142 @@ pub fn machine_in_words() -> String {
     format!("{cores} core{}, {} GiB of memory and {gpus}", if cores == 1 { "" } else { "s" }, memory_bytes >> 30)
 }
 
-impl Groups {
+impl Cgroups {
     /// Makes the groups of the node whose directory is `root`, or finds those that an earlier agent left.
-    pub fn make(root: &Path) -> Groups {
-        let name = group_name(&tmp_dir::name(root));
-        let [memory, time, processes] = CONTROLS.map(|control| Group::make(&name, control));
-        Groups { memory, time, processes, binds: true }
+    pub fn make(root: &Path) -> Cgroups {
+        let name = cgroup_name(&tmp_dir::dir_name(root));
+        let [memory, cpu, pids] = CONTROLLERS.map(|controller| Cgroup::make(&name, controller));
+        Cgroups { memory, cpu, pids, pins_cpus: true }
     }
 
-    pub fn none(why: &str) -> Groups {
+    pub fn none(why: &str) -> Cgroups {
         let none = || Err(why.to_owned());
-        Groups { memory: none(), time: none(), processes: none(), binds: false }
+        Cgroups { memory: none(), cpu: none(), pids: none(), pins_cpus: false }
     }
 
     /// Whoever writes a process's number to all of these puts it into the groups.
-    pub fn entrances(&self) -> Vec<PathBuf> {
-        let mut entrances: Vec<PathBuf> = self.all().map(Group::entrance).collect();
-        entrances.dedup();
-        entrances
+    pub fn procs_files(&self) -> Vec<PathBuf> {
+        let mut procs_files: Vec<PathBuf> = self.all().map(Cgroup::procs_file).collect();
+        procs_files.dedup();
+        procs_files
     }
 
     /// Holds the node's processes to what the job's VM size has. For the execution log: what was done, of memory,
     /// processors and processes.
-    pub fn hold(&self, order: &TaskOrder, limits: Option<&Limits>, machine: Capacity) -> (Held, [String; 3]) {
+    pub fn apply(&self, order: &TaskOrder, limits: Option<&Limits>, machine: Capacity) -> (AppliedLimits, [String; 3]) {
         let bounds = bounds(limits, machine);
-        let (memory, of_memory) = self.hold_memory(limits, bounds.memory_bytes);
-        let (claim, of_processors) = self.hold_processors(order, limits, bounds.cores, machine.cores);
-        let (processes, of_processes) =
-            self.hold_processes(limits.map(|limits| most_processes(limits, kernel_processes())));
-        (Held { memory, processes, claim, gpus: Gpus::default() }, [of_memory, of_processors, of_processes])
+        let (memory, memory_note) = self.apply_memory(limits, bounds.memory_bytes);
+        let (claim, cpu_note) = self.apply_cpu(order, limits, bounds.cores, machine.cores);
+        let (pids, pids_note) = self.apply_pids(limits.map(|limits| max_processes(limits, kernel_max_processes())));
+        (AppliedLimits { memory, pids, claim, gpus: Gpus::default() }, [memory_note, cpu_note, pids_note])
     }
 
-    fn hold_processes(&self, most: Option<u64>) -> (Option<ProcessLimit>, String) {
+    fn apply_pids(&self, max: Option<u64>) -> (Option<ProcessLimit>, String) {
         // The node's own guards are in the group too.
-        let written = most.map(|most| most + GUARDS);
-        let set = self.processes.as_ref().map_err(String::clone).and_then(|group| group.set(written).map(|()| group));
-        match (most, set) {
+        let written = max.map(|max| max + GUARD_ALLOWANCE);
+        let set = self.pids.as_ref().map_err(String::clone).and_then(|cgroup| cgroup.set(written).map(|()| cgroup));
+        match (max, set) {
             (None, _) => (None, "no limit".to_owned()),
             (Some(_), Err(why)) => (None, format!("NO limit: {why}")),
-            (Some(most), Ok(group)) => {
-                let limit = ProcessLimit { most, refused_before: group.refused_starts() };
-                (Some(limit), format!("at most {most}, threads included"))
+            (Some(max), Ok(cgroup)) => {
+                let limit = ProcessLimit { max, refused_starts_before: cgroup.refused_starts() };
+                (Some(limit), format!("at most {max}, threads included"))
             }
         }
     }
 
-    fn hold_memory(&self, limits: Option<&Limits>, bytes: Option<u64>) -> (Option<MemoryLimit>, String) {
-        let set = self.memory.as_ref().map_err(String::clone).and_then(|group| group.set(bytes).map(|()| group));
+    fn apply_memory(&self, limits: Option<&Limits>, bytes: Option<u64>) -> (Option<MemoryLimit>, String) {
+        let set = self.memory.as_ref().map_err(String::clone).and_then(|cgroup| cgroup.set(bytes).map(|()| cgroup));
         match (limits, bytes, set) {
             (None, ..) => (None, "no limit".to_owned()),
             (Some(_), _, Err(why)) if bytes.is_some() => (None, format!("NO limit: {why}")),
-            (Some(limits), Some(bytes), Ok(group)) => {
-                let words = format!("{} GiB, the memory of {}", gib(bytes), limits.vm_size);
-                let told = format!("at most {words}");
-                (Some(MemoryLimit { words, kills_before: group.kills() }), told)
+            (Some(limits), Some(bytes), Ok(cgroup)) => {
+                let text = format!("{} GiB, the memory of {}", gib(bytes), limits.vm_size);
+                let description = format!("at most {text}");
+                (Some(MemoryLimit { text, oom_kills_before: cgroup.oom_kills() }), description)
             }
             (Some(limits), ..) => (None, format!("no limit, as this machine has no more than {}", limits.vm_size)),
         }
     }
 
-    fn hold_processors(
+    fn apply_cpu(
         &self,
         order: &TaskOrder,
         limits: Option<&Limits>,
         cores: Option<u32>,
         usable: u32,
-    ) -> (Option<Claim>, String) {
-        let set = self.time.as_ref().map_err(String::clone);
-        let set = set.and_then(|group| group.set(cores.map(u64::from)));
+    ) -> (Option<ResourceClaim>, String) {
+        let set = self.cpu.as_ref().map_err(String::clone);
+        let set = set.and_then(|cgroup| cgroup.set(cores.map(u64::from)));
         let (Some(limits), Some(cores)) = (limits, cores) else {
-            let told = limits.map_or_else(
+            let description = limits.map_or_else(
                 || "no limit".to_owned(),
                 |limits| format!("no limit, as this machine has no more than {}", limits.vm_size),
             );
-            return (None, told);
+            return (None, description);
         };
-        let claim = match self.binds && cpu_affinity::fit(order, cores, usable) {
+        let claim = match self.pins_cpus && cpu_affinity::all_nodes_fit(order, cores, usable) {
             true => cpu_affinity::claim(cores).map_err(|error| error.to_string()),
             false => Err(format!("the job's nodes here would have more than {usable}")),
         };
-        let told = words(&set, claim.as_ref().map(|claim| &claim.numbers[..]), cores, limits);
-        (claim.ok(), told)
+        let description = describe_cpu_limit(&set, claim.as_ref().map(|claim| &claim.numbers[..]), cores, limits);
+        (claim.ok(), description)
     }
 
     /// Whether processes were killed for want of memory since the job began; the limit and what to do, in words.
-    pub fn exceeded(&self, held: &Held) -> Option<String> {
-        let (limit, group) = held.memory.as_ref().zip(self.memory.as_ref().ok())?;
-        (group.kills() > limit.kills_before).then(|| {
+    pub fn out_of_memory(&self, applied: &AppliedLimits) -> Option<String> {
+        let (limit, cgroup) = applied.memory.as_ref().zip(self.memory.as_ref().ok())?;
+        (cgroup.oom_kills() > limit.oom_kills_before).then(|| {
             format!(
                 "the job's processes on this node may use {} together, and the kernel killed one when they wanted more: \
                  choose a larger vmSize for the cluster, or use less (smaller batches, fewer processes)",
-                limit.words
+                limit.text
             )
         })
     }
 
     /// Whether processes or threads were not started since the job began because there were too many; the limit and what to do, in words.
-    pub fn out_of_processes(&self, held: &Held) -> Option<String> {
-        let (limit, group) = held.processes.as_ref().zip(self.processes.as_ref().ok())?;
-        (group.refused_starts() > limit.refused_before).then(|| out_of_processes(limit.most))
+    pub fn out_of_processes(&self, applied: &AppliedLimits) -> Option<String> {
+        let (limit, cgroup) = applied.pids.as_ref().zip(self.pids.as_ref().ok())?;
+        (cgroup.refused_starts() > limit.refused_starts_before).then(|| out_of_processes(limit.max))
     }
 
     /// Blocks until what was in them has ended. One that cannot be removed now is found by the node's next agent.
     pub fn remove(&self) -> io::Result<()> {
-        self.all().try_for_each(Group::remove)
+        self.all().try_for_each(Cgroup::remove)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Group> {
-        [&self.memory, &self.time, &self.processes].into_iter().filter_map(|group| group.as_ref().ok())
+    fn all(&self) -> impl Iterator<Item = &Cgroup> {
+        [&self.memory, &self.cpu, &self.pids].into_iter().filter_map(|cgroup| cgroup.as_ref().ok())
     }
 }
 
-impl Held {
+impl AppliedLimits {
     /// Those that the job's programs are bound to; empty means all.
-    pub fn processors(&self) -> Vec<u16> {
+    pub fn pinned_cpus(&self) -> Vec<u16> {
         self.claim.as_ref().map(|claim| claim.numbers.clone()).unwrap_or_default()
     }
 }
 
 /// What a job is told whose processes met the limit.
-pub fn out_of_processes(most: u64) -> String {
+pub fn out_of_processes(max: u64) -> String {
     format!(
-        "the job may have {most} processes and threads on this node, and the kernel refused to start more: start fewer (data loader \
+        "the job may have {max} processes and threads on this node, and the kernel refused to start more: start fewer (data loader \
          workers, OMP_NUM_THREADS), choose a larger vmSize for the cluster, or have --max-processes of the server raised"
     )
 }
 
 /// How many processes and threads a job may have on a node: what the operator says, else enough for every program that is not
 /// mistaken, and never so many that the machine (`kernel`) has none left for others.
-pub fn most_processes(limits: &Limits, kernel: u64) -> u64 {
+pub fn max_processes(limits: &Limits, kernel: u64) -> u64 {
     let by_size = 4096 + 1024 * u64::from(limits.cores);
     limits.processes.unwrap_or_else(|| by_size.min(kernel / 2)).max(1)
 }
 
 /// How many the kernel has for everybody, when this was first asked.
-pub fn kernel_processes() -> u64 {
-    static KNOWN: LazyLock<u64> = LazyLock::new(read_kernel_processes);
-    *KNOWN
+pub fn kernel_max_processes() -> u64 {
+    static MAX: LazyLock<u64> = LazyLock::new(read_kernel_processes);
+    *MAX
 }
 
 fn read_kernel_processes() -> u64 {
@@ -249,10 +248,10 @@ fn read_kernel_processes() -> u64 {
 }
 
 /// A warden, its guards that rest, and those of a job's processes, beyond which a node starts no ranks.
-const GUARDS: u64 = 64;
+const GUARD_ALLOWANCE: u64 = 64;
 
 /// What became of a limit of processors: whether the kernel holds to it, and which ones the programs are bound to.
-fn words(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, limits: &Limits) -> String {
+fn describe_cpu_limit(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, limits: &Limits) -> String {
     let size = format!("as {} has", limits.vm_size);
     let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
     match (set, bound) {
@@ -266,11 +265,11 @@ fn words(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, l
 }
 
 /// Kills every process in the groups of a node whose agent is dead, and gives their ids. Blocks until none is left or can be killed.
-pub fn end_processes(node: &str) -> Vec<u32> {
-    let mut groups: Vec<PathBuf> =
-        CONTROLS.into_iter().filter_map(|control| cgroup::path(&group_name(node), control)).collect();
-    groups.dedup();
-    let mut killed: Vec<u32> = groups.iter().flat_map(|group| sweep_group(group)).collect();
+pub fn kill_processes(node: &str) -> Vec<u32> {
+    let mut cgroups: Vec<PathBuf> =
+        CONTROLLERS.into_iter().filter_map(|controller| cgroup::path(&cgroup_name(node), controller)).collect();
+    cgroups.dedup();
+    let mut killed: Vec<u32> = cgroups.iter().flat_map(|cgroup| sweep_group(cgroup)).collect();
     killed.sort_unstable();
     killed.dedup();
     killed
@@ -278,30 +277,30 @@ pub fn end_processes(node: &str) -> Vec<u32> {
 
 /// Removes the groups of a node whose agent is dead; none is none. Blocks as [`Groups::remove`] does.
 pub fn remove(root: &Path) -> io::Result<()> {
-    remove_named(&tmp_dir::name(root))
+    remove_named(&tmp_dir::dir_name(root))
 }
 
 /// The same for a node of which only its short name is known.
 pub fn remove_named(node: &str) -> io::Result<()> {
-    CONTROLS.into_iter().try_for_each(|control| cgroup::remove(&group_name(node), control))
+    CONTROLLERS.into_iter().try_for_each(|controller| cgroup::remove(&cgroup_name(node), controller))
 }
 
 /// Tries every control on this machine: makes a group, gives it a limit and removes it. The kernel's name of each control, and why it
 /// cannot be had.
-pub fn try_out() -> Vec<(&'static str, Result<(), String>)> {
-    let name = group_name(&format!("trial-{}", std::process::id()));
-    let tried = CONTROLS.map(|control| {
-        let limited = Group::make(&name, control).and_then(|group| group.set(Some(TRIAL_LIMIT)));
-        (control.name(), limited)
+pub fn probe_controllers() -> Vec<(&'static str, Result<(), String>)> {
+    let name = cgroup_name(&format!("trial-{}", std::process::id()));
+    let tried = CONTROLLERS.map(|controller| {
+        let limited = Cgroup::make(&name, controller).and_then(|cgroup| cgroup.set(Some(PROBE_LIMIT)));
+        (controller.name(), limited)
     });
-    CONTROLS.into_iter().for_each(|control| drop(cgroup::remove(&name, control)));
+    CONTROLLERS.into_iter().for_each(|controller| drop(cgroup::remove(&name, controller)));
     tried.into()
 }
 
 /// Of bytes, of processors: a number that every control takes.
-const TRIAL_LIMIT: u64 = 4096;
+const PROBE_LIMIT: u64 = 4096;
 
-fn group_name(node: &str) -> String {
+fn cgroup_name(node: &str) -> String {
     format!("corro-{node}")
 }
 

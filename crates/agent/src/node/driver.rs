@@ -18,34 +18,34 @@ use corro_model::node::{
 
 use crate::AgentEnd;
 use crate::events::{Event, Reporter};
-use crate::limits::Held;
-use crate::node::reconcile::{Action, Local, LocalTask, Reason, UNWANTED_GRACE, next_action, was_cut};
-use crate::node::setup::{Progress, Setup};
+use crate::limits::AppliedLimits;
+use crate::node::reconcile::{Action, DeclineReason, LocalNode, LocalTask, UNWANTED_GRACE, ended_by_stop, next_action};
+use crate::node::setup::{SetupProgress, SetupTask};
 use crate::output::execution_log::ExecutionLog;
-use crate::ssh_server::{self, Door};
-use crate::state::attempt_journal::{Begun, Memory};
+use crate::ssh_server::{self, SshServer};
+use crate::state::attempt_journal::{AttemptJournal, AttemptRecord};
 use crate::state::lease::Lease;
 use crate::state::observation::Observation;
 use crate::storage::mounts;
 use crate::task::Task;
-use crate::task::control::Control;
-use crate::task::node_context::Context;
+use crate::task::control::TaskControl;
+use crate::task::node_context::NodeContext;
 use crate::task_errors;
 
 /// Processes that do not end when killed must not keep the agent from ending.
-const END_WITHIN: Duration = Duration::from_secs(30);
+const TASK_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Driver {
-    context: Context,
+    context: NodeContext,
     desired: Option<Arc<DesiredNode>>,
-    local: Local,
+    local: LocalNode,
     /// What the current task left or will leave on the disk.
-    begun: Option<Begun>,
-    control: watch::Sender<Control>,
+    record: Option<AttemptRecord>,
+    control: watch::Sender<TaskControl>,
     work: JoinSet<()>,
-    door: Option<Door>,
-    setup: Option<Setup>,
+    ssh_server: Option<SshServer>,
+    setup: Option<SetupTask>,
     /// The server's, and whether it was found here.
     landmark: Option<(Landmark, bool)>,
     /// When this agent took up the task it has.
@@ -61,27 +61,27 @@ pub struct Driver {
 impl Driver {
     /// A driver that goes on where an earlier agent ended: with nothing running, and with the end of its task to tell.
     pub fn new(
-        context: Context,
-        begun: Option<Begun>,
+        context: NodeContext,
+        record: Option<AttemptRecord>,
         observed: watch::Sender<Observation>,
         reached: watch::Receiver<Instant>,
         (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     ) -> Driver {
-        let interrupted = |begun: &Begun| ObservedTask {
-            attempt: begun.attempt.clone(),
+        let interrupted = |record: &AttemptRecord| ObservedTask {
+            attempt: record.attempt.clone(),
             phase: TaskPhase::Ended { failure: Some(task_errors::agent_restarted(&context.node)) },
             exits: Vec::new(),
         };
-        let task = begun.as_ref().map(|begun| begun.ended.clone().unwrap_or_else(|| interrupted(begun)));
-        let local = Local { task: task.map(LocalTask::new), ..Local::default() };
-        let (control, _) = watch::channel(Control::default());
+        let task = record.as_ref().map(|record| record.ended.clone().unwrap_or_else(|| interrupted(record)));
+        let local = LocalNode { task: task.map(LocalTask::new), ..LocalNode::default() };
+        let (control, _) = watch::channel(TaskControl::default());
         let work = JoinSet::new();
-        let (desired, door, setup, landmark) = (None, None, None, None);
+        let (desired, ssh_server, setup, landmark) = (None, None, None, None);
         let (task_began, task_expected_end) = (None, None);
         let lease = Lease::new(reached, context.config.guard.clone(), context.lease_expiry.clone());
         #[rustfmt::skip]
         let driver = Driver {
-            context, desired, local, begun, control, work, door, setup, landmark, task_began, task_expected_end, observed, lease,
+            context, desired, local, record, control, work, ssh_server, setup, landmark, task_began, task_expected_end, observed, lease,
             sender, events,
         };
         driver.publish();
@@ -91,7 +91,7 @@ impl Driver {
     /// Until the node is retired or fenced, or `shutdown` resolves.
     pub async fn drive(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> AgentEnd {
         loop {
-            if let Some(length) = self.lease.ran_out() {
+            if let Some(length) = self.lease.expired() {
                 return self.on_lease_over(length).await;
             }
             // Everything that has happened by now is told at once.
@@ -100,7 +100,7 @@ impl Driver {
                     return self.on_fenced(reason).await;
                 }
             }
-            if let Some(end) = self.settle().await {
+            if let Some(end) = self.apply_actions().await {
                 return end;
             }
             tokio::select! {
@@ -110,23 +110,23 @@ impl Driver {
                     }
                 }
                 Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
-                length = self.lease.over() => return self.on_lease_over(length).await,
+                length = self.lease.wait_expired() => return self.on_lease_over(length).await,
                 () = &mut shutdown => return self.on_shutdown().await,
             }
         }
     }
 
     /// Acts until there is nothing to do but to wait.
-    async fn settle(&mut self) -> Option<AgentEnd> {
+    async fn apply_actions(&mut self) -> Option<AgentEnd> {
         if let Some(desired) = self.desired.clone() {
             while let Some(action) = next_action(&desired, &self.local) {
                 match action {
                     Action::MountVolumes(volumes) => self.mount(volumes).await,
                     Action::SetUp(order) => {
-                        self.local.setup = Progress::Running;
-                        self.setup = Some(Setup::start(&self.context, order, self.sender.clone()));
+                        self.local.setup = SetupProgress::Running;
+                        self.setup = Some(SetupTask::start(&self.context, order, self.sender.clone()));
                     }
-                    Action::Admit(login) => self.admit(login).await,
+                    Action::SetLogin(login) => self.set_login(login).await,
                     Action::Begin(order) => self.begin(order),
                     Action::Decline(order, reason) => self.decline(order, reason),
                     Action::Run(gang) => {
@@ -151,7 +151,11 @@ impl Driver {
     fn on_event(&mut self, event: Event) -> Option<String> {
         match event {
             Event::Desired(desired) => {
-                let desired = if self.sees(desired.landmark.as_ref()) { *desired } else { desired.from_elsewhere() };
+                let desired = if self.can_see_server_dirs(desired.landmark.as_ref()) {
+                    *desired
+                } else {
+                    desired.from_elsewhere()
+                };
                 self.lease.set(desired.lease_ms.map(Duration::from_millis));
                 self.context.strict_cluster.store(desired.strict_isolation, Ordering::Relaxed);
                 self.desired = Some(Arc::new(desired));
@@ -159,12 +163,12 @@ impl Driver {
             Event::Fenced(reason) => return Some(reason),
             Event::Phase(attempt, phase) => self.on_phase(&attempt, phase),
             Event::Exited(attempt, exit) => {
-                if let Some(task) = self.task_of(&attempt) {
+                if let Some(task) = self.task_for(&attempt) {
                     task.observed.exits.push(exit);
                 }
             }
             Event::ExpectedEnd(attempt, at) => {
-                if self.task_of(&attempt).is_some() {
+                if self.task_for(&attempt).is_some() {
                     self.task_expected_end = Some(at);
                 }
             }
@@ -172,14 +176,14 @@ impl Driver {
             Event::SetUp(result) => {
                 self.setup = None;
                 self.local.setup = match result {
-                    Ok(()) => Progress::Done,
-                    Err(error) => Progress::Failed(*error),
+                    Ok(()) => SetupProgress::Done,
+                    Err(error) => SetupProgress::Failed(*error),
                 };
             }
             Event::Cleaned(attempt) => {
-                if self.task_of(&attempt).is_some() {
+                if self.task_for(&attempt).is_some() {
                     self.local.task = None;
-                    self.local.done = Some(attempt);
+                    self.local.last_cleaned = Some(attempt);
                 }
             }
         }
@@ -187,7 +191,7 @@ impl Driver {
     }
 
     /// Are the server's directories here? A server that shows none is one from before that was asked, on this machine.
-    fn sees(&mut self, landmark: Option<&Landmark>) -> bool {
+    fn can_see_server_dirs(&mut self, landmark: Option<&Landmark>) -> bool {
         if self.context.config.remote_shares {
             return false;
         }
@@ -206,10 +210,10 @@ impl Driver {
     }
 
     fn on_phase(&mut self, attempt: &AttemptId, phase: TaskPhase) {
-        let Some(task) = self.task_of(attempt) else { return };
+        let Some(task) = self.task_for(attempt) else { return };
         task.observed.phase = phase;
         if task.has_ended() {
-            self.remember_end();
+            self.journal_end();
         }
     }
 
@@ -223,7 +227,7 @@ impl Driver {
             Some(task) if task.cleaning => self.local.task = None,
             Some(task) if !task.has_ended() => {
                 task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
-                self.remember_end();
+                self.journal_end();
             }
             _ => {}
         }
@@ -234,13 +238,14 @@ impl Driver {
     }
 
     async fn on_fenced(&mut self, reason: String) -> AgentEnd {
-        self.context.remotes.lives.give_up();
-        self.end_all_beside_the_task().await;
+        self.context.fuse_mounts.processes.set_final_deadline();
+        self.end_all_but_task().await;
         self.end_task(Duration::ZERO).await;
         self.end_mounts().await;
-        self.begun = None;
+        self.record = None;
         // The shared directory stays: the job may go on elsewhere.
-        self.on_disk(|context| context.directories.clean().and(Memory::remove(context.directories.root()))).await;
+        self.run_on_disk(|context| context.directories.clean().and(AttemptJournal::remove(context.directories.root())))
+            .await;
         AgentEnd::Fenced { reason }
     }
 
@@ -248,26 +253,26 @@ impl Driver {
         // Said first, so that the server has no new job for this node meanwhile.
         self.local.ending = true;
         self.publish();
-        self.end_all_beside_the_task().await;
+        self.end_all_but_task().await;
         let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
         self.end_task(UNWANTED_GRACE).await;
         // What ended for a reason of its own keeps it, and what did not end is not said to have.
-        if interrupted && let Some(task) = self.local.task.as_mut().filter(|task| was_cut(&task.observed)) {
+        if interrupted && let Some(task) = self.local.task.as_mut().filter(|task| ended_by_stop(&task.observed)) {
             let failure = task_errors::agent_restarted(&self.context.node);
             task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
-            self.remember_end();
+            self.journal_end();
         }
         self.publish();
         AgentEnd::Stopped
     }
 
     async fn retire(&mut self) -> AgentEnd {
-        self.end_all_beside_the_task().await;
+        self.end_all_but_task().await;
         self.end_mounts().await;
-        self.on_disk(|context| {
+        self.run_on_disk(|context| {
             let root = context.directories.root();
             ssh_server::forget_host_key(root)?;
-            context.directories.remove().and(Memory::remove(root))
+            context.directories.remove().and(AttemptJournal::remove(root))
         })
         .await;
         let node = ObservedNode { retired: true, ..ObservedNode::default() };
@@ -282,12 +287,12 @@ impl Driver {
         let mounting = spawn_blocking(move || {
             let (root, path) = (context.directories.mounts()?, context.directories.mount_root());
             for old in old.iter().filter(|old| !wanted.contains(old)) {
-                if let Err(error) = mounts::unmount(&root, &path, old, context.site()) {
+                if let Err(error) = mounts::unmount(&root, &path, old, context.mount_context()) {
                     tracing::warn!(%error, volume = old.label, "a volume could not be unmounted");
                 }
             }
             Ok(wanted.iter().try_for_each(|volume| {
-                let mounted = mounts::mount(&root, &path, volume, context.site());
+                let mounted = mounts::mount(&root, &path, volume, context.mount_context());
                 mounted.map(drop).map_err(|failure| failure.error)
             }))
         });
@@ -301,30 +306,34 @@ impl Driver {
     }
 
     /// A door that cannot be opened is no reason to refuse jobs.
-    async fn admit(&mut self, login: Option<&Login>) {
-        self.close_door().await;
+    async fn set_login(&mut self, login: Option<&Login>) {
+        self.close_ssh_server().await;
         self.local.login = login.cloned();
         let Some(login) = login else { return };
-        match Door::open(&self.context, login).await {
-            Ok(door) => {
-                tracing::info!(address = door.at.address, port = door.at.port, "the login door is open");
-                self.local.door = Some(door.at.clone());
-                self.door = Some(door);
+        match SshServer::open(&self.context, login).await {
+            Ok(ssh_server) => {
+                tracing::info!(
+                    address = ssh_server.endpoint.address,
+                    port = ssh_server.endpoint.port,
+                    "the SSH server is listening"
+                );
+                self.local.ssh_endpoint = Some(ssh_server.endpoint.clone());
+                self.ssh_server = Some(ssh_server);
             }
             Err(error) => tracing::warn!(error = task_errors::chain(&error), "nobody can log in to this node"),
         }
     }
 
-    async fn close_door(&mut self) {
-        self.local.door = None;
-        if let Some(door) = self.door.take() {
-            door.close().await;
+    async fn close_ssh_server(&mut self) {
+        self.local.ssh_endpoint = None;
+        if let Some(ssh_server) = self.ssh_server.take() {
+            ssh_server.close().await;
         }
     }
 
     /// Everything but the task, which may need time.
-    async fn end_all_beside_the_task(&mut self) {
-        self.close_door().await;
+    async fn end_all_but_task(&mut self) {
+        self.close_ssh_server().await;
         if let Some(setup) = self.setup.take() {
             setup.cancel().await;
         }
@@ -332,21 +341,21 @@ impl Driver {
 
     /// Before anything else takes them away: they would be mounted again.
     async fn end_mounts(&self) {
-        let remotes = Arc::clone(&self.context.remotes);
-        let _ = spawn_blocking(move || remotes.lives.end_all()).await;
+        let fuse_mounts = Arc::clone(&self.context.fuse_mounts);
+        let _ = spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
     }
 
     fn begin(&mut self, order: &TaskOrder) {
-        let begun = Begun::new(order);
-        if let Err(error) = self.context.memory.begin(&begun) {
+        let record = AttemptRecord::new(order);
+        if let Err(error) = self.context.journal.write_begin(&record) {
             // Without a memory a crash could run the job twice.
             let failure = self.storage_failure(&error);
-            return self.take(order, TaskPhase::Ended { failure: Some(failure) });
+            return self.set_task(order, TaskPhase::Ended { failure: Some(failure) });
         }
-        self.begun = Some(begun);
-        self.take(order, TaskPhase::Preparing);
+        self.record = Some(record);
+        self.set_task(order, TaskPhase::Preparing);
         self.task_began = Some(Instant::now());
-        let (control, receiver) = watch::channel(Control::default());
+        let (control, receiver) = watch::channel(TaskControl::default());
         self.control = control;
         let task = Task {
             context: self.context.clone(),
@@ -355,27 +364,27 @@ impl Driver {
             control: receiver,
             reporter: Reporter { attempt: order.attempt.clone(), events: self.sender.clone() },
             log: ExecutionLog::new(),
-            meeting: None,
+            rendezvous: None,
             counters: None,
-            held: Held::default(),
+            applied_limits: AppliedLimits::default(),
             container: None,
-            remote: None,
+            remote_exec: None,
             ports: None,
             was_killed: false,
         };
         self.work.spawn(task.run());
     }
 
-    fn decline(&mut self, order: &TaskOrder, reason: Reason) {
+    fn decline(&mut self, order: &TaskOrder, reason: DeclineReason) {
         let failure = match reason {
-            Reason::Stopped => None,
-            Reason::Restarted => Some(task_errors::agent_restarted(&self.context.node)),
-            Reason::NotReady => self.local.problem().cloned().map(task_errors::failed),
+            DeclineReason::Stopped => None,
+            DeclineReason::Restarted => Some(task_errors::agent_restarted(&self.context.node)),
+            DeclineReason::NotReady => self.local.problem().cloned().map(task_errors::failed),
         };
-        self.take(order, TaskPhase::Ended { failure });
+        self.set_task(order, TaskPhase::Ended { failure });
     }
 
-    fn take(&mut self, order: &TaskOrder, phase: TaskPhase) {
+    fn set_task(&mut self, order: &TaskOrder, phase: TaskPhase) {
         let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
         self.local.task = Some(LocalTask::new(observed));
         (self.task_began, self.task_expected_end) = (None, None);
@@ -389,15 +398,15 @@ impl Driver {
     fn clean(&mut self) {
         let Some(task) = &mut self.local.task else { return };
         task.cleaning = true;
-        self.control.send_modify(|control| control.over = true);
+        self.control.send_modify(|control| control.gang_ended = true);
         let attempt = task.observed.attempt.clone();
-        let (begun, context, events) = (self.begun.take(), self.context.clone(), self.sender.clone());
+        let (record, context, events) = (self.record.take(), self.context.clone(), self.sender.clone());
         self.work.spawn(async move {
-            let cleaned = spawn_blocking(move || match begun {
-                Some(begun) => {
+            let cleaned = spawn_blocking(move || match record {
+                Some(record) => {
                     // What is left goes when the next job starts; the attempt itself is over.
-                    let cleaned = begun.clean(&context.directories);
-                    context.memory.forget().and(cleaned)
+                    let cleaned = record.remove_directories(&context.directories);
+                    context.journal.clear().and(cleaned)
                 }
                 None => Ok(()),
             });
@@ -410,12 +419,12 @@ impl Driver {
 
     /// Stops the task, if one runs, and waits for its end.
     async fn end_task(&mut self, grace: Duration) {
-        let running = |local: &Local| local.task.as_ref().is_some_and(|task| !task.has_ended());
+        let running = |local: &LocalNode| local.task.as_ref().is_some_and(|task| !task.has_ended());
         if !running(&self.local) {
             return;
         }
         self.stop(grace);
-        let ended = timeout(END_WITHIN, async {
+        let ended = timeout(TASK_END_TIMEOUT, async {
             while running(&self.local) {
                 tokio::select! {
                     Some(event) = self.events.recv() => drop(self.on_event(event)),
@@ -428,16 +437,16 @@ impl Driver {
         }
     }
 
-    fn remember_end(&mut self) {
-        if let (Some(begun), Some(task)) = (&mut self.begun, &self.local.task) {
-            begun.ended = Some(task.observed.clone());
-            if let Err(error) = self.context.memory.end(&task.observed) {
+    fn journal_end(&mut self) {
+        if let (Some(record), Some(task)) = (&mut self.record, &self.local.task) {
+            record.ended = Some(task.observed.clone());
+            if let Err(error) = self.context.journal.write_end(&task.observed) {
                 tracing::warn!(%error, "the end of a task could not be written down");
             }
         }
     }
 
-    async fn on_disk(&self, work: impl FnOnce(&Context) -> io::Result<()> + Send + 'static) {
+    async fn run_on_disk(&self, work: impl FnOnce(&NodeContext) -> io::Result<()> + Send + 'static) {
         let context = self.context.clone();
         if let Ok(Err(error)) = spawn_blocking(move || work(&context)).await {
             tracing::warn!(%error, "not all of the node's directories could be removed");
@@ -448,7 +457,7 @@ impl Driver {
         task_errors::node_storage(&self.context.node, self.context.directories.root(), error)
     }
 
-    fn task_of(&mut self, attempt: &AttemptId) -> Option<&mut LocalTask> {
+    fn task_for(&mut self, attempt: &AttemptId) -> Option<&mut LocalTask> {
         self.local.task.as_mut().filter(|task| task.observed.attempt == *attempt)
     }
 
@@ -457,9 +466,9 @@ impl Driver {
         let address = Some(self.context.address.to_string());
         let node = ObservedNode { address, ..self.local.observed(wants_setup) };
         let now = Observation { node, task_began: self.task_began, task_expected_end: self.task_expected_end };
-        self.observed.send_if_modified(|said| {
-            let changed = *said != now;
-            *said = now;
+        self.observed.send_if_modified(|last| {
+            let changed = *last != now;
+            *last = now;
             changed
         });
     }

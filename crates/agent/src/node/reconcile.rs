@@ -10,25 +10,25 @@ use corro_model::node::{
     TaskPhase, Volume,
 };
 
-use crate::node::setup::Progress;
+use crate::node::setup::SetupProgress;
 
 /// What is on this node now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Local {
+pub struct LocalNode {
     /// The cluster volumes as they were last mounted or tried.
     pub volumes: Option<Vec<Volume>>,
     /// Why they could not be mounted.
     pub problem: Option<BatchAiError>,
-    pub setup: Progress,
+    pub setup: SetupProgress,
     /// Something runs here that cannot be ended.
     pub stuck: Option<BatchAiError>,
     /// Who may log in, as it was last done or tried.
     pub login: Option<Login>,
     /// Where, if the door could be opened.
-    pub door: Option<LoginDoor>,
+    pub ssh_endpoint: Option<LoginDoor>,
     pub task: Option<LocalTask>,
     /// The last attempt that ended here and was cleaned up: it must never begin again.
-    pub done: Option<AttemptId>,
+    pub last_cleaned: Option<AttemptId>,
     /// The agent was told to end.
     pub ending: bool,
 }
@@ -50,11 +50,11 @@ pub enum Action<'a> {
     /// Run the cluster's setup task.
     SetUp(&'a SetupOrder),
     /// Open the login door for this administrator, or close it.
-    Admit(Option<&'a Login>),
+    SetLogin(Option<&'a Login>),
     /// Start preparing.
     Begin(&'a TaskOrder),
     /// Report the task as ended without starting anything.
-    Decline(&'a TaskOrder, Reason),
+    Decline(&'a TaskOrder, DeclineReason),
     Run(&'a GangAddress),
     /// Start the ranks as soon as the node is prepared, wherever it says they meet.
     RunAlone,
@@ -65,7 +65,7 @@ pub enum Action<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum DeclineReason {
     /// It is to be stopped before it began.
     Stopped,
     /// It is to run, but whoever prepared it is gone.
@@ -79,17 +79,17 @@ pub const UNWANTED_GRACE: Duration = Duration::from_secs(1);
 
 /// The next thing to do; `None` when there is nothing but to wait. The same question gets the same answer, so a desired
 /// state that comes twice changes nothing.
-pub fn next_action<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action<'a>> {
+pub fn next_action<'a>(desired: &'a DesiredNode, local: &LocalNode) -> Option<Action<'a>> {
     let wanted = desired.task.as_ref().filter(|_| !desired.retire);
     if !desired.retire && desired.login != local.login {
-        return Some(Action::Admit(desired.login.as_ref()));
+        return Some(Action::SetLogin(desired.login.as_ref()));
     }
     if let Some(task) = &local.task {
         return match wanted {
             Some(wanted) if wanted.order.attempt == task.observed.attempt => {
                 remount(desired, local).or_else(|| steer(&wanted.goal, task))
             }
-            _ => get_rid_of(task),
+            _ => remove_unwanted(task),
         };
     }
     if desired.retire {
@@ -99,9 +99,9 @@ pub fn next_action<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action
         return Some(action);
     }
     match (&desired.setup, &local.setup) {
-        (Some(setup), Progress::NotBegun) if local.problem.is_none() => return Some(Action::SetUp(setup)),
+        (Some(setup), SetupProgress::NotBegun) if local.problem.is_none() => return Some(Action::SetUp(setup)),
         // Jobs wait for it, unless they are not to run anyway.
-        (Some(_), Progress::Running) => {
+        (Some(_), SetupProgress::Running) => {
             let stopped = wanted.filter(|wanted| matches!(wanted.goal, Goal::Stop { .. }));
             return stopped.map(|wanted| begin(wanted, local));
         }
@@ -110,20 +110,20 @@ pub fn next_action<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action
     wanted.map(|wanted| begin(wanted, local))
 }
 
-fn remount<'a>(desired: &'a DesiredNode, local: &Local) -> Option<Action<'a>> {
+fn remount<'a>(desired: &'a DesiredNode, local: &LocalNode) -> Option<Action<'a>> {
     (local.volumes.as_ref() != Some(&desired.volumes)).then_some(Action::MountVolumes(&desired.volumes))
 }
 
-fn begin<'a>(wanted: &'a DesiredTask, local: &Local) -> Action<'a> {
+fn begin<'a>(wanted: &'a DesiredTask, local: &LocalNode) -> Action<'a> {
     match wanted.goal {
-        Goal::Stop { .. } => Action::Decline(&wanted.order, Reason::Stopped),
+        Goal::Stop { .. } => Action::Decline(&wanted.order, DeclineReason::Stopped),
         // Ranks start only on nodes that said they are prepared, which this agent never did.
-        Goal::Run { .. } => Action::Decline(&wanted.order, Reason::Restarted),
-        Goal::Prepare | Goal::PrepareAndRun if local.done.as_ref() == Some(&wanted.order.attempt) => {
-            Action::Decline(&wanted.order, Reason::Restarted)
+        Goal::Run { .. } => Action::Decline(&wanted.order, DeclineReason::Restarted),
+        Goal::Prepare | Goal::PrepareAndRun if local.last_cleaned.as_ref() == Some(&wanted.order.attempt) => {
+            Action::Decline(&wanted.order, DeclineReason::Restarted)
         }
         Goal::Prepare | Goal::PrepareAndRun if local.problem().is_some() => {
-            Action::Decline(&wanted.order, Reason::NotReady)
+            Action::Decline(&wanted.order, DeclineReason::NotReady)
         }
         Goal::Prepare | Goal::PrepareAndRun => Action::Begin(&wanted.order),
     }
@@ -141,7 +141,7 @@ fn steer<'a>(goal: &'a Goal, task: &LocalTask) -> Option<Action<'a>> {
     }
 }
 
-fn get_rid_of<'a>(task: &LocalTask) -> Option<Action<'a>> {
+fn remove_unwanted<'a>(task: &LocalTask) -> Option<Action<'a>> {
     match (task.cleaning, task.has_ended()) {
         (true, _) => None,
         (false, true) => Some(Action::Clean),
@@ -155,7 +155,7 @@ fn stop<'a>(task: &LocalTask, grace: Duration) -> Option<Action<'a>> {
 
 /// Did a task that was told to stop end because of that? Nothing else then says why the job failed. Without an end of a rank
 /// there was none to run, or it never came to that.
-pub fn was_cut(task: &ObservedTask) -> bool {
+pub fn ended_by_stop(task: &ObservedTask) -> bool {
     let ended = task.phase == TaskPhase::Ended { failure: None };
     ended && (task.exits.is_empty() || task.exits.iter().any(|exit| exit.stopped))
 }
@@ -170,23 +170,23 @@ impl LocalTask {
     }
 }
 
-impl Local {
+impl LocalNode {
     /// Why this node can take no task, and never will.
     pub fn problem(&self) -> Option<&BatchAiError> {
         self.problem.as_ref().or(self.stuck.as_ref()).or(match &self.setup {
-            Progress::Failed(error) => Some(error),
+            SetupProgress::Failed(error) => Some(error),
             _ => None,
         })
     }
 
     /// What the server is told, which wants a setup task or not. A task counts until nothing of it is left.
     pub fn observed(&self, wants_setup: bool) -> ObservedNode {
-        let set_up = !wants_setup || self.setup == Progress::Done;
+        let set_up = !wants_setup || self.setup == SetupProgress::Done;
         ObservedNode {
             ready: self.volumes.is_some() && self.problem().is_none() && set_up,
             problem: self.problem().cloned(),
             address: None,
-            login: self.door.clone(),
+            login: self.ssh_endpoint.clone(),
             task: self.task.as_ref().map(|task| task.observed.clone()),
             task_run_ms: None,
             task_remaining_ms: None,

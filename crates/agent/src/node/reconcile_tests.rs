@@ -32,8 +32,8 @@ fn retire() -> DesiredNode {
     DesiredNode { retire: true, ..wants(1, Goal::Run { gang: gang() }) }
 }
 
-fn ready(task: Option<LocalTask>) -> Local {
-    Local { volumes: Some(Vec::new()), task, ..Local::default() }
+fn ready(task: Option<LocalTask>) -> LocalNode {
+    LocalNode { volumes: Some(Vec::new()), task, ..LocalNode::default() }
 }
 
 fn task(phase: TaskPhase) -> LocalTask {
@@ -49,8 +49,8 @@ fn without_a_task() {
     check(retire(), Some(Action::Retire));
     check(wants(1, Goal::Prepare), Some(Action::Begin(&order(1))));
     check(wants(1, Goal::PrepareAndRun), Some(Action::Begin(&order(1))));
-    check(wants(1, Goal::Run { gang: gang() }), Some(Action::Decline(&order(1), Reason::Restarted)));
-    check(wants(1, Goal::Stop { grace_ms: 5 }), Some(Action::Decline(&order(1), Reason::Stopped)));
+    check(wants(1, Goal::Run { gang: gang() }), Some(Action::Decline(&order(1), DeclineReason::Restarted)));
+    check(wants(1, Goal::Stop { grace_ms: 5 }), Some(Action::Decline(&order(1), DeclineReason::Stopped)));
 }
 
 #[test]
@@ -60,15 +60,15 @@ fn the_whole_gang_is_told_once_to_run() {
     assert_eq!(next_action(&desired, &ready(Some(task.clone()))), Some(Action::RunAlone));
     task.gang_given = true;
     assert_eq!(next_action(&desired, &ready(Some(task))), None);
-    let done = Local { done: Some(attempt(1)), ..ready(None) };
-    assert_eq!(next_action(&desired, &done), Some(Action::Decline(&order(1), Reason::Restarted)));
+    let last_cleaned = LocalNode { last_cleaned: Some(attempt(1)), ..ready(None) };
+    assert_eq!(next_action(&desired, &last_cleaned), Some(Action::Decline(&order(1), DeclineReason::Restarted)));
 }
 
 #[test]
 fn an_attempt_that_was_cleaned_up_never_begins_again() {
-    let local = Local { done: Some(attempt(1)), ..ready(None) };
+    let local = LocalNode { last_cleaned: Some(attempt(1)), ..ready(None) };
     let again = wants(1, Goal::Prepare);
-    assert_eq!(next_action(&again, &local), Some(Action::Decline(&order(1), Reason::Restarted)));
+    assert_eq!(next_action(&again, &local), Some(Action::Decline(&order(1), DeclineReason::Restarted)));
     let next = wants(2, Goal::Prepare);
     assert_eq!(next_action(&next, &local), Some(Action::Begin(&order(2))));
 }
@@ -109,11 +109,11 @@ fn every_stage_against_every_wish() {
             wants(2, Goal::Prepare),
             retire(),
         ];
-        for (wish, expected) in wishes.iter().zip(expected) {
+        for (request, expected) in wishes.iter().zip(expected) {
             // Ranks run only after the gang was given.
             let gang_given = phase == TaskPhase::Running;
             let local = ready(Some(LocalTask { gang_given, ..task(phase.clone()) }));
-            assert_eq!(next_action(wish, &local), expected, "{phase:?}, {wish:?}");
+            assert_eq!(next_action(request, &local), expected, "{phase:?}, {request:?}");
         }
     }
 }
@@ -147,24 +147,24 @@ fn volumes_come_before_tasks() {
     };
     let volumes = vec![volume];
     let desired = DesiredNode { volumes: volumes.clone(), ..wants(1, Goal::Prepare) };
-    for local in [Local::default(), ready(None), ready(Some(task(TaskPhase::Running)))] {
+    for local in [LocalNode::default(), ready(None), ready(Some(task(TaskPhase::Running)))] {
         assert_eq!(next_action(&desired, &local), Some(Action::MountVolumes(&volumes)), "{local:?}");
     }
     let problem = Some(BatchAiError::new("AZFMountError", "no"));
-    let failed = Local { volumes: Some(volumes), problem, ..Local::default() };
-    assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), Reason::NotReady)));
+    let failed = LocalNode { volumes: Some(volumes), problem, ..LocalNode::default() };
+    assert_eq!(next_action(&desired, &failed), Some(Action::Decline(&order(1), DeclineReason::NotReady)));
     assert_eq!((failed.observed(false).ready, failed.observed(false).problem.is_some()), (false, true));
-    assert!(!Local::default().observed(false).ready, "not before the server has said which volumes");
+    assert!(!LocalNode::default().observed(false).ready, "not before the server has said which volumes");
     assert!(ready(None).observed(false).ready);
 }
 
 #[test]
 fn a_node_with_something_it_cannot_end_takes_no_more_jobs() {
-    let stuck = Local { stuck: Some(BatchAiError::new("ProcessesNotKilled", "no")), ..ready(None) };
+    let stuck = LocalNode { stuck: Some(BatchAiError::new("ProcessesNotKilled", "no")), ..ready(None) };
     let observed = stuck.observed(false);
     assert!(!observed.ready && observed.problem == stuck.stuck);
     let desired = wants(1, Goal::Prepare);
-    assert_eq!(next_action(&desired, &stuck), Some(Action::Decline(&order(1), Reason::NotReady)));
+    assert_eq!(next_action(&desired, &stuck), Some(Action::Decline(&order(1), DeclineReason::NotReady)));
 }
 
 #[test]
@@ -178,21 +178,21 @@ fn a_setup_task_runs_once_before_the_first_job() {
         shows_secrets: false,
     };
     let desired = DesiredNode { setup: Some(setup.clone()), ..wants(1, Goal::Prepare) };
-    let at = |setup: Progress| Local { setup, ..ready(None) };
+    let at = |setup: SetupProgress| LocalNode { setup, ..ready(None) };
     let order = order(1);
     for (progress, action) in [
-        (Progress::NotBegun, Some(Action::SetUp(&setup))),
-        (Progress::Running, None),
-        (Progress::Done, Some(Action::Begin(&order))),
-        (Progress::Failed(BatchAiError::new("X", "x")), Some(Action::Decline(&order, Reason::NotReady))),
+        (SetupProgress::NotBegun, Some(Action::SetUp(&setup))),
+        (SetupProgress::Running, None),
+        (SetupProgress::Done, Some(Action::Begin(&order))),
+        (SetupProgress::Failed(BatchAiError::new("X", "x")), Some(Action::Decline(&order, DeclineReason::NotReady))),
     ] {
         let local = at(progress);
         assert_eq!(next_action(&desired, &local), action, "{local:?}");
-        assert_eq!(local.observed(true).ready, local.setup == Progress::Done);
+        assert_eq!(local.observed(true).ready, local.setup == SetupProgress::Done);
     }
     let stopped = DesiredNode { task: wants(1, Goal::Stop { grace_ms: 1 }).task, ..desired };
-    let declined = Some(Action::Decline(&order, Reason::Stopped));
-    assert_eq!(next_action(&stopped, &at(Progress::Running)), declined);
+    let declined = Some(Action::Decline(&order, DeclineReason::Stopped));
+    assert_eq!(next_action(&stopped, &at(SetupProgress::Running)), declined);
 }
 
 #[test]
@@ -228,6 +228,6 @@ fn a_shutdown_is_blamed_only_for_what_it_cut() {
         (TaskPhase::Running, vec![stopped.clone()], false),
     ] {
         let task = ObservedTask { attempt: order(1).attempt, phase, exits };
-        assert_eq!(was_cut(&task), cut, "{task:?}");
+        assert_eq!(ended_by_stop(&task), cut, "{task:?}");
     }
 }

@@ -17,26 +17,26 @@ use corro_model::node::{SetupOrder, TaskFailure};
 use crate::events::Event;
 use crate::output::execution_log::ExecutionLog;
 use crate::output::log_file::LogFile;
-use crate::output::log_names::SetupNames;
+use crate::output::log_names::SetupLogNames;
 use crate::output::output_dir::OutputRoots;
 use crate::shell;
-use crate::task::control::Control;
+use crate::task::control::TaskControl;
 use crate::task::env_vars;
-use crate::task::job_env::how_secrets_are_shown;
-use crate::task::node_context::Context;
-use crate::task::processes::{Crew, Output};
+use crate::task::job_env::secret_masking_note;
+use crate::task::node_context::NodeContext;
+use crate::task::processes::{ProcessOutput, TaskProcesses};
 use crate::task_errors;
 
 /// A setup task that runs. Dropping it kills it.
 #[derive(Debug)]
-pub struct Setup {
+pub struct SetupTask {
     tag: String,
     work: JoinHandle<()>,
 }
 
-impl Setup {
+impl SetupTask {
     /// Tells its end by an event.
-    pub fn start(context: &Context, order: &SetupOrder, events: mpsc::Sender<Event>) -> Setup {
+    pub fn start(context: &NodeContext, order: &SetupOrder, events: mpsc::Sender<Event>) -> SetupTask {
         let tag = context.tags.with("setup/");
         let (context, order, process_tag) = (context.clone(), order.clone(), format!("{tag}task"));
         let work = tokio::spawn(async move {
@@ -50,7 +50,7 @@ impl Setup {
             // The driver is gone only when the whole agent ends.
             let _ = events.send(Event::SetUp(result.map_err(|failure| Box::new(failure.error)))).await;
         });
-        Setup { tag, work }
+        SetupTask { tag, work }
     }
 
     /// Ends it and waits until nothing is left of it.
@@ -62,13 +62,13 @@ impl Setup {
     }
 }
 
-impl Drop for Setup {
+impl Drop for SetupTask {
     fn drop(&mut self) {
         self.work.abort();
     }
 }
 
-async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), TaskFailure> {
+async fn run(context: &NodeContext, order: &SetupOrder, tag: String) -> Result<(), TaskFailure> {
     let node = &context.node;
     let home = context.directories.login_home();
     let home = home.map_err(|error| task_errors::node_storage(node, context.directories.root(), &error))?;
@@ -78,12 +78,12 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     let roots = OutputRoots::of_setup(&context.directories, &home, &volumes);
     let output = roots.and_then(|roots| roots.locate(&logs)).and_then(|output| output.make().map(|()| output));
     let directory = output.map_err(|error| task_errors::directory(&logs, node, &error))?;
-    let (names, log) = (SetupNames::new(node), ExecutionLog::new());
+    let (names, log) = (SetupLogNames::new(node), ExecutionLog::new());
     let seen = order.secrets.iter().filter_map(|secret| env.get(&secret.name).map(String::as_str));
     let secrets = Secrets::new(order.secrets.iter().map(|secret| secret.value.expose()).chain(seen));
     log.redact(secrets.clone());
     log.open(&directory, &names.execution, node)?;
-    let output = Output {
+    let output = ProcessOutput {
         stdout: LogFile::open(&directory, &names.stdout, node)?,
         stderr: LogFile::open(&directory, &names.stderr, node)?,
         mode: Mode::Raw,
@@ -94,17 +94,17 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
     let confinement = context.confine_cluster_process(&home);
     let confinement = confinement.map_err(|why| task_errors::isolation(node, &why))?;
     if !order.secrets.is_empty() {
-        log.line(how_secrets_are_shown(order.shows_secrets));
+        log.line(secret_masking_note(order.shows_secrets));
     }
     let secrets = if order.shows_secrets { Secrets::default() } else { secrets };
     let confinement = Confinement { secrets, ..confinement };
     let process = context.config.guard.spawn(ProcessSpec { argv, env, cwd: home, tag, confinement }).await;
     let process = process.map_err(|error| task_errors::process("the setup task", node, &error))?;
-    let mut crew = Crew::default();
-    crew.add(0, process, output.clone(), None);
+    let mut processes = TaskProcesses::default();
+    processes.add(0, process, output.clone(), None);
     // Nobody stops it politely: a node that is not wanted ends it outright.
-    let (_keep, mut control) = watch::channel(Control::default());
-    let ended = crew.next(&mut control).await.expect("one process was added");
+    let (_keep, mut control) = watch::channel(TaskControl::default());
+    let ended = processes.next(&mut control).await.expect("one process was added");
     let exit = ended.exit.map_err(|error| task_errors::process("the setup task", node, &error))?;
     log.line(format_args!("The setup task ended with {exit}"));
     if !exit.success() {
@@ -118,7 +118,7 @@ async fn run(context: &Context, order: &SetupOrder, tag: String) -> Result<(), T
 
 /// How far the setup task has come.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Progress {
+pub enum SetupProgress {
     #[default]
     NotBegun,
     Running,

@@ -17,22 +17,22 @@ use tokio::time::Instant;
 
 use crate::events::Reporter;
 use crate::output::output_dir::OutputDir;
-use crate::output::progress_estimate::Pace;
+use crate::output::progress_estimate::ProgressEstimate;
 use crate::task_errors::now;
 
 /// Figures are written down so often.
-const PAUSE: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// Of a node's output, in a second.
-const MOST_HEARD: usize = 4 * 1024 * 1024;
+const MAX_BYTES_PER_S: usize = 4 * 1024 * 1024;
 /// An expected end is reported again when it has moved by this part of the time that remains.
-const NOTEWORTHY_CHANGE: f64 = 0.05;
+const MIN_RELATIVE_CHANGE: f64 = 0.05;
 
 /// All ranks of this node. Clones share everything.
 #[derive(Clone, Debug)]
-pub struct Recorder(Arc<Mutex<Book>>);
+pub struct Recorder(Arc<Mutex<State>>);
 
 #[derive(Debug)]
-struct Book {
+struct State {
     /// Beside the job's logs, if there can be such a directory.
     directory: Option<OutputDir>,
     name: String,
@@ -41,51 +41,51 @@ struct Book {
     curves: Curves,
     /// The last point that is written down.
     written: u64,
-    heard: usize,
-    since: Instant,
+    bytes_this_second: usize,
+    window_start: Instant,
     /// Of each stream that reports its progress.
-    paces: Vec<Pace>,
+    estimates: Vec<ProgressEstimate>,
     reported_end: Option<Instant>,
 }
 
 /// One stream of one process.
 #[derive(Clone, Debug)]
-pub struct Listener {
+pub struct StreamTap {
     recorder: Recorder,
     stream: Arc<Mutex<MetricStream>>,
     /// Its index in `Book::paces`.
-    pace_idx: usize,
+    estimate_idx: usize,
 }
 
 /// Both streams of one process.
 #[derive(Clone, Debug)]
-pub struct Hearing {
-    pub stdout: Listener,
-    pub stderr: Listener,
+pub struct ProcessTap {
+    pub stdout: StreamTap,
+    pub stderr: StreamTap,
 }
 
 /// Writes down what was heard for as long as it lives.
-pub struct Writing(JoinHandle<()>);
+pub struct WriterTask(JoinHandle<()>);
 
 impl Recorder {
     pub fn new(logs: &OutputDir, node: &NodeId) -> Recorder {
-        let book = Book {
+        let state = State {
             directory: logs.sibling(CURVES).ok(),
             name: format!("{node}.jsonl"),
             file: None,
             given_up: false,
             curves: Curves::default(),
             written: 0,
-            heard: 0,
-            since: Instant::now(),
-            paces: Vec::new(),
+            bytes_this_second: 0,
+            window_start: Instant::now(),
+            estimates: Vec::new(),
             reported_end: None,
         };
-        Recorder(Arc::new(Mutex::new(book)))
+        Recorder(Arc::new(Mutex::new(state)))
     }
 
     /// Whoever has figures of its own to tell; `n_places` are all processes of the job, on `n_nodes`.
-    pub fn hearing(&self, place: &Place, n_places: usize, n_nodes: usize) -> Option<Hearing> {
+    pub fn tap_process(&self, place: &Place, n_places: usize, n_nodes: usize) -> Option<ProcessTap> {
         let (rank, shared) = match place.role {
             Role::ParameterServer => return None,
             // What it starts elsewhere writes through it, and nobody says who.
@@ -95,24 +95,24 @@ impl Recorder {
                 ((n_places > 1).then(|| u32::try_from(place.index).unwrap_or(u32::MAX)), false)
             }
         };
-        let listener = || {
+        let tap = || {
             let stream = Arc::new(Mutex::new(MetricStream::log(rank, shared)));
-            let mut book = self.book();
-            book.paces.push(Pace::default());
-            Listener { recorder: self.clone(), stream, pace_idx: book.paces.len() - 1 }
+            let mut state = self.state();
+            state.estimates.push(ProgressEstimate::default());
+            StreamTap { recorder: self.clone(), stream, estimate_idx: state.estimates.len() - 1 }
         };
-        Some(Hearing { stdout: listener(), stderr: listener() })
+        Some(ProcessTap { stdout: tap(), stderr: tap() })
     }
 
     /// From now on, until what is given back is dropped. When the task may end is reported beside it.
-    pub fn writing(&self, reporter: Reporter) -> Writing {
+    pub fn start_writer(&self, reporter: Reporter) -> WriterTask {
         let recorder = self.clone();
-        Writing(tokio::spawn(async move {
+        WriterTask(tokio::spawn(async move {
             loop {
-                tokio::time::sleep(PAUSE).await;
-                recorder.write_down().await;
-                let news = recorder.book().new_expected_end(Instant::now());
-                if let Some(end) = news {
+                tokio::time::sleep(FLUSH_INTERVAL).await;
+                recorder.flush().await;
+                let end = recorder.state().new_expected_end(Instant::now());
+                if let Some(end) = end {
                     reporter.expected_end(end).await;
                 }
             }
@@ -120,32 +120,32 @@ impl Recorder {
     }
 
     /// What was heard so far. On a thread that may wait for the disk.
-    pub async fn write_down(&self) {
-        if self.book().has_news() {
+    pub async fn flush(&self) {
+        if self.state().has_unwritten_points() {
             let recorder = self.clone();
-            let _ = tokio::task::spawn_blocking(move || recorder.book().write()).await;
+            let _ = tokio::task::spawn_blocking(move || recorder.state().write()).await;
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriterTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Listener {
-    pub fn hear(&self, block: &[u8]) {
-        let mut book = self.recorder.book();
-        if book.may_hear(block.len()) {
+impl StreamTap {
+    pub fn observe(&self, block: &[u8]) {
+        let mut state = self.recorder.state();
+        if state.admit(block.len()) {
             let mut stream = self.stream();
-            stream.push(block, Some(now().millis()), &mut book.curves);
+            stream.push(block, Some(now().millis()), &mut state.curves);
             if let Some(progress) = stream.progress() {
-                book.paces[self.pace_idx].report(Instant::now(), progress);
+                state.estimates[self.estimate_idx].report(Instant::now(), progress);
             }
         }
     }
@@ -155,35 +155,35 @@ impl Listener {
     }
 }
 
-impl Hearing {
+impl ProcessTap {
     /// The process has ended: a last line may have no end.
     pub fn finish(&self) {
-        for listener in [&self.stdout, &self.stderr] {
-            let mut book = listener.recorder.book();
-            listener.stream().finish(&mut book.curves);
+        for tap in [&self.stdout, &self.stderr] {
+            let mut state = tap.recorder.state();
+            tap.stream().finish(&mut state.curves);
         }
     }
 }
 
-impl Book {
-    fn may_hear(&mut self, bytes: usize) -> bool {
-        if self.since.elapsed() > Duration::from_secs(1) {
-            (self.heard, self.since) = (0, Instant::now());
+impl State {
+    fn admit(&mut self, bytes: usize) -> bool {
+        if self.window_start.elapsed() > Duration::from_secs(1) {
+            (self.bytes_this_second, self.window_start) = (0, Instant::now());
         }
-        self.heard += bytes;
-        !self.given_up && self.heard <= MOST_HEARD
+        self.bytes_this_second += bytes;
+        !self.given_up && self.bytes_this_second <= MAX_BYTES_PER_S
     }
 
     /// The end of the slowest stream, if it is another than was reported.
     fn new_expected_end(&mut self, now: Instant) -> Option<Instant> {
-        let end = self.paces.iter().filter_map(Pace::expected_end).max()?;
+        let end = self.estimates.iter().filter_map(ProgressEstimate::expected_end).max()?;
         let change = |reported: Instant| end.max(reported) - end.min(reported);
-        let noteworthy = end.saturating_duration_since(now).mul_f64(NOTEWORTHY_CHANGE).max(PAUSE);
-        let is_new = self.reported_end.is_none_or(|reported| change(reported) > noteworthy);
+        let threshold = end.saturating_duration_since(now).mul_f64(MIN_RELATIVE_CHANGE).max(FLUSH_INTERVAL);
+        let is_new = self.reported_end.is_none_or(|reported| change(reported) > threshold);
         is_new.then(|| *self.reported_end.insert(end))
     }
 
-    fn has_news(&self) -> bool {
+    fn has_unwritten_points(&self) -> bool {
         !self.given_up && self.curves.seq() > self.written
     }
 
@@ -225,16 +225,16 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let logs = OutputDir::of_test(directory.path(), "stdouterr");
         let recorder = Recorder::new(&logs, &testing::node(1));
-        let hearings = [0, 1].map(|rank| recorder.hearing(&place(Role::Rank, rank), 2, 2).expect("a rank"));
-        hearings[0].stdout.hear(b"nothing to tell\n");
-        recorder.write_down().await;
+        let hearings = [0, 1].map(|rank| recorder.tap_process(&place(Role::Rank, rank), 2, 2).expect("a rank"));
+        hearings[0].stdout.observe(b"nothing to tell\n");
+        recorder.flush().await;
         assert!(!directory.path().join(CURVES).exists(), "no file without figures");
-        hearings[0].stdout.hear(b"step=1 loss=2\n");
-        hearings[1].stdout.hear(b"step=1 loss=4\nstep=2 lo");
-        recorder.write_down().await;
-        hearings[1].stdout.hear(b"ss=3");
+        hearings[0].stdout.observe(b"step=1 loss=2\n");
+        hearings[1].stdout.observe(b"step=1 loss=4\nstep=2 lo");
+        recorder.flush().await;
+        hearings[1].stdout.observe(b"ss=3");
         hearings[1].finish();
-        recorder.write_down().await;
+        recorder.flush().await;
         let file = directory.path().join(CURVES).join(format!("{}.jsonl", testing::node(1)));
         let mut lines: Vec<serde_json::Value> = std::fs::read_to_string(file)
             .expect("the file is there")
@@ -254,12 +254,12 @@ mod tests {
     fn who_is_not_one_rank_is_heard_as_it_can_be_told() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
-        assert!(recorder.hearing(&place(Role::ParameterServer, 0), 3, 2).is_none());
+        assert!(recorder.tap_process(&place(Role::ParameterServer, 0), 3, 2).is_none());
         for (role, n_places) in [(Role::Rank, 1), (Role::Command, 1), (Role::Mpirun, 1)] {
-            let hearing = recorder.hearing(&place(role, 0), n_places, 2).expect("it tells");
-            hearing.stdout.hear(b"step=1 loss=2\n");
+            let tap_process = recorder.tap_process(&place(role, 0), n_places, 2).expect("it tells");
+            tap_process.stdout.observe(b"step=1 loss=2\n");
         }
-        let ranks: Vec<Option<u32>> = recorder.book().curves.iter().map(|(key, _)| key.rank).collect();
+        let ranks: Vec<Option<u32>> = recorder.state().curves.iter().map(|(key, _)| key.rank).collect();
         assert_eq!(ranks, [None]);
     }
 
@@ -267,10 +267,10 @@ mod tests {
     fn very_much_output_is_not_listened_to_whole() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
-        let hearing = recorder.hearing(&place(Role::Rank, 0), 1, 1).expect("it tells");
-        recorder.book().since = Instant::now() + Duration::from_secs(3600);
-        hearing.stdout.hear(&vec![b'x'; MOST_HEARD]);
-        hearing.stdout.hear(b"step=1 loss=2\n");
-        assert_eq!(recorder.book().curves.seq(), 0);
+        let tap_process = recorder.tap_process(&place(Role::Rank, 0), 1, 1).expect("it tells");
+        recorder.state().window_start = Instant::now() + Duration::from_secs(3600);
+        tap_process.stdout.observe(&vec![b'x'; MAX_BYTES_PER_S]);
+        tap_process.stdout.observe(b"step=1 loss=2\n");
+        assert_eq!(recorder.state().curves.seq(), 0);
     }
 }

@@ -22,15 +22,15 @@ pub struct ExecutionLog {
 
 #[derive(Debug)]
 enum State {
-    Early(String),
+    Buffered(String),
     Open(Arc<LogFile>),
     /// The file could not be opened, which has been reported; or what it lies on is about to go.
-    Nowhere,
+    Closed,
 }
 
 impl ExecutionLog {
     pub fn new() -> ExecutionLog {
-        ExecutionLog { state: Arc::new(Mutex::new(State::Early(String::new()))), secrets: Arc::default() }
+        ExecutionLog { state: Arc::new(Mutex::new(State::Buffered(String::new()))), secrets: Arc::default() }
     }
 
     /// From here on no line shows these.
@@ -44,14 +44,14 @@ impl ExecutionLog {
         let mut state = self.state();
         match opened {
             Ok(file) => {
-                if let State::Early(lines) = &*state {
+                if let State::Buffered(lines) = &*state {
                     file.append(lines.as_bytes());
                 }
                 *state = State::Open(file);
                 Ok(())
             }
             Err(failure) => {
-                *state = State::Nowhere;
+                *state = State::Closed;
                 Err(failure)
             }
         }
@@ -59,7 +59,7 @@ impl ExecutionLog {
 
     /// Closes the file. What comes after this is let go.
     pub fn close(&self) {
-        *self.state() = State::Nowhere;
+        *self.state() = State::Closed;
     }
 
     pub fn line(&self, message: impl Display) {
@@ -82,9 +82,9 @@ impl ExecutionLog {
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let entry = &*secrets.redact(entry);
         match &mut *self.state() {
-            State::Early(lines) => lines.push_str(entry),
+            State::Buffered(lines) => lines.push_str(entry),
             State::Open(file) => file.append(entry.as_bytes()),
-            State::Nowhere => {}
+            State::Closed => {}
         }
     }
 

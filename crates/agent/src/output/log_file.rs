@@ -19,12 +19,12 @@ use crate::task_errors;
 pub struct LogFile {
     path: PathBuf,
     file: File,
-    loss: Mutex<Option<Loss>>,
+    loss: Mutex<Option<LostBytes>>,
 }
 
 /// What could not be written, and the first reason.
 #[derive(Debug)]
-struct Loss {
+struct LostBytes {
     cause: io::Error,
     n_bytes: u64,
 }
@@ -50,7 +50,7 @@ impl LogFile {
     }
 
     /// Ends the line in the middle of which an earlier attempt was cut off. For files that one process writes to.
-    pub fn end_half_line(&self) {
+    pub fn terminate_partial_line(&self) {
         let mut last = [b'\n'];
         let length = self.file.metadata().map_or(0, |file| file.len());
         if length > 0 && self.file.read_exact_at(&mut last, length - 1).is_ok() && last != [b'\n'] {
@@ -65,8 +65,8 @@ impl LogFile {
             match (&self.file).write(rest) {
                 Ok(n) if n > 0 => rest = &rest[n..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(_) => return self.lose(rest, ErrorKind::WriteZero.into()),
-                Err(error) => return self.lose(rest, error),
+                Ok(_) => return self.record_loss(rest, ErrorKind::WriteZero.into()),
+                Err(error) => return self.record_loss(rest, error),
             }
         }
     }
@@ -86,11 +86,11 @@ impl LogFile {
         self.loss().as_ref().map(|loss| loss.n_bytes)
     }
 
-    fn lose(&self, rest: &[u8], cause: io::Error) {
-        self.loss().get_or_insert(Loss { cause, n_bytes: 0 }).n_bytes += rest.len() as u64;
+    fn record_loss(&self, rest: &[u8], cause: io::Error) {
+        self.loss().get_or_insert(LostBytes { cause, n_bytes: 0 }).n_bytes += rest.len() as u64;
     }
 
-    fn loss(&self) -> MutexGuard<'_, Option<Loss>> {
+    fn loss(&self) -> MutexGuard<'_, Option<LostBytes>> {
         self.loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -122,10 +122,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let log =
             LogFile::open(&OutputDir::of_test(directory.path(), ""), STDOUT, &testing::node(1)).expect("it opens");
-        log.end_half_line();
+        log.terminate_partial_line();
         log.append(b"whole\nhalf");
-        log.end_half_line();
-        log.end_half_line();
+        log.terminate_partial_line();
+        log.terminate_partial_line();
         log.append(b"next");
         assert_eq!(std::fs::read(log.path()).expect("it is there"), b"whole\nhalf\nnext");
     }

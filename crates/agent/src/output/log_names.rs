@@ -25,15 +25,15 @@ impl LogNames {
 
 /// Names of the files that this node's setup task leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetupNames {
+pub struct SetupLogNames {
     pub execution: String,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl SetupNames {
-    pub fn new(node: &NodeId) -> SetupNames {
-        SetupNames {
+impl SetupLogNames {
+    pub fn new(node: &NodeId) -> SetupLogNames {
+        SetupLogNames {
             execution: format!("execution-{node}.log"),
             stdout: format!("stdout-{node}.txt"),
             stderr: format!("stderr-{node}.txt"),

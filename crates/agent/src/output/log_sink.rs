@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use corro_launch::lines::Sink;
 
-use crate::output::curve_recorder::Listener;
+use crate::output::curve_recorder::StreamTap;
 use crate::output::execution_log::ExecutionLog;
 use crate::output::log_file::LogFile;
 use crate::state::lease::LeaseExpiry;
@@ -27,7 +27,7 @@ impl LateOutput {
     }
 
     /// For one of the streams of a process.
-    pub fn of(&self, stream: &str) -> LateOutput {
+    pub fn for_stream(&self, stream: &str) -> LateOutput {
         LateOutput { source: format!("{stream} of {}", self.source), ..self.clone() }
     }
 
@@ -40,14 +40,14 @@ impl LateOutput {
 
 pub struct LogSink {
     log: Arc<LogFile>,
-    listener: Option<Listener>,
+    tap: Option<StreamTap>,
     late: Option<LateOutput>,
 }
 
 impl LogSink {
     /// A destination for `lines::pump_into` that never fails; somebody may listen. What comes too late goes to `late`.
-    pub fn new(log: &Arc<LogFile>, listener: Option<Listener>, late: Option<LateOutput>) -> LogSink {
-        LogSink { log: Arc::clone(log), listener, late }
+    pub fn new(log: &Arc<LogFile>, tap: Option<StreamTap>, late: Option<LateOutput>) -> LogSink {
+        LogSink { log: Arc::clone(log), tap, late }
     }
 
     pub fn path(&self) -> &Path {
@@ -57,7 +57,7 @@ impl LogSink {
 
 impl Sink for LogSink {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
-        let (log, listener, block) = (Arc::clone(&self.log), self.listener.clone(), block.to_vec());
+        let (log, tap, block) = (Arc::clone(&self.log), self.tap.clone(), block.to_vec());
         let late = self.late.clone();
         // On a thread that may wait for the disk. Fails only when the runtime ends.
         let written = tokio::task::spawn_blocking(move || {
@@ -65,8 +65,8 @@ impl Sink for LogSink {
                 Some(late) => return late.append(&block),
                 None => log.append(&block),
             }
-            if let Some(listener) = listener {
-                listener.hear(&block);
+            if let Some(tap) = tap {
+                tap.observe(&block);
             }
         });
         async move { written.await.map_err(io::Error::other) }
@@ -106,7 +106,7 @@ mod tests {
         let log = LogFile::open(&output, STDOUT, &node).expect("it opens");
         let (expiry, execution) = (LeaseExpiry::default(), ExecutionLog::new());
         execution.open(&output, "execution.log", &node).expect("it opens");
-        let late = LateOutput::new(expiry.clone(), execution, "rank 3 in attempt 1".to_owned()).of("stdout");
+        let late = LateOutput::new(expiry.clone(), execution, "rank 3 in attempt 1".to_owned()).for_stream("stdout");
         let mut sink = LogSink::new(&log, None, Some(late));
         sink.write(b"in time\n").await.expect("written");
         expiry.set(Some(tokio::time::Instant::now()));

@@ -6,24 +6,24 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Reports that are closer together say nothing.
-const SHORTEST_OBSERVATION: Duration = Duration::from_secs(1);
+const MIN_OBSERVATION: Duration = Duration::from_secs(1);
 /// Estimates further away are none.
-const LONGEST_ESTIMATE: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_ESTIMATE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The progress of one output stream: a part between 0 and 1, and when it was reported first and last.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace(Option<(Report, Report)>);
+pub struct ProgressEstimate(Option<(ProgressReport, ProgressReport)>);
 
 #[derive(Clone, Copy, Debug)]
-struct Report {
+struct ProgressReport {
     at: Instant,
     progress: f64,
 }
 
-impl Pace {
+impl ProgressEstimate {
     /// A report. One that is behind the last begins anew: another training has begun.
     pub fn report(&mut self, at: Instant, progress: f64) {
-        let report = Report { at, progress };
+        let report = ProgressReport { at, progress };
         match &mut self.0 {
             Some((_, last)) if progress > last.progress => *last = report,
             Some((_, last)) if progress == last.progress => {}
@@ -35,11 +35,11 @@ impl Pace {
     pub fn expected_end(&self) -> Option<Instant> {
         let (first, last) = self.0?;
         let (took, done) = (last.at.duration_since(first.at), last.progress - first.progress);
-        if took < SHORTEST_OBSERVATION || done <= 0.0 {
+        if took < MIN_OBSERVATION || done <= 0.0 {
             return None;
         }
         let remaining = Duration::try_from_secs_f64(took.as_secs_f64() * (1.0 - last.progress) / done).ok()?;
-        (remaining <= LONGEST_ESTIMATE).then(|| last.at + remaining)
+        (remaining <= MAX_ESTIMATE).then(|| last.at + remaining)
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
     /// The expected end in seconds after the first of these reports.
     fn end_after(reports: &[(u64, f64)]) -> Option<f64> {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = ProgressEstimate::default();
         reports.iter().for_each(|(at, progress)| pace.report(start + Duration::from_secs(*at), *progress));
         pace.expected_end().map(|end| (end - start).as_secs_f64().round())
     }

@@ -9,99 +9,99 @@ use russh::{Channel, ChannelId, ChannelOpenFailure, Pty};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 
-use super::{House, forward, session};
+use super::{SshContext, forward, session};
 
 /// Has the visitor proved who they are?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    No,
-    Yes,
+pub enum AuthState {
+    Pending,
+    Authenticated,
 }
 
-pub struct Visitor {
-    house: Arc<House>,
-    known: watch::Sender<Known>,
-    channels: mpsc::Sender<Opened>,
-    places: Arc<Semaphore>,
+pub struct SshConnection {
+    context: Arc<SshContext>,
+    auth: watch::Sender<AuthState>,
+    channels: mpsc::Sender<OpenedChannel>,
+    channel_permits: Arc<Semaphore>,
 }
 
 /// Something a visitor asked for and may have.
-pub struct Opened {
-    house: Arc<House>,
+pub struct OpenedChannel {
+    context: Arc<SshContext>,
     channel: Channel<Msg>,
-    what: What,
-    _place: OwnedSemaphorePermit,
+    kind: ChannelKind,
+    _permit: OwnedSemaphorePermit,
 }
 
-enum What {
+enum ChannelKind {
     Session,
     Forward { host: String, port: u16, reply: ChannelOpenHandle },
 }
 
-impl Opened {
+impl OpenedChannel {
     pub async fn serve(self, handle: Handle) {
-        match self.what {
-            What::Session => session::serve(&self.house, self.channel, handle).await,
-            What::Forward { host, port, reply } => forward::serve(self.channel, &host, port, reply).await,
+        match self.kind {
+            ChannelKind::Session => session::serve(&self.context, self.channel, handle).await,
+            ChannelKind::Forward { host, port, reply } => forward::serve(self.channel, &host, port, reply).await,
         }
     }
 }
 
-impl Visitor {
+impl SshConnection {
     pub fn new(
-        house: Arc<House>,
-        channels: mpsc::Sender<Opened>,
+        context: Arc<SshContext>,
+        channels: mpsc::Sender<OpenedChannel>,
         max_channels: usize,
-    ) -> (Visitor, watch::Receiver<Known>) {
-        let (known, receiver) = watch::channel(Known::No);
-        (Visitor { house, known, channels, places: Arc::new(Semaphore::new(max_channels)) }, receiver)
+    ) -> (SshConnection, watch::Receiver<AuthState>) {
+        let (auth, receiver) = watch::channel(AuthState::Pending);
+        (SshConnection { context, auth, channels, channel_permits: Arc::new(Semaphore::new(max_channels)) }, receiver)
     }
 
-    fn knows(&self, user: &str, key: &PublicKey) -> Auth {
-        let ours = self.house.key.as_ref().is_some_and(|ours| ours.key_data() == key.key_data());
-        if ours && user == self.house.login.user { Auth::Accept } else { self.refusal() }
+    fn check_key(&self, user: &str, key: &PublicKey) -> Auth {
+        let ours = self.context.key.as_ref().is_some_and(|ours| ours.key_data() == key.key_data());
+        if ours && user == self.context.login.user { Auth::Accept } else { self.reject() }
     }
 
     /// Every method stays open for the next attempt: who tries a key first, or mistypes, may give a password.
-    fn refusal(&self) -> Auth {
-        Auth::Reject { proceed_with_methods: Some(self.house.methods()), partial_success: false }
+    fn reject(&self) -> Auth {
+        Auth::Reject { proceed_with_methods: Some(self.context.methods()), partial_success: false }
     }
 
     /// `None` when too much is open already.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().ok()
+    fn channel_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.channel_permits).try_acquire_owned().ok()
     }
 
-    async fn hand_over(&self, channel: Channel<Msg>, what: What, place: OwnedSemaphorePermit) {
-        let opened = Opened { house: Arc::clone(&self.house), channel, what, _place: place };
+    async fn queue_channel(&self, channel: Channel<Msg>, kind: ChannelKind, channel_permit: OwnedSemaphorePermit) {
+        let opened = OpenedChannel { context: Arc::clone(&self.context), channel, kind, _permit: channel_permit };
         // The door is gone only when the connection is about to be cut.
         let _ = self.channels.send(opened).await;
     }
 }
 
-impl Handler for Visitor {
+impl Handler for SshConnection {
     type Error = russh::Error;
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
-        Ok(self.knows(user, offer.public_key))
+        Ok(self.check_key(user, offer.public_key))
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
-        Ok(self.knows(user, key.public_key))
+        Ok(self.check_key(user, key.public_key))
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, russh::Error> {
-        let (house, password) = (Arc::clone(&self.house), password.to_owned());
-        let Some(verifier) = house.login.password.clone() else { return Ok(self.refusal()) };
-        let _turn = house.checking.acquire().await;
+        let (context, password) = (Arc::clone(&self.context), password.to_owned());
+        let Some(verifier) = context.login.password.clone() else { return Ok(self.reject()) };
+        let _permit = context.password_check.acquire().await;
         // Checked even for a wrong name, so that the time does not tell which of the two was wrong.
         let right = spawn_blocking(move || verifier.accepts(&password)).await.unwrap_or(false);
-        Ok(if right && user == house.login.user { Auth::Accept } else { self.refusal() })
+        Ok(if right && user == context.login.user { Auth::Accept } else { self.reject() })
     }
 
     async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), russh::Error> {
-        self.known.send_replace(Known::Yes);
-        tracing::info!(user = self.house.login.user, "the administrator has logged in");
+        self.auth.send_replace(AuthState::Authenticated);
+        tracing::info!(user = self.context.login.user, "the administrator has logged in");
         Ok(())
     }
 
@@ -111,10 +111,10 @@ impl Handler for Visitor {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), russh::Error> {
-        match self.place() {
-            Some(place) => {
+        match self.channel_permit() {
+            Some(channel_permit) => {
                 reply.accept().await;
-                self.hand_over(channel, What::Session, place).await;
+                self.queue_channel(channel, ChannelKind::Session, channel_permit).await;
             }
             None => reply.reject(ChannelOpenFailure::ResourceShortage).await,
         }
@@ -132,9 +132,14 @@ impl Handler for Visitor {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), russh::Error> {
-        match (u16::try_from(port), self.place()) {
-            (Ok(port), Some(place)) => {
-                self.hand_over(channel, What::Forward { host: host.to_owned(), port, reply }, place).await;
+        match (u16::try_from(port), self.channel_permit()) {
+            (Ok(port), Some(channel_permit)) => {
+                self.queue_channel(
+                    channel,
+                    ChannelKind::Forward { host: host.to_owned(), port, reply },
+                    channel_permit,
+                )
+                .await;
             }
             (Err(_), _) => reply.reject(ChannelOpenFailure::ConnectFailed).await,
             (_, None) => reply.reject(ChannelOpenFailure::ResourceShortage).await,
@@ -165,7 +170,7 @@ impl Handler for Visitor {
         _: &str,
         session: &mut Session,
     ) -> Result<(), russh::Error> {
-        match session::may_set(name) {
+        match session::is_accepted_variable(name) {
             true => session.channel_success(channel),
             false => session.channel_failure(channel),
         }

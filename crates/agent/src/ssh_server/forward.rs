@@ -8,11 +8,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects first: the visitor is told when nobody answers there.
 pub async fn serve(channel: Channel<Msg>, host: &str, port: u16, reply: ChannelOpenHandle) {
-    let Ok(Ok(mut there)) = timeout(CONNECT_WITHIN, TcpStream::connect((host, port))).await else {
+    let Ok(Ok(mut there)) = timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port))).await else {
         return reply.reject(ChannelOpenFailure::ConnectFailed).await;
     };
     reply.accept().await;

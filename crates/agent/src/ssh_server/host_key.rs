@@ -10,10 +10,10 @@ use russh::keys::ssh_key::private::Ed25519Keypair;
 
 use crate::fs::atomic_file;
 
-const HOST_KEY: &str = "host_key.json";
+const HOST_KEY_FILE: &str = "host_key.json";
 
-pub fn obtain(root: &Path) -> io::Result<PrivateKey> {
-    let path = root.join(HOST_KEY);
+pub fn load_or_create(root: &Path) -> io::Result<PrivateKey> {
+    let path = root.join(HOST_KEY_FILE);
     if let Some(text) = atomic_file::read::<String>(&path)? {
         return PrivateKey::from_openssh(text).map_err(io::Error::other);
     }
@@ -27,5 +27,5 @@ pub fn obtain(root: &Path) -> io::Result<PrivateKey> {
 
 /// The node is no more.
 pub fn forget(root: &Path) -> io::Result<()> {
-    atomic_file::remove(&root.join(HOST_KEY))
+    atomic_file::remove(&root.join(HOST_KEY_FILE))
 }

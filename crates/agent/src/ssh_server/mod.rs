@@ -29,26 +29,26 @@ use corro_launch::connection_set::{ConnectionSet, Proof};
 use corro_launch::sweep::sweep;
 use corro_model::node::{FIRST_LOGIN_PORT, Login, LoginDoor};
 
-use crate::task::node_context::Context;
-use connection::{Known, Visitor};
+use crate::task::node_context::NodeContext;
+use connection::{AuthState, SshConnection};
 pub use host_key::forget as forget_host_key;
 
 /// How many ports are tried.
-const N_PORTS: u16 = 1000;
+const MAX_PORTS_TRIED: u16 = 1000;
 /// Connections at one time; beyond it the oldest that has not logged in gives way.
-const MAX_VISITS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// Commands, shells and forwarded connections of one visit at one time.
 const MAX_CHANNELS: usize = 64;
-const MAX_ATTEMPTS: usize = 6;
+const MAX_AUTH_ATTEMPTS: usize = 6;
 /// Whoever has not proved who they are by then is shown out.
-const LOGIN_WITHIN: Duration = Duration::from_secs(30);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that is silent for this long is asked whether it is still there; three times, then it is gone.
-const ASK_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// For what a visitor ran, after the visitor has left.
-const END_WITHIN: Duration = Duration::from_secs(5);
+const SESSION_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
-pub enum DoorError {
+pub enum SshServerError {
     #[error("neither the administrator's key nor a password can be used: {0}")]
     Key(russh::keys::ssh_key::Error),
     #[error("the node's host key cannot be read or made")]
@@ -65,16 +65,16 @@ pub enum DoorError {
 
 /// An open door; dropping it closes it at once.
 #[derive(Debug)]
-pub struct Door {
-    pub at: LoginDoor,
+pub struct SshServer {
+    pub endpoint: LoginDoor,
     tag: String,
-    keeper: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 /// What every visitor of a door shares.
 #[derive(Debug)]
-struct House {
-    context: Context,
+struct SshContext {
+    node: NodeContext,
     login: Login,
     key: Option<russh::keys::PublicKey>,
     home: std::path::PathBuf,
@@ -82,11 +82,11 @@ struct House {
     tag: String,
     n_sessions: AtomicU64,
     /// Checking a password is slow on purpose, so one at a time.
-    checking: Semaphore,
+    password_check: Semaphore,
 }
 
-impl Door {
-    pub async fn open(context: &Context, login: &Login) -> Result<Door, DoorError> {
+impl SshServer {
+    pub async fn open(context: &NodeContext, login: &Login) -> Result<SshServer, SshServerError> {
         let key = login.public_key.as_deref().map(russh::keys::PublicKey::from_openssh).transpose();
         let key = match (key, &login.password) {
             (Ok(key), _) => key,
@@ -94,40 +94,42 @@ impl Door {
                 tracing::warn!(%error, "the administrator's key cannot be read; only the password opens the login door");
                 None
             }
-            (Err(error), None) => return Err(DoorError::Key(error)),
+            (Err(error), None) => return Err(SshServerError::Key(error)),
         };
         let root = context.directories.root().to_owned();
-        let host_key = spawn_blocking(move || host_key::obtain(&root)).await;
-        let host_key = host_key.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(DoorError::HostKey)?;
-        let home = context.directories.login_home().map_err(DoorError::Home)?;
+        let host_key = spawn_blocking(move || host_key::load_or_create(&root)).await;
+        let host_key =
+            host_key.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(SshServerError::HostKey)?;
+        let home = context.directories.login_home().map_err(SshServerError::Home)?;
         let address = &context.address;
-        let listener = first_free(address).await;
-        let listener = listener.map_err(|source| DoorError::Port { address: address.to_string(), source })?;
+        let listener = bind_first_free(address).await;
+        let listener = listener.map_err(|source| SshServerError::Port { address: address.to_string(), source })?;
         let port = listener.local_addr().map_or(0, |at| at.port());
         let tag = context.tags.with("login/");
-        let (n_sessions, checking) = (AtomicU64::new(0), Semaphore::new(1));
-        let house = House { context: context.clone(), login: login.clone(), key, home, tag, n_sessions, checking };
-        let (tag, config) = (house.tag.clone(), config(&house, host_key));
-        let keeper = tokio::spawn(keep(listener, Arc::new(config), Arc::new(house)));
-        Ok(Door { at: LoginDoor { address: address.to_string(), port }, tag, keeper })
+        let (n_sessions, password_check) = (AtomicU64::new(0), Semaphore::new(1));
+        let context =
+            SshContext { node: context.clone(), login: login.clone(), key, home, tag, n_sessions, password_check };
+        let (tag, config) = (context.tag.clone(), config(&context, host_key));
+        let task = tokio::spawn(accept_connections(listener, Arc::new(config), Arc::new(context)));
+        Ok(SshServer { endpoint: LoginDoor { address: address.to_string(), port }, tag, task })
     }
 
     /// Closes the door and waits until nothing is left of those who came through it.
     pub async fn close(self) {
-        self.keeper.abort();
+        self.task.abort();
         let tag = self.tag.clone();
         // Joining fails only when the runtime ends; then the guards see to it.
         let _ = spawn_blocking(move || sweep(&tag)).await;
     }
 }
 
-impl Drop for Door {
+impl Drop for SshServer {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.task.abort();
     }
 }
 
-impl House {
+impl SshContext {
     /// How one may show who one is.
     fn methods(&self) -> MethodSet {
         let mut methods = MethodSet::empty();
@@ -141,90 +143,92 @@ impl House {
     }
 }
 
-fn config(house: &House, host_key: russh::keys::PrivateKey) -> Config {
+fn config(context: &SshContext, host_key: russh::keys::PrivateKey) -> Config {
     Config {
         server_id: SshId::Standard("SSH-2.0-Corro".into()),
-        methods: house.methods(),
+        methods: context.methods(),
         keys: vec![host_key],
-        max_auth_attempts: MAX_ATTEMPTS,
+        max_auth_attempts: MAX_AUTH_ATTEMPTS,
         // Clients ask first which methods there are; that is no attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         inactivity_timeout: None,
-        keepalive_interval: Some(ASK_AFTER),
+        keepalive_interval: Some(KEEPALIVE_INTERVAL),
         nodelay: true,
         ..Config::default()
     }
 }
 
-async fn first_free(address: &str) -> io::Result<TcpListener> {
+async fn bind_first_free(address: &str) -> io::Result<TcpListener> {
     let mut found = lookup_host((address, 0)).await?;
     let mut at: SocketAddr = found.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let mut port = FIRST_LOGIN_PORT;
     loop {
         at.set_port(port);
         match TcpListener::bind(at).await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port < FIRST_LOGIN_PORT + N_PORTS => port += 1,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port < FIRST_LOGIN_PORT + MAX_PORTS_TRIED => {
+                port += 1
+            }
             bound => return bound,
         }
     }
 }
 
 /// Lets visitors in until it is aborted; all of them leave with it.
-async fn keep(listener: TcpListener, config: Arc<Config>, house: Arc<House>) {
-    let mut visits = ConnectionSet::new(MAX_VISITS);
+async fn accept_connections(listener: TcpListener, config: Arc<Config>, context: Arc<SshContext>) {
+    let mut connections = ConnectionSet::new(MAX_CONNECTIONS);
     loop {
-        let has_space = visits.has_space();
+        let has_space = connections.has_space();
         tokio::select! {
             accepted = listener.accept(), if has_space => match accepted {
                 Ok((stream, _)) => {
-                    visits.spawn(|proof| visit(stream, Arc::clone(&config), Arc::clone(&house), proof));
+                    connections.spawn(|proof| serve_connection(stream, Arc::clone(&config), Arc::clone(&context), proof));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the login door cannot take a connection");
                     sleep(Duration::from_secs(1)).await;
                 }
             },
-            () = visits.ended() => {}
+            () = connections.ended() => {}
         }
     }
 }
 
 /// Cuts a connection whatever anybody else still holds of it.
-struct Line(std::net::TcpStream);
+struct ShutdownOnDrop(std::net::TcpStream);
 
-impl Drop for Line {
+impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
         // It may be cut already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
-async fn visit(stream: TcpStream, config: Arc<Config>, house: Arc<House>, proof: Proof) {
+async fn serve_connection(stream: TcpStream, config: Arc<Config>, context: Arc<SshContext>, proof: Proof) {
     let split = stream.into_std().and_then(|stream| Ok((stream.try_clone()?, TcpStream::from_std(stream)?)));
-    let Ok((line, stream)) = split else { return };
-    let _line = Line(line);
-    let (channels, mut asked) = mpsc::channel(MAX_CHANNELS);
-    let (visitor, mut known) = Visitor::new(house, channels, MAX_CHANNELS);
-    let running = timeout(LOGIN_WITHIN, run_stream(config, stream, visitor)).await;
+    let Ok((socket, stream)) = split else { return };
+    let _shutdown = ShutdownOnDrop(socket);
+    let (channel_sender, mut channels) = mpsc::channel(MAX_CHANNELS);
+    let (connection, mut auth) = SshConnection::new(context, channel_sender, MAX_CHANNELS);
+    let running = timeout(LOGIN_TIMEOUT, run_stream(config, stream, connection)).await;
     let Ok(Ok(mut running)) = running else { return };
     let handle = running.handle();
     let mut work = JoinSet::new();
-    let mut deadline = std::pin::pin!(sleep(LOGIN_WITHIN));
+    let mut deadline = std::pin::pin!(sleep(LOGIN_TIMEOUT));
     loop {
         tokio::select! {
             _ = &mut running => break,
-            () = &mut deadline, if *known.borrow_and_update() == Known::No => return,
-            Ok(()) = known.changed() => {
-                if *known.borrow() != Known::No {
+            () = &mut deadline, if *auth.borrow_and_update() == AuthState::Pending => return,
+            Ok(()) = auth.changed() => {
+                if *auth.borrow() != AuthState::Pending {
                     proof.give();
                 }
             }
-            Some(channel) = asked.recv() => {
+            Some(channel) = channels.recv() => {
                 work.spawn(channel.serve(handle.clone()));
             }
             Some(_) = work.join_next(), if !work.is_empty() => {}
         }
     }
     // Those still at work notice by themselves that the visitor has left.
-    let _ = timeout(END_WITHIN, async { while work.join_next().await.is_some() {} }).await;
+    let _ = timeout(SESSION_END_TIMEOUT, async { while work.join_next().await.is_some() {} }).await;
 }

@@ -18,74 +18,78 @@ use corro_launch::exit::Exit;
 use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
 use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 
-use super::House;
-use super::terminal::{Frame, Screen, Size, Terminal};
+use super::SshContext;
+use super::terminal::{PtyOutput, PtyResizer, Terminal, TerminalSize};
 use crate::shell;
-use crate::task::exec_target::{Visit, Wanted};
+use crate::task::exec_target::{ExecGuard, ExecRequest};
 use crate::task_errors;
 
 /// For a program whose visitor has left.
 const GRACE: Duration = Duration::from_secs(1);
 /// A program that leaves its input unread for this long holds up its visitor's whole connection.
-const READ_WITHIN: Duration = Duration::from_secs(600);
+const STDIN_WRITE_TIMEOUT: Duration = Duration::from_secs(600);
 /// OpenSSH's number for "it was not the program that failed".
-const NOT_STARTED: u32 = 255;
+const EXIT_NOT_STARTED: u32 = 255;
 const STDERR: u32 = 1;
 const MAX_VARIABLES: usize = 64;
 
 /// What a visitor asked for before the command.
 #[derive(Default)]
-struct Wishes {
-    terminal: Option<(String, Size)>,
+struct SessionOptions {
+    terminal: Option<(String, TerminalSize)>,
     variables: BTreeMap<String, String>,
     /// Beside the processes of a job, instead of at home.
-    beside: Option<Wanted>,
+    exec_request: Option<ExecRequest>,
 }
 
-impl Wishes {
+impl SessionOptions {
     fn set(&mut self, name: String, value: String) {
         match name.as_str() {
-            JOB_VARIABLE => self.beside.get_or_insert_default().job = value,
-            RANK_VARIABLE => self.beside.get_or_insert_default().rank = value.parse().ok(),
-            SECRETS_VARIABLE => self.beside.get_or_insert_default().with_secrets = value == "1",
-            _ if may_set(&name) && self.variables.len() < MAX_VARIABLES => _ = self.variables.insert(name, value),
+            JOB_VARIABLE => self.exec_request.get_or_insert_default().job = value,
+            RANK_VARIABLE => self.exec_request.get_or_insert_default().rank = value.parse().ok(),
+            SECRETS_VARIABLE => self.exec_request.get_or_insert_default().with_secrets = value == "1",
+            _ if is_accepted_variable(&name) && self.variables.len() < MAX_VARIABLES => {
+                _ = self.variables.insert(name, value)
+            }
             _ => {}
         }
     }
 }
 
 /// A visitor's own language is welcome, and the wish to stand beside a job; anything else stays with the visitor.
-pub fn may_set(name: &str) -> bool {
+pub fn is_accepted_variable(name: &str) -> bool {
     name == "LANG" || name.starts_with("LC_") || [JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE].contains(&name)
 }
 
-pub async fn serve(house: &House, channel: Channel<Msg>, handle: Handle) {
+pub async fn serve(context: &SshContext, channel: Channel<Msg>, handle: Handle) {
     let id = channel.id();
     let (mut requests, answers) = channel.split();
-    let mut wishes = Wishes::default();
+    let mut options = SessionOptions::default();
     let command = loop {
         match requests.wait().await {
             Some(ChannelMsg::RequestPty { term, col_width, row_height, pix_width, pix_height, .. }) => {
-                let size = Size { columns: col_width, rows: row_height, width: pix_width, height: pix_height };
-                wishes.terminal = Some((term, size));
+                let size = TerminalSize { columns: col_width, rows: row_height, width: pix_width, height: pix_height };
+                options.terminal = Some((term, size));
             }
-            Some(ChannelMsg::SetEnv { variable_name, variable_value, .. }) => wishes.set(variable_name, variable_value),
+            Some(ChannelMsg::SetEnv { variable_name, variable_value, .. }) => {
+                options.set(variable_name, variable_value)
+            }
             Some(ChannelMsg::Exec { command, .. }) => break Some(String::from_utf8_lossy(&command).into_owned()),
             Some(ChannelMsg::RequestShell { .. }) => break None,
             Some(ChannelMsg::Close) | None => return,
             Some(_) => {}
         }
     };
-    let end = match start(house, wishes, command).await {
-        Ok(running) => running.attend(&mut requests, &answers).await,
+    let end = match start(context, options, command).await {
+        Ok(running) => running.run_to_end(&mut requests, &answers).await,
         Err(why) => {
-            let text = format!("corro: cannot start a session on node {}: {why}\r\n", house.context.node);
+            let text = format!("corro: cannot start a session on node {}: {why}\r\n", context.node.node);
             let _ = handle.extended_data(id, STDERR, text.into_bytes()).await;
-            Some(Exit::Code(NOT_STARTED as i32))
+            Some(Exit::Code(EXIT_NOT_STARTED as i32))
         }
     };
     if let Some(exit) = end {
-        tell(&handle, id, exit).await;
+        send_exit(&handle, id, exit).await;
     }
     // An error means that the visitor has left.
     let _ = handle.eof(id).await;
@@ -94,35 +98,35 @@ pub async fn serve(house: &House, channel: Channel<Msg>, handle: Handle) {
 
 struct Running {
     process: Process,
-    keyboard: Option<pipe::Sender>,
-    screen: Option<Screen>,
-    frame: Option<Frame>,
+    stdin: Option<pipe::Sender>,
+    pty_output: Option<PtyOutput>,
+    resizer: Option<PtyResizer>,
     /// Beside a job, whose place may be cleared.
-    visit: Option<Visit>,
+    exec_guard: Option<ExecGuard>,
 }
 
-async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result<Running, String> {
-    let number = house.n_sessions.fetch_add(1, Ordering::Relaxed);
+async fn start(context: &SshContext, options: SessionOptions, command: Option<String>) -> Result<Running, String> {
+    let number = context.n_sessions.fetch_add(1, Ordering::Relaxed);
     let argv = |path: Option<&str>| match &command {
         Some(line) => shell::command(line, path),
         None => shell::login(path),
     };
-    let tag = format!("{}{number}", house.tag);
-    let (mut spec, beside) = match wishes.beside {
-        Some(wanted) => {
-            let place = house.context.places.of(&wanted)?;
-            (place.process(&wanted, argv, tag)?, Some((place, wanted)))
+    let tag = format!("{}{number}", context.tag);
+    let (mut spec, exec_request) = match options.exec_request {
+        Some(request) => {
+            let target = context.node.exec_targets.find(&request)?;
+            (target.process_spec(&request, argv, tag)?, Some((target, request)))
         }
         None => {
-            let env = environment(house);
+            let env = environment(context);
             let argv = argv(env.get("PATH").map(String::as_str));
-            let confinement = house.context.confine_cluster_process(&house.home)?;
-            (ProcessSpec { argv, env, cwd: house.home.clone(), tag, confinement }, None)
+            let confinement = context.node.confine_cluster_process(&context.home)?;
+            (ProcessSpec { argv, env, cwd: context.home.clone(), tag, confinement }, None)
         }
     };
     let env = &mut spec.env;
-    env.extend(wishes.variables);
-    let terminal = match wishes.terminal {
+    env.extend(options.variables);
+    let terminal = match options.terminal {
         Some((name, size)) => {
             env.insert("TERM".to_owned(), name);
             Some(Terminal::open(size).map_err(|error| task_errors::chain(&error))?)
@@ -130,32 +134,32 @@ async fn start(house: &House, wishes: Wishes, command: Option<String>) -> Result
         None => None,
     };
     env.retain(|name, value| !name.contains('\0') && !value.contains('\0'));
-    let (input, ours) = match terminal {
-        Some(Terminal { keyboard, screen, frame, programs }) => {
-            (Input::Terminal(programs), Some((keyboard, screen, frame)))
+    let (input, pty) = match terminal {
+        Some(Terminal { input: stdin, output: pty_output, resizer, child_side }) => {
+            (Input::Terminal(child_side), Some((stdin, pty_output, resizer)))
         }
         None => (Input::Pipe, None),
     };
-    let (spec, visit) = match beside {
-        Some((place, wanted)) => (place.wrapped(spec, &wanted), Some(place.enter())),
+    let (spec, exec_guard) = match exec_request {
+        Some((target, request)) => (target.wrap(spec, &request), Some(target.guard())),
         None => (spec, None),
     };
-    let process = house.context.config.guard.spawn_with(spec, input).await;
+    let process = context.node.config.guard.spawn_with(spec, input).await;
     let mut process = process.map_err(|error| task_errors::chain(&error))?;
-    Ok(match ours {
-        Some((keyboard, screen, frame)) => {
-            Running { process, keyboard: Some(keyboard), screen: Some(screen), frame: Some(frame), visit }
+    Ok(match pty {
+        Some((stdin, pty_output, resizer)) => {
+            Running { process, stdin: Some(stdin), pty_output: Some(pty_output), resizer: Some(resizer), exec_guard }
         }
-        None => Running { keyboard: process.stdin.take(), process, screen: None, frame: None, visit },
+        None => Running { stdin: process.stdin.take(), process, pty_output: None, resizer: None, exec_guard },
     })
 }
 
 /// As after a login on any machine, and where the cluster's volumes are. Variables of jobs are not seen here.
-fn environment(house: &House) -> BTreeMap<String, String> {
+fn environment(context: &SshContext) -> BTreeMap<String, String> {
     let mut env = inherited(std::env::vars_os());
-    let home = house.home.to_string_lossy().into_owned();
-    let user = &house.login.user;
-    let mounts = house.context.directories.mount_root().to_string_lossy().into_owned();
+    let home = context.home.to_string_lossy().into_owned();
+    let user = &context.login.user;
+    let mounts = context.node.directories.mount_root().to_string_lossy().into_owned();
     for (name, value) in
         [("HOME", &home), ("PWD", &home), ("USER", user), ("LOGNAME", user), ("AZ_BATCHAI_MOUNT_ROOT", &mounts)]
     {
@@ -167,26 +171,26 @@ fn environment(house: &House) -> BTreeMap<String, String> {
 
 impl Running {
     /// Until the program has ended and all it wrote is sent; `None` when the visitor left first.
-    async fn attend(mut self, requests: &mut ChannelReadHalf, answers: &ChannelWriteHalf<Msg>) -> Option<Exit> {
+    async fn run_to_end(mut self, requests: &mut ChannelReadHalf, answers: &ChannelWriteHalf<Msg>) -> Option<Exit> {
         let (stdout, stderr) = (self.process.stdout.take(), self.process.stderr.take());
         let stopper = self.process.stopper();
         let output = async {
             tokio::join!(
-                send(self.screen, answers, None),
-                send(stdout, answers, None),
-                send(stderr, answers, Some(STDERR))
+                forward_output(self.pty_output, answers, None),
+                forward_output(stdout, answers, None),
+                forward_output(stderr, answers, Some(STDERR))
             )
         };
         let ended = async { tokio::join!(self.process.wait(), output).0 };
-        let (exit, cleared) = tokio::select! {
-            exit = ended => return Some(exit.unwrap_or(Exit::Code(NOT_STARTED as i32))),
-            () = listen(requests, self.keyboard, self.frame, &stopper) => (None, false),
-            () = over(&mut self.visit) => (Some(Exit::Signal(Signal::TERM.as_raw())), true),
+        let (exit, target_closed) = tokio::select! {
+            exit = ended => return Some(exit.unwrap_or(Exit::Code(EXIT_NOT_STARTED as i32))),
+            () = forward_input(requests, self.stdin, self.resizer, &stopper) => (None, false),
+            () = target_closing(&mut self.exec_guard) => (Some(Exit::Signal(Signal::TERM.as_raw())), true),
         };
         // The terminal is closed by now, which programs hear as a hang-up.
         stopper.terminate(GRACE).await;
         stopper.ended().await;
-        if cleared {
+        if target_closed {
             // An error means that the visitor has left.
             let _ = answers.make_writer_ext(Some(STDERR)).write_all(b"corro: the job has ended here\r\n").await;
         }
@@ -195,14 +199,14 @@ impl Running {
 }
 
 /// Never, at home.
-async fn over(visit: &mut Option<Visit>) {
-    match visit {
-        Some(visit) => visit.over().await,
+async fn target_closing(exec_guard: &mut Option<ExecGuard>) {
+    match exec_guard {
+        Some(exec_guard) => exec_guard.closing().await,
         None => std::future::pending().await,
     }
 }
 
-async fn send(from: Option<impl AsyncRead + Unpin>, answers: &ChannelWriteHalf<Msg>, kind: Option<u32>) {
+async fn forward_output(from: Option<impl AsyncRead + Unpin>, answers: &ChannelWriteHalf<Msg>, kind: Option<u32>) {
     let Some(mut from) = from else { return };
     let mut to = answers.make_writer_ext(kind);
     if copy(&mut from, &mut to).await.is_err() {
@@ -212,32 +216,32 @@ async fn send(from: Option<impl AsyncRead + Unpin>, answers: &ChannelWriteHalf<M
 }
 
 /// Passes on what the visitor types and sends; returns when the visitor has left.
-async fn listen(
+async fn forward_input(
     requests: &mut ChannelReadHalf,
-    mut keyboard: Option<pipe::Sender>,
-    frame: Option<Frame>,
+    mut stdin: Option<pipe::Sender>,
+    resizer: Option<PtyResizer>,
     stopper: &Stopper,
 ) {
     while let Some(request) = requests.wait().await {
         match request {
             ChannelMsg::Data { data } => {
-                if let Some(to) = &mut keyboard {
-                    match timeout(READ_WITHIN, to.write_all(&data)).await {
+                if let Some(to) = &mut stdin {
+                    match timeout(STDIN_WRITE_TIMEOUT, to.write_all(&data)).await {
                         Ok(Ok(())) => {}
                         // It does not read any more, but may still have something to say.
-                        Ok(Err(_)) => keyboard = None,
+                        Ok(Err(_)) => stdin = None,
                         Err(_) => return,
                     }
                 }
             }
             // A terminal has no end of input: that is what Ctrl-D is for.
-            ChannelMsg::Eof if frame.is_none() => keyboard = None,
+            ChannelMsg::Eof if resizer.is_none() => stdin = None,
             ChannelMsg::WindowChange { col_width, row_height, pix_width, pix_height } => {
-                let size = Size { columns: col_width, rows: row_height, width: pix_width, height: pix_height };
-                frame.iter().for_each(|frame| frame.resize(size));
+                let size = TerminalSize { columns: col_width, rows: row_height, width: pix_width, height: pix_height };
+                resizer.iter().for_each(|resizer| resizer.resize(size));
             }
             ChannelMsg::Signal { signal } => {
-                if let Some(signal) = number_of(&signal) {
+                if let Some(signal) = signal_from_ssh(&signal) {
                     stopper.signal(signal);
                 }
             }
@@ -247,11 +251,11 @@ async fn listen(
     }
 }
 
-async fn tell(handle: &Handle, id: ChannelId, exit: Exit) {
+async fn send_exit(handle: &Handle, id: ChannelId, exit: Exit) {
     // An error means that the visitor has left.
     let _ = match exit {
         Exit::Code(code) => handle.exit_status_request(id, code as u32).await,
-        Exit::Signal(signal) => match name_of(signal) {
+        Exit::Signal(signal) => match ssh_signal_name(signal) {
             Some(name) => handle.exit_signal_request(id, name, false, exit.to_string(), String::new()).await,
             None => handle.exit_status_request(id, exit.shell_code() as u32).await,
         },
@@ -274,10 +278,10 @@ const SIGNALS: [(Sig, Signal); 12] = [
     (Sig::USR1, Signal::USR1),
 ];
 
-fn number_of(asked: &Sig) -> Option<Signal> {
-    SIGNALS.iter().find(|(name, _)| discriminant(name) == discriminant(asked)).map(|(_, signal)| *signal)
+fn signal_from_ssh(name: &Sig) -> Option<Signal> {
+    SIGNALS.iter().find(|(known, _)| discriminant(known) == discriminant(name)).map(|(_, signal)| *signal)
 }
 
-fn name_of(number: i32) -> Option<Sig> {
+fn ssh_signal_name(number: i32) -> Option<Sig> {
     SIGNALS.iter().find(|(_, signal)| signal.as_raw() == number).map(|(name, _)| name.clone())
 }

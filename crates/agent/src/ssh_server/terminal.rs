@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 
 /// Characters and pixels, as a client tells them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct TerminalSize {
     pub columns: u32,
     pub rows: u32,
     pub width: u32,
@@ -23,52 +23,52 @@ pub struct Size {
 #[derive(Debug)]
 pub struct Terminal {
     /// What is typed.
-    pub keyboard: pipe::Sender,
-    pub screen: Screen,
+    pub input: pipe::Sender,
+    pub output: PtyOutput,
     /// Changes its size.
-    pub frame: Frame,
+    pub resizer: PtyResizer,
     /// For the programs.
-    pub programs: OwnedFd,
+    pub child_side: OwnedFd,
 }
 
 #[derive(Debug)]
-pub struct Frame(OwnedFd);
+pub struct PtyResizer(OwnedFd);
 
 /// What the programs show; ends when the last of them has closed its side.
 #[derive(Debug)]
-pub struct Screen(pipe::Receiver);
+pub struct PtyOutput(pipe::Receiver);
 
 impl Terminal {
-    pub fn open(size: Size) -> io::Result<Terminal> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let name = ptsname(&ours, Vec::new())?;
-        let programs = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::io::ioctl_fionbio(&ours, true)?;
-        let frame = Frame(ours.try_clone()?);
-        frame.resize(size);
-        let keyboard = pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
-        let screen = Screen(pipe::Receiver::from_owned_fd_unchecked(ours)?);
-        Ok(Terminal { keyboard, screen, frame, programs })
+    pub fn open(size: TerminalSize) -> io::Result<Terminal> {
+        let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&pty)?;
+        unlockpt(&pty)?;
+        let name = ptsname(&pty, Vec::new())?;
+        let child_side = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::ioctl_fionbio(&pty, true)?;
+        let resizer = PtyResizer(pty.try_clone()?);
+        resizer.resize(size);
+        let input = pipe::Sender::from_owned_fd_unchecked(pty.try_clone()?)?;
+        let output = PtyOutput(pipe::Receiver::from_owned_fd_unchecked(pty)?);
+        Ok(Terminal { input, output, resizer, child_side })
     }
 }
 
-impl Frame {
-    pub fn resize(&self, size: Size) {
-        let cut = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+impl PtyResizer {
+    pub fn resize(&self, size: TerminalSize) {
+        let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
         let size = Winsize {
-            ws_row: cut(size.rows),
-            ws_col: cut(size.columns),
-            ws_xpixel: cut(size.width),
-            ws_ypixel: cut(size.height),
+            ws_row: clamp(size.rows),
+            ws_col: clamp(size.columns),
+            ws_xpixel: clamp(size.width),
+            ws_ypixel: clamp(size.height),
         };
         // A terminal of the wrong size still works.
         let _ = tcsetwinsize(&self.0, size);
     }
 }
 
-impl AsyncRead for Screen {
+impl AsyncRead for PtyOutput {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.get_mut().0).poll_read(cx, buf) {
             // The kernel's way to say that no program holds the terminal any more.

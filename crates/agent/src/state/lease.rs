@@ -29,19 +29,19 @@ impl LeaseExpiry {
 pub struct Lease {
     length: watch::Sender<Option<Duration>>,
     over: watch::Receiver<Option<Duration>>,
-    guards: Guards,
+    guards: GuardDeadline,
     reached: watch::Receiver<Instant>,
-    keeper: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Lease {
     /// `reached` tells when the server was last reached for certain.
     pub fn new(reached: watch::Receiver<Instant>, launcher: Launcher, expiry: LeaseExpiry) -> Lease {
         let (length, lengths) = watch::channel(None);
-        let (say_over, over) = watch::channel(None);
-        let guards = Guards { launcher, told: expiry };
-        let keeper = tokio::spawn(keep(reached.clone(), lengths, guards.clone(), say_over));
-        Lease { length, over, guards, reached, keeper }
+        let (over_sender, over) = watch::channel(None);
+        let guards = GuardDeadline { launcher, expiry };
+        let task = tokio::spawn(run(reached.clone(), lengths, guards.clone(), over_sender));
+        Lease { length, over, guards, reached, task }
     }
 
     /// Guards of processes that are started after this know of it.
@@ -50,18 +50,18 @@ impl Lease {
             return;
         }
         let reached = *self.reached.borrow();
-        self.guards.tell(length.map(|length| Moments::after(reached, length).guards_end));
+        self.guards.renew(length.map(|length| LeaseDeadlines::after(reached, length).guards_end));
         self.length.send_replace(length);
     }
 
     /// Its length, if it is over. To be asked before anything is told to the server: what guards ended is nobody's failure.
-    pub fn ran_out(&self) -> Option<Duration> {
+    pub fn expired(&self) -> Option<Duration> {
         let length = *self.length.borrow();
-        (*self.over.borrow()).or(length.filter(|_| self.guards.may_have_acted()))
+        (*self.over.borrow()).or(length.filter(|_| self.guards.may_have_fired()))
     }
 
     /// Resolves when it is over. May be cancelled and called again.
-    pub async fn over(&mut self) -> Duration {
+    pub async fn wait_expired(&mut self) -> Duration {
         match self.over.wait_for(Option::is_some).await.ok().and_then(|length| *length) {
             Some(length) => length,
             None => pending().await,
@@ -71,29 +71,29 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.task.abort();
     }
 }
 
 /// In a task of its own, so that nothing slow keeps it from being renewed.
-async fn keep(
+async fn run(
     mut reached: watch::Receiver<Instant>,
     mut lengths: watch::Receiver<Option<Duration>>,
-    guards: Guards,
+    guards: GuardDeadline,
     over: watch::Sender<Option<Duration>>,
 ) {
     loop {
         let (length, last) = (*lengths.borrow_and_update(), *reached.borrow_and_update());
         let now = Instant::now();
-        let moments = length.map(|length| Moments::after(last, length));
+        let moments = length.map(|length| LeaseDeadlines::after(last, length));
         // What guards were told last they may have done by now, whatever was heard since.
         if let (Some(moments), Some(length)) = (moments, length)
-            && (guards.may_have_acted() || moments.give_up <= now)
+            && (guards.may_have_fired() || moments.give_up <= now)
         {
             over.send_replace(Some(length));
             return;
         }
-        guards.tell(moments.map(|moments| moments.guards_end));
+        guards.renew(moments.map(|moments| moments.guards_end));
         let until = async {
             match moments {
                 Some(moments) => sleep_until(moments.give_up).await,
@@ -110,34 +110,34 @@ async fn keep(
 }
 
 #[derive(Clone, Debug)]
-struct Guards {
+struct GuardDeadline {
     launcher: Launcher,
     /// When they end everything, as they were told last.
-    told: LeaseExpiry,
+    expiry: LeaseExpiry,
 }
 
-impl Guards {
-    fn tell(&self, at: Option<Instant>) {
+impl GuardDeadline {
+    fn renew(&self, at: Option<Instant>) {
         match self.launcher.lease_ends(at.map(Instant::into_std)) {
-            Ok(()) => self.told.set(at),
+            Ok(()) => self.expiry.set(at),
             Err(error) => tracing::warn!(%error, "guards cannot be told until when this node may run things"),
         }
     }
 
-    fn may_have_acted(&self) -> bool {
-        self.told.is_over()
+    fn may_have_fired(&self) -> bool {
+        self.expiry.is_over()
     }
 }
 
 #[derive(Clone, Copy)]
-struct Moments {
+struct LeaseDeadlines {
     give_up: Instant,
     guards_end: Instant,
 }
 
-impl Moments {
+impl LeaseDeadlines {
     /// The agent itself first, which can say why; what is left is needed to end all that runs.
-    fn after(reached: Instant, length: Duration) -> Moments {
-        Moments { give_up: reached + length * 2 / 3, guards_end: reached + length * 5 / 6 }
+    fn after(reached: Instant, length: Duration) -> LeaseDeadlines {
+        LeaseDeadlines { give_up: reached + length * 2 / 3, guards_end: reached + length * 5 / 6 }
     }
 }

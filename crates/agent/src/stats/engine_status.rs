@@ -12,34 +12,34 @@ use serde::Deserialize;
 
 use corro_model::batchai::{Awaited, Collective, EngineFigures, EngineTotals};
 
-const LINK: &str = "/memfd:corro-engine (deleted)";
+const STATUS_LINK: &str = "/memfd:corro-engine (deleted)";
 pub const PAGE_BYTES: usize = 4096;
 /// Reading is over in microseconds and writing happens ten times in a second: the second try finds it whole.
-const TRIES: usize = 5;
+const MAX_READ_ATTEMPTS: usize = 5;
 /// A process that was never slow has few files open; one that hides its block among millions is not looked through.
-const MOST_FILES: usize = 65_536;
+const MAX_OPEN_FILES: usize = 65_536;
 
 /// What the engines in these processes show, by rank.
-pub fn of(pids: &[i32]) -> Vec<EngineFigures> {
-    let mut engines: Vec<EngineFigures> = blocks(pids).iter().filter_map(read).collect();
+pub fn read_all(pids: &[i32]) -> Vec<EngineFigures> {
+    let mut engines: Vec<EngineFigures> = status_files(pids).iter().filter_map(read).collect();
     engines.sort_by_key(|engine| engine.rank);
     engines
 }
 
 /// Each once: what a process forks has the same files.
-pub fn blocks(pids: &[i32]) -> Vec<File> {
+pub fn status_files(pids: &[i32]) -> Vec<File> {
     let mut seen = BTreeSet::new();
-    let files = pids.iter().flat_map(|pid| open_files(*pid, |link| (link == LINK).then_some(())));
+    let files = pids.iter().flat_map(|pid| open_memfds(*pid, |link| (link == STATUS_LINK).then_some(())));
     let files = files.map(|((), file)| file);
     files.filter(|file| file.metadata().is_ok_and(|file| seen.insert((file.dev(), file.ino())))).collect()
 }
 
 /// The files of memory with a name that is `known` which a process has open, if their size is sealed.
-pub fn open_files<T>(pid: i32, known: impl Fn(&str) -> Option<T>) -> impl Iterator<Item = (T, File)> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().take(MOST_FILES).flatten();
+pub fn open_memfds<T>(pid: i32, parse_name: impl Fn(&str) -> Option<T>) -> impl Iterator<Item = (T, File)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().take(MAX_OPEN_FILES).flatten();
     entries
         .map(|entry| entry.path())
-        .filter_map(move |path| Some((known(fs::read_link(&path).ok()?.to_str()?)?, path)))
+        .filter_map(move |path| Some((parse_name(fs::read_link(&path).ok()?.to_str()?)?, path)))
         .filter_map(|(what, path)| {
             // The process may have put something else there meanwhile, which may be a pipe or somebody's file. Only a file of
             // memory can have seals, and only its owner sets them.
@@ -50,24 +50,24 @@ pub fn open_files<T>(pid: i32, known: impl Fn(&str) -> Option<T>) -> impl Iterat
         })
 }
 
-fn read(block: &File) -> Option<EngineFigures> {
-    let (written, at) = look(block)?;
-    Some(figures(written, SystemTime::now().duration_since(at).unwrap_or_default()))
+fn read(file: &File) -> Option<EngineFigures> {
+    let (page, at) = read_page(file)?;
+    Some(to_engine_stats(page, SystemTime::now().duration_since(at).unwrap_or_default()))
 }
 
 /// The number of the engine's last recording, and whether it is done.
-pub fn recording_of(block: &File) -> Option<(u64, bool)> {
-    look(block)?.0.recording.map(|recording| (recording.number, recording.done))
+pub fn recording_status(file: &File) -> Option<(u64, bool)> {
+    read_page(file)?.0.recording.map(|recording| (recording.number, recording.done))
 }
 
 /// What is written, and when it was.
-fn look(block: &File) -> Option<(Written, SystemTime)> {
-    for _ in 0..TRIES {
+fn read_page(file: &File) -> Option<(StatusPage, SystemTime)> {
+    for _ in 0..MAX_READ_ATTEMPTS {
         let mut page = [0; PAGE_BYTES];
-        block.read_exact_at(&mut page, 0).ok()?;
-        let at = block.metadata().and_then(|file| file.modified()).ok()?;
-        if let Some(written) = whole(&page) {
-            return Some((written, at));
+        file.read_exact_at(&mut page, 0).ok()?;
+        let at = file.metadata().and_then(|file| file.modified()).ok()?;
+        if let Some(page) = parse_page(&page) {
+            return Some((page, at));
         }
     }
     None
@@ -75,28 +75,28 @@ fn look(block: &File) -> Option<(Written, SystemTime)> {
 
 /// As the engine writes it: nanoseconds, moments as so many before it was written.
 #[derive(Deserialize)]
-struct Written {
+struct StatusPage {
     seq: u64,
     end: u64,
     rank: usize,
     size: usize,
-    totals: WrittenTotals,
-    window: Option<WrittenTotals>,
-    last: Option<WrittenCollective>,
-    working: Option<WrittenCollective>,
-    waiting: Option<WrittenCollective>,
-    awaited: Option<WrittenAwaited>,
-    recording: Option<WrittenRecording>,
+    totals: TotalsStatus,
+    window: Option<TotalsStatus>,
+    last: Option<CollectiveStatus>,
+    working: Option<CollectiveStatus>,
+    waiting: Option<CollectiveStatus>,
+    awaited: Option<AwaitedStatus>,
+    recording: Option<RecordingStatus>,
 }
 
 #[derive(Deserialize)]
-struct WrittenRecording {
+struct RecordingStatus {
     number: u64,
     done: bool,
 }
 
 #[derive(Deserialize)]
-struct WrittenTotals {
+struct TotalsStatus {
     nanos: u64,
     operations: u64,
     tensors: u64,
@@ -107,7 +107,7 @@ struct WrittenTotals {
 }
 
 #[derive(Deserialize)]
-struct WrittenCollective {
+struct CollectiveStatus {
     name: String,
     kind: Option<String>,
     tensors: Option<u64>,
@@ -117,7 +117,7 @@ struct WrittenCollective {
 }
 
 #[derive(Deserialize)]
-struct WrittenAwaited {
+struct AwaitedStatus {
     name: String,
     since: u64,
     ranks: Vec<usize>,
@@ -125,14 +125,14 @@ struct WrittenAwaited {
 }
 
 /// `None` when it was caught half written, or is nothing of ours.
-fn whole(page: &[u8]) -> Option<Written> {
-    serde_json::from_slice(page).ok().filter(|written: &Written| written.seq == written.end)
+fn parse_page(page: &[u8]) -> Option<StatusPage> {
+    serde_json::from_slice(page).ok().filter(|page: &StatusPage| page.seq == page.end)
 }
 
-fn figures(written: Written, age: Duration) -> EngineFigures {
+fn to_engine_stats(page: StatusPage, age: Duration) -> EngineFigures {
     let age_ms = age.as_millis() as u64;
     let ms = |nanos: u64| nanos / 1_000_000;
-    let totals = |totals: WrittenTotals| EngineTotals {
+    let totals = |totals: TotalsStatus| EngineTotals {
         ms: ms(totals.nanos),
         steps: totals.steps,
         operations: totals.operations,
@@ -141,29 +141,29 @@ fn figures(written: Written, age: Duration) -> EngineFigures {
         waited_ms: ms(totals.waited),
         worked_ms: ms(totals.worked),
     };
-    let collective = |what: WrittenCollective| Collective {
+    let collective = |what: CollectiveStatus| Collective {
         name: what.name,
         kind: what.kind,
         tensors: what.tensors,
         bytes: what.bytes,
         ms_ago: ms(what.since) + age_ms,
     };
-    let awaited = |what: WrittenAwaited| Awaited {
+    let awaited = |what: AwaitedStatus| Awaited {
         name: what.name,
         ms_ago: ms(what.since) + age_ms,
         ranks: what.ranks,
         count: what.count,
     };
-    let all = totals(written.totals);
+    let all = totals(page.totals);
     EngineFigures {
-        rank: written.rank,
-        size: written.size,
-        window: written.window.map_or(all, totals),
+        rank: page.rank,
+        size: page.size,
+        window: page.window.map_or(all, totals),
         totals: all,
-        last: written.last.map(collective),
-        working_on: written.working.map(collective),
-        waits_for: written.waiting.map(collective),
-        awaited: written.awaited.map(awaited),
+        last: page.last.map(collective),
+        working_on: page.working.map(collective),
+        waits_for: page.waiting.map(collective),
+        awaited: page.awaited.map(awaited),
         seen_ms_ago: age_ms,
     }
 }
@@ -180,7 +180,7 @@ mod tests {
         let page = format!(
             r#"{{"seq":3,"rank":1,"size":4,"totals":{TOTALS},"last":{{"name":"a","kind":"ALLREDUCE","tensors":3,"bytes":64,"ended":2000000}},"waiting":{{"name":"b","since":9000000}},"end":3}}   "#
         );
-        let engine = figures(whole(page.as_bytes()).expect("whole"), Duration::from_millis(50));
+        let engine = to_engine_stats(parse_page(page.as_bytes()).expect("whole"), Duration::from_millis(50));
         assert_eq!((engine.rank, engine.size, engine.seen_ms_ago), (1, 4, 50));
         assert_eq!((engine.window.ms, engine.window.waited_ms, engine.totals.bytes), (5, 3, 64));
         assert_eq!(engine.last.map(|last| last.ms_ago), Some(52));
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_half_written_is_nothing() {
         let page = format!(r#"{{"seq":3,"rank":1,"size":4,"totals":{TOTALS},"end":2}}"#);
-        assert!(whole(page.as_bytes()).is_none() && whole(&[0; PAGE_BYTES]).is_none());
+        assert!(parse_page(page.as_bytes()).is_none() && parse_page(&[0; PAGE_BYTES]).is_none());
     }
 
     #[test]
@@ -201,15 +201,15 @@ mod tests {
         let name = "corro-engine";
         let plain: File = memfd_create(name, MemfdFlags::ALLOW_SEALING).expect("memory").into();
         plain.set_len(8192).expect("room");
-        let n_open = || open_files(me, |link| (link == LINK).then_some(())).count();
+        let n_open = || open_memfds(me, |link| (link == STATUS_LINK).then_some(())).count();
         assert_eq!(n_open(), 0);
         fcntl_add_seals(&plain, SealFlags::SHRINK | SealFlags::GROW).expect("sealed");
         let also = plain.try_clone().expect("a second descriptor");
-        assert_eq!((n_open(), blocks(&[me, me]).len()), (2, 1));
+        assert_eq!((n_open(), status_files(&[me, me]).len()), (2, 1));
         let page = format!(r#"{{"seq":1,"rank":0,"size":1,"totals":{TOTALS},"end":1}}"#);
         plain.write_all_at(&[b' '; PAGE_BYTES], 0).expect("written");
         plain.write_all_at(page.as_bytes(), 0).expect("written");
-        assert_eq!(of(&[me]).len(), 1);
+        assert_eq!(read_all(&[me]).len(), 1);
         drop(also);
     }
 }

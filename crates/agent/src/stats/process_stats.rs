@@ -22,11 +22,11 @@ use crate::identity::incarnation::TagPrefix;
 use crate::stats::engine_status;
 
 /// Between the two looks whose difference is the load.
-const BETWEEN: Duration = Duration::from_millis(200);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// One look at one process.
 #[derive(Clone, Debug, PartialEq)]
-struct Stat {
+struct ProcessStat {
     state: char,
     parent: i32,
     /// Processor time so far, in ticks.
@@ -38,30 +38,30 @@ struct Stat {
 }
 
 /// What the processes of `attempt` on this node use now. Blocks for a moment.
-pub fn look(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
+pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
     let Some(attempt) = attempt else { return TaskFigures::default() };
-    let prefix = tags.of_attempt(&attempt);
+    let prefix = tags.attempt_prefix(&attempt);
     let before: HashMap<i32, u64> =
-        found(&prefix).into_values().flatten().filter_map(|pid| Some((pid, stat_of(pid)?.ticks))).collect();
+        pids_by_process(&prefix).into_values().flatten().filter_map(|pid| Some((pid, stat_of(pid)?.ticks))).collect();
     let began = Instant::now();
-    sleep(BETWEEN);
-    let processes = found(&prefix).into_iter().filter_map(|(process, pids)| {
-        let stats: Vec<(i32, Stat)> = pids.into_iter().filter_map(|pid| Some((pid, stat_of(pid)?))).collect();
-        let engines = engine_status::of(&stats.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
-        figures(&process, &stats, &before, began.elapsed()).map(|figures| RankFigures { engines, ..figures })
+    sleep(SAMPLE_INTERVAL);
+    let processes = pids_by_process(&prefix).into_iter().filter_map(|(process, pids)| {
+        let stats: Vec<(i32, ProcessStat)> = pids.into_iter().filter_map(|pid| Some((pid, stat_of(pid)?))).collect();
+        let engines = engine_status::read_all(&stats.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
+        stats_of(&process, &stats, &before, began.elapsed()).map(|stats| RankFigures { engines, ..stats })
     });
     let mut processes: Vec<RankFigures> = processes.collect();
-    processes.sort_by_key(|figures| figures.rank);
+    processes.sort_by_key(|stats| stats.rank);
     TaskFigures { attempt: Some(attempt), processes }
 }
 
 /// The processes of an attempt.
 pub fn pids_of(tags: &TagPrefix, attempt: &AttemptId) -> Vec<i32> {
-    found(&tags.of_attempt(attempt)).into_values().flatten().collect()
+    pids_by_process(&tags.attempt_prefix(attempt)).into_values().flatten().collect()
 }
 
 /// The processes of each name below `prefix`.
-fn found(prefix: &str) -> BTreeMap<String, Vec<i32>> {
+fn pids_by_process(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();
     for (pid, tag) in sweep::tags() {
         if let Some(name) = tag.strip_prefix(prefix) {
@@ -71,12 +71,18 @@ fn found(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     by_name
 }
 
-fn figures(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over: Duration) -> Option<RankFigures> {
+fn stats_of(
+    name: &str,
+    stats: &[(i32, ProcessStat)],
+    before: &HashMap<i32, u64>,
+    over: Duration,
+) -> Option<RankFigures> {
     // The guard carries the same tag and is none of the job's; what it started is.
     let guard = stats.iter().map(|(pid, _)| *pid).find(|pid| is_guard(*pid));
-    let stats: Vec<&(i32, Stat)> = stats.iter().filter(|(pid, _)| Some(*pid) != guard).collect();
+    let stats: Vec<&(i32, ProcessStat)> = stats.iter().filter(|(pid, _)| Some(*pid) != guard).collect();
     let (pid, _) = stats.iter().min_by_key(|(pid, stat)| (Some(stat.parent) != guard, stat.started, *pid))?;
-    let spent = |(pid, stat): &(i32, Stat)| stat.ticks.saturating_sub(before.get(pid).copied().unwrap_or(stat.ticks));
+    let spent =
+        |(pid, stat): &(i32, ProcessStat)| stat.ticks.saturating_sub(before.get(pid).copied().unwrap_or(stat.ticks));
     let (_, busiest) = stats.iter().max_by_key(|one| (spent(one), one.1.state == 'R'))?;
     let seconds =
         stats.iter().map(|one| spent(one)).sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64;
@@ -89,22 +95,22 @@ fn figures(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over: 
         memory_bytes: pages * rustix::param::page_size() as u64,
         threads: stats.iter().map(|(_, stat)| stat.threads).sum(),
         processes: stats.len() as u32,
-        quiet_for_ms: guard.and_then(|guard| quiet_for(guard.unsigned_abs())),
+        quiet_for_ms: guard.and_then(|guard| silence_ms(guard.unsigned_abs())),
         engines: Vec::new(),
     })
 }
 
-fn stat_of(pid: i32) -> Option<Stat> {
+fn stat_of(pid: i32) -> Option<ProcessStat> {
     parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 /// The second field is the program's name in brackets and may hold anything; what counts begins after the last bracket.
-fn parse(stat: &str) -> Option<Stat> {
+fn parse(stat: &str) -> Option<ProcessStat> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // `man proc` counts from 1 and the state is its third.
     let number = |nth: usize| fields.get(nth - 3)?.parse::<u64>().ok();
-    Some(Stat {
+    Some(ProcessStat {
         state: fields.first()?.chars().next()?,
         parent: number(4)? as i32,
         ticks: number(14)? + number(15)?,
@@ -116,16 +122,16 @@ fn parse(stat: &str) -> Option<Stat> {
 
 /// When processes that we started were last heard, by the ids of their guards. One for the program: an id is one process's on
 /// a machine.
-static HEARD: LazyLock<Mutex<HashMap<u32, Arc<AtomicU64>>>> = LazyLock::new(Mutex::default);
-static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+static LAST_OUTPUT: LazyLock<Mutex<HashMap<u32, Arc<AtomicU64>>>> = LazyLock::new(Mutex::default);
+static CLOCK_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-fn heard() -> MutexGuard<'static, HashMap<u32, Arc<AtomicU64>>> {
-    HEARD.lock().expect("no one panics while holding what was heard")
+fn last_output() -> MutexGuard<'static, HashMap<u32, Arc<AtomicU64>>> {
+    LAST_OUTPUT.lock().expect("no one panics while holding what was heard")
 }
 
 /// A process is heard by its guard's id.
 fn is_guard(pid: i32) -> bool {
-    heard().contains_key(&pid.unsigned_abs())
+    last_output().contains_key(&pid.unsigned_abs())
 }
 
 /// Is it the very process that a guard of ours started, and not one that it started itself?
@@ -133,57 +139,57 @@ pub fn is_guarded(pid: i32) -> bool {
     stat_of(pid).is_some_and(|stat| is_guard(stat.parent))
 }
 
-fn quiet_for(pid: u32) -> Option<u64> {
-    let at = heard().get(&pid)?.load(Ordering::Relaxed);
-    (at > 0).then(|| millis().saturating_sub(at))
+fn silence_ms(pid: u32) -> Option<u64> {
+    let last_output_ms = last_output().get(&pid)?.load(Ordering::Relaxed);
+    (last_output_ms > 0).then(|| clock_ms().saturating_sub(last_output_ms))
 }
 
 /// Never 0, which is for one that was never heard.
-fn millis() -> u64 {
-    BEGINNING.elapsed().as_millis() as u64 + 1
+fn clock_ms() -> u64 {
+    CLOCK_START.elapsed().as_millis() as u64 + 1
 }
 
 /// The ear for one process, as long as it is held.
 #[derive(Debug)]
-pub struct Ear {
+pub struct OutputActivity {
     pid: u32,
-    at: Arc<AtomicU64>,
+    last_output_ms: Arc<AtomicU64>,
 }
 
-impl Ear {
-    pub fn of(pid: u32) -> Ear {
-        let at = Arc::<AtomicU64>::default();
-        heard().insert(pid, at.clone());
-        Ear { pid, at }
+impl OutputActivity {
+    pub fn track(pid: u32) -> OutputActivity {
+        let last_output_ms = Arc::<AtomicU64>::default();
+        last_output().insert(pid, last_output_ms.clone());
+        OutputActivity { pid, last_output_ms }
     }
 
     /// The same stream; whatever comes through it is noticed.
-    pub fn listen<R>(&self, stream: R) -> Heard<R> {
-        Heard { stream, at: self.at.clone() }
+    pub fn watch<R>(&self, stream: R) -> ActivityReader<R> {
+        ActivityReader { stream, last_output_ms: self.last_output_ms.clone() }
     }
 }
 
-impl Drop for Ear {
+impl Drop for OutputActivity {
     fn drop(&mut self) {
-        let mut heard = heard();
-        if heard.get(&self.pid).is_some_and(|at| Arc::ptr_eq(at, &self.at)) {
-            heard.remove(&self.pid);
+        let mut last_output = last_output();
+        if last_output.get(&self.pid).is_some_and(|last_output_ms| Arc::ptr_eq(last_output_ms, &self.last_output_ms)) {
+            last_output.remove(&self.pid);
         }
     }
 }
 
 #[derive(Debug)]
-pub struct Heard<R> {
+pub struct ActivityReader<R> {
     stream: R,
-    at: Arc<AtomicU64>,
+    last_output_ms: Arc<AtomicU64>,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Heard<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for ActivityReader<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.at.store(millis(), Ordering::Relaxed);
+            self.last_output_ms.store(clock_ms(), Ordering::Relaxed);
         }
         read
     }
@@ -196,30 +202,32 @@ mod tests {
     #[test]
     fn a_line_of_the_process_table_is_read_behind_odd_names() {
         let line = "12 (a) Z 1 (b) R 7 12 12 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 3 0 99887 1000000 512 18446744073709551615 1";
-        let expected = Stat { state: 'R', parent: 7, ticks: 300, threads: 3, started: 99887, resident_pages: 512 };
+        let expected =
+            ProcessStat { state: 'R', parent: 7, ticks: 300, threads: 3, started: 99887, resident_pages: 512 };
         assert_eq!(parse(line), Some(expected));
         assert_eq!(parse("12 (a) R 1"), None);
     }
 
     #[test]
     fn a_rank_is_the_sum_of_its_processes() {
-        let stat = |state, ticks, started| Stat { state, parent: 9, ticks, threads: 2, started, resident_pages: 10 };
+        let stat =
+            |state, ticks, started| ProcessStat { state, parent: 9, ticks, threads: 2, started, resident_pages: 10 };
         let ticks = rustix::param::clock_ticks_per_second();
         let stats = [(41, stat('R', 500 + ticks, 200)), (40, stat('S', 100, 100)), (42, stat('S', 70, 300))];
         // The third began after the first look: what it spent before is not its load.
         let before = HashMap::from([(41, 500), (40, 100)]);
-        let got = figures("rank-3", &stats, &before, Duration::from_secs(2)).expect("figures");
+        let got = stats_of("rank-3", &stats, &before, Duration::from_secs(2)).expect("figures");
         assert_eq!((got.rank, got.pid, got.state.as_str()), (Some(3), 40, "R"));
         assert_eq!((got.cpu_percent, got.threads, got.processes), (50.0, 6, 3));
         assert_eq!(got.memory_bytes, 30 * rustix::param::page_size() as u64);
-        assert_eq!(figures("preparation", &stats, &before, Duration::from_secs(1)).and_then(|f| f.rank), None);
-        assert_eq!(figures("rank-3", &[], &before, Duration::from_secs(1)), None);
+        assert_eq!(stats_of("preparation", &stats, &before, Duration::from_secs(1)).and_then(|f| f.rank), None);
+        assert_eq!(stats_of("rank-3", &[], &before, Duration::from_secs(1)), None);
         // The one that is heard is the guard; what it started is the rank. No process has these ids.
         let guard = i32::MAX;
-        let _ear = Ear::of(guard.unsigned_abs());
-        let rank = Stat { parent: guard, ..stat('R', 7, 60) };
+        let _ear = OutputActivity::track(guard.unsigned_abs());
+        let rank = ProcessStat { parent: guard, ..stat('R', 7, 60) };
         let with_guard = [(guard, stat('S', 5, 50)), (44, stat('S', 5, 55)), (45, rank)];
-        let got = figures("rank-0", &with_guard, &HashMap::new(), Duration::from_secs(1)).expect("figures");
+        let got = stats_of("rank-0", &with_guard, &HashMap::new(), Duration::from_secs(1)).expect("figures");
         assert_eq!((got.pid, got.processes), (45, 2));
     }
 
@@ -227,13 +235,13 @@ mod tests {
     async fn what_a_process_writes_is_heard_as_long_as_somebody_listens() {
         // No process has this id.
         let pid = u32::MAX;
-        let ear = Ear::of(pid);
-        assert_eq!(quiet_for(pid), None);
-        let mut stream = ear.listen(&b"word"[..]);
+        let ear = OutputActivity::track(pid);
+        assert_eq!(silence_ms(pid), None);
+        let mut stream = ear.watch(&b"word"[..]);
         let mut text = String::new();
         tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text).await.expect("a stream of bytes");
-        assert!(text == "word" && quiet_for(pid).is_some());
+        assert!(text == "word" && silence_ms(pid).is_some());
         drop(ear);
-        assert_eq!(quiet_for(pid), None);
+        assert_eq!(silence_ms(pid), None);
     }
 }

@@ -17,25 +17,25 @@ use crate::fs::dirfd;
 
 /// A directory of the node beside those that jobs know of.
 #[derive(Debug)]
-pub struct Spare {
+pub struct DirReuse {
     store: OwnedFd,
     /// What directories and files made by this agent may be done with.
     directory_mode: u32,
 }
 
-pub const SPARE: &str = "spare";
-const JOB: &str = "job";
+pub const STORE_DIR: &str = "spare";
+const JOB_ENTRY: &str = "job";
 /// In the directory of every job of one node: two directories and a file.
-const INNER: [&str; 2] = ["mounts", "shared"];
-const FILE: &str = "hostfile";
+const JOB_SUBDIRS: [&str; 2] = ["mounts", "shared"];
+const JOB_FILE: &str = "hostfile";
 
-impl Spare {
+impl DirReuse {
     /// Empty at first: what an earlier agent kept is not trusted.
-    pub fn open(root: &OwnedFd) -> io::Result<Spare> {
-        dirfd::remove(root, SPARE)?;
-        let store = dirfd::make_beneath(root, SPARE)?;
+    pub fn open(root: &OwnedFd) -> io::Result<DirReuse> {
+        dirfd::remove(root, STORE_DIR)?;
+        let store = dirfd::make_beneath(root, STORE_DIR)?;
         let directory_mode = mode_of(&fstat(&store)?);
-        Ok(Spare { store, directory_mode })
+        Ok(DirReuse { store, directory_mode })
     }
 
     /// Keeps nothing any more.
@@ -44,42 +44,42 @@ impl Spare {
     }
 
     /// Keeps the directory `name` if it is as a new one would be and none is kept yet; false when it has to be removed.
-    pub fn keep_job(&self, parent: &OwnedFd, name: &str) -> bool {
-        self.is_as_new(parent, name).unwrap_or(false)
-            && renameat_with(parent, name, &self.store, JOB, RenameFlags::NOREPLACE).is_ok()
+    pub fn store_job_dir(&self, parent: &OwnedFd, name: &str) -> bool {
+        self.is_unchanged(parent, name).unwrap_or(false)
+            && renameat_with(parent, name, &self.store, JOB_ENTRY, RenameFlags::NOREPLACE).is_ok()
     }
 
     /// Puts the kept directory at `name`; false when there is none.
-    pub fn take_job(&self, parent: &OwnedFd, name: &str) -> bool {
-        renameat_with(&self.store, JOB, parent, name, RenameFlags::NOREPLACE).is_ok()
+    pub fn reuse_job_dir(&self, parent: &OwnedFd, name: &str) -> bool {
+        renameat_with(&self.store, JOB_ENTRY, parent, name, RenameFlags::NOREPLACE).is_ok()
     }
 
     /// Keeps the link; false when it has to be removed.
-    pub fn keep_link(&self, parent: &OwnedFd, name: &str) -> bool {
+    pub fn store_link(&self, parent: &OwnedFd, name: &str) -> bool {
         let Ok(target) = readlinkat(parent, name, Vec::new()) else { return false };
-        let kept = link_name(target.as_bytes());
-        renameat_with(parent, name, &self.store, kept.as_str(), RenameFlags::NOREPLACE).is_ok()
+        let stored = link_name(target.as_bytes());
+        renameat_with(parent, name, &self.store, stored.as_str(), RenameFlags::NOREPLACE).is_ok()
     }
 
     /// Puts a kept link to `target` at `name`; false when there is none or the place is taken.
-    pub fn take_link(&self, target: &Path, parent: &OwnedFd, name: &str) -> bool {
+    pub fn reuse_link(&self, target: &Path, parent: &OwnedFd, name: &str) -> bool {
         let target = target.as_os_str().as_bytes();
-        let kept = link_name(target);
-        let is_it = readlinkat(&self.store, kept.as_str(), Vec::new()).is_ok_and(|found| found.as_bytes() == target);
-        is_it && renameat_with(&self.store, kept.as_str(), parent, name, RenameFlags::NOREPLACE).is_ok()
+        let stored = link_name(target);
+        let is_it = readlinkat(&self.store, stored.as_str(), Vec::new()).is_ok_and(|found| found.as_bytes() == target);
+        is_it && renameat_with(&self.store, stored.as_str(), parent, name, RenameFlags::NOREPLACE).is_ok()
     }
 
-    fn is_as_new(&self, parent: &OwnedFd, name: &str) -> io::Result<bool> {
+    fn is_unchanged(&self, parent: &OwnedFd, name: &str) -> io::Result<bool> {
         let Some(job) = dirfd::open_beneath(parent, name)? else { return Ok(false) };
         let mut found = dirfd::names(&job)?;
         found.sort();
-        let expected = [FILE, INNER[0], INNER[1]];
+        let expected = [JOB_FILE, JOB_SUBDIRS[0], JOB_SUBDIRS[1]];
         if mode_of(&fstat(&job)?) != self.directory_mode
             || !found.iter().map(|name| name.to_bytes()).eq(expected.map(str::as_bytes))
         {
             return Ok(false);
         }
-        for name in INNER {
+        for name in JOB_SUBDIRS {
             let stat = statat(&job, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || mode_of(&stat) != self.directory_mode {
                 return Ok(false);
@@ -89,7 +89,7 @@ impl Spare {
                 return Ok(false);
             }
         }
-        let file = statat(&job, FILE, AtFlags::SYMLINK_NOFOLLOW)?;
+        let file = statat(&job, JOB_FILE, AtFlags::SYMLINK_NOFOLLOW)?;
         let plain = FileType::from_raw_mode(file.st_mode) == FileType::RegularFile && file.st_nlink == 1;
         Ok(plain && mode_of(&file) == self.directory_mode & 0o644)
     }
@@ -113,22 +113,22 @@ mod tests {
     use super::*;
 
     /// A job's directory as new, changed by `change`: is it kept?
-    fn check(change: impl FnOnce(&Path), kept: bool) {
+    fn check(change: impl FnOnce(&Path), stored: bool) {
         let base = tempfile::tempdir().expect("a temporary directory");
         let root = dirfd::open_directory(base.path()).expect("the base");
-        let spare = Spare::open(&root).expect("a store");
+        let dir_reuse = DirReuse::open(&root).expect("a store");
         let job = base.path().join("j");
-        for name in INNER {
+        for name in JOB_SUBDIRS {
             dirfd::make_beneath(&root, &format!("j/{name}")).expect("a directory");
         }
-        fs::write(job.join(FILE), "x").expect("a file");
-        let mode = spare.directory_mode & 0o644;
-        fs::set_permissions(job.join(FILE), fs::Permissions::from_mode(mode)).expect("its mode");
+        fs::write(job.join(JOB_FILE), "x").expect("a file");
+        let mode = dir_reuse.directory_mode & 0o644;
+        fs::set_permissions(job.join(JOB_FILE), fs::Permissions::from_mode(mode)).expect("its mode");
         change(&job);
-        assert_eq!(spare.keep_job(&root, "j"), kept);
-        assert_eq!(spare.take_job(&root, "k"), kept);
-        assert_eq!((job.exists(), base.path().join("k/mounts").exists()), (!kept, kept));
-        assert!(!spare.take_job(&root, "l"), "there was one");
+        assert_eq!(dir_reuse.store_job_dir(&root, "j"), stored);
+        assert_eq!(dir_reuse.reuse_job_dir(&root, "k"), stored);
+        assert_eq!((job.exists(), base.path().join("k/mounts").exists()), (!stored, stored));
+        assert!(!dir_reuse.reuse_job_dir(&root, "l"), "there was one");
     }
 
     #[test]
@@ -137,8 +137,8 @@ mod tests {
         check(|_| {}, true);
         check(|job| fs::write(job.join("left"), "").expect("a file"), false);
         check(|job| fs::write(job.join("shared/left"), "").expect("a file"), false);
-        check(|job| fs::remove_file(job.join(FILE)).expect("removed"), false);
-        check(|job| fs::hard_link(job.join(FILE), job.join("../link")).expect("a link"), false);
+        check(|job| fs::remove_file(job.join(JOB_FILE)).expect("removed"), false);
+        check(|job| fs::hard_link(job.join(JOB_FILE), job.join("../link")).expect("a link"), false);
         check(|job| chmod(&job.join("mounts")), false);
         check(chmod, false);
         let replace = |job: &Path| {
@@ -152,11 +152,11 @@ mod tests {
     fn a_link_comes_back_only_for_its_target() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let root = dirfd::open_directory(base.path()).expect("the base");
-        let spare = Spare::open(&root).expect("a store");
+        let dir_reuse = DirReuse::open(&root).expect("a store");
         std::os::unix::fs::symlink("/a", base.path().join("m")).expect("a link");
-        assert!(spare.keep_link(&root, "m") && !base.path().join("m").is_symlink());
-        assert!(!spare.take_link(Path::new("/b"), &root, "m"));
-        assert!(spare.take_link(Path::new("/a"), &root, "m"));
+        assert!(dir_reuse.store_link(&root, "m") && !base.path().join("m").is_symlink());
+        assert!(!dir_reuse.reuse_link(Path::new("/b"), &root, "m"));
+        assert!(dir_reuse.reuse_link(Path::new("/a"), &root, "m"));
         assert_eq!(fs::read_link(base.path().join("m")).expect("a link"), Path::new("/a"));
     }
 }

@@ -13,9 +13,9 @@ use corro_model::node::TaskOrder;
 use corro_shares::{SharePath, VolumeDir};
 
 use crate::fs::dirfd;
-use crate::storage::dir_reuse::{SPARE, Spare};
+use crate::storage::dir_reuse::{DirReuse, STORE_DIR};
 use crate::storage::mounts;
-use crate::storage::tmp_dir::Scratch;
+use crate::storage::tmp_dir::TmpDir;
 
 /// Where things lie, as the job is told. Pure.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,11 +32,11 @@ pub struct Layout {
     /// Where the node keeps wheels for `pip`.
     pub wheels: PathBuf,
     /// For temporary files; outside of the node's directory, because its path must be short.
-    pub scratch: PathBuf,
+    pub tmp_dir: PathBuf,
 }
 
 impl Layout {
-    pub fn new(root: &Path, scratch: PathBuf, order: &TaskOrder) -> Layout {
+    pub fn new(root: &Path, tmp_dir: PathBuf, order: &TaskOrder) -> Layout {
         let jobs = root.join(JOBS);
         let job_temp = jobs.join(&order.workspace).join(&order.experiment).join(&order.job);
         Layout {
@@ -46,7 +46,7 @@ impl Layout {
             hostfile: job_temp.join(HOSTFILE),
             home: root.join(HOME),
             wheels: root.join(WHEELS),
-            scratch,
+            tmp_dir,
             jobs,
             job_temp,
         }
@@ -58,8 +58,8 @@ impl Layout {
 pub struct Directories {
     root: PathBuf,
     handle: OwnedFd,
-    spare: Spare,
-    scratch: Scratch,
+    dir_reuse: DirReuse,
+    tmp_dir: TmpDir,
 }
 
 /// The handles of the running job.
@@ -95,22 +95,22 @@ impl Directories {
         for name in [MOUNTS, JOBS, HOME] {
             dirfd::make_beneath(&handle, name)?;
         }
-        let spare = Spare::open(&handle)?;
-        let scratch = Scratch::of(&root);
-        Ok(Directories { root, handle, spare, scratch })
+        let dir_reuse = DirReuse::open(&handle)?;
+        let tmp_dir = TmpDir::new(&root);
+        Ok(Directories { root, handle, dir_reuse, tmp_dir })
     }
 
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    pub fn spare(&self) -> &Spare {
-        &self.spare
+    pub fn dir_reuse(&self) -> &DirReuse {
+        &self.dir_reuse
     }
 
     /// Where things of this job lie.
     pub fn layout(&self, order: &TaskOrder) -> Layout {
-        Layout::new(&self.root, self.scratch.path(), order)
+        Layout::new(&self.root, self.tmp_dir.path(), order)
     }
 
     /// Where cluster volumes appear.
@@ -127,7 +127,7 @@ impl Directories {
     pub fn begin(&self, order: &TaskOrder) -> io::Result<JobDirectories> {
         let name = JobName::from(order);
         let path = name.path()?;
-        if let Err(error) = self.make_room(&name) {
+        if let Err(error) = self.remove_earlier_jobs(&name) {
             // A file that nobody can remove must not make this node fail every job from now on.
             tracing::warn!(%error, "not everything that an earlier job left could be removed");
         }
@@ -135,7 +135,7 @@ impl Directories {
         let (parent, last) = path.rsplit_once('/').expect("a job lies below its experiment");
         let experiment = dirfd::make_beneath(&self.handle, parent)?;
         let alone = order.hosts.len() == 1;
-        let as_new = alone && self.spare.take_job(&experiment, last);
+        let as_new = alone && self.dir_reuse.reuse_job_dir(&experiment, last);
         let job = dirfd::make_beneath(&experiment, last)?;
         let mounts = dirfd::make_beneath(&job, MOUNTS)?;
         if alone {
@@ -150,10 +150,10 @@ impl Directories {
             // Filled later, and seen by the job only if it is there from the beginning.
             self.wheels()?;
         }
-        if let Err(error) = self.scratch.make_empty() {
+        if let Err(error) = self.tmp_dir.make_empty() {
             tracing::warn!(%error, "temporary files of the job go into its own directory");
-            dirfd::make_beneath(&job, TEMPORARY)?;
-            layout.scratch = layout.job_temp.join(TEMPORARY);
+            dirfd::make_beneath(&job, TMP)?;
+            layout.tmp_dir = layout.job_temp.join(TMP);
         }
         Ok(JobDirectories { layout, job, mounts })
     }
@@ -170,18 +170,18 @@ impl Directories {
 
     /// Removes the directory of a job. Logs that a job kept on the node's disk, beside it, stay until the next one.
     pub fn remove_job(&self, name: &JobName) -> io::Result<()> {
-        self.scratch.empty()?;
+        self.tmp_dir.empty()?;
         let path = name.path()?;
         let (parent, job) = path.rsplit_once('/').expect("a job lies below its experiment");
         match dirfd::open_beneath(&self.handle, parent)? {
-            Some(experiment) if self.spare.keep_job(&experiment, job) => Ok(()),
+            Some(experiment) if self.dir_reuse.store_job_dir(&experiment, job) => Ok(()),
             Some(experiment) => dirfd::remove(&experiment, job),
             None => Ok(()),
         }
     }
 
     /// Removes everything of earlier jobs but the directories that this one lies in.
-    fn make_room(&self, name: &JobName) -> io::Result<()> {
+    fn remove_earlier_jobs(&self, name: &JobName) -> io::Result<()> {
         let jobs = dirfd::make_beneath(&self.handle, JOBS);
         if jobs.and_then(|jobs| dirfd::empty_but(&jobs, &[&name.workspace, &name.experiment])).is_err() {
             self.empty(&[JOBS])?;
@@ -207,18 +207,20 @@ impl Directories {
 
     /// Removes everything a job or a mount can have left on this node. What is mounted goes first: it is somebody else's.
     pub fn clean(&self) -> io::Result<()> {
-        let taken = mounts::take_away_below(&self.root);
-        self.scratch.remove()?;
+        let taken = mounts::unmount_below(&self.root);
+        self.tmp_dir.remove()?;
         self.empty(&[MOUNTS, JOBS, HOME])?;
-        self.spare.clear()?;
+        self.dir_reuse.clear()?;
         taken.map(drop)
     }
 
     /// Removes the directories themselves too: the node is no more.
     pub fn remove(&self) -> io::Result<()> {
-        mounts::take_away_below(&self.root)?;
-        self.scratch.remove()?;
-        [MOUNTS, JOBS, HOME, LOGIN, WHEELS, SPARE].into_iter().try_for_each(|name| dirfd::remove(&self.handle, name))
+        mounts::unmount_below(&self.root)?;
+        self.tmp_dir.remove()?;
+        [MOUNTS, JOBS, HOME, LOGIN, WHEELS, STORE_DIR]
+            .into_iter()
+            .try_for_each(|name| dirfd::remove(&self.handle, name))
     }
 
     fn empty(&self, names: &[&str]) -> io::Result<()> {
@@ -307,7 +309,7 @@ const LOGIN: &str = "login";
 const WHEELS: &str = "wheels";
 pub const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";
-const TEMPORARY: &str = "tmp";
+const TMP: &str = "tmp";
 
 #[cfg(test)]
 mod tests {

@@ -18,25 +18,25 @@ use crate::identity::incarnation;
 
 /// The directory for temporary files of one node; the same for every agent of that node. The node's incarnation is read once.
 #[derive(Clone, Debug)]
-pub struct Scratch {
+pub struct TmpDir {
     /// The node's own directory.
     root: PathBuf,
-    name: String,
+    dir_name: String,
 }
 
 /// Of all nodes that this user runs on this machine.
-pub fn all() -> PathBuf {
+pub fn base_path() -> PathBuf {
     std::env::temp_dir().join(format!("corro-{}", geteuid().as_raw()))
 }
 
-impl Scratch {
+impl TmpDir {
     /// Of the node whose own directory is `root`. The directory's incarnation does not change while an agent runs in it.
-    pub fn of(root: &Path) -> Scratch {
-        Scratch { root: root.to_owned(), name: name(root) }
+    pub fn new(root: &Path) -> TmpDir {
+        TmpDir { root: root.to_owned(), dir_name: dir_name(root) }
     }
 
     pub fn path(&self) -> PathBuf {
-        all().join(&self.name)
+        base_path().join(&self.dir_name)
     }
 
     /// Makes it, or empties what is there.
@@ -51,21 +51,21 @@ impl Scratch {
     }
 
     fn try_make_empty(&self) -> io::Result<()> {
-        match mkdir(all(), Mode::RWXU) {
+        match mkdir(base_path(), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let house = house()?;
-        match symlinkat(&self.root, &house, owner(&self.name).as_str()) {
+        let base = open_base()?;
+        match symlinkat(&self.root, &base, owner_link(&self.dir_name).as_str()) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        dirfd::empty(&dirfd::make_beneath(&house, &self.name)?)
+        dirfd::empty(&dirfd::make_beneath(&base, &self.dir_name)?)
     }
 
     /// Removes what is in it. It stays for the next job: making and removing directories hundreds of times a second is slow.
     pub fn empty(&self) -> io::Result<()> {
-        match house().and_then(|house| dirfd::open_beneath(&house, &self.name)) {
+        match open_base().and_then(|base| dirfd::open_beneath(&base, &self.dir_name)) {
             Ok(Some(directory)) => dirfd::empty(&directory),
             Ok(None) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -75,11 +75,11 @@ impl Scratch {
 
     /// Removes it with everything in it; none is none.
     pub fn remove(&self) -> io::Result<()> {
-        match house() {
-            Ok(house) => {
-                leave(&house, &self.name)?;
+        match open_base() {
+            Ok(base) => {
+                remove_entry(&base, &self.dir_name)?;
                 // Who is not the last leaves it.
-                let _ = std::fs::remove_dir(all());
+                let _ = std::fs::remove_dir(base_path());
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -89,78 +89,79 @@ impl Scratch {
 }
 
 /// Removes the one of this name, if it is of the node in `root`: a copy of a node's directory knows names that are not its own.
-pub fn remove_named(root: &Path, name: &str) -> io::Result<()> {
-    let house = match house() {
+pub fn remove_named(root: &Path, dir_name: &str) -> io::Result<()> {
+    let base = match open_base() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        house => house?,
+        base => base?,
     };
-    match readlinkat(&house, owner(name).as_str(), Vec::new()) {
-        Ok(link) if Path::new(OsStr::from_bytes(link.as_bytes())) == root => leave(&house, name),
+    match readlinkat(&base, owner_link(dir_name).as_str(), Vec::new()) {
+        Ok(link) if Path::new(OsStr::from_bytes(link.as_bytes())) == root => remove_entry(&base, dir_name),
         Ok(_) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// Removes what was left by nodes whose own directory is gone; gives their names. A node whose processes still run was moved, not removed.
-pub fn sweep() -> io::Result<Vec<String>> {
-    let house = match house() {
+pub fn remove_orphans() -> io::Result<Vec<String>> {
+    let base = match open_base() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        house => house?,
+        base => base?,
     };
     let mut left = Vec::new();
-    for file in dirfd::names(&house)? {
-        let Some(name) = file.to_str().ok().and_then(|file| file.strip_suffix(OWNER)) else { continue };
-        if statat(&house, &*file, AtFlags::empty()).is_err_and(|errno| errno == Errno::NOENT) && !has_processes(name) {
-            leave(&house, name)?;
-            left.push(name.to_owned());
+    for file in dirfd::names(&base)? {
+        let Some(dir_name) = file.to_str().ok().and_then(|file| file.strip_suffix(OWNER_SUFFIX)) else { continue };
+        if statat(&base, &*file, AtFlags::empty()).is_err_and(|errno| errno == Errno::NOENT) && !has_processes(dir_name)
+        {
+            remove_entry(&base, dir_name)?;
+            left.push(dir_name.to_owned());
         }
     }
     Ok(left)
 }
 
 /// The link goes last: by it the rest is found.
-fn leave(house: &OwnedFd, name: &str) -> io::Result<()> {
-    dirfd::remove(house, name)?;
-    dirfd::remove(house, &owner(name))
+fn remove_entry(base: &OwnedFd, dir_name: &str) -> io::Result<()> {
+    dirfd::remove(base, dir_name)?;
+    dirfd::remove(base, &owner_link(dir_name))
 }
 
 /// A link to the node's own directory.
-fn owner(name: &str) -> String {
-    format!("{name}{OWNER}")
+fn owner_link(dir_name: &str) -> String {
+    format!("{dir_name}{OWNER_SUFFIX}")
 }
 
-const OWNER: &str = ".node";
+const OWNER_SUFFIX: &str = ".node";
 
 /// In a place where everybody may make directories, only one that is ours alone will do.
-fn house() -> io::Result<OwnedFd> {
-    let path = all();
+fn open_base() -> io::Result<OwnedFd> {
+    let path = base_path();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let house = open(&path, flags, Mode::empty())?;
-    let found = fstat(&house)?;
+    let base = open(&path, flags, Mode::empty())?;
+    let found = fstat(&base)?;
     if found.st_uid != geteuid().as_raw() || found.st_mode & 0o077 != 0 {
         let text = format!("{} belongs to somebody else, or is open to others", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
-    Ok(house)
+    Ok(base)
 }
 
-fn has_processes(name: &str) -> bool {
-    let is_of = |tag: &str| incarnation::incarnation_in(tag).is_some_and(|id| name_of(id) == name);
+fn has_processes(dir_name: &str) -> bool {
+    let is_of = |tag: &str| incarnation::incarnation_in(tag).is_some_and(|id| dir_name_of(id) == dir_name);
     tags().iter().any(|(_, tag)| is_of(tag))
 }
 
 /// Short, and no other node's: it is of the directory's incarnation, as node ids and paths can be another's later.
-pub fn name(root: &Path) -> String {
-    incarnation::current_id(root).map_or_else(|| name_before_incarnations(root), |id| name_of(&id).to_owned())
+pub fn dir_name(root: &Path) -> String {
+    incarnation::current_id(root).map_or_else(|| legacy_dir_name(root), |id| dir_name_of(&id).to_owned())
 }
 
 /// Of the node whose incarnation this is.
-pub fn name_of(incarnation: &str) -> &str {
+pub fn dir_name_of(incarnation: &str) -> &str {
     incarnation.get(..16).unwrap_or(incarnation)
 }
 
 /// Agents of the last version know their node by the path of its directory.
-fn name_before_incarnations(root: &Path) -> String {
+fn legacy_dir_name(root: &Path) -> String {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", root.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
@@ -172,26 +173,26 @@ mod tests {
     #[test]
     fn a_node_has_one_and_leaves_none() {
         let root = tempfile::tempdir().expect("a root");
-        let scratch = Scratch::of(root.path());
-        scratch.make_empty().expect("it can be made");
-        let made = scratch.path();
+        let tmp_dir = TmpDir::new(root.path());
+        tmp_dir.make_empty().expect("it can be made");
+        let made = tmp_dir.path();
         std::fs::create_dir_all(made.join("deep/er")).expect("a job leaves something");
-        scratch.make_empty().expect("it is there");
+        tmp_dir.make_empty().expect("it is there");
         assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
         assert!(made.as_os_str().len() < 60, "{}", made.display());
         std::fs::write(made.join("left"), "x").expect("a file");
-        scratch.empty().expect("it can be emptied");
+        tmp_dir.empty().expect("it can be emptied");
         assert_eq!(std::fs::read_dir(&made).expect("a directory").count(), 0);
-        scratch.remove().expect("it goes");
-        scratch.empty().expect("none is empty");
-        scratch.remove().expect("twice is no error");
+        tmp_dir.remove().expect("it goes");
+        tmp_dir.empty().expect("none is empty");
+        tmp_dir.remove().expect("twice is no error");
         assert!(!made.exists());
         // One whose node was removed by somebody else is found.
-        scratch.make_empty().expect("it can be made");
-        assert!(!sweep().expect("swept").contains(&name(root.path())));
+        tmp_dir.make_empty().expect("it can be made");
+        assert!(!remove_orphans().expect("swept").contains(&dir_name(root.path())));
         root.close().expect("removed");
         // By us or, on a busy machine, by an agent that has just started.
-        sweep().expect("swept");
+        remove_orphans().expect("swept");
         assert!(!made.exists());
     }
 }

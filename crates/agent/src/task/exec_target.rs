@@ -15,43 +15,43 @@ use corro_launch::process::ProcessSpec;
 use corro_launch::{procfs, sweep};
 use corro_model::node::TaskOrder;
 
-use crate::container::exec_relay::PREFIX;
+use crate::container::exec_relay::INSIDE_ENV_PREFIX;
 use crate::identity::incarnation::TagPrefix;
 use crate::stats::process_stats;
-use crate::task::job_env::Ground;
+use crate::task::job_env::JobEnv;
 
 /// For visitors whose place is about to be cleared.
-const LEAVE_WITHIN: Duration = Duration::from_secs(4);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The place of the task that runs, if one does. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Places(Arc<Mutex<Option<Arc<Place>>>>);
+pub struct ExecTargets(Arc<Mutex<Option<Arc<ExecTarget>>>>);
 
 #[derive(Debug)]
-pub struct Place {
+pub struct ExecTarget {
     /// `WORKSPACE/EXPERIMENT/JOB`
     job: String,
     /// What the tags of its processes begin with.
     tag: String,
     secrets: BTreeSet<String>,
     cwd: PathBuf,
-    ground: Arc<Ground>,
+    job_env: Arc<JobEnv>,
     /// Held by those who came in.
-    visitors: mpsc::Sender<()>,
-    clearing: watch::Receiver<bool>,
+    guards: mpsc::Sender<()>,
+    closing: watch::Receiver<bool>,
 }
 
 /// As long as the task holds it, others may come in.
 #[derive(Debug)]
-pub struct Stay {
-    places: Places,
-    visitors: mpsc::Receiver<()>,
-    clear: watch::Sender<bool>,
+pub struct Registration {
+    targets: ExecTargets,
+    guards: mpsc::Receiver<()>,
+    close: watch::Sender<bool>,
 }
 
 /// What somebody wants to stand beside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExecRequest {
     pub job: String,
     pub rank: Option<usize>,
     pub with_secrets: bool,
@@ -59,59 +59,59 @@ pub struct Wanted {
 
 /// Somebody who came in; they are out when this is dropped.
 #[derive(Debug)]
-pub struct Visit {
-    _inside: mpsc::Sender<()>,
-    clearing: watch::Receiver<bool>,
+pub struct ExecGuard {
+    _guard: mpsc::Sender<()>,
+    closing: watch::Receiver<bool>,
 }
 
-impl Places {
-    pub fn stay(&self, tags: &TagPrefix, order: &TaskOrder, ground: &Arc<Ground>) -> Stay {
-        let (inside, visitors) = mpsc::channel(1);
-        let (clear, clearing) = watch::channel(false);
+impl ExecTargets {
+    pub fn register(&self, tags: &TagPrefix, order: &TaskOrder, job_env: &Arc<JobEnv>) -> Registration {
+        let (guard_sender, guards) = mpsc::channel(1);
+        let (close, closing) = watch::channel(false);
         let TaskOrder { workspace, experiment, job, .. } = order;
-        let place = Place {
+        let target = ExecTarget {
             job: format!("{workspace}/{experiment}/{job}"),
-            tag: tags.of_attempt(&order.attempt),
+            tag: tags.attempt_prefix(&order.attempt),
             secrets: order.secrets.iter().map(|secret| secret.name.clone()).collect(),
-            cwd: ground.directories.layout.job_temp.clone(),
-            ground: Arc::clone(ground),
-            visitors: inside,
-            clearing,
+            cwd: job_env.directories.layout.job_temp.clone(),
+            job_env: Arc::clone(job_env),
+            guards: guard_sender,
+            closing,
         };
-        *self.lock() = Some(Arc::new(place));
-        Stay { places: self.clone(), visitors, clear }
+        *self.lock() = Some(Arc::new(target));
+        Registration { targets: self.clone(), guards, close }
     }
 
     /// The place of the job, if it is the one that runs here; otherwise what to say.
-    pub fn of(&self, wanted: &Wanted) -> Result<Arc<Place>, String> {
+    pub fn find(&self, request: &ExecRequest) -> Result<Arc<ExecTarget>, String> {
         match &*self.lock() {
-            Some(place) if place.job.eq_ignore_ascii_case(&wanted.job) => Ok(Arc::clone(place)),
-            _ => Err(format!("the job {} does not run here now", wanted.job)),
+            Some(target) if target.job.eq_ignore_ascii_case(&request.job) => Ok(Arc::clone(target)),
+            _ => Err(format!("the job {} does not run here now", request.job)),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Place>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<ExecTarget>>> {
         self.0.lock().expect("no one panics while holding the place")
     }
 }
 
-impl Place {
-    pub fn enter(&self) -> Visit {
-        Visit { _inside: self.visitors.clone(), clearing: self.clearing.clone() }
+impl ExecTarget {
+    pub fn guard(&self) -> ExecGuard {
+        ExecGuard { _guard: self.guards.clone(), closing: self.closing.clone() }
     }
 
     /// A command line as a process of the job would run it. Blocks on the process table.
-    pub fn process(
+    pub fn process_spec(
         &self,
-        wanted: &Wanted,
+        request: &ExecRequest,
         argv: impl FnOnce(Option<&str>) -> Vec<String>,
         tag: String,
     ) -> Result<ProcessSpec, String> {
-        let mut env = match wanted.rank {
-            None => self.ground.environment.variables.clone(),
-            Some(rank) => self.variables_of(rank)?,
+        let mut env = match request.rank {
+            None => self.job_env.environment.variables.clone(),
+            Some(rank) => self.rank_variables(rank)?,
         };
-        if !wanted.with_secrets {
+        if !request.with_secrets {
             env.retain(|name, _| !self.secrets.contains(name));
         }
         let argv = argv(env.get("PATH").map(String::as_str));
@@ -119,9 +119,9 @@ impl Place {
     }
 
     /// The same, started as every process of the job is: in its container, if it has one.
-    pub fn wrapped(&self, spec: ProcessSpec, wanted: &Wanted) -> ProcessSpec {
-        let mut spec = self.ground.process(spec);
-        if wanted.with_secrets {
+    pub fn wrap(&self, spec: ProcessSpec, request: &ExecRequest) -> ProcessSpec {
+        let mut spec = self.job_env.wrap(spec);
+        if request.with_secrets {
             // Whoever asks for them may read them.
             spec.confinement.secrets = Default::default();
         }
@@ -129,45 +129,46 @@ impl Place {
     }
 
     /// As the rank itself was started with them.
-    fn variables_of(&self, rank: usize) -> Result<BTreeMap<String, String>, String> {
+    fn rank_variables(&self, rank: usize) -> Result<BTreeMap<String, String>, String> {
         let tag = format!("{}rank-{rank}", self.tag);
-        let mut of_rank = sweep::tags().into_iter().filter(|(_, found)| *found == tag).map(|(pid, _)| pid);
+        let mut rank_pids = sweep::tags().into_iter().filter(|(_, found)| *found == tag).map(|(pid, _)| pid);
         // Its guard and its children carry the same tag.
-        let own = of_rank.find(|pid| process_stats::is_guarded(*pid));
-        let variables = own.and_then(procfs::variables_of);
+        let rank_pid = rank_pids.find(|pid| process_stats::is_guarded(*pid));
+        let variables = rank_pid.and_then(procfs::variables_of);
         let mut variables = variables.ok_or_else(|| format!("rank {rank} does not run on this node now"))?;
-        if self.ground.container.is_some() {
+        if self.job_env.container.is_some() {
             // The process on this side carries those of the one inside.
-            let inside = variables.iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value)));
-            variables = inside.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+            let guard_sender =
+                variables.iter().filter_map(|(name, value)| Some((name.strip_prefix(INSIDE_ENV_PREFIX)?, value)));
+            variables = guard_sender.map(|(name, value)| (name.to_owned(), value.clone())).collect();
         }
         variables.remove(sweep::TAG_VARIABLE);
         Ok(variables)
     }
 }
 
-impl Visit {
+impl ExecGuard {
     /// Resolves when the place is about to be cleared.
-    pub async fn over(&mut self) {
+    pub async fn closing(&mut self) {
         // An error means that it is.
-        let _ = self.clearing.wait_for(|clearing| *clearing).await;
+        let _ = self.closing.wait_for(|closing| *closing).await;
     }
 }
 
-impl Stay {
+impl Registration {
     /// Nobody comes in any more, and whoever is in is asked out and waited for.
-    pub async fn leave(mut self) {
-        *self.places.lock() = None;
-        self.clear.send_replace(true);
-        let left = timeout(LEAVE_WITHIN, async { while self.visitors.recv().await.is_some() {} }).await;
+    pub async fn close(mut self) {
+        *self.targets.lock() = None;
+        self.close.send_replace(true);
+        let left = timeout(CLOSE_TIMEOUT, async { while self.guards.recv().await.is_some() {} }).await;
         if left.is_err() {
             tracing::warn!("somebody who logged in does not leave the job's directory");
         }
     }
 }
 
-impl Drop for Stay {
+impl Drop for Registration {
     fn drop(&mut self) {
-        *self.places.lock() = None;
+        *self.targets.lock() = None;
     }
 }

@@ -5,34 +5,34 @@ use std::sync::Arc;
 use corro_model::layout::Layout;
 use corro_model::node::{GangAddress, HostPorts, TaskFailure};
 
-use crate::ports::Ports;
+use crate::ports::ReservedPorts;
 use crate::task::Task;
-use crate::task::control::{Control, Cut};
-use crate::task::job_env::Ground;
+use crate::task::control::{TaskAbort, TaskControl};
+use crate::task::job_env::JobEnv;
 use crate::task::ranks::tensorflow;
-use crate::task::remote_exec::{self, House, Remote};
-use crate::task::rendezvous_host::{Meeting, resolve};
+use crate::task::remote_exec::{self, RemoteExecContext, RemoteExecServer};
+use crate::task::rendezvous_host::{RendezvousHost, resolve};
 use crate::task_errors;
 
 impl Task {
-    pub(super) fn has_neighbours(&self) -> bool {
+    pub(super) fn has_remote_nodes(&self) -> bool {
         self.order.hosts.len() > 1 && self.order.layout.reaches_out()
     }
 
     /// Gives the job what starts commands on its other nodes. Before anything of the job runs, so that nothing in its
     /// directories can lead elsewhere.
-    pub(super) fn install_helper(&self, ground: &mut Ground) -> Result<(), TaskFailure> {
-        if !self.has_neighbours() {
+    pub(super) fn install_ssh_shim(&self, job_env: &mut JobEnv) -> Result<(), TaskFailure> {
+        if !self.has_remote_nodes() {
             return Ok(());
         }
         let (address, node) = (&self.context.address, &self.context.node);
-        let job = &ground.directories.layout.job_temp;
+        let job = &job_env.directories.layout.job_temp;
         let in_container = self.order.container.is_some() && !self.order.containers_on_host;
-        let helper = remote_exec::install(&ground.directories, in_container);
-        let helper = helper.map_err(|error| task_errors::directory(job, node, &error))?;
-        let variables = &mut ground.environment.variables;
+        let shim_dir = remote_exec::install(&job_env.directories, in_container);
+        let shim_dir = shim_dir.map_err(|error| task_errors::directory(job, node, &error))?;
+        let variables = &mut job_env.environment.variables;
         let path = variables.get("PATH").map(String::as_str);
-        let added = remote_exec::variables(&helper, address, &self.order, path);
+        let added = remote_exec::launcher_variables(&shim_dir, address, &self.order, path);
         for (name, value) in added {
             // What somebody says about their launcher stays.
             match name.contains("_MCA_") {
@@ -44,7 +44,7 @@ impl Task {
     }
 
     /// What other nodes of the job reach here: commands that they start, and processes that listen by themselves.
-    pub(super) async fn open_doors(&mut self, ground: &Arc<Ground>) -> Result<(), TaskFailure> {
+    pub(super) async fn open_listeners(&mut self, job_env: &Arc<JobEnv>) -> Result<(), TaskFailure> {
         let (address, node) = (self.context.address.clone(), self.context.node.clone());
         let failed = |error: &dyn std::error::Error| task_errors::rendezvous(&address, &node, error);
         let n_listeners = match self.order.layout {
@@ -53,25 +53,27 @@ impl Task {
         };
         if n_listeners > 0 {
             let at = resolve(&address).await.map_err(|error| failed(&error))?;
-            self.ports = Some(Ports::take(at, n_listeners, self.context.config.ports).map_err(|error| failed(&error))?);
+            self.ports = Some(
+                ReservedPorts::reserve(at, n_listeners, self.context.config.ports).map_err(|error| failed(&error))?,
+            );
         }
-        if self.has_neighbours() {
+        if self.has_remote_nodes() {
             let (context, order) = (self.context.clone(), Arc::clone(&self.order));
-            let house = House { context, order, ground: Arc::clone(ground) };
-            self.remote = Some(Remote::open(house).await.map_err(|error| failed(&error))?);
+            let remote_context = RemoteExecContext { node: context, order, job_env: Arc::clone(job_env) };
+            self.remote_exec = Some(RemoteExecServer::open(remote_context).await.map_err(|error| failed(&error))?);
         }
         Ok(())
     }
 
-    pub(super) async fn open_meeting(&self) -> Result<Option<Meeting>, TaskFailure> {
+    pub(super) async fn open_rendezvous(&self) -> Result<Option<RendezvousHost>, TaskFailure> {
         // Without ranks there is nobody who could meet.
         if !self.order.is_master() || self.order.layout.ranks().is_none() {
             return Ok(None);
         }
         let address = &self.context.address;
-        let meeting = Meeting::open(address, &self.order, self.context.config.ports).await;
-        let meeting = meeting.map_err(|error| task_errors::rendezvous(address, &self.context.node, &error))?;
-        let port = meeting.gang.rendezvous_port;
+        let rendezvous = RendezvousHost::open(address, &self.order, self.context.config.ports).await;
+        let rendezvous = rendezvous.map_err(|error| task_errors::rendezvous(address, &self.context.node, &error))?;
+        let port = rendezvous.gang.rendezvous_port;
         self.log.line(format_args!("The ranks of this job meet at {address}:{port}"));
         for host in self.order.hosts.iter() {
             self.log.line(format_args!(
@@ -82,31 +84,31 @@ impl Task {
                 if host.slots == 1 { "" } else { "s" }
             ));
         }
-        Ok(Some(meeting))
+        Ok(Some(rendezvous))
     }
 
     /// Where the gang meets, which the master says, and what this node has open for it.
-    pub(super) fn place_to_meet(&self, mpirun: bool) -> Option<GangAddress> {
-        let remote = self.remote.as_ref().map(|remote| remote.port);
+    pub(super) fn gang_address(&self, mpirun: bool) -> Option<GangAddress> {
+        let remote_exec = self.remote_exec.as_ref().map(|remote_exec| remote_exec.port);
         let tasks = self.ports.as_ref().map(|ports| ports.numbers.clone()).unwrap_or_default();
-        let has_doors = remote.is_some() || !tasks.is_empty();
-        if !self.order.is_master() && !has_doors {
+        let has_listeners = remote_exec.is_some() || !tasks.is_empty();
+        if !self.order.is_master() && !has_listeners {
             return None;
         }
-        let nowhere = || GangAddress::new(&*self.context.address, 0, 0);
-        let gang = self.meeting.as_ref().map_or_else(nowhere, |meeting| meeting.gang.clone());
-        let ports = if has_doors { vec![HostPorts { remote, tasks }] } else { Vec::new() };
+        let no_rendezvous = || GangAddress::new(&*self.context.address, 0, 0);
+        let gang = self.rendezvous.as_ref().map_or_else(no_rendezvous, |rendezvous| rendezvous.gang.clone());
+        let ports = if has_listeners { vec![HostPorts { remote: remote_exec, tasks }] } else { Vec::new() };
         Some(GangAddress { mpirun, ports, ..gang })
     }
 
     /// The server says where to meet; to a node that is the whole gang it may say that it knows best.
-    pub(super) async fn gang_is_ready(&mut self, own: Option<GangAddress>) -> Result<GangAddress, Cut> {
-        let is_decided = |control: &Control| control.gang.is_some() || control.alone || control.stop.is_some();
+    pub(super) async fn wait_for_gang(&mut self, own: Option<GangAddress>) -> Result<GangAddress, TaskAbort> {
+        let is_decided = |control: &TaskControl| control.gang.is_some() || control.alone || control.stop.is_some();
         let decided = self.control.wait_for(is_decided).await;
         match decided.map(|control| control.clone()) {
             // The driver is gone: so is everything that could still want this task.
-            Ok(Control { stop: Some(_), .. }) | Err(_) => Err(Cut::Stopped),
-            Ok(Control { gang, .. }) => gang.or(own).ok_or(Cut::Stopped),
+            Ok(TaskControl { stop: Some(_), .. }) | Err(_) => Err(TaskAbort::Stopped),
+            Ok(TaskControl { gang, .. }) => gang.or(own).ok_or(TaskAbort::Stopped),
         }
     }
 }

@@ -5,7 +5,7 @@ use corro_launch::process::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_model::node::TaskOrder;
 
-use crate::container::exec_relay::Entry;
+use crate::container::exec_relay::ContainerExec;
 use crate::output::log_names::LogNames;
 use crate::output::output_dir::OutputDir;
 use crate::storage::directories::JobDirectories;
@@ -13,7 +13,7 @@ use crate::task::env_vars::Environment;
 
 /// What the job stands on.
 #[derive(Debug)]
-pub struct Ground {
+pub struct JobEnv {
     pub directories: JobDirectories,
     pub environment: Environment,
     /// Where the job's logs are written.
@@ -22,22 +22,22 @@ pub struct Ground {
     /// What every process of the job is kept from.
     pub confinement: Confinement,
     /// Where the job's processes run, if not on the node itself.
-    pub container: Option<Entry>,
+    pub container: Option<ContainerExec>,
 }
 
-impl Ground {
+impl JobEnv {
     /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
-    pub fn process(&self, spec: ProcessSpec) -> ProcessSpec {
+    pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
         let spec = ProcessSpec { confinement: self.confinement.clone(), ..spec };
         match &self.container {
-            Some(entry) => entry.process(spec),
+            Some(exec) => exec.wrap(spec),
             None => spec,
         }
     }
 }
 
 /// For the execution log of a job or setup task that has secrets.
-pub fn how_secrets_are_shown(shows_secrets: bool) -> &'static str {
+pub fn secret_masking_note(shows_secrets: bool) -> &'static str {
     match shows_secrets {
         true => "Values of secrets are shown in the output as they are: the server was started with --mask-secrets no",
         false => {
@@ -47,7 +47,7 @@ pub fn how_secrets_are_shown(shows_secrets: bool) -> &'static str {
 }
 
 /// What must not be shown of this job: secrets as they were given, and as its processes see them.
-pub fn secrets_of(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
+pub fn job_secrets(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
     let given = order.secrets.iter().map(|secret| secret.value.expose());
     let seen = order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
     Secrets::new(given.chain(seen))

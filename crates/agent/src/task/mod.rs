@@ -26,42 +26,42 @@ use corro_model::node::{TaskFailure, TaskOrder, TaskPhase, Volume};
 
 use crate::container::lifecycle::Container;
 use crate::events::{Event, Reporter};
-use crate::limits::Held;
+use crate::limits::AppliedLimits;
 use crate::output::counters::Counters;
 use crate::output::execution_log::ExecutionLog;
-use crate::ports::Ports;
+use crate::ports::ReservedPorts;
 use crate::storage::directories::JOBS;
 use crate::task_errors;
 
-use control::{Control, Cut, stop_asked};
-use job_env::Ground;
-use node_context::Context;
+use control::{TaskAbort, TaskControl, wait_for_stop};
+use job_env::JobEnv;
+use node_context::NodeContext;
 use prepare::{container_start, python_env, wheels};
 use ranks::mpirun;
-use remote_exec::Remote;
-use rendezvous_host::Meeting;
+use remote_exec::RemoteExecServer;
+use rendezvous_host::RendezvousHost;
 
 #[derive(Debug)]
 pub struct Task {
-    pub context: Context,
+    pub context: NodeContext,
     pub order: Arc<TaskOrder>,
     /// Of the node, for all its jobs.
     pub cluster_volumes: Arc<[Volume]>,
-    pub control: watch::Receiver<Control>,
+    pub control: watch::Receiver<TaskControl>,
     pub reporter: Reporter,
     pub log: ExecutionLog,
     /// Open on the master only.
-    pub meeting: Option<Meeting>,
+    pub rendezvous: Option<RendezvousHost>,
     /// Written for clusters that ask for them.
     pub counters: Option<Counters>,
     /// What its processes on this node are held to.
-    pub held: Held,
+    pub applied_limits: AppliedLimits,
     /// In which the job's processes run, if it has one.
     pub container: Option<Container>,
     /// Where the job's other nodes have commands started on this one, if the job may want that.
-    pub remote: Option<Remote>,
+    pub remote_exec: Option<RemoteExecServer>,
     /// For processes that listen by themselves.
-    pub ports: Option<Ports>,
+    pub ports: Option<ReservedPorts>,
     /// A process of it was killed, and perhaps its guard, which would have ended what it left.
     pub was_killed: bool,
 }
@@ -69,12 +69,12 @@ pub struct Task {
 impl Task {
     /// Lives through the whole attempt. The volumes go whatever happened, and the log is complete before the end is told.
     pub async fn run(mut self) {
-        self.log.redact(job_env::secrets_of(&self.order, None));
+        self.log.redact(job_env::job_secrets(&self.order, None));
         self.log.line(self.title());
         self.order.lost_attempts.iter().for_each(|lost| self.log.line(lost));
-        let mut end = self.live_or_give_up().await;
-        if let Some(remote) = self.remote.take() {
-            remote.close(REMOTE_GRACE).await;
+        let mut end = self.execute_or_give_up().await;
+        if let Some(remote_exec) = self.remote_exec.take() {
+            remote_exec.close(REMOTE_EXEC_GRACE).await;
         }
         if let Some(counters) = self.counters.take() {
             counters.finish().await;
@@ -83,31 +83,31 @@ impl Task {
             let jobs = self.context.directories.root().join(JOBS);
             let _ = spawn_blocking(move || sweep_shown(&jobs)).await;
         }
-        if let Err(left) = self.leave_container().await {
+        if let Err(left) = self.end_container().await {
             end = Err(left.into());
         }
         let failure = match end {
-            Ok(()) | Err(Cut::Stopped) => None,
-            Err(Cut::Failed(failure)) => Some(*failure),
+            Ok(()) | Err(TaskAbort::Stopped) => None,
+            Err(TaskAbort::Failed(failure)) => Some(*failure),
         };
-        let last_words = match &failure {
+        let last_line = match &failure {
             Some(failure) => format!("Failed: {}: {}", failure.error.code, failure.error.message),
             None => "Finished on this node".to_owned(),
         };
-        let (context, order, log) = self.parts();
+        let (context, order, log) = self.clone_parts();
         // Joining fails only when the runtime ends.
-        let _ = spawn_blocking(move || prepare::take_away_volumes(&context, &order, &log, &last_words)).await;
+        let _ = spawn_blocking(move || prepare::unmount_volumes(&context, &order, &log, &last_line)).await;
         self.reporter.phase(TaskPhase::Ended { failure }).await;
-        if self.meeting.is_some() {
+        if self.rendezvous.is_some() {
             // Slower ranks on other nodes may still meet. A dropped control says the same.
-            let _ = self.control.wait_for(|control| control.over).await;
+            let _ = self.control.wait_for(|control| control.gang_ended).await;
         }
     }
 
     /// Everything in it ends, before its volumes go.
-    async fn leave_container(&mut self) -> Result<(), TaskFailure> {
+    async fn end_container(&mut self) -> Result<(), TaskFailure> {
         let Some(container) = self.container.take() else { return Ok(()) };
-        let Err(left) = container.end(&self.log).await else { return Ok(()) };
+        let Err(left) = container.remove(&self.log).await else { return Ok(()) };
         let failure = task_errors::container_left(&self.context.node, &left);
         let _ = self.reporter.events.send(Event::Stuck(Box::new(failure.error.clone()))).await;
         Err(failure)
@@ -115,16 +115,16 @@ impl Task {
 
     /// Names a process of this task. Every one has its own: a sweep for one must not hit its siblings.
     pub fn tag(&self, process: &str) -> String {
-        format!("{}{process}", self.context.tags.of_attempt(&self.order.attempt))
+        format!("{}{process}", self.context.tags.attempt_prefix(&self.order.attempt))
     }
 
     /// A stop comes to its end whatever the processes do: after the guards the agent itself strikes, and then it says that
     /// this node cannot be used any more.
-    async fn live_or_give_up(&mut self) -> Result<(), Cut> {
+    async fn execute_or_give_up(&mut self) -> Result<(), TaskAbort> {
         let (control, tag, node) = (self.control.clone(), self.tag(""), self.context.node.clone());
         let events = self.reporter.events.clone();
         let left = tokio::select! {
-            end = self.live() => return end,
+            end = self.execute() => return end,
             left = stop_overdue(control, tag) => left,
         };
         let failure = task_errors::not_killed(&node, &left);
@@ -132,64 +132,64 @@ impl Task {
         Err(failure.into())
     }
 
-    async fn live(&mut self) -> Result<(), Cut> {
-        let (context, order, log) = self.parts();
+    async fn execute(&mut self) -> Result<(), TaskAbort> {
+        let (context, order, log) = self.clone_parts();
         let volumes = Arc::clone(&self.cluster_volumes);
-        let ground = spawn_blocking(move || prepare::lay_ground(&context, &order, &volumes, &log)).await;
-        let mut ground = ground.map_err(|_| task_errors::agent_panicked(&self.context.node))??;
-        self.held = self.hold();
-        ground.confinement.processors = self.held.processors();
-        self.show_gpus(&mut ground);
+        let job_env = spawn_blocking(move || prepare::set_up_job(&context, &order, &volumes, &log)).await;
+        let mut job_env = job_env.map_err(|_| task_errors::agent_panicked(&self.context.node))??;
+        self.applied_limits = self.apply_limits();
+        job_env.confinement.processors = self.applied_limits.pinned_cpus();
+        self.set_gpu_variables(&mut job_env);
         // For the ranks that a launcher starts on this node too, whoever it was that asked for them.
         let ports = self.context.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string()));
-        ground.environment.variables.extend(ports);
+        job_env.environment.variables.extend(ports);
         if self.order.counters {
-            self.counters = Counters::start(&ground.logs, &self.context.node, self.tag(""));
+            self.counters = Counters::start(&job_env.logs, &self.context.node, self.tag(""));
         }
-        container_start::enter(self, &mut ground).await?;
-        prepare::add_compatibility(&self.context, &mut ground, &self.log)?;
-        self.install_helper(&mut ground)?;
+        container_start::enter(self, &mut job_env).await?;
+        prepare::add_compatibility(&self.context, &mut job_env, &self.log)?;
+        self.install_ssh_shim(&mut job_env)?;
         if self.control.borrow().stop.is_some() {
-            return Err(Cut::Stopped);
+            return Err(TaskAbort::Stopped);
         }
         if self.order.preparation.is_some() {
-            wheels::offer(self, &mut ground).await?;
-            if ground.container.is_none() {
+            wheels::add_to_pip(self, &mut job_env).await?;
+            if job_env.container.is_none() {
                 // In a container of its own a job may install what it likes.
-                python_env::make_environment(self, &mut ground).await?;
+                python_env::create(self, &mut job_env).await?;
             }
         }
         // From here on somebody who logs in may stand beside the job, until its volumes go.
-        let ground = Arc::new(ground);
-        let stay = self.context.places.stay(&self.context.tags, &self.order, &ground);
-        let end = self.act(&ground).await;
-        stay.leave().await;
+        let job_env = Arc::new(job_env);
+        let registration = self.context.exec_targets.register(&self.context.tags, &self.order, &job_env);
+        let end = self.run_job(&job_env).await;
+        registration.close().await;
         end
     }
 
     /// Whatever runs of the job.
-    async fn act(&mut self, ground: &Arc<Ground>) -> Result<(), Cut> {
+    async fn run_job(&mut self, job_env: &Arc<JobEnv>) -> Result<(), TaskAbort> {
         if let Some(line) = self.order.preparation.clone() {
-            prepare::run_preparation(self, ground, &line).await?;
+            prepare::run_preparation(self, job_env, &line).await?;
         }
-        let mpirun = mpirun::find(self, ground).await?;
-        self.meeting = self.open_meeting().await?;
-        self.open_doors(ground).await?;
-        let gang = match self.place_to_meet(mpirun.is_some()) {
+        let mpirun = mpirun::find(self, job_env).await?;
+        self.rendezvous = self.open_rendezvous().await?;
+        self.open_listeners(job_env).await?;
+        let gang = match self.gang_address(mpirun.is_some()) {
             Some(gang) if self.control.borrow().alone => gang,
             gang => {
                 self.log.line("Prepared: waiting for the other nodes");
                 self.reporter.phase(TaskPhase::Prepared { gang: gang.clone() }).await;
-                self.gang_is_ready(gang).await?
+                self.wait_for_gang(gang).await?
             }
         };
         if self.control.borrow().stop.is_some() {
-            return Err(Cut::Stopped);
+            return Err(TaskAbort::Stopped);
         }
-        ranks::run(self, ground, &gang, mpirun.as_ref()).await
+        ranks::run(self, job_env, &gang, mpirun.as_ref()).await
     }
 
-    fn parts(&self) -> (Context, Arc<TaskOrder>, ExecutionLog) {
+    fn clone_parts(&self) -> (NodeContext, Arc<TaskOrder>, ExecutionLog) {
         (self.context.clone(), Arc::clone(&self.order), self.log.clone())
     }
 
@@ -206,18 +206,18 @@ impl Task {
 }
 
 /// Resolves when a stop should have been over for long, with the processes that are left.
-async fn stop_overdue(mut control: watch::Receiver<Control>, tag: String) -> Vec<u32> {
-    let grace = stop_asked(&mut control, None).await;
-    sleep(grace + GUARDS_WITHIN).await;
+async fn stop_overdue(mut control: watch::Receiver<TaskControl>, tag: String) -> Vec<u32> {
+    let grace = wait_for_stop(&mut control, None).await;
+    sleep(grace + GUARD_KILL_TIMEOUT).await;
     tracing::warn!(tag, "a task did not end in time: everything that carries its name is killed");
     let swept = tag.clone();
     let _ = spawn_blocking(move || sweep(&swept)).await;
-    sleep(SWEEP_WITHIN).await;
+    sleep(SWEEP_TIMEOUT).await;
     spawn_blocking(move || processes_with_tag(&tag)).await.unwrap_or_default()
 }
 
 /// For what other nodes have started here, when the job is over on this one.
-const REMOTE_GRACE: Duration = Duration::from_secs(1);
+const REMOTE_EXEC_GRACE: Duration = Duration::from_secs(1);
 /// Guards give up after ten seconds.
-const GUARDS_WITHIN: Duration = Duration::from_secs(12);
-const SWEEP_WITHIN: Duration = Duration::from_secs(5);
+const GUARD_KILL_TIMEOUT: Duration = Duration::from_secs(12);
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,16 +11,16 @@ use corro_model::node::NodeCredential;
 use crate::config::{AgentConfig, IsolationMode};
 use crate::identity::incarnation::{Incarnation, TagPrefix};
 use crate::isolation;
-use crate::limits::Groups;
-use crate::state::attempt_journal::Memory;
+use crate::limits::Cgroups;
+use crate::state::attempt_journal::AttemptJournal;
 use crate::state::lease::LeaseExpiry;
 use crate::storage::directories::Directories;
-use crate::storage::mounts::{ClusterVolumes, MountCommands, Remotes, Site};
-use crate::task::exec_target::Places;
+use crate::storage::mounts::{ClusterVolumes, FuseMounts, MountCommands, MountContext};
+use crate::task::exec_target::ExecTargets;
 
 /// What every task of a node shares.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub struct NodeContext {
     pub config: Arc<AgentConfig>,
     pub node: NodeId,
     /// Of the node's directory: marks everything that is started from it.
@@ -32,29 +32,29 @@ pub struct Context {
     /// For what is asked of the server beside the connection.
     pub credential: Arc<NodeCredential>,
     pub directories: Arc<Directories>,
-    pub memory: Arc<Memory>,
+    pub journal: Arc<AttemptJournal>,
     /// Whether jobs can be isolated on this machine, else why not.
-    pub walls: Arc<Result<(), String>>,
+    pub isolation_support: Arc<Result<(), String>>,
     /// Hold the node's processes to its VM size, else say why not.
-    pub groups: Arc<Groups>,
+    pub cgroups: Arc<Cgroups>,
     /// Where the processes of the running task stand.
-    pub places: Places,
+    pub exec_targets: ExecTargets,
     /// When others may run what this node runs.
     pub lease_expiry: LeaseExpiry,
     /// What is mounted from the server.
-    pub remotes: Arc<Remotes>,
+    pub fuse_mounts: Arc<FuseMounts>,
     /// The cluster's volumes that are mounted here.
     pub cluster_volumes: ClusterVolumes,
     /// Whether the server orders the cluster's own processes to be isolated strictly.
     pub strict_cluster: Arc<AtomicBool>,
 }
 
-impl Context {
+impl NodeContext {
     /// Where this node's volumes are mounted.
-    pub fn site(&self) -> Site<'_> {
-        let commands = MountCommands::OfCluster;
-        let (spare, remotes) = (self.directories.spare(), Some(&*self.remotes));
-        Site { node: &self.node, tags: &self.tags, spare, remotes, commands }
+    pub fn mount_context(&self) -> MountContext<'_> {
+        let commands = MountCommands::Cluster;
+        let (dir_reuse, fuse_mounts) = (self.directories.dir_reuse(), Some(&*self.fuse_mounts));
+        MountContext { node: &self.node, tags: &self.tags, dir_reuse, fuse_mounts, commands }
     }
 
     /// The confinement of the cluster's own processes where nothing may run without isolation, else none; the error says why it cannot be had.
@@ -64,6 +64,12 @@ impl Context {
         if isolation.mode_for(self.strict_cluster.load(Ordering::Relaxed)) != IsolationMode::Strict {
             return Ok(Confinement::default());
         }
-        isolation::confine_cluster(isolation, &self.walls, &self.directories, home, &self.cluster_volumes.get())
+        isolation::confine_cluster(
+            isolation,
+            &self.isolation_support,
+            &self.directories,
+            home,
+            &self.cluster_volumes.get(),
+        )
     }
 }

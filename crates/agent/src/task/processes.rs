@@ -16,11 +16,11 @@ use corro_launch::process::{Process, Stopper};
 use corro_launch::tail::Tail;
 use corro_model::Timestamp;
 
-use crate::output::curve_recorder::{Hearing, Listener};
+use crate::output::curve_recorder::{ProcessTap, StreamTap};
 use crate::output::log_file::LogFile;
 use crate::output::log_sink::{LateOutput, LogSink};
-use crate::stats::process_stats::Ear;
-use crate::task::control::{Control, stop_asked};
+use crate::stats::process_stats::OutputActivity;
+use crate::task::control::{TaskControl, wait_for_stop};
 use crate::task_errors::now;
 
 const TAIL_LINES: usize = 20;
@@ -28,7 +28,7 @@ const TAIL_BYTES: usize = 4 * 1024;
 
 /// A process that ended, with every byte it wrote in its log.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ProcessEnd {
     pub rank: usize,
     pub exit: io::Result<Exit>,
     /// It had been told to stop before it ended.
@@ -40,7 +40,7 @@ pub struct Ended {
 
 /// Where a process's output goes.
 #[derive(Clone, Debug)]
-pub struct Output {
+pub struct ProcessOutput {
     pub stdout: Arc<LogFile>,
     pub stderr: Arc<LogFile>,
     pub mode: Mode,
@@ -49,8 +49,8 @@ pub struct Output {
 }
 
 #[derive(Debug, Default)]
-pub struct Crew {
-    running: JoinSet<Ended>,
+pub struct TaskProcesses {
+    running: JoinSet<ProcessEnd>,
     stoppers: Vec<Stopper>,
     stopping: Arc<AtomicBool>,
     /// Of the stop that is under way.
@@ -58,11 +58,11 @@ pub struct Crew {
     terminations: JoinSet<()>,
 }
 
-impl Crew {
+impl TaskProcesses {
     /// `hearing` is for whoever listens to what it tells of itself.
-    pub fn add(&mut self, rank: usize, process: Process, output: Output, hearing: Option<Hearing>) {
+    pub fn add(&mut self, rank: usize, process: Process, output: ProcessOutput, tap: Option<ProcessTap>) {
         self.stoppers.push(process.stopper());
-        self.running.spawn(watch_over(rank, process, output, hearing, Arc::clone(&self.stopping)));
+        self.running.spawn(supervise(rank, process, output, tap, Arc::clone(&self.stopping)));
     }
 
     /// Asks all to end and kills what is left after `grace`. A second stop counts if it is more urgent.
@@ -78,59 +78,59 @@ impl Crew {
     }
 
     /// The next process that ends; `None` when all have. Meanwhile does what `control` says about stopping.
-    pub async fn next(&mut self, control: &mut watch::Receiver<Control>) -> Option<Ended> {
+    pub async fn next(&mut self, control: &mut watch::Receiver<TaskControl>) -> Option<ProcessEnd> {
         loop {
             tokio::select! {
                 ended = self.running.join_next() => {
                     return Some(ended?.expect("watching over a process neither panics nor is cancelled"));
                 }
-                grace = stop_asked(control, self.grace) => self.stop(grace),
+                grace = wait_for_stop(control, self.grace) => self.stop(grace),
             }
         }
     }
 }
 
 /// Reads while waiting: the wait also clears away leftovers that hold the pipes open.
-async fn watch_over(
+async fn supervise(
     rank: usize,
     mut process: Process,
-    output: Output,
-    hearing: Option<Hearing>,
+    output: ProcessOutput,
+    tap: Option<ProcessTap>,
     stopping: Arc<AtomicBool>,
-) -> Ended {
-    let ear = Ear::of(process.pid());
-    let stdout = process.stdout.take().map(|stream| ear.listen(stream));
-    let stderr = process.stderr.take().map(|stream| ear.listen(stream));
+) -> ProcessEnd {
+    let activity = OutputActivity::track(process.pid());
+    let stdout = process.stdout.take().map(|stream| activity.watch(stream));
+    let stderr = process.stderr.take().map(|stream| activity.watch(stream));
     let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
     let wait = async {
         let exit = process.wait().await;
         // Asked at this moment, so that two ranks that fail by themselves together are both to blame.
         (exit, stopping.load(Ordering::SeqCst), now())
     };
-    let late = |name: &str| output.late.as_ref().map(|late| late.of(name));
-    let listener = |of: fn(&Hearing) -> &Listener| hearing.as_ref().map(|hearing| of(hearing).clone());
+    let late = |name: &str| output.late.as_ref().map(|late| late.for_stream(name));
+    let stream_tap = |of: fn(&ProcessTap) -> &StreamTap| tap.as_ref().map(|tap| of(tap).clone());
     let ((exit, stopped, at), (), ()) = tokio::join!(
         wait,
-        copy(
+        copy_to_log(
             stdout,
             output.mode,
             None,
-            LogSink::new(&output.stdout, listener(|hearing| &hearing.stdout), late("stdout"))
+            LogSink::new(&output.stdout, stream_tap(|tap| &tap.stdout), late("stdout"))
         ),
-        copy(
+        copy_to_log(
             stderr,
             output.mode,
             Some(&mut tail),
-            LogSink::new(&output.stderr, listener(|hearing| &hearing.stderr), late("stderr"))
+            LogSink::new(&output.stderr, stream_tap(|tap| &tap.stderr), late("stderr"))
         ),
     );
-    if let Some(hearing) = &hearing {
-        hearing.finish();
+    if let Some(tap) = &tap {
+        tap.finish();
     }
-    Ended { rank, exit, stopped, at, stderr: tail.lines() }
+    ProcessEnd { rank, exit, stopped, at, stderr: tail.lines() }
 }
 
-async fn copy(reader: Option<impl AsyncRead + Unpin>, mode: Mode, tail: Option<&mut Tail>, mut log: LogSink) {
+async fn copy_to_log(reader: Option<impl AsyncRead + Unpin>, mode: Mode, tail: Option<&mut Tail>, mut log: LogSink) {
     if let Some(reader) = reader
         && let Err(error) = pump_into(reader, mode, tail, &mut log).await
     {

@@ -11,18 +11,18 @@ use corro_launch::place::{Host, place};
 use corro_launch::rendezvous::{Rendezvous, RendezvousError, known_scopes};
 use corro_model::node::{GangAddress, TaskOrder};
 
-use crate::ports::{PortRange, Ports};
+use crate::ports::{PortRange, ReservedPorts};
 
 /// The open meeting point; dropping it closes it.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct RendezvousHost {
     pub gang: GangAddress,
     _rendezvous: Rendezvous,
-    _ports: Option<Ports>,
+    _ports: Option<ReservedPorts>,
 }
 
 #[derive(Debug, Error)]
-pub enum MeetingError {
+pub enum RendezvousHostError {
     #[error("'{address}' is not the address of this machine")]
     Address {
         address: String,
@@ -35,19 +35,26 @@ pub enum MeetingError {
     Port(#[source] io::Error),
 }
 
-impl Meeting {
-    pub async fn open(address: &str, order: &TaskOrder, range: Option<PortRange>) -> Result<Meeting, MeetingError> {
+impl RendezvousHost {
+    pub async fn open(
+        address: &str,
+        order: &TaskOrder,
+        range: Option<PortRange>,
+    ) -> Result<RendezvousHost, RendezvousHostError> {
         let mut bind = resolve(address).await?;
         let hosts = hosts(order);
-        let ports = range.map(|range| Ports::take(bind, 2, Some(range))).transpose().map_err(MeetingError::Port)?;
+        let ports = range
+            .map(|range| ReservedPorts::reserve(bind, 2, Some(range)))
+            .transpose()
+            .map_err(RendezvousHostError::Port)?;
         bind.set_port(ports.as_ref().map_or(0, |ports| ports.numbers[0]));
         let rendezvous = Rendezvous::start(bind, known_scopes(&hosts, &place(&hosts))).await?;
         let master_port = match &ports {
             Some(ports) => ports.numbers[1],
-            None => free_port(bind).await.map_err(MeetingError::Port)?,
+            None => free_port(bind).await.map_err(RendezvousHostError::Port)?,
         };
         let gang = GangAddress::new(address, rendezvous.addr().port(), master_port);
-        Ok(Meeting { gang, _rendezvous: rendezvous, _ports: ports })
+        Ok(RendezvousHost { gang, _rendezvous: rendezvous, _ports: ports })
     }
 }
 
@@ -79,8 +86,8 @@ fn interface_in(routes: &str, ip: Ipv4Addr) -> Option<String> {
 }
 
 /// The socket address of a node's own address, with any port.
-pub async fn resolve(address: &str) -> Result<SocketAddr, MeetingError> {
-    let failed = |source| MeetingError::Address { address: address.to_owned(), source };
+pub async fn resolve(address: &str) -> Result<SocketAddr, RendezvousHostError> {
+    let failed = |source| RendezvousHostError::Address { address: address.to_owned(), source };
     let mut found = tokio::net::lookup_host((address, 0)).await.map_err(failed)?;
     found.next().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
 }
@@ -112,11 +119,11 @@ mod tests {
     #[tokio::test]
     async fn the_meeting_point_is_on_the_nodes_own_address() {
         let meeting =
-            Meeting::open("127.0.0.9", &testing::order(2), None).await.expect("Linux answers on all of 127/8");
+            RendezvousHost::open("127.0.0.9", &testing::order(2), None).await.expect("Linux answers on all of 127/8");
         assert_eq!(meeting.gang.address, "127.0.0.9");
         tokio::net::TcpStream::connect(("127.0.0.9", meeting.gang.rendezvous_port)).await.expect("it listens");
         assert_ne!(meeting.gang.master_port, 0);
-        let error = Meeting::open("192.0.2.1", &testing::order(1), None).await.expect_err("not our address");
-        assert!(matches!(error, MeetingError::Rendezvous(_)));
+        let error = RendezvousHost::open("192.0.2.1", &testing::order(1), None).await.expect_err("not our address");
+        assert!(matches!(error, RendezvousHostError::Rendezvous(_)));
     }
 }

@@ -1,44 +1,49 @@
 //! Resource limits of a task: what its processes may use, the GPUs they see, and whether a limit was exceeded.
 
 use crate::limits::gpus::{self, Gpus};
-use crate::limits::{Capacity, Held};
+use crate::limits::{AppliedLimits, Capacity};
 use crate::task::Task;
 use crate::task::env_vars;
-use crate::task::job_env::Ground;
+use crate::task::job_env::JobEnv;
 
 impl Task {
     /// Container engines hold what they run themselves.
-    pub(super) fn hold(&self) -> Held {
+    pub(super) fn apply_limits(&self) -> AppliedLimits {
         let on_host = self.order.container.is_none() || self.order.containers_on_host;
         let limits = self.order.limits.as_ref().filter(|_| on_host);
-        let (mut held, [memory, processors, processes]) =
-            self.context.groups.hold(&self.order, limits, Capacity::here());
-        held.gpus = Gpus::claim(self.order.gpus, &gpus::inventory());
+        let (mut applied_limits, [memory, processors, processes]) =
+            self.context.cgroups.apply(&self.order, limits, Capacity::here());
+        applied_limits.gpus = Gpus::claim(self.order.gpus, &gpus::inventory());
         if on_host {
             self.log.line(format_args!("Memory for this job on this node: {memory}"));
             self.log.line(format_args!("Processors for this job on this node: {processors}"));
             self.log.line(format_args!("Processes for this job on this node: {processes}"));
         }
-        if let Some(gpus) = held.gpus.words(self.order.gpus).filter(|_| on_host) {
+        if let Some(gpus) = applied_limits.gpus.describe(self.order.gpus).filter(|_| on_host) {
             self.log.line(format_args!("GPUs for this job on this node: {gpus}"));
         }
-        held
+        applied_limits
     }
 
     /// Processes see the node's own GPUs only, unless the job says itself which it wants; engines show them to containers in their own way.
-    pub(super) fn show_gpus(&self, ground: &mut Ground) {
-        let says_itself = self.order.environment.iter().any(|variable| variable.name == gpus::VARIABLE)
-            || self.order.secrets.iter().any(|secret| secret.name == gpus::VARIABLE);
-        for (name, value) in env_vars::number_of_gpus(self.held.gpus.count(self.order.gpus)) {
+    pub(super) fn set_gpu_variables(&self, job_env: &mut JobEnv) {
+        let is_set_by_job =
+            self.order.environment.iter().any(|variable| variable.name == gpus::VISIBLE_DEVICES_VARIABLE)
+                || self.order.secrets.iter().any(|secret| secret.name == gpus::VISIBLE_DEVICES_VARIABLE);
+        for (name, value) in env_vars::gpu_count_variables(self.applied_limits.gpus.count(self.order.gpus)) {
             let is_users = self.order.environment.iter().any(|variable| variable.name == name);
             if !is_users {
-                ground.environment.variables.insert(name, value);
+                job_env.environment.variables.insert(name, value);
             }
         }
-        if let Some(numbers) = self.held.gpus.variable().filter(|_| !says_itself) {
-            ground.environment.variables.insert(gpus::VARIABLE.to_owned(), numbers);
+        if let Some(numbers) = self.applied_limits.gpus.visible_devices().filter(|_| !is_set_by_job) {
+            job_env.environment.variables.insert(gpus::VISIBLE_DEVICES_VARIABLE.to_owned(), numbers);
             // The numbers are the machine's, not those of the fastest first.
-            ground.environment.variables.entry(gpus::ORDER.to_owned()).or_insert_with(|| "PCI_BUS_ID".to_owned());
+            job_env
+                .environment
+                .variables
+                .entry(gpus::DEVICE_ORDER_VARIABLE.to_owned())
+                .or_insert_with(|| "PCI_BUS_ID".to_owned());
         }
     }
 
@@ -46,7 +51,7 @@ impl Task {
     pub async fn out_of_memory(&self) -> Option<String> {
         let why = match &self.container {
             Some(container) => container.out_of_memory().await?,
-            None => self.context.groups.exceeded(&self.held)?,
+            None => self.context.cgroups.out_of_memory(&self.applied_limits)?,
         };
         self.log.line(format_args!("Out of memory: {why}"));
         Some(why)
@@ -56,7 +61,7 @@ impl Task {
     pub async fn out_of_processes(&self) -> Option<String> {
         let why = match &self.container {
             Some(container) => container.out_of_processes().await?,
-            None => self.context.groups.out_of_processes(&self.held)?,
+            None => self.context.cgroups.out_of_processes(&self.applied_limits)?,
         };
         self.log.line(format_args!("Out of processes: {why}"));
         Some(why)

@@ -8,12 +8,12 @@ use bollard::Docker;
 use bollard::query_parameters::ResizeExecOptions;
 use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
-pub fn is_here() -> bool {
+pub fn is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
 /// Passes on every key, Ctrl-C too; it is the inner terminal that knows what they mean. Nobody uses ours afterwards.
-pub fn hand_over(terminal: &OwnedFd) -> io::Result<()> {
+pub fn make_raw(terminal: &OwnedFd) -> io::Result<()> {
     let mut raw = tcgetattr(terminal)?;
     raw.make_raw();
     tcsetattr(terminal, OptionalActions::Now, &raw)?;

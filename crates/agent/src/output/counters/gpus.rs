@@ -8,9 +8,9 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 pub const HEADER: &str = "time,gpu,utilization_percent,memory_used_mib,memory_total_mib,power_watts\n";
-const ASKED: &str = "--query-gpu=index,utilization.gpu,memory.used,memory.total,power.draw";
+const QUERY: &str = "--query-gpu=index,utilization.gpu,memory.used,memory.total,power.draw";
 /// One that hangs is left out.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The tool; `None` on machines without such GPUs.
 pub fn program() -> Option<PathBuf> {
@@ -18,10 +18,10 @@ pub fn program() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join("nvidia-smi")).find(|tool| tool.is_file())
 }
 
-pub async fn ask() -> Option<String> {
+pub async fn query() -> Option<String> {
     let mut tool = Command::new(program()?);
-    tool.args([ASKED, "--format=csv,noheader,nounits"]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let answer = timeout(ANSWERED_WITHIN, tool.output()).await.ok()?.ok()?;
+    tool.args([QUERY, "--format=csv,noheader,nounits"]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let answer = timeout(QUERY_TIMEOUT, tool.output()).await.ok()?.ok()?;
     answer.status.success().then(|| String::from_utf8_lossy(&answer.stdout).into_owned())
 }
 

@@ -17,12 +17,12 @@ use corro_model::NodeId;
 use crate::output::log_file::LogFile;
 use crate::output::output_dir::OutputDir;
 use crate::task_errors::now;
-use reading::Reading;
+use reading::CounterReading;
 
 /// Between two lines.
-const EVERY: Duration = Duration::from_secs(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// The last line must not hold up a job's end.
-const LAST_WITHIN: Duration = Duration::from_secs(2);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub const DIRECTORY: &str = "counters";
 
@@ -33,7 +33,7 @@ pub struct Counters {
     work: JoinHandle<()>,
 }
 
-struct Tables {
+struct CsvFiles {
     machine: Arc<LogFile>,
     gpus: Option<Arc<LogFile>>,
     /// Of the job's processes.
@@ -62,14 +62,14 @@ impl Counters {
         let machine = table(format!("{node}.csv"), reading::HEADER)?;
         let gpus = gpus::program().and_then(|_| table(format!("{node}-gpus.csv"), gpus::HEADER));
         let (end, ended) = oneshot::channel();
-        let work = tokio::spawn(write(Tables { machine, gpus, tag }, ended));
+        let work = tokio::spawn(write(CsvFiles { machine, gpus, tag }, ended));
         Some(Counters { end: Some(end), work })
     }
 
     /// Writes the last line.
     pub async fn finish(mut self) {
         drop(self.end.take());
-        let _ = timeout(LAST_WITHIN, &mut self.work).await;
+        let _ = timeout(FINISH_TIMEOUT, &mut self.work).await;
     }
 }
 
@@ -79,22 +79,22 @@ impl Drop for Counters {
     }
 }
 
-async fn write(tables: Tables, mut ended: oneshot::Receiver<()>) {
-    let tables = Arc::new(tables);
-    let take = |tag: String| spawn_blocking(move || (Instant::now(), Reading::take(&tag)));
-    let Ok(mut last) = take(tables.tag.clone()).await else { return };
+async fn write(files: CsvFiles, mut ended: oneshot::Receiver<()>) {
+    let files = Arc::new(files);
+    let read = |tag: String| spawn_blocking(move || (Instant::now(), CounterReading::read(&tag)));
+    let Ok(mut last) = read(files.tag.clone()).await else { return };
     loop {
-        let over = timeout(EVERY, &mut ended).await.is_ok();
-        let Ok(next) = take(tables.tag.clone()).await else { return };
-        let gpus = match (&tables.gpus, over) {
-            (Some(_), false) => gpus::ask().await,
+        let over = timeout(SAMPLE_INTERVAL, &mut ended).await.is_ok();
+        let Ok(next) = read(files.tag.clone()).await else { return };
+        let gpus = match (&files.gpus, over) {
+            (Some(_), false) => gpus::query().await,
             _ => None,
         };
         let line = reading::line(&last.1, &next.1, next.0 - last.0);
-        let (tables, time) = (Arc::clone(&tables), now().whole_seconds().to_string());
+        let (files, time) = (Arc::clone(&files), now().whole_seconds().to_string());
         let written = spawn_blocking(move || {
-            tables.machine.append(format!("{time},{line}\n").as_bytes());
-            if let (Some(file), Some(answer)) = (&tables.gpus, gpus) {
+            files.machine.append(format!("{time},{line}\n").as_bytes());
+            if let (Some(file), Some(answer)) = (&files.gpus, gpus) {
                 file.append(gpus::lines(&time, &answer).as_bytes());
             }
         });

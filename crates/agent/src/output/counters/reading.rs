@@ -15,10 +15,10 @@ job_memory_bytes,job_read_bytes_per_s,job_written_bytes_per_s\n";
 
 /// Of a processor's second, as the kernel tells its users.
 const TICKS_PER_S: f64 = 100.0;
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
+pub struct CounterReading {
     /// Ticks of all processors: at work, and in all.
     processors: (u64, u64),
     memory_used: u64,
@@ -37,13 +37,13 @@ struct Process {
     written: u64,
 }
 
-impl Reading {
+impl CounterReading {
     /// Blocks for as long as a look at the process table takes.
-    pub fn take(tag: &str) -> Reading {
+    pub fn read(tag: &str) -> CounterReading {
         let text = |path: &str| read_to_string(path).unwrap_or_default();
         let (memory_used, memory_total) = memory(&text("/proc/meminfo"));
         let is_disk = |name: &str| Path::new("/sys/block").join(name).join("device").exists();
-        Reading {
+        CounterReading {
             processors: processors(&text("/proc/stat")),
             memory_used,
             memory_total,
@@ -55,7 +55,7 @@ impl Reading {
 }
 
 /// A line of the table, but for its time.
-pub fn line(before: &Reading, after: &Reading, time: Duration) -> String {
+pub fn line(before: &CounterReading, after: &CounterReading, time: Duration) -> String {
     let seconds = time.as_secs_f64().max(0.001);
     let rate = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds).round();
     let share = |(work, all): (u64, u64), (work_before, all_before): (u64, u64)| {
@@ -115,7 +115,7 @@ fn disks(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> (u64, u64) {
     let of = |line: &str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let sectors = |at: usize| columns.get(at)?.parse::<u64>().ok();
-        is_disk(columns.get(2)?).then_some((sectors(5)? * SECTOR, sectors(9)? * SECTOR))
+        is_disk(columns.get(2)?).then_some((sectors(5)? * SECTOR_BYTES, sectors(9)? * SECTOR_BYTES))
     };
     sum(diskstats.lines().filter_map(of))
 }
@@ -177,14 +177,14 @@ mod tests {
     #[test]
     fn a_line_says_what_happened_between_two_readings() {
         let process = |ticks, memory, written| Process { ticks, memory, read: 0, written };
-        let before = Reading {
+        let before = CounterReading {
             processors: (100, 1000),
             memory_total: 64,
             disks: (0, 1000),
             processes: [(1, process(100, 10, 0)), (2, process(7, 10, 0))].into(),
-            ..Reading::default()
+            ..CounterReading::default()
         };
-        let after = Reading {
+        let after = CounterReading {
             processors: (150, 1100),
             memory_used: 32,
             memory_total: 64,
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_read() {
-        let reading = Reading::take("no process has such a tag/");
+        let reading = CounterReading::read("no process has such a tag/");
         assert!(reading.memory_total > 0 && reading.processors.1 > 0 && reading.processes.is_empty(), "{reading:?}");
         assert!(super::process(std::process::id()).is_some_and(|process| process.memory > 0));
     }

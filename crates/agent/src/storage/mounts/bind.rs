@@ -7,7 +7,7 @@ use corro_shares::VolumeDir;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_bind, mount_remount};
 
-use super::{MountError, mountinfo, without_rights};
+use super::{MountError, mountinfo, privilege_hint};
 
 /// Shows `source` at `at`. By its handle: its path may lead elsewhere by now.
 pub fn bind(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
@@ -20,14 +20,14 @@ pub fn bind_read_only(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
     let failed = |errno: Errno| MountError::Kernel {
         why: format!(
             "it cannot be mounted read-only: {errno}{}. Leave 'ro' out of its options, or let the agent run as root",
-            without_rights()
+            privilege_hint()
         ),
     };
     mount_bind(source.magic_path(), at).map_err(failed)?;
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     mount_remount(at, flags, c"").map_err(|errno| {
         // Writable is not what was asked for.
-        let _ = mountinfo::take_away(at);
+        let _ = mountinfo::unmount_layers(at);
         failed(errno)
     })
 }

@@ -19,45 +19,53 @@ use super::{MountError, mountinfo};
 use crate::shell;
 
 /// A server that does not answer keeps a mount waiting for longer than a job should.
-const WITHIN: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 /// So much of what it prints is kept: from then on its writes fail.
-const MAX_OUTPUT: u64 = 64 << 10;
+const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 /// So much of the end of that is shown in an error.
-const MAX_IN_ERROR: usize = 2000;
+const MAX_ERROR_BYTES: usize = 2000;
 
 /// `printed` gets what the command prints.
 pub fn run(command: &str, at: &Path, tag: &str, printed: &mut String) -> Result<(), MountError> {
-    let (ended, output) = execute(command, at, tag, WITHIN)?;
+    let (ended, output) = execute(command, at, tag, COMMAND_TIMEOUT)?;
     *printed = output;
-    let output = tail(printed, MAX_IN_ERROR).to_owned();
+    let output = tail(printed, MAX_ERROR_BYTES).to_owned();
     match ended {
-        None => Err(MountError::Command { how: format!("did not end within {} s", WITHIN.as_secs()), output }),
-        Some(status) if !status.success() => Err(MountError::Command { how: format!("ended with {status}"), output }),
-        Some(_) if !mountinfo::is_mounted(at).map_err(MountError::Place)? => Err(MountError::NothingMounted { output }),
+        None => {
+            Err(MountError::Command { outcome: format!("did not end within {} s", COMMAND_TIMEOUT.as_secs()), output })
+        }
+        Some(status) if !status.success() => {
+            Err(MountError::Command { outcome: format!("ended with {status}"), output })
+        }
+        Some(_) if !mountinfo::is_mounted(at).map_err(MountError::MountPoint)? => {
+            Err(MountError::NothingMounted { output })
+        }
         Some(_) => Ok(()),
     }
 }
 
 /// How it ended, unless it had to be killed, and what it said.
-fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Option<ExitStatus>, String), MountError> {
+fn execute(command: &str, at: &Path, tag: &str, limit: Duration) -> Result<(Option<ExitStatus>, String), MountError> {
     let variables = inherited(std::env::vars_os());
     let line = format!("{} {}", command.trim_end(), quoted(at));
-    let words = shell::command(&line, variables.get("PATH").map(String::as_str));
+    let argv = shell::command(&line, variables.get("PATH").map(String::as_str));
     // Not a pipe: what stays running would keep it open.
-    let failed =
-        |error: std::io::Error| MountError::Command { how: format!("cannot be run: {error}"), output: String::new() };
-    let mut said = bounded_file().map_err(failed)?;
+    let failed = |error: std::io::Error| MountError::Command {
+        outcome: format!("cannot be run: {error}"),
+        output: String::new(),
+    };
+    let mut output_file = bounded_file().map_err(failed)?;
     let own = |file: &File| file.try_clone().map(Stdio::from).map_err(failed);
-    let child = Command::new(&words[0])
-        .args(&words[1..])
+    let child = Command::new(&argv[0])
+        .args(&argv[1..])
         .env_clear()
         .envs(variables)
         .env(TAG_VARIABLE, tag)
         .current_dir("/")
         .process_group(0)
         .stdin(Stdio::null())
-        .stdout(own(&said)?)
-        .stderr(own(&said)?)
+        .stdout(own(&output_file)?)
+        .stderr(own(&output_file)?)
         .spawn();
     let mut child = child.map_err(failed)?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -65,7 +73,7 @@ fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Opt
     let waiter = thread::spawn(move || {
         let _ = sender.send(child.wait());
     });
-    let status = match ended.recv_timeout(within) {
+    let status = match ended.recv_timeout(limit) {
         Ok(status) => Some(status.map_err(failed)?),
         Err(_) => {
             // Not waited for yet, so the number is still its own.
@@ -75,8 +83,8 @@ fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Opt
     };
     let _ = waiter.join();
     let mut bytes = Vec::new();
-    said.seek(SeekFrom::Start(0)).map_err(failed)?;
-    said.take(MAX_OUTPUT).read_to_end(&mut bytes).map_err(failed)?;
+    output_file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    output_file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes).map_err(failed)?;
     // What was not written is zeros.
     let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     Ok((status, String::from_utf8_lossy(&bytes[..length]).trim().to_owned()))
@@ -85,14 +93,14 @@ fn execute(command: &str, at: &Path, tag: &str, within: Duration) -> Result<(Opt
 /// A file in memory that does not grow beyond what is kept.
 fn bounded_file() -> std::io::Result<File> {
     let file = File::from(memfd_create("mount", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-    file.set_len(MAX_OUTPUT)?;
+    file.set_len(MAX_OUTPUT_BYTES)?;
     fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(file)
 }
 
 /// The last bytes of a text, from a whole character on.
-fn tail(text: &str, most: usize) -> &str {
-    let start = (text.len().saturating_sub(most)..=text.len()).find(|at| text.is_char_boundary(*at));
+fn tail(text: &str, max: usize) -> &str {
+    let start = (text.len().saturating_sub(max)..=text.len()).find(|at| text.is_char_boundary(*at));
     &text[start.unwrap_or(0)..]
 }
 
@@ -105,29 +113,33 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn tried(command: &str, within: Duration) -> (Option<Option<i32>>, String) {
+    fn execute_for_test(command: &str, limit: Duration) -> (Option<Option<i32>>, String) {
         let at = Path::new("/a place/it's");
-        let (status, output) = execute(command, at, "tag", within).expect("it runs");
+        let (status, output) = execute(command, at, "tag", limit).expect("it runs");
         (status.map(|status| status.code()), output)
     }
 
     #[test]
     fn the_mount_point_is_one_word_and_the_last() {
-        assert_eq!(tried("printf '%s|'", WITHIN), (Some(Some(0)), "/a place/it's|".to_owned()));
-        assert_eq!(tried("echo no such thing >&2; exit 32 #", WITHIN), (Some(Some(32)), "no such thing".to_owned()));
-        assert_eq!(tried("echo $CORRO_PROCESS_TAG #", WITHIN).1, "tag");
+        assert_eq!(execute_for_test("printf '%s|'", COMMAND_TIMEOUT), (Some(Some(0)), "/a place/it's|".to_owned()));
+        assert_eq!(
+            execute_for_test("echo no such thing >&2; exit 32 #", COMMAND_TIMEOUT),
+            (Some(Some(32)), "no such thing".to_owned())
+        );
+        assert_eq!(execute_for_test("echo $CORRO_PROCESS_TAG #", COMMAND_TIMEOUT).1, "tag");
     }
 
     #[test]
     fn output_is_bounded() {
-        let (status, output) = tried("head -c 300000 /dev/zero | tr '\\0' x; echo more >&2; exit 0 #", WITHIN);
-        assert_eq!((status, output.len()), (Some(Some(0)), MAX_OUTPUT as usize));
+        let (status, output) =
+            execute_for_test("head -c 300000 /dev/zero | tr '\\0' x; echo more >&2; exit 0 #", COMMAND_TIMEOUT);
+        assert_eq!((status, output.len()), (Some(Some(0)), MAX_OUTPUT_BYTES as usize));
         assert_eq!((tail("añb", 2), tail("añb", 3), tail("a", 9)), ("b", "ñb", "a"));
     }
 
     #[test]
     fn one_that_never_ends_is_ended_with_all_it_started() {
-        let (status, output) = tried("sleep 600 & echo $!; wait #", Duration::from_millis(300));
+        let (status, output) = execute_for_test("sleep 600 & echo $!; wait #", Duration::from_millis(300));
         assert_eq!(status, None);
         let started = Pid::from_raw(output.parse().expect("a process id")).expect("a process id");
         // Killed; its new parent may take a moment to notice.

@@ -18,80 +18,80 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
-use super::mount_processes::{EndBy, Lives};
+use super::mount_processes::{EndDeadline, MountProcesses};
 use super::{MountError, mountinfo};
 use crate::config::AgentConfig;
 use crate::identity;
 use crate::task_errors::chain;
 
 /// The program that is running, also when its file was replaced since.
-const THIS: &str = "/proc/self/exe";
+const SELF_EXE: &str = "/proc/self/exe";
 /// How long programs wait for a server that is away: a job should outlive a restart of the server, also a slow one.
-const DEADLINE: Duration = Duration::from_secs(600);
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const SERVER_AWAY_TIMEOUT: Duration = Duration::from_secs(600);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server that restarts is waited for when something is to be mounted.
-const SERVER_WITHIN: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(200);
-const TRY_AGAIN: Duration = Duration::from_secs(2);
+const FIRST_MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The mounts of this node, by their places.
 #[derive(Debug)]
-pub struct Remotes {
-    asker: Asker,
-    pub lives: Lives,
+pub struct FuseMounts {
+    tokens: TokenClient,
+    pub processes: MountProcesses,
 }
 
 /// Who asks the server for passes.
 #[derive(Clone, Debug)]
-struct Asker {
+struct TokenClient {
     config: Arc<AgentConfig>,
     credential: Arc<NodeCredential>,
     runtime: Handle,
 }
 
-impl Remotes {
+impl FuseMounts {
     /// Within a runtime.
-    pub fn new(config: Arc<AgentConfig>, credential: Arc<NodeCredential>) -> Remotes {
-        let asker = Asker { config, credential, runtime: Handle::current() };
-        Remotes { asker, lives: Lives::default() }
+    pub fn new(config: Arc<AgentConfig>, credential: Arc<NodeCredential>) -> FuseMounts {
+        let tokens = TokenClient { config, credential, runtime: Handle::current() };
+        FuseMounts { tokens, processes: MountProcesses::default() }
     }
 
     /// Returns when it is mounted. Blocks, and must not be called where others wait for the runtime.
     pub(super) fn mount(&self, wanted: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
-        let (asker, end_by) = (self.asker.clone(), self.lives.end_by());
-        let keeper = Keeper { asker, wanted: wanted.clone(), at: at.to_owned(), is_read_only, end_by };
-        let kept = keeper.begin(SERVER_WITHIN)?;
-        let (open, closed) = mpsc::channel();
-        let keeper = thread::Builder::new().name("mount".to_owned()).spawn(move || keeper.keep(kept, &closed));
-        let keeper = keeper.map_err(MountError::Place)?;
-        self.lives.hold(at, open, keeper);
+        let (tokens, deadline) = (self.tokens.clone(), self.processes.deadline());
+        let supervisor = MountSupervisor { tokens, wanted: wanted.clone(), at: at.to_owned(), is_read_only, deadline };
+        let mount = supervisor.start(FIRST_MOUNT_TIMEOUT)?;
+        let (keep_alive, closed) = mpsc::channel();
+        let supervisor = thread::Builder::new().name("mount".to_owned()).spawn(move || supervisor.run(mount, &closed));
+        let supervisor = supervisor.map_err(MountError::MountPoint)?;
+        self.processes.insert(at, keep_alive, supervisor);
         Ok(())
     }
 }
 
-struct Keeper {
-    asker: Asker,
+struct MountSupervisor {
+    tokens: TokenClient,
     wanted: PassRequest,
     at: PathBuf,
     is_read_only: bool,
-    end_by: EndBy,
+    deadline: EndDeadline,
 }
 
-struct Kept {
+struct ServedMount {
     served: Served,
     /// When the next pass is asked for.
-    renew: Instant,
+    renew_at: Instant,
 }
 
-impl Keeper {
+impl MountSupervisor {
     /// Jobs may run by now and have put links on the way to the mount point: nothing is mounted through one.
-    fn begin(&self, patience: Duration) -> Result<Kept, MountError> {
-        let place = openat2(CWD, &self.at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    fn start(&self, limit: Duration) -> Result<ServedMount, MountError> {
+        let opened = openat2(CWD, &self.at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
         // A mount whose process was killed cannot be looked into, and is no link.
-        if let Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT) = place {
-            return Err(MountError::Place(io::Error::other("a link or nothing is in its place")));
+        if let Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT) = opened {
+            return Err(MountError::MountPoint(io::Error::other("a link or nothing is in its place")));
         }
-        let (pass, config) = (self.asker.ask(&self.wanted, patience)?, &self.asker.config);
+        let (pass, config) = (self.tokens.request_token(&self.wanted, limit)?, &self.tokens.config);
         let settings = Settings {
             endpoint: format!("{}/{}", config.present_server().trim_end_matches('/'), pass.account),
             account: pass.account,
@@ -105,80 +105,82 @@ impl Keeper {
             write_cache: false,
             file_mode: Settings::MODE,
             directory_mode: Settings::MODE,
-            deadline_ms: DEADLINE.as_millis() as u64,
+            deadline_ms: SERVER_AWAY_TIMEOUT.as_millis() as u64,
             request_s: None,
             lifeline: true,
         };
-        let served = process::start(Path::new(THIS), &settings, Stdio::inherit());
+        let served = process::start(Path::new(SELF_EXE), &settings, Stdio::inherit());
         let served = served.map_err(|error| MountError::Remote { why: chain(&error) })?;
-        if !mountinfo::is_mounted(&self.at).map_err(MountError::Place)? {
+        if !mountinfo::is_mounted(&self.at).map_err(MountError::MountPoint)? {
             self.end(served);
-            return Err(MountError::Place(io::Error::other("it was mounted elsewhere, through a link in its place")));
+            return Err(MountError::MountPoint(io::Error::other(
+                "it was mounted elsewhere, through a link in its place",
+            )));
         }
-        Ok(Kept { served, renew: due(pass.lifetime_s) })
+        Ok(ServedMount { served, renew_at: renewal_time(pass.lifetime_s) })
     }
 
-    fn keep(&self, mut kept: Kept, closed: &mpsc::Receiver<()>) {
-        let mut begin_again = Instant::now();
-        while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(LOOK) {
+    fn run(&self, mut mount: ServedMount, closed: &mpsc::Receiver<()>) {
+        let mut next_start = Instant::now();
+        while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(POLL_INTERVAL) {
             let at = self.at.display();
-            if let Ok(Some(status)) = kept.served.child.try_wait() {
-                if Instant::now() < begin_again {
+            if let Ok(Some(status)) = mount.served.child.try_wait() {
+                if Instant::now() < next_start {
                     continue;
                 }
-                begin_again = Instant::now() + TRY_AGAIN;
+                next_start = Instant::now() + RETRY_INTERVAL;
                 tracing::error!(%status, "the mount process of {at} ended; programs that had files open there get errors");
                 // Its watcher may have been killed with it.
-                let _ = mountinfo::take_away(&self.at);
-                match self.begin(Duration::ZERO) {
-                    Ok(again) => kept = again,
+                let _ = mountinfo::unmount_layers(&self.at);
+                match self.start(Duration::ZERO) {
+                    Ok(again) => mount = again,
                     Err(error) => tracing::warn!(error = chain(&error), "{at} cannot be mounted again yet"),
                 }
-            } else if Instant::now() >= kept.renew {
-                kept.renew = match self.asker.ask(&self.wanted, Duration::ZERO) {
+            } else if Instant::now() >= mount.renew_at {
+                mount.renew_at = match self.tokens.request_token(&self.wanted, Duration::ZERO) {
                     Ok(pass) => {
-                        let _ = kept.served.renew(&Login::Sas(pass.signature));
-                        due(pass.lifetime_s)
+                        let _ = mount.served.renew(&Login::Sas(pass.signature));
+                        renewal_time(pass.lifetime_s)
                     }
                     Err(error) => {
                         tracing::debug!(error = chain(&error), "there is no new pass for {at} yet");
-                        Instant::now() + TRY_AGAIN
+                        Instant::now() + RETRY_INTERVAL
                     }
                 };
             }
         }
-        self.end(kept.served);
+        self.end(mount.served);
     }
 
     fn end(&self, mut served: Served) {
-        if let Err(error) = mountinfo::take_away(&self.at) {
+        if let Err(error) = mountinfo::unmount_layers(&self.at) {
             tracing::warn!(%error, "{} cannot be unmounted", self.at.display());
         }
         drop(served.lifeline.take());
-        self.end_by.wait_for(&mut served.child);
+        self.deadline.wait_for(&mut served.child);
     }
 }
 
 /// A third of its life is left for a server that is away.
-fn due(lifetime_s: u64) -> Instant {
+fn renewal_time(lifetime_s: u64) -> Instant {
     Instant::now() + Duration::from_secs(lifetime_s) * 2 / 3
 }
 
 #[derive(Deserialize)]
-struct Refusal {
-    error: Said,
+struct ErrorBody {
+    error: ErrorMessage,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ErrorMessage {
     message: String,
 }
 
-impl Asker {
+impl TokenClient {
     /// Asks until the server answers, for as long as `patience`.
-    fn ask(&self, wanted: &PassRequest, patience: Duration) -> Result<Pass, MountError> {
+    fn request_token(&self, wanted: &PassRequest, limit: Duration) -> Result<Pass, MountError> {
         let failed = |why: String| MountError::Remote { why };
-        let client = identity::client(&self.config, ANSWER_WITHIN).map_err(|error| failed(chain(&error)))?;
+        let client = identity::client(&self.config, REQUEST_TIMEOUT).map_err(|error| failed(chain(&error)))?;
         let body = serde_json::to_vec(wanted).map_err(|error| failed(error.to_string()))?;
         let began = Instant::now();
         loop {
@@ -196,16 +198,16 @@ impl Asker {
                     });
                 }
                 Ok((status, bytes)) if !status.is_server_error() => {
-                    let said = serde_json::from_slice::<Refusal>(&bytes).map(|refusal| refusal.error.message);
-                    return Err(failed(said.unwrap_or_else(|_| format!("the server answered {status}"))));
+                    let message = serde_json::from_slice::<ErrorBody>(&bytes).map(|refusal| refusal.error.message);
+                    return Err(failed(message.unwrap_or_else(|_| format!("the server answered {status}"))));
                 }
-                Ok((status, _)) if began.elapsed() >= patience => {
+                Ok((status, _)) if began.elapsed() >= limit => {
                     return Err(failed(format!("the server answered {status}")));
                 }
-                Err(error) if began.elapsed() >= patience => {
+                Err(error) if began.elapsed() >= limit => {
                     return Err(failed(format!("the server does not answer: {}", chain(&error))));
                 }
-                _ => thread::sleep(LOOK),
+                _ => thread::sleep(POLL_INTERVAL),
             }
         }
     }

@@ -24,22 +24,22 @@ use corro_model::node::{Volume, VolumeSource};
 
 use crate::fs::dirfd;
 use crate::identity::incarnation::TagPrefix;
-use crate::storage::dir_reuse::Spare;
+use crate::storage::dir_reuse::DirReuse;
 use crate::task_errors;
 
-pub use fuse::Remotes;
-pub use mountinfo::take_away_below;
+pub use fuse::FuseMounts;
+pub use mountinfo::unmount_below;
 pub use source::{linked_directory, open_local};
 
 /// Where volumes are mounted.
 #[derive(Clone, Copy, Debug)]
-pub struct Site<'a> {
+pub struct MountContext<'a> {
     pub node: &'a NodeId,
     /// What the tags of the node's processes begin with.
     pub tags: &'a TagPrefix,
-    pub spare: &'a Spare,
+    pub dir_reuse: &'a DirReuse,
     /// What is mounted from the server.
-    pub remotes: Option<&'a Remotes>,
+    pub fuse_mounts: Option<&'a FuseMounts>,
     pub commands: MountCommands,
 }
 
@@ -47,16 +47,16 @@ pub struct Site<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountCommands {
     /// Of the cluster, whose owner is trusted with the node: their output is in the error.
-    OfCluster,
+    Cluster,
     /// Of a job that is not isolated either: their output is for the job's execution log only.
-    OfJob,
+    Job,
     /// Of a job that is isolated: none runs.
     Refused,
 }
 
 /// A volume that is mounted.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct MountedVolume {
     pub at: PathBuf,
     /// What its mount command printed, if it is for the execution log.
     pub output: String,
@@ -97,11 +97,11 @@ enum MountError {
         source: io::Error,
     },
     #[error("the relative mount path is empty")]
-    NoPlace,
+    EmptyPath,
     #[error("something else is there already")]
     Occupied,
     #[error("the mount point cannot be made")]
-    Place(#[source] io::Error),
+    MountPoint(#[source] io::Error),
     #[error("{why}")]
     Kernel { why: String },
     #[error("this machine does not see the server's directories, so it must be mounted over the network: {why}")]
@@ -112,70 +112,93 @@ enum MountError {
          have the operator start the node with --isolation off"
     )]
     CommandRefused,
-    #[error("the mount command {how}{}{}", said(.output), without_rights())]
-    Command { how: String, output: String },
-    #[error("the mount command ended well, but nothing is mounted{}", said(.output))]
+    #[error("the mount command {outcome}{}{}", output_suffix(.output), privilege_hint())]
+    Command { outcome: String, output: String },
+    #[error("the mount command ended well, but nothing is mounted{}", output_suffix(.output))]
     NothingMounted { output: String },
 }
 
 /// Mounts one volume below `root`, whose path is `root_path`; gives the mount point. Mounting it again is no change.
 /// Blocks: a mount command takes as long as it takes.
-pub fn mount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>) -> Result<Mounted, MountFailure> {
+pub fn mount(
+    root: &OwnedFd,
+    root_path: &Path,
+    volume: &Volume,
+    context: MountContext<'_>,
+) -> Result<MountedVolume, MountFailure> {
     let at = root_path.join(volume.relative.trim_matches('/'));
     let mut output = String::new();
-    match put(root, &at, volume, site, &mut output) {
-        Ok(()) => Ok(Mounted { at, output }),
+    match mount_source(root, &at, volume, context, &mut output) {
+        Ok(()) => Ok(MountedVolume { at, output }),
         Err(mut error) => {
-            match site.commands {
-                MountCommands::OfCluster => output.clear(),
-                MountCommands::OfJob | MountCommands::Refused => error.hide_output(),
+            match context.commands {
+                MountCommands::Cluster => output.clear(),
+                MountCommands::Job | MountCommands::Refused => error.hide_output(),
             }
             let unavailable = matches!(error, MountError::Unavailable(_));
-            let error = task_errors::mount(volume, &at, site.node, &task_errors::chain(&error), unavailable);
+            let error = task_errors::mount(volume, &at, context.node, &task_errors::chain(&error), unavailable);
             Err(MountFailure { error, output })
         }
     }
 }
 
-fn put(root: &OwnedFd, at: &Path, volume: &Volume, site: Site<'_>, output: &mut String) -> Result<(), MountError> {
+fn mount_source(
+    root: &OwnedFd,
+    at: &Path,
+    volume: &Volume,
+    context: MountContext<'_>,
+    output: &mut String,
+) -> Result<(), MountError> {
     match &volume.source {
         VolumeSource::Unavailable { why } => Err(MountError::Unavailable(why.clone())),
-        VolumeSource::LocalDirectory(directory) => show(root, at, directory, volume, site),
+        VolumeSource::LocalDirectory(directory) => mount_local(root, at, directory, volume, context),
         VolumeSource::Remote(wanted) => {
-            let remotes = site.remotes.ok_or_else(|| MountError::Remote { why: "there is no server".to_owned() })?;
-            on_place(root, at, volume, |at| remotes.mount(wanted, at, volume.read_only))
+            let fuse_mounts =
+                context.fuse_mounts.ok_or_else(|| MountError::Remote { why: "there is no server".to_owned() })?;
+            at_mount_point(root, at, volume, |at| fuse_mounts.mount(wanted, at, volume.read_only))
         }
-        VolumeSource::Command { .. } if site.commands == MountCommands::Refused => Err(MountError::CommandRefused),
+        VolumeSource::Command { .. } if context.commands == MountCommands::Refused => Err(MountError::CommandRefused),
         VolumeSource::Command { command } => {
-            on_place(root, at, volume, |at| command::run(command, at, &site.tags.with("mount"), output))
+            at_mount_point(root, at, volume, |at| command::run(command, at, &context.tags.with("mount"), output))
         }
     }
 }
 
 /// A directory of this machine.
-fn show(root: &OwnedFd, at: &Path, directory: &Path, volume: &Volume, site: Site<'_>) -> Result<(), MountError> {
+fn mount_local(
+    root: &OwnedFd,
+    at: &Path,
+    directory: &Path,
+    volume: &Volume,
+    context: MountContext<'_>,
+) -> Result<(), MountError> {
     let opened = source::open_local(volume).unwrap_or(Err(io::ErrorKind::NotFound.into()));
     let opened = opened.map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => MountError::Missing(directory.to_owned()),
         _ => MountError::Source { directory: directory.to_owned(), source },
     })?;
     if volume.read_only {
-        return on_place(root, at, volume, |at| bind::bind_read_only(&opened, at));
+        return at_mount_point(root, at, volume, |at| bind::bind_read_only(&opened, at));
     }
     if volume.beneath.is_none() {
-        return symlink::make(root, directory, &volume.relative, site.spare);
+        return symlink::make(root, directory, &volume.relative, context.dir_reuse);
     }
     // A mount stays on the directory that was opened, whatever becomes of its path. Where this user may not mount, a link shows the
     // path as it is now, and name spaces show nothing else there (`View`).
-    if on_place(root, at, volume, |at| bind::bind(&opened, at)).is_ok() {
+    if at_mount_point(root, at, volume, |at| bind::bind(&opened, at)).is_ok() {
         return Ok(());
     }
-    symlink::make(root, &opened.path().map_err(MountError::Place)?, &volume.relative, site.spare)
+    symlink::make(root, &opened.path().map_err(MountError::MountPoint)?, &volume.relative, context.dir_reuse)
 }
 
 /// Makes the links of mounted volumes anew where somebody has replaced them: the directory that they lie in is writable to all jobs of
 /// the node, and what one leaves there must not be another's volume.
-pub fn restore_links(root: &OwnedFd, root_path: &Path, volumes: &[Volume], site: Site<'_>) -> io::Result<()> {
+pub fn restore_links(
+    root: &OwnedFd,
+    root_path: &Path,
+    volumes: &[Volume],
+    context: MountContext<'_>,
+) -> io::Result<()> {
     for volume in volumes.iter().filter(|volume| volume.is_linked()) {
         let at = root_path.join(volume.relative.trim_matches('/'));
         let Some((parent, name)) = split(&volume.relative).map_err(io::Error::other)? else { continue };
@@ -198,36 +221,36 @@ pub fn restore_links(root: &OwnedFd, root_path: &Path, volumes: &[Volume], site:
             }
         };
         dirfd::remove(&parent, &name)?;
-        mount(root, root_path, volume, site).map_err(|failure| io::Error::other(failure.error.message))?;
+        mount(root, root_path, volume, context).map_err(|failure| io::Error::other(failure.error.message))?;
     }
     Ok(())
 }
 
 /// Is a directory inside a tree shown by a link here, which an engine would follow in its own time?
-pub fn is_shown_by_path(root_path: &Path, volume: &Volume) -> bool {
+pub fn is_symlinked_subdirectory(root_path: &Path, volume: &Volume) -> bool {
     volume.beneath.is_some() && root_path.join(volume.relative.trim_matches('/')).is_symlink()
 }
 
 /// Makes the empty directory that a mount needs, and removes it again when there is none.
-fn on_place(
+fn at_mount_point(
     root: &OwnedFd,
     at: &Path,
     volume: &Volume,
     mount: impl FnOnce(&Path) -> Result<(), MountError>,
 ) -> Result<(), MountError> {
-    let (parent, name) = split(&volume.relative)?.ok_or(MountError::NoPlace)?;
-    if mountinfo::is_mounted(at).map_err(MountError::Place)? {
+    let (parent, name) = split(&volume.relative)?.ok_or(MountError::EmptyPath)?;
+    if mountinfo::is_mounted(at).map_err(MountError::MountPoint)? {
         return Ok(());
     }
-    let place = dirfd::make_beneath(root, &volume.relative).map_err(MountError::Place)?;
-    if !dirfd::names(&place).map_err(|errno| MountError::Place(errno.into()))?.is_empty() {
+    let place = dirfd::make_beneath(root, &volume.relative).map_err(MountError::MountPoint)?;
+    if !dirfd::names(&place).map_err(|errno| MountError::MountPoint(errno.into()))?.is_empty() {
         return Err(MountError::Occupied);
     }
     drop(place);
     let mounted = mount(at);
     if mounted.is_err() {
         // A command may have come half the way.
-        let _ = mountinfo::take_away(at);
+        let _ = mountinfo::unmount_layers(at);
         if let Ok(Some(parent)) = dirfd::open_beneath(root, &parent) {
             let _ = rustix::fs::unlinkat(&parent, &*name, rustix::fs::AtFlags::REMOVEDIR);
         }
@@ -236,19 +259,19 @@ fn on_place(
 }
 
 /// Takes the volume away; what it shows stays. True when it was mounted.
-pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>) -> io::Result<bool> {
+pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, context: MountContext<'_>) -> io::Result<bool> {
     let Some((parent, name)) = split(&volume.relative).map_err(io::Error::other)? else {
         return Ok(false);
     };
     let Some(parent) = dirfd::open_beneath(root, &parent)? else {
         return Ok(false);
     };
-    if symlink::remove(&parent, &name, site.spare)? {
+    if symlink::remove(&parent, &name, context.dir_reuse)? {
         return Ok(true);
     }
     let at = root_path.join(volume.relative.trim_matches('/'));
-    let was_remote = site.remotes.is_some_and(|remotes| remotes.lives.end(&at));
-    let was_mounted = mountinfo::take_away(&at)? || was_remote;
+    let was_remote = context.fuse_mounts.is_some_and(|fuse_mounts| fuse_mounts.processes.unmount(&at));
+    let was_mounted = mountinfo::unmount_layers(&at)? || was_remote;
     if was_mounted {
         dirfd::remove(&parent, &name)?;
     }
@@ -257,7 +280,7 @@ pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, site: Site<'_>
 
 /// The parent directories and the last name; `None` for the mount root itself.
 fn split(relative: &str) -> Result<Option<(String, String)>, MountError> {
-    let names = dirfd::components(relative.trim_matches('/')).map_err(MountError::Place)?;
+    let names = dirfd::components(relative.trim_matches('/')).map_err(MountError::MountPoint)?;
     Ok(names.split_last().map(|(name, parents)| (parents.join("/"), (*name).to_owned())))
 }
 
@@ -272,12 +295,12 @@ impl MountError {
     }
 }
 
-fn said(output: &str) -> String {
+fn output_suffix(output: &str) -> String {
     if output.is_empty() { String::new() } else { format!(": {output}") }
 }
 
 /// What most often stands in the way of a mount.
-fn without_rights() -> String {
+fn privilege_hint() -> String {
     let user = rustix::process::geteuid();
     match user.is_root() {
         true => String::new(),

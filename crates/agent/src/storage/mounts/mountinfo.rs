@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 pub fn is_mounted(at: &Path) -> io::Result<bool> {
-    Ok(all()?.iter().any(|mounted| mounted == at))
+    Ok(mount_table()?.iter().any(|mounted| mounted == at))
 }
 
 /// Unmounts what is mounted at `at`, all layers of it. True when something was.
-pub fn take_away(at: &Path) -> io::Result<bool> {
-    let layers = all()?.iter().filter(|mounted| *mounted == at).count();
+pub fn unmount_layers(at: &Path) -> io::Result<bool> {
+    let layers = mount_table()?.iter().filter(|mounted| *mounted == at).count();
     for _ in 0..layers {
         unmount_one(at)?;
     }
@@ -24,10 +24,10 @@ pub fn take_away(at: &Path) -> io::Result<bool> {
 
 /// Unmounts everything at or below `root`, the last first; gives how many they were. What cannot be unmounted is the error,
 /// after all others were.
-pub fn take_away_below(root: &Path) -> io::Result<usize> {
+pub fn unmount_below(root: &Path) -> io::Result<usize> {
     // As the kernel writes it; a directory that is gone has no mounts.
     let Ok(root) = root.canonicalize() else { return Ok(0) };
-    let found: Vec<PathBuf> = all()?.into_iter().filter(|mounted| mounted.starts_with(&root)).collect();
+    let found: Vec<PathBuf> = mount_table()?.into_iter().filter(|mounted| mounted.starts_with(&root)).collect();
     let mut failure = None;
     for at in found.iter().rev() {
         if let Err(error) = unmount_one(at) {
@@ -48,12 +48,12 @@ fn unmount_one(at: &Path) -> io::Result<()> {
         // Not ours any more, or nothing there.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         // A file system in user space is taken away with the helper that made it.
-        Err(Errno::PERM) => by_helper(at),
+        Err(Errno::PERM) => unmount_with_fusermount(at),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn by_helper(at: &Path) -> io::Result<()> {
+fn unmount_with_fusermount(at: &Path) -> io::Result<()> {
     for program in ["fusermount3", "fusermount"] {
         let ended = Command::new(program)
             .args(["-u", "-z", "--"])
@@ -70,7 +70,7 @@ fn by_helper(at: &Path) -> io::Result<()> {
 }
 
 /// Every mount point that this process sees, in the order they were mounted.
-fn all() -> io::Result<Vec<PathBuf>> {
+fn mount_table() -> io::Result<Vec<PathBuf>> {
     Ok(mount_points(&std::fs::read("/proc/self/mountinfo")?))
 }
 
@@ -82,8 +82,8 @@ mod tests {
     fn a_directory_on_which_nothing_is_mounted_has_nothing_to_take_away() {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(!is_mounted(directory.path()).expect("a table") && is_mounted(Path::new("/")).expect("a table"));
-        assert!(!take_away(directory.path()).expect("nothing to do"));
-        assert_eq!(take_away_below(directory.path()).expect("nothing to do"), 0);
-        assert_eq!(take_away_below(&directory.path().join("none")).expect("nothing to do"), 0);
+        assert!(!unmount_layers(directory.path()).expect("nothing to do"));
+        assert_eq!(unmount_below(directory.path()).expect("nothing to do"), 0);
+        assert_eq!(unmount_below(&directory.path().join("none")).expect("nothing to do"), 0);
     }
 }

@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::{MountError, split};
 use crate::fs::dirfd;
-use crate::storage::dir_reuse::Spare;
+use crate::storage::dir_reuse::DirReuse;
 
-pub fn make(root: &OwnedFd, source: &Path, relative: &str, spare: &Spare) -> Result<(), MountError> {
-    let (parent, name) = split(relative)?.ok_or(MountError::NoPlace)?;
-    let parent = dirfd::make_beneath(root, &parent).map_err(MountError::Place)?;
-    let place = |errno: Errno| MountError::Place(errno.into());
-    if spare.take_link(source, &parent, &name) {
+pub fn make(root: &OwnedFd, source: &Path, relative: &str, dir_reuse: &DirReuse) -> Result<(), MountError> {
+    let (parent, name) = split(relative)?.ok_or(MountError::EmptyPath)?;
+    let parent = dirfd::make_beneath(root, &parent).map_err(MountError::MountPoint)?;
+    let mount_point_error = |errno: Errno| MountError::MountPoint(errno.into());
+    if dir_reuse.reuse_link(source, &parent, &name) {
         return Ok(());
     }
     match symlinkat(source, &parent, &*name) {
@@ -23,17 +23,17 @@ pub fn make(root: &OwnedFd, source: &Path, relative: &str, spare: &Spare) -> Res
         Err(Errno::EXIST) => match readlinkat(&parent, &*name, Vec::new()) {
             Ok(target) if target.as_bytes() == source.as_os_str().as_encoded_bytes() => Ok(()),
             Ok(_) | Err(Errno::INVAL) => Err(MountError::Occupied),
-            Err(errno) => Err(place(errno)),
+            Err(errno) => Err(mount_point_error(errno)),
         },
-        Err(errno) => Err(place(errno)),
+        Err(errno) => Err(mount_point_error(errno)),
     }
 }
 
 /// True when there was one.
-pub fn remove(parent: &OwnedFd, name: &str, spare: &Spare) -> io::Result<bool> {
+pub fn remove(parent: &OwnedFd, name: &str, dir_reuse: &DirReuse) -> io::Result<bool> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
-            if !spare.keep_link(parent, name) {
+            if !dir_reuse.store_link(parent, name) {
                 unlinkat(parent, name, AtFlags::empty())?;
             }
             Ok(true)

@@ -13,7 +13,7 @@ struct Bench {
     root: TempDir,
     share: TempDir,
     handle: OwnedFd,
-    spare: Spare,
+    dir_reuse: DirReuse,
     node: NodeId,
     tags: TagPrefix,
 }
@@ -23,23 +23,23 @@ impl Bench {
         let (root, share) = (tempfile::tempdir().expect("a root"), tempfile::tempdir().expect("a share"));
         fs::write(share.path().join("file"), "x").expect("a file on the share");
         let handle = dirfd::open_directory(root.path()).expect("the root");
-        let spare = Spare::open(&handle).expect("a store");
+        let dir_reuse = DirReuse::open(&handle).expect("a store");
         let tags = TagPrefix::new(&testing::node(1), "0123");
-        Bench { root, share, handle, spare, node: testing::node(1), tags }
+        Bench { root, share, handle, dir_reuse, node: testing::node(1), tags }
     }
 
-    fn site(&self, commands: MountCommands) -> Site<'_> {
-        Site { node: &self.node, tags: &self.tags, spare: &self.spare, remotes: None, commands }
+    fn context(&self, commands: MountCommands) -> MountContext<'_> {
+        MountContext { node: &self.node, tags: &self.tags, dir_reuse: &self.dir_reuse, fuse_mounts: None, commands }
     }
 
     fn mount(&self, volume: &Volume) -> Result<PathBuf, BatchAiError> {
-        let mounted = mount(&self.handle, self.root.path(), volume, self.site(MountCommands::OfCluster));
+        let mounted = mount(&self.handle, self.root.path(), volume, self.context(MountCommands::Cluster));
         mounted.map(|mounted| mounted.at).map_err(|failure| failure.error)
     }
 
     fn unmount(&self, volume: &Volume) -> bool {
-        let site = self.site(MountCommands::OfCluster);
-        unmount(&self.handle, self.root.path(), volume, site).expect("it can be taken away")
+        let context = self.context(MountCommands::Cluster);
+        unmount(&self.handle, self.root.path(), volume, context).expect("it can be taken away")
     }
 
     fn here(&self) -> VolumeSource {
@@ -66,7 +66,7 @@ fn info(error: &BatchAiError) -> &str {
 fn may_mount() -> bool {
     let directory = tempfile::tempdir().expect("a directory");
     let may = command::run("mount -t tmpfs tmpfs", directory.path(), "probe", &mut String::new()).is_ok();
-    let _ = mountinfo::take_away(directory.path());
+    let _ = mountinfo::unmount_layers(directory.path());
     if !may {
         skip::unsupported_machine("this user may not mount, so nothing is mounted by the kernel");
     }
@@ -121,14 +121,14 @@ fn a_jobs_mount_command_is_refused_or_its_output_kept_apart() {
     let made = bench.root.path().join("made");
     let volume = command(&format!("touch {}; echo the key; exit 3 #", made.display()));
     let tried =
-        |commands| mount(&bench.handle, bench.root.path(), &volume, bench.site(commands)).expect_err("it fails");
+        |commands| mount(&bench.handle, bench.root.path(), &volume, bench.context(commands)).expect_err("it fails");
     let refused = tried(MountCommands::Refused);
     assert!(!made.exists(), "nothing ran");
     assert_eq!((refused.error.code.as_str(), refused.output.as_str()), ("UnmanagedMountError", ""));
     for word in ["mountCommand", "nodeSetup.mountVolumes.unmanagedFileSystems"] {
         assert!(info(&refused.error).contains(word), "{}", info(&refused.error));
     }
-    let ran = tried(MountCommands::OfJob);
+    let ran = tried(MountCommands::Job);
     assert!(made.exists() && !format!("{:?}", ran.error).contains("the key"), "{:?}", ran.error);
     assert!(info(&ran.error).contains("ended with exit status: 3: the execution log has"), "{}", info(&ran.error));
     assert_eq!(ran.output, "the key");
@@ -172,8 +172,8 @@ fn a_link_that_a_job_replaced_is_made_anew() {
     let outside = tempfile::tempdir().expect("a directory");
     fs::write(outside.path().join("kept"), "x").expect("a file");
     let restore = || {
-        let site = bench.site(MountCommands::OfCluster);
-        restore_links(&bench.handle, bench.root.path(), std::slice::from_ref(&volume), site).expect("made anew");
+        let context = bench.context(MountCommands::Cluster);
+        restore_links(&bench.handle, bench.root.path(), std::slice::from_ref(&volume), context).expect("made anew");
         assert_eq!(fs::read_link(&at).expect("a link"), bench.share.path());
     };
     restore();
@@ -208,7 +208,7 @@ fn mounts_of_the_kernel_come_and_go_and_nothing_goes_into_them() {
     let refused = fs::write(at.join("file"), "y").expect_err("it cannot be written");
     assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
     bench.mount(&command("mount -t tmpfs tmpfs")).expect("it mounts");
-    assert_eq!(take_away_below(bench.root.path()).expect("all can go"), 2);
+    assert_eq!(unmount_below(bench.root.path()).expect("all can go"), 2);
     dirfd::remove(&bench.handle, "deep").expect("nothing is mounted any more");
     assert_eq!(fs::read_to_string(bench.share.path().join("file")).expect("it is still there"), "x");
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 /// What becomes of a name that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownName {
     /// As in a shell: nothing.
-    Vanishes,
+    Remove,
     /// For secrets: a password may hold a dollar sign by chance.
-    Stays,
+    Keep,
 }
 
-pub fn expand(text: &str, known: &BTreeMap<String, String>, unknown: Unknown) -> String {
+pub fn expand(text: &str, known: &BTreeMap<String, String>, unknown: UnknownName) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -22,8 +22,8 @@ pub fn expand(text: &str, known: &BTreeMap<String, String>, unknown: Unknown) ->
             Some((name, length)) => {
                 match (known.get(name), unknown) {
                     (Some(value), _) => expanded.push_str(value),
-                    (None, Unknown::Vanishes) => {}
-                    (None, Unknown::Stays) => expanded.push_str(&reference[..length]),
+                    (None, UnknownName::Remove) => {}
+                    (None, UnknownName::Keep) => expanded.push_str(&reference[..length]),
                 }
                 rest = &reference[length..];
             }
@@ -78,8 +78,8 @@ mod tests {
             ("$1 $(id) `id` ${A", "$1 $(id) `id` ${A", "$1 $(id) `id` ${A"),
             ("${} ${A-b}", "${} ${A-b}", "${} ${A-b}"),
         ] {
-            assert_eq!(expand(text, &known, Unknown::Vanishes), vanishing, "{text}");
-            assert_eq!(expand(text, &known, Unknown::Stays), staying, "{text}");
+            assert_eq!(expand(text, &known, UnknownName::Remove), vanishing, "{text}");
+            assert_eq!(expand(text, &known, UnknownName::Keep), staying, "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use corro_model::batchai::EnvironmentVariable;
 use corro_model::node::{SetupOrder, TaskOrder, TaskSecret};
 
 use crate::storage::directories::Layout;
-use crate::task::env_vars::expand::{Unknown, expand};
+use crate::task::env_vars::expand::{UnknownName, expand};
 
 /// What job preparation sees; ranks get the variables of their place on top.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,30 +28,30 @@ pub struct Environment {
 /// `gpus`: those that the job has on this node, which may be fewer than its VM size names.
 pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &TaskOrder, gpus: usize) -> Environment {
     let mut variables = inherited;
-    variables.extend(of_service(layout, order));
-    variables.extend(number_of_gpus(gpus));
+    variables.extend(service_variables(layout, order));
+    variables.extend(gpu_count_variables(gpus));
 
-    let prefix = absolute(layout, &expand(&order.std_out_err_path_prefix, &variables, Unknown::Vanishes));
+    let prefix = absolute(layout, &expand(&order.std_out_err_path_prefix, &variables, UnknownName::Remove));
     let log_directory = prefix.join(&order.segment).join("stdouterr");
     variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), text(&log_directory));
 
     for input in &order.input_directories {
-        let path = expand(&input.path, &variables, Unknown::Vanishes);
+        let path = expand(&input.path, &variables, UnknownName::Remove);
         variables.insert(format!("AZ_BATCHAI_INPUT_{}", input.id), path);
     }
     let mut output_directories = Vec::new();
     for output in &order.output_directories {
-        let prefix = absolute(layout, &expand(&output.path_prefix, &variables, Unknown::Vanishes));
+        let prefix = absolute(layout, &expand(&output.path_prefix, &variables, UnknownName::Remove));
         let mut path = prefix.join(&order.segment).join("outputs");
         if let Some(suffix) = output.path_suffix.as_deref() {
-            let suffix = expand(suffix, &variables, Unknown::Vanishes);
+            let suffix = expand(suffix, &variables, UnknownName::Remove);
             // A suffix is a suffix, however it begins and whatever variables have put into it: nothing leads out.
             path.extend(suffix.split('/').filter(|part| !matches!(*part, "" | "." | "..")));
         }
         variables.insert(format!("AZ_BATCHAI_OUTPUT_{}", output.id), text(&path));
         output_directories.push(path);
     }
-    add_users(&mut variables, &order.environment, &order.secrets);
+    add_user_variables(&mut variables, &order.environment, &order.secrets);
     Environment { variables, log_directory, output_directories }
 }
 
@@ -65,31 +65,31 @@ pub fn for_setup(
     let mut variables = inherited;
     variables.insert("AZ_BATCHAI_MOUNT_ROOT".to_owned(), text(mounts));
     variables.insert("HOME".to_owned(), text(home));
-    let prefix = home.join(expand(&order.std_out_err_path_prefix, &variables, Unknown::Vanishes));
+    let prefix = home.join(expand(&order.std_out_err_path_prefix, &variables, UnknownName::Remove));
     let logs = prefix.join(&order.segment);
     variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), text(&logs));
-    add_users(&mut variables, &order.environment, &order.secrets);
+    add_user_variables(&mut variables, &order.environment, &order.secrets);
     (variables, logs)
 }
 
-fn add_users(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVariable], secrets: &[TaskSecret]) {
+fn add_user_variables(variables: &mut BTreeMap<String, String>, plain: &[EnvironmentVariable], secrets: &[TaskSecret]) {
     for variable in plain {
-        let value = expand(&variable.value, variables, Unknown::Vanishes);
+        let value = expand(&variable.value, variables, UnknownName::Remove);
         variables.insert(variable.name.clone(), value);
     }
     for secret in secrets {
-        let value = expand(secret.value.expose(), variables, Unknown::Stays);
+        let value = expand(secret.value.expose(), variables, UnknownName::Keep);
         variables.insert(secret.name.clone(), value);
     }
     // What no process can be given would keep all of them from starting.
     variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
 }
 
-pub fn number_of_gpus(gpus: usize) -> [(String, String); 2] {
+pub fn gpu_count_variables(gpus: usize) -> [(String, String); 2] {
     ["AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_NUM_GPUS_PER_NODE"].map(|name| (name.to_owned(), gpus.to_string()))
 }
 
-fn of_service(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
+fn service_variables(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)> {
     let names = order.launch_names();
     let master = names.first().map_or("", String::as_str);
     let mut variables = vec![

@@ -6,23 +6,23 @@ use std::io;
 use corro_launch::redact::Secrets;
 use corro_model::node::TaskOrder;
 
-use crate::container::error::{Reason, Refusal};
-use crate::container::exec_relay::Entry;
-use crate::container::lifecycle::{self, Container, short};
+use crate::container::error::{ContainerError, Reason};
+use crate::container::exec_relay::ContainerExec;
+use crate::container::lifecycle::{self, Container, short_id};
 use crate::container::{capabilities, cleanup, engine, image, spec};
 use crate::storage::directories::Layout;
 use crate::storage::mounts;
 use crate::task::Task;
-use crate::task::control::{Cut, stop_asked};
+use crate::task::control::{TaskAbort, wait_for_stop};
 use crate::task::env_vars;
-use crate::task::job_env::{Ground, secrets_of};
+use crate::task::job_env::{JobEnv, job_secrets};
 use crate::task_errors;
 
 /// Root's, whose the job's processes are.
 const HOME: &str = "/root";
 
 /// Starts the job's container, if it has one, and lets the ground lead into it.
-pub async fn enter(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
+pub async fn enter(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
     let Some(settings) = task.order.container.clone() else { return Ok(()) };
     let image = &settings.image_source_registry.image;
     if task.order.containers_on_host {
@@ -31,27 +31,27 @@ pub async fn enter(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
     }
     let mut control = task.control.clone();
     let started = tokio::select! {
-        started = start(task, ground) => started.map_err(Some),
-        _ = stop_asked(&mut control, None) => Err(None),
+        started = start(task, job_env) => started.map_err(Some),
+        _ = wait_for_stop(&mut control, None) => Err(None),
     };
-    let refusal = match started {
+    let error = match started {
         Ok(container) => {
             task.container = Some(container);
             return Ok(());
         }
-        Err(refusal) => refusal,
+        Err(error) => error,
     };
     // One that was made and not started would stay.
     let owner = cleanup::Owner::Incarnation(task.context.incarnation.owned_ids());
-    if let Err(error) = cleanup::sweep(&owner, &task.context.config.engine_sockets).await {
+    if let Err(error) = cleanup::remove_owned(&owner, &task.context.config.engine_sockets).await {
         tracing::warn!(error, "a container that was not started could not be removed");
     }
-    let Some(refusal) = refusal else { return Err(Cut::Stopped) };
-    task.log.line(format_args!("Could not start a container from image {image}: {}", refusal.info));
-    Err(task_errors::container(image, &task.context.node, refusal.reason.name(), &refusal.info).into())
+    let Some(error) = error else { return Err(TaskAbort::Stopped) };
+    task.log.line(format_args!("Could not start a container from image {image}: {}", error.info));
+    Err(task_errors::container(image, &task.context.node, error.reason.name(), &error.info).into())
 }
 
-async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
+async fn start(task: &Task, job_env: &mut JobEnv) -> Result<Container, ContainerError> {
     let (order, log, context) = (&task.order, &task.log, &task.context);
     let Some(settings) = &order.container else { unreachable!("only jobs with a container come here") };
     let engine = engine::find(&context.config.engine_sockets).await?;
@@ -59,35 +59,44 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
     let image = image::ensure(&engine, &settings.image_source_registry, log).await?;
     let name = &settings.image_source_registry.image;
     log.line(format_args!("Image {name} is {}", image.digest));
-    let machine = capabilities::look(&engine).await;
-    let layout = &ground.directories.layout;
-    if let Some(volume) = order.volumes.iter().find(|volume| mounts::is_shown_by_path(&layout.job_mount_root, volume)) {
+    let capabilities = capabilities::probe(&engine).await;
+    let layout = &job_env.directories.layout;
+    if let Some(volume) =
+        order.volumes.iter().find(|volume| mounts::is_symlinked_subdirectory(&layout.job_mount_root, volume))
+    {
         let info = format!(
             "{} cannot be shown in a container: an agent that is not root may not mount a directory inside a file server. Leave \
              sourceDirectory out and use the directory below the mount, or run the agent as root",
             volume.label
         );
-        return Err(Refusal { reason: Reason::StartFailed, info });
+        return Err(ContainerError { reason: Reason::StartFailed, info });
     }
-    let (_, wheels) = context.directories.wheels().map_err(|error| unwritable(&error))?;
-    let places = spec::places(layout, &wheels, order, &task.cluster_volumes);
-    let body = spec::body((&context.node, &context.incarnation.id), order, &places, &machine, &task.held.gpus.numbers);
-    let started = lifecycle::create_and_start(&engine, body, order, &machine).await;
-    let mut container = started.map_err(|error| Refusal::of_start(&error))?;
-    let words = spec::words(order, &machine, task.held.gpus.words(order.gpus).as_deref());
-    log.line(format_args!("Started container {}: {words}", short(&container.id)));
-    let gpus = task.held.gpus.count(order.gpus);
-    ground.environment = inside(ground, order, gpus, image.variables).map_err(|error| unwritable(&error))?;
+    let (_, wheels) = context.directories.wheels().map_err(|error| storage_error(&error))?;
+    let bind_mounts = spec::bind_mounts(layout, &wheels, order, &task.cluster_volumes);
+    let body = spec::create_body(
+        (&context.node, &context.incarnation.id),
+        order,
+        &bind_mounts,
+        &capabilities,
+        &task.applied_limits.gpus.numbers,
+    );
+    let started = lifecycle::create_and_start(&engine, body, order, &capabilities).await;
+    let mut container = started.map_err(|error| ContainerError::from_start(&error))?;
+    let description = spec::describe(order, &capabilities, task.applied_limits.gpus.describe(order.gpus).as_deref());
+    log.line(format_args!("Started container {}: {description}", short_id(&container.id)));
+    let gpus = task.applied_limits.gpus.count(order.gpus);
+    job_env.environment =
+        container_environment(job_env, order, gpus, image.variables).map_err(|error| storage_error(&error))?;
     // Some of them may be made from variables of the image.
-    let secrets = secrets_of(order, Some(&ground.environment));
+    let secrets = job_secrets(order, Some(&job_env.environment));
     log.redact(secrets.clone());
-    ground.confinement.secrets = if order.shows_secrets { Secrets::default() } else { secrets };
-    if machine.engine_has_more_rights {
+    job_env.confinement.secrets = if order.shows_secrets { Secrets::default() } else { secrets };
+    if capabilities.engine_is_more_privileged {
         let job = std::iter::once(layout.job_temp.clone()).chain(order.shared_temp.clone());
-        let theirs = job.chain(ground.environment.output_directories.iter().cloned());
-        container.to_give_back = theirs.filter(|path| path.exists()).collect();
+        let written_paths = job.chain(job_env.environment.output_directories.iter().cloned());
+        container.paths_to_chown = written_paths.filter(|path| path.exists()).collect();
     }
-    ground.container = Some(Entry {
+    job_env.container = Some(ContainerExec {
         socket: engine.socket.to_string_lossy().into_owned(),
         version: engine.version(),
         container: container.id.clone(),
@@ -96,31 +105,31 @@ async fn start(task: &Task, ground: &mut Ground) -> Result<Container, Refusal> {
 }
 
 /// The job's variables on top of the image's, which stand in the place of this machine's. The logs stay where they are.
-fn inside(
-    ground: &Ground,
+fn container_environment(
+    job_env: &JobEnv,
     order: &TaskOrder,
     gpus: usize,
     image: BTreeMap<String, String>,
 ) -> io::Result<env_vars::Environment> {
     let home = image.get("HOME").filter(|home| home.starts_with('/')).map_or(HOME, String::as_str);
-    let layout = Layout { home: home.into(), ..ground.directories.layout.clone() };
-    let of_service = layout.home.join(".bashrc").to_string_lossy().into_owned();
+    let layout = Layout { home: home.into(), ..job_env.directories.layout.clone() };
+    let service_bashrc = layout.home.join(".bashrc").to_string_lossy().into_owned();
     let mut environment = env_vars::compose(image, &layout, order, gpus);
-    environment.log_directory = ground.environment.log_directory.clone();
+    environment.log_directory = job_env.environment.log_directory.clone();
     let logs = environment.log_directory.to_string_lossy().into_owned();
     environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);
-    if environment.variables.get("BASH_ENV") == Some(&of_service) {
+    if environment.variables.get("BASH_ENV") == Some(&service_bashrc) {
         let script = layout.job_temp.join(BASH_ENV);
         // The image's shell runs already, and may have put something there.
-        ground.directories.write(BASH_ENV, BASH_ENV_TEXT.as_bytes(), 0o644)?;
+        job_env.directories.write(BASH_ENV, BASH_ENV_TEXT.as_bytes(), 0o644)?;
         environment.variables.insert("BASH_ENV".to_owned(), script.to_string_lossy().into_owned());
     }
     Ok(environment)
 }
 
-fn unwritable(error: &io::Error) -> Refusal {
+fn storage_error(error: &io::Error) -> ContainerError {
     let info = format!("The node's directory cannot be written to: {error}");
-    Refusal { reason: Reason::of(&info).unwrap_or(Reason::StartFailed), info }
+    ContainerError { reason: Reason::from_message(&info).unwrap_or(Reason::StartFailed), info }
 }
 
 const BASH_ENV: &str = ".bashenv";

@@ -28,45 +28,45 @@ use crate::output::output_dir::OutputRoots;
 use crate::shell;
 use crate::storage::directories::{JobDirectories, Layout, SHARED};
 use crate::storage::mounts;
-use crate::storage::mounts::{MountCommands, MountFailure, Mounted, Site};
+use crate::storage::mounts::{MountCommands, MountContext, MountFailure, MountedVolume};
 use crate::task::Task;
-use crate::task::control::Cut;
+use crate::task::control::TaskAbort;
 use crate::task::env_vars;
-use crate::task::job_env::{Ground, how_secrets_are_shown, secrets_of};
-use crate::task::node_context::Context;
-use crate::task::processes::{Crew, Output};
+use crate::task::job_env::{JobEnv, job_secrets, secret_masking_note};
+use crate::task::node_context::NodeContext;
+use crate::task::processes::{ProcessOutput, TaskProcesses};
 use crate::task_errors;
 
 /// Directories, volumes, log and output directories, execution log. Blocks on the disk.
-pub fn lay_ground(
-    context: &Context,
+pub fn set_up_job(
+    context: &NodeContext,
     order: &TaskOrder,
     cluster_volumes: &[Volume],
     log: &ExecutionLog,
-) -> Result<Ground, TaskFailure> {
+) -> Result<JobEnv, TaskFailure> {
     let node = &context.node;
     let directories = context.directories.begin(order);
     let directories =
         directories.map_err(|error| task_errors::node_storage(node, context.directories.root(), &error))?;
     log.line(format_args!("Created job directory {}", directories.layout.job_temp.display()));
     let restored = context.directories.mounts().and_then(|root| {
-        mounts::restore_links(&root, &context.directories.mount_root(), cluster_volumes, context.site())
+        mounts::restore_links(&root, &context.directories.mount_root(), cluster_volumes, context.mount_context())
     });
     restored.map_err(|error| task_errors::node_storage(node, context.directories.root(), &error))?;
     let volumes: Vec<Volume> = order.volumes.iter().cloned().chain(shared_volume(order)).collect();
     let in_container = container::is_wanted(order);
     let mode = context.config.isolation.mode_for(order.strict_isolation);
-    let isolated = isolation::is_isolated(mode, &context.walls, in_container);
-    let commands = if isolated { MountCommands::Refused } else { MountCommands::OfJob };
-    let site = Site { commands, ..context.site() };
-    let mounted = mount_all(site, &directories, &volumes, log);
+    let is_isolated = isolation::is_isolated(mode, &context.isolation_support, in_container);
+    let commands = if is_isolated { MountCommands::Refused } else { MountCommands::Job };
+    let mount_context = MountContext { commands, ..context.mount_context() };
+    let mounted = mount_all(mount_context, &directories, &volumes, log);
     // A container has the variables of its image instead.
     let mut node_variables = if in_container { BTreeMap::new() } else { inherited(std::env::vars_os()) };
     if !in_container {
-        node_variables.insert("TMPDIR".to_owned(), directories.layout.scratch.to_string_lossy().into_owned());
+        node_variables.insert("TMPDIR".to_owned(), directories.layout.tmp_dir.to_string_lossy().into_owned());
     }
-    let environment = env_vars::compose(node_variables, &directories.layout, order, gpus::most(order.gpus));
-    let secrets = secrets_of(order, Some(&environment));
+    let environment = env_vars::compose(node_variables, &directories.layout, order, gpus::max_count(order.gpus));
+    let secrets = job_secrets(order, Some(&environment));
     log.redact(secrets.clone());
     let names = LogNames::new(order, node);
     let roots = OutputRoots::of_job(&context.directories, &directories, order, cluster_volumes);
@@ -89,40 +89,42 @@ pub fn lay_ground(
         false => {
             let own = environment.output_directories.iter().chain([&environment.log_directory]);
             let outputs: Vec<&Path> = own.map(AsRef::as_ref).collect();
-            put_up_walls(context, &directories.layout, order, (cluster_volumes, &outputs), log)?
+            isolate(context, &directories.layout, order, (cluster_volumes, &outputs), log)?
         }
     };
-    let secrets = blanked(order, secrets, log);
+    let secrets = redacted_secrets(order, secrets, log);
     let confinement = Confinement { secrets, ..confinement };
-    Ok(Ground { directories, environment, logs, names, confinement, container: None })
+    Ok(JobEnv { directories, environment, logs, names, confinement, container: None })
 }
 
 /// What is blanked in the output of its processes; that it is is said once, as the retired service showed secrets.
-fn blanked(order: &TaskOrder, secrets: Secrets, log: &ExecutionLog) -> Secrets {
+fn redacted_secrets(order: &TaskOrder, secrets: Secrets, log: &ExecutionLog) -> Secrets {
     if order.secrets.is_empty() {
         return secrets;
     }
-    log.line(how_secrets_are_shown(order.shows_secrets));
+    log.line(secret_masking_note(order.shows_secrets));
     if order.shows_secrets { Secrets::default() } else { secrets }
 }
 
 /// Says in one line what the job is kept from and what not.
-fn put_up_walls(
-    context: &Context,
+fn isolate(
+    context: &NodeContext,
     layout: &Layout,
     order: &TaskOrder,
     (cluster_volumes, outputs): (&[Volume], &[&Path]),
     log: &ExecutionLog,
 ) -> Result<Confinement, TaskFailure> {
     let isolation = &context.config.isolation;
-    let view = isolation::view(isolation, context.directories.root(), layout, order, cluster_volumes);
+    let view = isolation::job_view(isolation, context.directories.root(), layout, order, cluster_volumes);
     let view = view.with_read_only(isolation::read_only_root(layout, cluster_volumes, outputs));
-    let walls = isolation::build(isolation, &context.walls, &view, order);
-    let (at, told) = (layout.scratch.display(), &walls.told);
-    log.line(format_args!("Isolation: own process group and directories, temporary files in {at} (TMPDIR), {told}"));
-    match walls.refusal {
+    let isolation_result = isolation::create(isolation, &context.isolation_support, &view, order);
+    let (at, log_text) = (layout.tmp_dir.display(), &isolation_result.log_text);
+    log.line(format_args!(
+        "Isolation: own process group and directories, temporary files in {at} (TMPDIR), {log_text}"
+    ));
+    match isolation_result.refusal {
         Some(why) => Err(task_errors::isolation(&context.node, &why)),
-        None => Ok(Confinement { namespaces: walls.namespaces, ..Confinement::default() }),
+        None => Ok(Confinement { namespaces: isolation_result.namespaces, ..Confinement::default() }),
     }
 }
 
@@ -139,31 +141,31 @@ fn shared_volume(order: &TaskOrder) -> Option<Volume> {
 }
 
 /// The places of volumes that have no other below them, and can go in any order.
-fn apart(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> {
+fn independent_mount_points(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> {
     let shared = shared_volume(order).map(|volume| layout.job_temp.join(volume.relative));
-    let places = order.volumes.iter().map(|volume| layout.job_mount_root.join(volume.relative.trim_matches('/')));
-    let places: Vec<PathBuf> = places.chain(shared).collect();
-    let is_apart = |at: &&PathBuf| !places.iter().any(|other| other != *at && other.starts_with(at));
-    places.iter().filter(is_apart).cloned().collect()
+    let mount_points = order.volumes.iter().map(|volume| layout.job_mount_root.join(volume.relative.trim_matches('/')));
+    let mount_points: Vec<PathBuf> = mount_points.chain(shared).collect();
+    let is_independent = |at: &&PathBuf| !mount_points.iter().any(|other| other != *at && other.starts_with(at));
+    mount_points.iter().filter(is_independent).cloned().collect()
 }
 
 /// Takes the job's volumes away again, and says the last words. Blocks on the disk.
-pub fn take_away_volumes(context: &Context, order: &TaskOrder, log: &ExecutionLog, last_words: &str) {
+pub fn unmount_volumes(context: &NodeContext, order: &TaskOrder, log: &ExecutionLog, last_line: &str) {
     // The log may lie on a mount that ends when its last file is closed: it has to be complete before.
     let layout = context.directories.layout(order);
-    if context.remotes.lives.any_in(&layout.job_mount_root) {
+    if context.fuse_mounts.processes.any_below(&layout.job_mount_root) {
         let shared = shared_volume(order);
         let volumes = shared.iter().chain(order.volumes.iter().rev());
         volumes.for_each(|volume| log.line(format_args!("Unmounting {}", volume.label)));
-        log.line(last_words);
+        log.line(last_line);
         log.close();
-        return take_away(context, order, log);
+        return unmount_all(context, order, log);
     }
-    take_away(context, order, log);
-    log.line(last_words);
+    unmount_all(context, order, log);
+    log.line(last_line);
 }
 
-fn take_away(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
+fn unmount_all(context: &NodeContext, order: &TaskOrder, log: &ExecutionLog) {
     let failed = |what: &str, error: &io::Error| {
         tracing::warn!(%error, "could not unmount {what}");
         log.line(format_args!("Could not unmount {what}: {error}"));
@@ -174,27 +176,31 @@ fn take_away(context: &Context, order: &TaskOrder, log: &ExecutionLog) {
         Err(error) => return failed("the job's volumes", &error),
     };
     let layout = context.directories.layout(order);
-    let take_away =
-        |root: &OwnedFd, path: &Path, volume: &Volume| match mounts::unmount(root, path, volume, context.site()) {
-            Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
-            Ok(false) => {}
-            Err(error) => failed(&volume.label, &error),
-        };
-    context.remotes.lives.begin_to_end(&apart(&layout, order));
+    let unmount_all = |root: &OwnedFd, path: &Path, volume: &Volume| match mounts::unmount(
+        root,
+        path,
+        volume,
+        context.mount_context(),
+    ) {
+        Ok(true) => log.line(format_args!("Unmounted {}", volume.label)),
+        Ok(false) => {}
+        Err(error) => failed(&volume.label, &error),
+    };
+    context.fuse_mounts.processes.begin_unmount(&independent_mount_points(&layout, order));
     if let (Some(shared), Ok(Some(job))) = (shared_volume(order), context.directories.job(order)) {
-        take_away(&job, &layout.job_temp, &shared);
+        unmount_all(&job, &layout.job_temp, &shared);
     }
-    order.volumes.iter().rev().for_each(|volume| take_away(&root, &layout.job_mount_root, volume));
+    order.volumes.iter().rev().for_each(|volume| unmount_all(&root, &layout.job_mount_root, volume));
 }
 
 /// What old scripts expect, where the job's variables ask for it.
-pub fn add_compatibility(context: &Context, ground: &mut Ground, log: &ExecutionLog) -> Result<(), TaskFailure> {
-    let variables = &mut ground.environment.variables;
+pub fn add_compatibility(context: &NodeContext, job_env: &mut JobEnv, log: &ExecutionLog) -> Result<(), TaskFailure> {
+    let variables = &mut job_env.environment.variables;
     let Some(name) = variables.get(compat::VARIABLE).filter(|name| !name.is_empty()).cloned() else { return Ok(()) };
-    let directory = ground.directories.layout.job_temp.join(COMPAT);
+    let directory = job_env.directories.layout.job_temp.join(COMPAT);
     let failed = |error: &dyn std::error::Error| task_errors::compatibility(&context.node, error);
     for (file, content) in compat::files(&name).map_err(|error| failed(&error))? {
-        let written = ground.directories.write(&format!("{COMPAT}/{file}"), content.as_bytes(), 0o644);
+        let written = job_env.directories.write(&format!("{COMPAT}/{file}"), content.as_bytes(), 0o644);
         written.map_err(|error| failed(&error))?;
     }
     compat::add_variables(&name, &directory, variables);
@@ -205,33 +211,33 @@ pub fn add_compatibility(context: &Context, ground: &mut Ground, log: &Execution
 const COMPAT: &str = ".compat";
 
 /// Runs the job preparation command to its end.
-pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Result<(), Cut> {
+pub async fn run_preparation(task: &mut Task, job_env: &JobEnv, line: &str) -> Result<(), TaskAbort> {
     let (node, log) = (task.context.node.clone(), task.log.clone());
-    let directory = &ground.logs;
-    let output = Output {
-        stdout: LogFile::open(directory, &ground.names.preparation_stdout, &node)?,
-        stderr: LogFile::open(directory, &ground.names.preparation_stderr, &node)?,
+    let directory = &job_env.logs;
+    let output = ProcessOutput {
+        stdout: LogFile::open(directory, &job_env.names.preparation_stdout, &node)?,
+        stderr: LogFile::open(directory, &job_env.names.preparation_stderr, &node)?,
         mode: Mode::Raw,
         late: None,
     };
-    let env = ground.environment.variables.clone();
+    let env = job_env.environment.variables.clone();
     let spec = ProcessSpec {
         argv: shell::command(line, env.get("PATH").map(String::as_str)),
         env,
-        cwd: ground.directories.layout.job_temp.clone(),
+        cwd: job_env.directories.layout.job_temp.clone(),
         tag: task.tag("preparation"),
         confinement: Confinement::default(),
     };
     log.line(format_args!("Running job preparation: {line}"));
-    let process = task.context.config.guard.spawn(ground.process(spec)).await;
+    let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
     let process = process.map_err(|error| task_errors::process("job preparation", &node, &error))?;
-    let mut crew = Crew::default();
-    crew.add(0, process, output.clone(), None);
-    let ended = crew.next(&mut task.control).await.expect("one process was added");
+    let mut processes = TaskProcesses::default();
+    processes.add(0, process, output.clone(), None);
+    let ended = processes.next(&mut task.control).await.expect("one process was added");
     let exit = ended.exit.map_err(|error| task_errors::process("job preparation", &node, &error))?;
     log.line(format_args!("Job preparation ended with {exit}"));
     if ended.stopped {
-        return Err(Cut::Stopped);
+        return Err(TaskAbort::Stopped);
     }
     if !exit.success() {
         log.tool_output(&ended.stderr);
@@ -245,14 +251,14 @@ pub async fn run_preparation(task: &mut Task, ground: &Ground, line: &str) -> Re
 }
 
 fn mount_all(
-    site: Site<'_>,
+    mount_context: MountContext<'_>,
     directories: &JobDirectories,
     volumes: &[Volume],
     log: &ExecutionLog,
 ) -> Result<(), TaskFailure> {
-    let mut said = None;
+    let mut last_kind = None;
     for volume in volumes {
-        if said.replace(volume.kind) != Some(volume.kind) {
+        if last_kind.replace(volume.kind) != Some(volume.kind) {
             log.line(match volume.kind {
                 VolumeKind::FileShare => "Mounting Azure file shares",
                 VolumeKind::Container => "Mounting blob file systems",
@@ -265,8 +271,8 @@ fn mount_all(
             VolumeKind::JobShared => (&directories.job, &directories.layout.job_temp),
             _ => (&directories.mounts, &directories.layout.job_mount_root),
         };
-        let (output, failed) = match mounts::mount(root, path, volume, site) {
-            Ok(Mounted { at, output }) => {
+        let (output, failed) = match mounts::mount(root, path, volume, mount_context) {
+            Ok(MountedVolume { at, output }) => {
                 log.line(format_args!("Mounted {} at {}", volume.label, at.display()));
                 (output, None)
             }

@@ -14,30 +14,30 @@ use corro_launch::confinement::Confinement;
 use corro_launch::process::ProcessSpec;
 
 use crate::task::Task;
-use crate::task::control::{Cut, stop_asked};
-use crate::task::job_env::Ground;
+use crate::task::control::{TaskAbort, wait_for_stop};
+use crate::task::job_env::JobEnv;
 
 /// Ten times what a loaded machine needs.
-const MADE_WITHIN: Duration = Duration::from_secs(30);
+const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes the environment and puts it first on the job's search path.
-pub async fn make_environment(task: &mut Task, ground: &mut Ground) -> Result<(), Cut> {
-    let directory = ground.directories.layout.job_temp.join(ENVIRONMENT);
-    let path = ground.environment.variables.get("PATH").map_or("", String::as_str);
-    let Some(python) = jobs_python(path) else {
+pub async fn create(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
+    let directory = job_env.directories.layout.job_temp.join(VENV_DIR);
+    let path = job_env.environment.variables.get("PATH").map_or("", String::as_str);
+    let Some(python) = find_python(path) else {
         task.log.line("No Python on this node");
         return Ok(());
     };
     let mut control = task.control.clone();
     let made = tokio::select! {
-        made = timeout(MADE_WITHIN, make(task, ground, &python, &directory)) => made,
-        _ = stop_asked(&mut control, None) => return Err(Cut::Stopped),
+        made = timeout(CREATE_TIMEOUT, run_make_venv(task, job_env, &python, &directory)) => made,
+        _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
     };
     let python = python.display();
     match made.unwrap_or_else(|_| Err("it took too long".to_owned())) {
         Ok(()) => {
             task.log.line(format_args!("Made a Python environment of this job's own, from {python}"));
-            enter(&mut ground.environment.variables, &directory);
+            activate(&mut job_env.environment.variables, &directory);
         }
         Err(reason) => {
             task.log
@@ -48,19 +48,19 @@ pub async fn make_environment(task: &mut Task, ground: &mut Ground) -> Result<()
 }
 
 /// Beneath the job's directory.
-const ENVIRONMENT: &str = ".venv";
-const MAKER: &str = include_str!("make_venv.py");
+const VENV_DIR: &str = ".venv";
+const MAKE_VENV_SCRIPT: &str = include_str!("make_venv.py");
 
-async fn make(task: &Task, ground: &Ground, python: &Path, directory: &Path) -> Result<(), String> {
-    let words = [python.to_string_lossy(), "-c".into(), MAKER.into(), directory.to_string_lossy()];
+async fn run_make_venv(task: &Task, job_env: &JobEnv, python: &Path, directory: &Path) -> Result<(), String> {
+    let words = [python.to_string_lossy(), "-c".into(), MAKE_VENV_SCRIPT.into(), directory.to_string_lossy()];
     let spec = ProcessSpec {
         argv: words.map(String::from).to_vec(),
-        env: ground.environment.variables.clone(),
-        cwd: ground.directories.layout.job_temp.clone(),
+        env: job_env.environment.variables.clone(),
+        cwd: job_env.directories.layout.job_temp.clone(),
         tag: task.tag("environment"),
         confinement: Confinement::default(),
     };
-    let process = task.context.config.guard.spawn(ground.process(spec)).await;
+    let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
     let mut process = process.map_err(|error| crate::task_errors::chain(&error))?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (exit, _, words) = tokio::join!(process.wait(), read(stdout), read(stderr));
@@ -76,15 +76,15 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(from) = from {
         // What cannot be read is only missing from a message.
-        let _ = from.take(MOST_WORDS).read_to_end(&mut bytes).await;
+        let _ = from.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-const MOST_WORDS: u64 = 64 * 1024;
+const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// As an activated environment does.
-fn enter(variables: &mut BTreeMap<String, String>, directory: &Path) {
+fn activate(variables: &mut BTreeMap<String, String>, directory: &Path) {
     let programs = directory.join("bin").to_string_lossy().into_owned();
     let path = match variables.get("PATH").filter(|path| !path.is_empty()) {
         Some(path) => format!("{programs}:{path}"),
@@ -97,7 +97,7 @@ fn enter(variables: &mut BTreeMap<String, String>, directory: &Path) {
 }
 
 /// The Python that jobs get when they say `python`; many machines have only `python3`.
-fn jobs_python(path: &str) -> Option<PathBuf> {
+fn find_python(path: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
@@ -123,10 +123,10 @@ mod tests {
         let small = program("a/python3", 0o755);
         program("a/python", 0o644);
         let path = format!("relative:{0}/none:{0}/a::{0}/b", base.path().display());
-        assert_eq!(jobs_python(&path), Some(small));
+        assert_eq!(find_python(&path), Some(small));
         let python = program("b/python", 0o755);
-        assert_eq!(jobs_python(&path), Some(python));
-        assert_eq!(jobs_python(""), None);
+        assert_eq!(find_python(&path), Some(python));
+        assert_eq!(find_python(""), None);
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        enter(&mut variables, Path::new("/job/.venv"));
+        activate(&mut variables, Path::new("/job/.venv"));
         let seen: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(seen, ["PATH=/job/.venv/bin:/usr/bin", "VIRTUAL_ENV=/job/.venv"]);
     }

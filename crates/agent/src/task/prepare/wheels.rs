@@ -19,15 +19,15 @@ use corro_model::node::{WHEELS_PATH, Wheel, bearer};
 use crate::fs::dirfd;
 use crate::identity::{self, IdentityError};
 use crate::task::Task;
-use crate::task::control::{Cut, stop_asked};
-use crate::task::job_env::Ground;
-use crate::task::node_context::Context;
+use crate::task::control::{TaskAbort, wait_for_stop};
+use crate::task::job_env::JobEnv;
+use crate::task::node_context::NodeContext;
 
-const LISTED_WITHIN: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// For one wheel, over a slow line.
-const FETCHED_WITHIN: Duration = Duration::from_secs(300);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(300);
 /// More than the names of all wheels that can be offered.
-const MOST_LISTED: usize = 64 * 1024;
+const MAX_LIST_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Error)]
 enum WheelError {
@@ -38,26 +38,26 @@ enum WheelError {
     #[error("the server answered {0}")]
     Refused(StatusCode),
     #[error("the server's answer cannot be understood: is it of another version?")]
-    Answer,
+    BadResponse,
     #[error("cannot write into the node's directory")]
     Disk(#[from] io::Error),
 }
 
 /// Makes `pip` look also among the server's wheels.
-pub async fn offer(task: &Task, ground: &mut Ground) -> Result<(), Cut> {
+pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
     let mut control = task.control.clone();
     let found = tokio::select! {
-        found = bring_up_to_date(&task.context) => found,
-        _ = stop_asked(&mut control, None) => return Err(Cut::Stopped),
+        found = sync_wheels(&task.context) => found,
+        _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
     };
     match found {
         Ok((wheels, _)) if wheels.is_empty() => {}
         Ok((wheels, directory)) => {
             let names: Vec<&str> = wheels.iter().map(|wheel| wheel.name.as_str()).collect();
             task.log.line(format_args!("pip finds these wheels in {}: {}", directory.display(), names.join(", ")));
-            let known = ground.environment.variables.get(FIND_LINKS).map(String::as_str);
-            let links = find_links(&directory, known);
-            ground.environment.variables.insert(FIND_LINKS.to_owned(), links);
+            let existing = job_env.environment.variables.get(FIND_LINKS).map(String::as_str);
+            let links = find_links(&directory, existing);
+            job_env.environment.variables.insert(FIND_LINKS.to_owned(), links);
         }
         Err(error) => {
             task.log
@@ -70,59 +70,59 @@ pub async fn offer(task: &Task, ground: &mut Ground) -> Result<(), Cut> {
 const FIND_LINKS: &str = "PIP_FIND_LINKS";
 
 /// What `pip` knew already stays. It takes words, so the directory is written without spaces.
-fn find_links(directory: &Path, known: Option<&str>) -> String {
+fn find_links(directory: &Path, existing: Option<&str>) -> String {
     let own = directory.to_string_lossy().replace('%', "%25").replace(' ', "%20");
-    match known.map(str::trim).filter(|known| !known.is_empty()) {
-        Some(known) => format!("{known} file://{own}"),
+    match existing.map(str::trim).filter(|existing| !existing.is_empty()) {
+        Some(existing) => format!("{existing} file://{own}"),
         None => format!("file://{own}"),
     }
 }
 
 /// The wheels that are offered, all of which are now on this node, and where they lie.
-async fn bring_up_to_date(context: &Context) -> Result<(Vec<Wheel>, PathBuf), WheelError> {
-    let client = identity::client(&context.config, FETCHED_WITHIN)?;
-    let ask =
+async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), WheelError> {
+    let client = identity::client(&context.config, FETCH_TIMEOUT)?;
+    let request =
         |path: &str| client.get(context.config.http_url(path)).header("authorization", bearer(&context.credential));
-    let answer = ask(WHEELS_PATH).timeout(LISTED_WITHIN).send().await?;
-    match answer.status() {
+    let response = request(WHEELS_PATH).timeout(LIST_TIMEOUT).send().await?;
+    match response.status() {
         StatusCode::OK => {}
         // A server that knows of no wheels.
         StatusCode::NOT_FOUND => return Ok(Default::default()),
         status => return Err(WheelError::Refused(status)),
     }
-    let offered = answer.bytes().await?;
+    let offered = response.bytes().await?;
     let offered: Vec<Wheel> = match offered.len() {
-        0..=MOST_LISTED => serde_json::from_slice(&offered).map_err(|_| WheelError::Answer)?,
-        _ => return Err(WheelError::Answer),
+        0..=MAX_LIST_BYTES => serde_json::from_slice(&offered).map_err(|_| WheelError::BadResponse)?,
+        _ => return Err(WheelError::BadResponse),
     };
-    let sound = |wheel: &Wheel| Wheel::is_name(&wheel.name) && wheel.bytes <= Wheel::MOST_BYTES;
-    if offered.len() > Wheel::MOST || !offered.iter().all(sound) {
-        return Err(WheelError::Answer);
+    let is_valid = |wheel: &Wheel| Wheel::is_name(&wheel.name) && wheel.bytes <= Wheel::MOST_BYTES;
+    if offered.len() > Wheel::MOST || !offered.iter().all(is_valid) {
+        return Err(WheelError::BadResponse);
     }
     let directories = Arc::clone(&context.directories);
     let listed = offered.clone();
     let work = spawn_blocking(move || {
         let (directory, path) = directories.wheels()?;
-        let missing = tidy(&directory, &listed)?;
+        let missing = remove_stale(&directory, &listed)?;
         Ok::<_, io::Error>((directory, path, missing))
     });
     let (directory, path, missing) = work.await.map_err(io::Error::other)??;
     for wheel in missing {
-        let mut answer = ask(&format!("{WHEELS_PATH}/{}", wheel.name)).send().await?;
-        if answer.status() != StatusCode::OK {
-            return Err(WheelError::Refused(answer.status()));
+        let mut response = request(&format!("{WHEELS_PATH}/{}", wheel.name)).send().await?;
+        if response.status() != StatusCode::OK {
+            return Err(WheelError::Refused(response.status()));
         }
-        let mut draft = Draft::begin(&directory, &wheel)?;
-        while let Some(piece) = answer.chunk().await? {
-            draft.write(&piece)?;
+        let mut partial = PartialWheel::begin(&directory, &wheel)?;
+        while let Some(piece) = response.chunk().await? {
+            partial.write(&piece)?;
         }
-        draft.finish()?;
+        partial.finish()?;
     }
     Ok((offered, path))
 }
 
 /// Removes what is not offered any more, and says what is missing.
-fn tidy(directory: &OwnedFd, offered: &[Wheel]) -> io::Result<Vec<Wheel>> {
+fn remove_stale(directory: &OwnedFd, offered: &[Wheel]) -> io::Result<Vec<Wheel>> {
     let is_there = |wheel: &&Wheel| {
         statat(directory, &wheel.name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
             let modified = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec;
@@ -140,35 +140,35 @@ fn tidy(directory: &OwnedFd, offered: &[Wheel]) -> io::Result<Vec<Wheel>> {
 }
 
 /// A wheel on its way: seen by nobody until it is whole.
-struct Draft<'a> {
+struct PartialWheel<'a> {
     directory: &'a OwnedFd,
     wheel: &'a Wheel,
     file: File,
-    left: u64,
+    n_missing: u64,
 }
 
-const DRAFT: &str = "draft";
+const PARTIAL_FILE: &str = "draft";
 
-impl<'a> Draft<'a> {
+impl<'a> PartialWheel<'a> {
     fn begin(directory: &'a OwnedFd, wheel: &'a Wheel) -> io::Result<Self> {
-        let _ = unlinkat(directory, DRAFT, AtFlags::empty());
+        let _ = unlinkat(directory, PARTIAL_FILE, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = File::from(openat(directory, DRAFT, flags, Mode::from_raw_mode(0o644))?);
-        Ok(Self { directory, wheel, file, left: wheel.bytes })
+        let file = File::from(openat(directory, PARTIAL_FILE, flags, Mode::from_raw_mode(0o644))?);
+        Ok(Self { directory, wheel, file, n_missing: wheel.bytes })
     }
 
     fn write(&mut self, piece: &[u8]) -> Result<(), WheelError> {
-        self.left = self.left.checked_sub(piece.len() as u64).ok_or(WheelError::Answer)?;
+        self.n_missing = self.n_missing.checked_sub(piece.len() as u64).ok_or(WheelError::BadResponse)?;
         Ok(self.file.write_all(piece)?)
     }
 
     fn finish(self) -> Result<(), WheelError> {
-        if self.left > 0 {
-            return Err(WheelError::Answer);
+        if self.n_missing > 0 {
+            return Err(WheelError::BadResponse);
         }
         // The time tells this one from the next of the same name.
         self.file.set_modified(UNIX_EPOCH + Duration::from_nanos(self.wheel.modified))?;
-        Ok(renameat(self.directory, DRAFT, self.directory, &self.wheel.name).map_err(io::Error::from)?)
+        Ok(renameat(self.directory, PARTIAL_FILE, self.directory, &self.wheel.name).map_err(io::Error::from)?)
     }
 }
 
@@ -189,15 +189,15 @@ mod tests {
         let directory = dirfd::open_directory(base.path()).expect("it is there");
         let wheel = |name: &str, modified| Wheel { name: name.into(), bytes: 3, modified };
         let keep = |wheel: &Wheel| {
-            let mut draft = Draft::begin(&directory, wheel).expect("a draft");
-            draft.write(b"abc").expect("it fits");
-            draft.finish().expect("it is whole");
+            let mut partial = PartialWheel::begin(&directory, wheel).expect("a draft");
+            partial.write(b"abc").expect("it fits");
+            partial.finish().expect("it is whole");
         };
         let (kept, changed, gone) = (wheel("a.whl", 1_700_000_000_123_456_789), wheel("b.whl", 5), wheel("c.whl", 6));
         [&kept, &changed, &gone].into_iter().for_each(keep);
         std::fs::create_dir(base.path().join("d.whl")).expect("something else");
         let newer = wheel("b.whl", 7);
-        assert_eq!(tidy(&directory, &[kept, newer.clone()]).expect("it can be read"), [newer]);
+        assert_eq!(remove_stale(&directory, &[kept, newer.clone()]).expect("it can be read"), [newer]);
         let names: Vec<_> = std::fs::read_dir(base.path()).expect("readable").flatten().collect();
         assert_eq!(names.len(), 1, "{names:?}");
         assert_eq!(names[0].file_name(), "a.whl");
@@ -208,10 +208,10 @@ mod tests {
         let base = tempfile::tempdir().expect("a temporary directory");
         let directory = dirfd::open_directory(base.path()).expect("it is there");
         let wheel = Wheel { name: "a.whl".into(), bytes: 3, modified: 1 };
-        let mut short = Draft::begin(&directory, &wheel).expect("a draft");
+        let mut short = PartialWheel::begin(&directory, &wheel).expect("a draft");
         short.write(b"ab").expect("it fits");
         assert!(short.finish().is_err());
-        let mut long = Draft::begin(&directory, &wheel).expect("a draft in place of the last");
+        let mut long = PartialWheel::begin(&directory, &wheel).expect("a draft in place of the last");
         assert!(long.write(b"abcd").is_err());
         assert!(!base.path().join("a.whl").exists());
     }

@@ -10,29 +10,29 @@ use corro_model::root_cause::{Cause, cause_in};
 use crate::events::Reporter;
 
 /// How long a rank that others name as the cause of their failure may take to end by itself.
-const CAUSE_PATIENCE: Duration = Duration::from_millis(500);
+const ROOT_CAUSE_WAIT: Duration = Duration::from_millis(500);
 
 /// The ends of this node's processes on their way to the server. One that fails because of another rank is held for a moment: the server
 /// stops the whole gang when it hears of a failure, and the rank that caused it, here or on another node, is to end by itself before.
 #[derive(Default)]
-pub struct Reports {
+pub struct ExitReports {
     ended: Vec<usize>,
-    held: Vec<RankExit>,
-    until: Option<Instant>,
+    delayed: Vec<RankExit>,
+    release_at: Option<Instant>,
 }
 
-impl Reports {
-    pub fn held_until(&self) -> Option<Instant> {
-        self.until.filter(|_| !self.held.is_empty())
+impl ExitReports {
+    pub fn release_time(&self) -> Option<Instant> {
+        self.release_at.filter(|_| !self.delayed.is_empty())
     }
 
     /// Takes the end of a process. True when its siblings have to be stopped now.
-    pub async fn must_stop(&mut self, reporter: &Reporter, exit: RankExit) -> bool {
+    pub async fn record_exit(&mut self, reporter: &Reporter, exit: RankExit) -> bool {
         self.ended.push(exit.rank);
         let has_failed = !exit.succeeded() && !exit.stopped;
-        if has_failed && self.waits_for_cause(&exit.stderr_tail) {
-            self.until.get_or_insert_with(|| Instant::now() + CAUSE_PATIENCE);
-            self.held.push(exit);
+        if has_failed && self.waits_for_root_cause(&exit.stderr_tail) {
+            self.release_at.get_or_insert_with(|| Instant::now() + ROOT_CAUSE_WAIT);
+            self.delayed.push(exit);
             return false;
         }
         reporter.exited(exit).await;
@@ -43,8 +43,8 @@ impl Reports {
     }
 
     /// Whether the last lines of a rank that failed say that it did so because of another, which has not ended or failed because of a third.
-    fn waits_for_cause(&self, stderr: &str) -> bool {
-        let is_held = |rank| self.held.iter().any(|held| held.rank == rank);
+    fn waits_for_root_cause(&self, stderr: &str) -> bool {
+        let is_held = |rank| self.delayed.iter().any(|delayed| delayed.rank == rank);
         match cause_in(stderr).map(Cause::rank) {
             Some(Some(rank)) => !self.ended.contains(&rank) || is_held(rank),
             Some(None) => true,
@@ -53,7 +53,7 @@ impl Reports {
     }
 
     pub async fn release(&mut self, reporter: &Reporter) {
-        for exit in self.held.drain(..) {
+        for exit in self.delayed.drain(..) {
             reporter.exited(exit).await;
         }
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn victims_of_victims_wait_for_the_cause_too() {
-        let held = RankExit {
+        let delayed = RankExit {
             rank: 2,
             role: Role::Rank,
             index: 2,
@@ -79,7 +79,7 @@ mod tests {
             out_of_memory: None,
             out_of_processes: None,
         };
-        let reports = Reports { ended: vec![1, 2], held: vec![held], until: None };
+        let reports = ExitReports { ended: vec![1, 2], delayed: vec![delayed], release_at: None };
         for (stderr, expected) in [
             ("HorovodInternalError: rank 0 on host n has died", true),
             ("HorovodInternalError: rank 2 on host n has died", true),
@@ -87,7 +87,7 @@ mod tests {
             ("HorovodInternalError: rank 1 on host n has died", false),
             ("ZeroDivisionError: division by zero", false),
         ] {
-            assert_eq!(reports.waits_for_cause(stderr), expected, "{stderr}");
+            assert_eq!(reports.waits_for_root_cause(stderr), expected, "{stderr}");
         }
     }
 }

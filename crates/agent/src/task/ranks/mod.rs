@@ -21,24 +21,29 @@ use corro_launch::rendezvous::report_end_to;
 use corro_model::layout::{Place, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};
 
-use crate::output::curve_recorder::{Hearing, Recorder};
+use crate::output::curve_recorder::{ProcessTap, Recorder};
 use crate::output::log_file::LogFile;
 use crate::output::log_sink::LateOutput;
 use crate::task::Task;
-use crate::task::control::{Cut, stop_asked};
-use crate::task::job_env::Ground;
-use crate::task::processes::{Crew, Ended, Output};
+use crate::task::control::{TaskAbort, wait_for_stop};
+use crate::task::job_env::JobEnv;
+use crate::task::processes::{ProcessEnd, ProcessOutput, TaskProcesses};
 use crate::task_errors;
 
-use exit_reports::Reports;
+use exit_reports::ExitReports;
 use mpirun::Mpirun;
-use rank_launch::Scene;
+use rank_launch::RankLaunch;
 
 /// For the siblings of a rank that failed.
 const SIBLING_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the processes to their end and reports each one's. An error is a failure beside them.
-pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: Option<&Mpirun>) -> Result<(), Cut> {
+pub async fn run(
+    task: &mut Task,
+    job_env: &JobEnv,
+    gang: &GangAddress,
+    mpirun: Option<&Mpirun>,
+) -> Result<(), TaskAbort> {
     let order = Arc::clone(&task.order);
     let places = order.places(gang.mpirun);
     let here: Vec<&Place> = places.iter().filter(|place| place.host_idx == order.host_idx).collect();
@@ -46,41 +51,41 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
         task.log.line("No process of the job runs on this node by itself");
         task.reporter.phase(TaskPhase::Running).await;
         // The job's command may reach this node in its own way, so everything stays as prepared until the job is over.
-        stop_asked(&mut task.control, None).await;
+        wait_for_stop(&mut task.control, None).await;
         return Ok(());
     }
     let node = task.context.node.clone();
-    let outputs = outputs(&places, &here, ground, task)?;
+    let open_outputs = open_outputs(&places, &here, job_env, task)?;
     task.reporter.phase(TaskPhase::Running).await;
-    let recorder = Recorder::new(&ground.logs, &node);
-    let _writing = recorder.writing(task.reporter.clone());
-    let mut crew = Crew::default();
+    let recorder = Recorder::new(&job_env.logs, &node);
+    let _writer = recorder.start_writer(task.reporter.clone());
+    let mut processes = TaskProcesses::default();
     let mut failure = None;
-    let scene = Scene::new(&order, ground, gang, &places, &task.context);
+    let launch = RankLaunch::new(&order, job_env, gang, &places, &task.context);
     for place in &here {
         let name = place.role.name(place.index);
-        let words = scene.words(mpirun, place);
-        let hearing = recorder.hearing(place, places.len(), order.hosts.len());
-        let output = (&outputs[&place.number], hearing);
-        if let Err(error) = start(task, ground, place, words, output, &mut crew).await {
+        let command_and_env = launch.command_and_env(mpirun, place);
+        let tap = recorder.tap_process(place, places.len(), order.hosts.len());
+        let output = (&open_outputs[&place.number], tap);
+        if let Err(error) = start(task, job_env, place, command_and_env, output, &mut processes).await {
             task.log.line(format_args!("Could not start {name}: {}", task_errors::chain(&error)));
             failure = Some(task_errors::process(&name, &node, &error));
-            crew.stop(Duration::ZERO);
+            processes.stop(Duration::ZERO);
             break;
         }
     }
-    let mut reports = Reports::default();
+    let mut reports = ExitReports::default();
     loop {
-        let next = match reports.held_until() {
-            Some(until) => timeout_at(until, crew.next(&mut task.control)).await,
-            None => Ok(crew.next(&mut task.control).await),
+        let next = match reports.release_time() {
+            Some(until) => timeout_at(until, processes.next(&mut task.control)).await,
+            None => Ok(processes.next(&mut task.control).await),
         };
         let ended = match next {
             Ok(Some(ended)) => ended,
             Ok(None) => break,
             Err(_) => {
                 reports.release(&task.reporter).await;
-                crew.stop(SIBLING_GRACE);
+                processes.stop(SIBLING_GRACE);
                 continue;
             }
         };
@@ -91,16 +96,16 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
         if let (Role::Rank, Ok(exit), false) = (place.role, &ended.exit, ended.stopped || places.len() == 1) {
             report_to_rendezvous(&order, gang, &place, *exit);
         }
-        let exit = describe(task, &place, ended).await;
+        let exit = exit_report(task, &place, ended).await;
         task.was_killed |= exit.signal == Some(SIGKILL) && !exit.stopped;
-        if reports.must_stop(&task.reporter, exit).await {
-            crew.stop(SIBLING_GRACE);
+        if reports.record_exit(&task.reporter, exit).await {
+            processes.stop(SIBLING_GRACE);
         }
     }
     reports.release(&task.reporter).await;
-    recorder.write_down().await;
+    recorder.flush().await;
     let lost =
-        outputs.values().find_map(|output| output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)));
+        open_outputs.values().find_map(|output| output.stdout.failure(&node).or_else(|| output.stderr.failure(&node)));
     if let Some(lost) = &lost {
         task.log.line(format_args!(
             "{}: {}",
@@ -115,24 +120,29 @@ pub async fn run(task: &mut Task, ground: &Ground, gang: &GangAddress, mpirun: O
 }
 
 /// The files of this node's processes, by their numbers. One that all write to is opened once.
-fn outputs(places: &[Place], here: &[&Place], ground: &Ground, task: &Task) -> Result<HashMap<usize, Output>, Cut> {
-    let (directory, node) = (&ground.logs, &task.context.node);
-    let mut files: HashMap<&str, Output> = HashMap::new();
-    let mut outputs = HashMap::new();
+fn open_outputs(
+    places: &[Place],
+    here: &[&Place],
+    job_env: &JobEnv,
+    task: &Task,
+) -> Result<HashMap<usize, ProcessOutput>, TaskAbort> {
+    let (directory, node) = (&job_env.logs, &task.context.node);
+    let mut files: HashMap<&str, ProcessOutput> = HashMap::new();
+    let mut open_outputs = HashMap::new();
     for place in here {
         let output = match files.get(place.stdout.as_str()) {
             Some(output) => output.clone(),
             None => {
                 let alone = places.iter().filter(|other| other.stdout == place.stdout).count() == 1;
-                let output = Output {
+                let output = ProcessOutput {
                     stdout: LogFile::open(directory, &place.stdout, node)?,
                     stderr: LogFile::open(directory, &place.stderr, node)?,
                     mode: if alone { Mode::Raw } else { Mode::Lines },
                     late: None,
                 };
                 if alone && task.order.attempt.number > 1 {
-                    output.stdout.end_half_line();
-                    output.stderr.end_half_line();
+                    output.stdout.terminate_partial_line();
+                    output.stderr.terminate_partial_line();
                 }
                 files.insert(&place.stdout, output.clone());
                 output
@@ -140,26 +150,26 @@ fn outputs(places: &[Place], here: &[&Place], ground: &Ground, task: &Task) -> R
         };
         let source = format!("{} in attempt {}", place.role.name(place.index), task.order.attempt.number);
         let late = LateOutput::new(task.context.lease_expiry.clone(), task.log.clone(), source);
-        outputs.insert(place.number, Output { late: Some(late), ..output });
+        open_outputs.insert(place.number, ProcessOutput { late: Some(late), ..output });
     }
-    Ok(outputs)
+    Ok(open_outputs)
 }
 
 async fn start(
     task: &Task,
-    ground: &Ground,
+    job_env: &JobEnv,
     place: &Place<'_>,
     (argv, env): (Vec<String>, BTreeMap<String, String>),
-    (output, hearing): (&Output, Option<Hearing>),
-    crew: &mut Crew,
+    (output, tap): (&ProcessOutput, Option<ProcessTap>),
+    processes: &mut TaskProcesses,
 ) -> Result<(), corro_launch::process::SpawnError> {
-    let cwd = ground.directories.layout.job_temp.clone();
+    let cwd = job_env.directories.layout.job_temp.clone();
     let (tag, confinement) = (task.tag(&format!("rank-{}", place.number)), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
-    let process = task.context.config.guard.spawn(ground.process(spec)).await?;
+    let process = task.context.config.guard.spawn(job_env.wrap(spec)).await?;
     let name = place.role.name(place.index);
     task.log.line(format_args!("Started {name} as process {}: {}", process.pid(), place.command));
-    crew.add(place.number, process, output.clone(), hearing);
+    processes.add(place.number, process, output.clone(), tap);
     Ok(())
 }
 
@@ -174,13 +184,13 @@ fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &Place<'_>
     }
 }
 
-async fn describe(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
+async fn exit_report(task: &Task, place: &Place<'_>, ended: ProcessEnd) -> RankExit {
     let (exit_code, signal) = match ended.exit {
         Ok(Exit::Code(code)) => (Some(code), None),
         Ok(Exit::Signal(signal)) => (None, Some(signal)),
         Err(_) => (Some(-1), None),
     };
-    let name = sentence(place.role.name(place.index));
+    let name = capitalize(place.role.name(place.index));
     let why = if ended.stopped { ", as it was told to stop" } else { "" };
     match &ended.exit {
         Ok(exit) => task.log.line(format_args!("{name} ended with {exit}{why}")),
@@ -191,8 +201,8 @@ async fn describe(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };
     // One that went on all the same is to see it in its execution log.
-    let is_asked = failed || (!stopped && task.container.is_none());
-    let out_of_processes = if is_asked { task.out_of_processes().await.filter(|_| failed) } else { None };
+    let must_check = failed || (!stopped && task.container.is_none());
+    let out_of_processes = if must_check { task.out_of_processes().await.filter(|_| failed) } else { None };
     #[rustfmt::skip]
     let exit = RankExit {
         rank, role, index, exit_code, signal, stopped, at: ended.at, stderr_tail, out_of_memory, out_of_processes,
@@ -201,7 +211,7 @@ async fn describe(task: &Task, place: &Place<'_>, ended: Ended) -> RankExit {
 }
 
 /// With the capital that a line begins with; a program's name stays as it is.
-fn sentence(name: String) -> String {
+fn capitalize(name: String) -> String {
     match name.strip_prefix(|first: char| "rwpt".contains(first)) {
         Some(rest) => format!("{}{rest}", name[..1].to_uppercase()),
         None => name,
@@ -214,7 +224,7 @@ mod tests {
 
     #[test]
     fn lines_begin_with_a_capital() {
-        let names = [Role::Rank, Role::Command, Role::Mpirun, Role::Worker].map(|role| sentence(role.name(1)));
+        let names = [Role::Rank, Role::Command, Role::Mpirun, Role::Worker].map(|role| capitalize(role.name(1)));
         assert_eq!(names, ["Rank 1", "The command", "mpirun", "Worker 1"]);
     }
 }

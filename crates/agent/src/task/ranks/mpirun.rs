@@ -14,15 +14,15 @@ use corro_model::node::TaskOrder;
 
 use crate::shell;
 use crate::task::Task;
-use crate::task::control::{Cut, stop_asked};
-use crate::task::job_env::Ground;
+use crate::task::control::{TaskAbort, wait_for_stop};
+use crate::task::job_env::JobEnv;
 use crate::task_errors;
 
 /// Among a job's variables or the agent's: the launcher to use, or `none` for the nodes themselves.
 pub const VARIABLE: &str = "CORRO_MPIRUN";
 
-const LOOK_WITHIN: Duration = Duration::from_secs(60);
-const MOST_OUTPUT: u64 = 64 << 10;
+const VERSION_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mpirun {
@@ -38,25 +38,26 @@ pub enum Flavour {
 }
 
 /// Looks for it as the job's own commands would: after its preparation, in its container, with its shell's start-up file.
-pub async fn find(task: &mut Task, ground: &Ground) -> Result<Option<Mpirun>, Cut> {
+pub async fn find(task: &mut Task, job_env: &JobEnv) -> Result<Option<Mpirun>, TaskAbort> {
     if !task.order.is_master() || !matches!(task.order.layout, Layout::Mpi(_)) {
         return Ok(None);
     }
-    let said = ground.environment.variables.get(VARIABLE).cloned();
-    let said = said.or_else(|| std::env::var(VARIABLE).ok()).filter(|said| !said.is_empty());
-    if said.as_deref() == Some("none") {
+    let configured = job_env.environment.variables.get(VARIABLE).cloned();
+    let configured = configured.or_else(|| std::env::var(VARIABLE).ok()).filter(|configured| !configured.is_empty());
+    if configured.as_deref() == Some("none") {
         task.log.line(format_args!("{VARIABLE} is none: the nodes start the ranks themselves"));
         return Ok(None);
     }
-    let program = said.clone().unwrap_or_else(|| "mpirun".to_owned());
+    let program = configured.clone().unwrap_or_else(|| "mpirun".to_owned());
     let mut control = task.control.clone();
     let answer = tokio::select! {
-        answer = timeout(LOOK_WITHIN, ask(task, ground, &program)) => answer,
-        _ = stop_asked(&mut control, None) => return Err(Cut::Stopped),
+        answer = timeout(VERSION_TIMEOUT, query_version(task, job_env, &program)) => answer,
+        _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
     };
     let answer = answer.unwrap_or_else(|_| Err("it did not say its version".to_owned()));
-    let found = answer.and_then(|answer| recognise(&answer).ok_or_else(|| "it is none that is known here".to_owned()));
-    match (found, said) {
+    let found =
+        answer.and_then(|answer| parse_version(&answer).ok_or_else(|| "it is none that is known here".to_owned()));
+    match (found, configured) {
         (Ok((program, flavour)), _) => {
             let name = match flavour {
                 Flavour::OpenMpi => "Open MPI",
@@ -65,9 +66,9 @@ pub async fn find(task: &mut Task, ground: &Ground) -> Result<Option<Mpirun>, Cu
             task.log.line(format_args!("The ranks are started by {program} ({name})"));
             Ok(Some(Mpirun { program, flavour }))
         }
-        (Err(why), Some(said)) => {
-            task.log.line(format_args!("Could not use {said}, which {VARIABLE} names: {why}"));
-            Err(task_errors::mpirun(&said, &why, &task.context.node).into())
+        (Err(why), Some(configured)) => {
+            task.log.line(format_args!("Could not use {configured}, which {VARIABLE} names: {why}"));
+            Err(task_errors::mpirun(&configured, &why, &task.context.node).into())
         }
         (Err(why), None) => {
             task.log.line(format_args!("No mpirun is used ({why}): the nodes start the ranks themselves"));
@@ -76,21 +77,21 @@ pub async fn find(task: &mut Task, ground: &Ground) -> Result<Option<Mpirun>, Cu
     }
 }
 
-async fn ask(task: &Task, ground: &Ground, program: &str) -> Result<String, String> {
-    let env = ground.environment.variables.clone();
+async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<String, String> {
+    let env = job_env.environment.variables.clone();
     let mut argv = shell::command("command -v \"$0\" && \"$0\" --version", env.get("PATH").map(String::as_str));
     argv.push(program.to_owned());
-    let cwd = ground.directories.layout.job_temp.clone();
+    let cwd = job_env.directories.layout.job_temp.clone();
     let (tag, confinement) = (task.tag("mpirun-version"), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
-    let process = task.context.config.guard.spawn(ground.process(spec)).await;
+    let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
     let mut process = process.map_err(|error| task_errors::chain(&error))?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let read = async |from: Option<_>| {
         let mut bytes = Vec::new();
         if let Some(from) = from {
             // What cannot be read is only missing from a message.
-            let _ = AsyncReadExt::take(from, MOST_OUTPUT).read_to_end(&mut bytes).await;
+            let _ = AsyncReadExt::take(from, MAX_OUTPUT_BYTES).read_to_end(&mut bytes).await;
         }
         String::from_utf8_lossy(&bytes).into_owned()
     };
@@ -104,12 +105,12 @@ async fn ask(task: &Task, ground: &Ground, program: &str) -> Result<String, Stri
 }
 
 /// Where it is, and what it is, from what it says.
-fn recognise(answer: &str) -> Option<(String, Flavour)> {
+fn parse_version(answer: &str) -> Option<(String, Flavour)> {
     let (program, version) = answer.split_once('\n')?;
-    let says = |word: &str| version.to_lowercase().contains(word);
+    let contains = |word: &str| version.to_lowercase().contains(word);
     let flavour = match () {
-        () if says("open mpi") || says("openrte") || says("prterun") => Flavour::OpenMpi,
-        () if says("hydra") || says("intel(r) mpi") => Flavour::Hydra,
+        () if contains("open mpi") || contains("openrte") || contains("prterun") => Flavour::OpenMpi,
+        () if contains("hydra") || contains("intel(r) mpi") => Flavour::Hydra,
         () => return None,
     };
     Some((program.to_owned(), flavour))
@@ -138,23 +139,23 @@ pub fn command(
         // Every node has the job's variables as they are there: those of the master must not come over them.
         Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &places.join(",")]),
     }
-    argv.extend(shell::command(&line(ranks, exports), search_path));
+    argv.extend(shell::command(&rank_script(ranks, exports), search_path));
     argv
 }
 
 /// What each rank runs: the job's line, where other launchers' scripts find their place too.
-fn line(ranks: &Ranks, exports: &[(String, String)]) -> String {
-    let mut line = "cd \"$AZ_BATCHAI_JOB_TEMP\"\n\
+fn rank_script(ranks: &Ranks, exports: &[(String, String)]) -> String {
+    let mut script = "cd \"$AZ_BATCHAI_JOB_TEMP\"\n\
         export RANK=\"${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}\" WORLD_SIZE=\"${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-}}\" \
         LOCAL_RANK=\"${OMPI_COMM_WORLD_LOCAL_RANK-${MPI_LOCALRANKID-}}\" PYTHONUNBUFFERED=1\n"
         .to_owned();
     if ranks.indexed {
-        line.push_str("export AZ_BATCHAI_TASK_INDEX=\"$RANK\"\n");
+        script.push_str("export AZ_BATCHAI_TASK_INDEX=\"$RANK\"\n");
     }
     for (name, value) in exports {
-        writeln!(line, "export {name}='{value}'").expect("writing to a string does not fail");
+        writeln!(script, "export {name}='{value}'").expect("writing to a string does not fail");
     }
-    line + &ranks.command
+    script + &ranks.command
 }
 
 #[cfg(test)]
@@ -165,8 +166,9 @@ mod tests {
 
     #[test]
     fn launchers_are_known_by_what_they_say() {
-        let check =
-            |answer: &str, expected| assert_eq!(recognise(answer).map(|(_, flavour)| flavour), expected, "{answer}");
+        let check = |answer: &str, expected| {
+            assert_eq!(parse_version(answer).map(|(_, flavour)| flavour), expected, "{answer}")
+        };
         check("/usr/bin/mpirun\nmpirun (Open MPI) 4.1.4\n", Some(Flavour::OpenMpi));
         check("/usr/bin/mpirun\nHYDRA build details:\n    Version: 4.0.2\n", Some(Flavour::Hydra));
         check("/opt/mpirun\nIntel(R) MPI Library for Linux* OS, Version 2021.1\n", Some(Flavour::Hydra));

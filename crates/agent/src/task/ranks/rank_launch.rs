@@ -9,15 +9,15 @@ use corro_model::layout::{Layout, Place, Ranks, Role};
 use corro_model::node::{GangAddress, TaskOrder};
 
 use crate::shell;
-use crate::task::job_env::Ground;
-use crate::task::node_context::Context;
+use crate::task::job_env::JobEnv;
+use crate::task::node_context::NodeContext;
 use crate::task::ranks::mpirun::{self, Mpirun};
 use crate::task::ranks::tensorflow::{self, Cluster};
 use crate::task::remote_exec;
 use crate::task::rendezvous_host::{hosts, interface_of};
 
 /// What the words and variables of this node's processes are made from.
-pub struct Scene<'a> {
+pub struct RankLaunch<'a> {
     order: &'a TaskOrder,
     gang: &'a GangAddress,
     /// What all of them see.
@@ -28,18 +28,20 @@ pub struct Scene<'a> {
     cluster: Option<Cluster>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> RankLaunch<'a> {
     pub fn new(
         order: &'a TaskOrder,
-        ground: &Ground,
+        job_env: &JobEnv,
         gang: &'a GangAddress,
         places: &[Place],
-        node: &Context,
-    ) -> Scene<'a> {
-        let mut variables = ground.environment.variables.clone();
-        variables.extend(remote_exec::nodes(order, gang).map(|nodes| (remote_exec::NODES_VARIABLE.to_owned(), nodes)));
-        let shared = ground.directories.layout.shared.to_string_lossy();
-        variables.extend(order.layout.ranks().into_iter().flat_map(|ranks| of_torch(ranks, gang, &shared)));
+        node: &NodeContext,
+    ) -> RankLaunch<'a> {
+        let mut variables = job_env.environment.variables.clone();
+        variables.extend(
+            remote_exec::node_addresses(order, gang).map(|nodes| (remote_exec::NODES_VARIABLE.to_owned(), nodes)),
+        );
+        let shared = job_env.directories.layout.shared.to_string_lossy();
+        variables.extend(order.layout.ranks().into_iter().flat_map(|ranks| torch_variables(ranks, gang, &shared)));
         let distributed = matches!(order.layout, Layout::TensorFlow(_)) && places.len() > 1;
         let context = GangContext {
             rendezvous_addr: gang.address.clone(),
@@ -51,15 +53,15 @@ impl<'a> Scene<'a> {
         };
         let ranks = if order.layout.ranks().is_some() { place(&hosts(order)) } else { Vec::new() };
         let cluster = distributed.then(|| tensorflow::cluster(order, places, gang)).flatten();
-        Scene { order, gang, variables, ranks, context, cluster }
+        RankLaunch { order, gang, variables, ranks, context, cluster }
     }
 
     /// The words and the variables of one process.
-    pub fn words(&self, mpirun: Option<&Mpirun>, own: &Place) -> (Vec<String>, BTreeMap<String, String>) {
+    pub fn command_and_env(&self, mpirun: Option<&Mpirun>, own: &Place) -> (Vec<String>, BTreeMap<String, String>) {
         let mut env = self.variables.clone();
         let path = self.variables.get("PATH").map(String::as_str);
         if let (Some(mpirun), Layout::Mpi(ranks)) = (mpirun, &self.order.layout) {
-            let argv = mpirun::command(mpirun, self.order, ranks, &self.of_all_ranks(ranks), path);
+            let argv = mpirun::command(mpirun, self.order, ranks, &self.exports_for_mpirun(ranks), path);
             return (argv, env);
         }
         match own.role {
@@ -79,17 +81,17 @@ impl<'a> Scene<'a> {
     }
 
     /// What ranks under an `mpirun` must be told on every node, where no agent of ours starts them.
-    fn of_all_ranks(&self, ranks: &Ranks) -> Vec<(String, String)> {
+    fn exports_for_mpirun(&self, ranks: &Ranks) -> Vec<(String, String)> {
         let (address, port) = (self.gang.address.clone(), self.gang.master_port.to_string());
         let mut exports = vec![("MASTER_ADDR".to_owned(), address), ("MASTER_PORT".to_owned(), port)];
-        exports.extend(of_torch(ranks, self.gang, ""));
+        exports.extend(torch_variables(ranks, self.gang, ""));
         exports
     }
 }
 
 /// How processes of `torch.distributed` meet: by a file that all nodes see, as the service did it, or at the master. The file's locks hold within
 /// one machine, whose nodes have loopback addresses.
-fn of_torch(ranks: &Ranks, gang: &GangAddress, shared: &str) -> Vec<(String, String)> {
+fn torch_variables(ranks: &Ranks, gang: &GangAddress, shared: &str) -> Vec<(String, String)> {
     let Some(backend) = &ranks.backend else { return Vec::new() };
     let method = match backend.as_str() {
         "gloo" if gang.address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) => {
@@ -117,7 +119,7 @@ mod tests {
             let gang = GangAddress::new(address, 1, 29500);
             let logs = corro_model::layout::RankLogs::Apart;
             let ranks = Ranks { command: "x".into(), logs, indexed: true, backend: Some(backend.into()) };
-            let seen = of_torch(&ranks, &gang, "/n/shared");
+            let seen = torch_variables(&ranks, &gang, "/n/shared");
             assert_eq!([seen[0].1.as_str(), seen[1].1.as_str()], [backend, expected]);
         }
     }

@@ -7,7 +7,7 @@
 //! `program` (the helper as a file).
 
 mod session;
-mod ssh_shim;
+pub mod ssh_shim;
 mod ssh_shim_install;
 mod wire;
 
@@ -24,49 +24,48 @@ use corro_launch::connection_set::ConnectionSet;
 use corro_launch::environment::SECRET_VARIABLE;
 use corro_model::node::{GangAddress, TaskOrder};
 
-use crate::ports::Ports;
-use crate::task::job_env::Ground;
-use crate::task::node_context::Context;
-use crate::task::rendezvous_host::{MeetingError, interface_of, resolve};
+use crate::ports::ReservedPorts;
+use crate::task::job_env::JobEnv;
+use crate::task::node_context::NodeContext;
+use crate::task::rendezvous_host::{RendezvousHostError, interface_of, resolve};
 
-pub use ssh_shim::{is_helper, start};
 pub use ssh_shim_install::install;
 
 /// Where the job's nodes are: `NODE=ADDRESS:PORT`, parted by commas.
 pub const NODES_VARIABLE: &str = "CORRO_REMOTE_NODES";
 
 /// Of commands on this node that were started from others.
-const MOST_SESSIONS: usize = 1024;
+const MAX_SESSIONS: usize = 1024;
 
 /// What a session needs to know.
 #[derive(Debug)]
-pub struct House {
-    pub context: Context,
+pub struct RemoteExecContext {
+    pub node: NodeContext,
     pub order: Arc<TaskOrder>,
-    pub ground: Arc<Ground>,
+    pub job_env: Arc<JobEnv>,
 }
 
 /// The open listener. Dropping it kills what was started here.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteExecServer {
     pub port: u16,
     stop: watch::Sender<Option<Duration>>,
     work: JoinSet<()>,
-    _ports: Option<Ports>,
+    _ports: Option<ReservedPorts>,
 }
 
-impl Remote {
-    pub async fn open(house: House) -> Result<Remote, MeetingError> {
-        let mut address = resolve(&house.context.address).await?;
-        let ports = house.context.config.ports.map(|range| Ports::take(address, 1, Some(range)));
-        let ports = ports.transpose().map_err(MeetingError::Port)?;
+impl RemoteExecServer {
+    pub async fn open(context: RemoteExecContext) -> Result<RemoteExecServer, RendezvousHostError> {
+        let mut address = resolve(&context.node.address).await?;
+        let ports = context.node.config.ports.map(|range| ReservedPorts::reserve(address, 1, Some(range)));
+        let ports = ports.transpose().map_err(RendezvousHostError::Port)?;
         address.set_port(ports.as_ref().map_or(0, |ports| ports.numbers[0]));
-        let listener = TcpListener::bind(address).await.map_err(MeetingError::Port)?;
-        let port = listener.local_addr().map_err(MeetingError::Port)?.port();
+        let listener = TcpListener::bind(address).await.map_err(RendezvousHostError::Port)?;
+        let port = listener.local_addr().map_err(RendezvousHostError::Port)?.port();
         let (stop, stopped) = watch::channel(None);
         let mut work = JoinSet::new();
-        work.spawn(serve(listener, Arc::new(house), stopped));
-        Ok(Remote { port, stop, work, _ports: ports })
+        work.spawn(serve(listener, Arc::new(context), stopped));
+        Ok(RemoteExecServer { port, stop, work, _ports: ports })
     }
 
     /// Ends everything that was started here and waits for it.
@@ -76,9 +75,9 @@ impl Remote {
     }
 }
 
-async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receiver<Option<Duration>>) {
-    let mut over = stopped.clone();
-    let mut sessions = ConnectionSet::new(MOST_SESSIONS);
+async fn serve(listener: TcpListener, context: Arc<RemoteExecContext>, stopped: watch::Receiver<Option<Duration>>) {
+    let mut stop_requested = stopped.clone();
+    let mut sessions = ConnectionSet::new(MAX_SESSIONS);
     let mut number = 0u64;
     loop {
         let has_space = sessions.has_space();
@@ -86,11 +85,11 @@ async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receive
             // An error is the other side's, or passes: the next one may come through.
             Ok((stream, _)) = listener.accept(), if has_space => {
                 number += 1;
-                let (house, stopped) = (Arc::clone(&house), stopped.clone());
-                sessions.spawn(|proof| async move { session::serve(stream, &house, number, stopped, proof).await });
+                let (context, stopped) = (Arc::clone(&context), stopped.clone());
+                sessions.spawn(|proof| async move { session::serve(stream, &context, number, stopped, proof).await });
             }
             () = sessions.ended() => {}
-            _ = over.wait_for(Option::is_some) => break,
+            _ = stop_requested.wait_for(Option::is_some) => break,
         }
     }
     drop(listener);
@@ -101,9 +100,14 @@ async fn serve(listener: TcpListener, house: Arc<House>, stopped: watch::Receive
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
-pub fn variables(helper: &Path, address: &str, order: &TaskOrder, path: Option<&str>) -> BTreeMap<String, String> {
-    let directory = helper.to_string_lossy().into_owned();
-    let program = helper.join("ssh").to_string_lossy().into_owned();
+pub fn launcher_variables(
+    shim_dir: &Path,
+    address: &str,
+    order: &TaskOrder,
+    path: Option<&str>,
+) -> BTreeMap<String, String> {
+    let directory = shim_dir.to_string_lossy().into_owned();
+    let program = shim_dir.join("ssh").to_string_lossy().into_owned();
     let mut variables = vec![
         (SECRET_VARIABLE, order.gang_secret.expose().to_owned()),
         // By its name, which every node finds on its own path: launchers hand this on to their daemons.
@@ -140,7 +144,7 @@ pub fn variables(helper: &Path, address: &str, order: &TaskOrder, path: Option<&
 }
 
 /// Where every node of the job listens; nothing when none does.
-pub fn nodes(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
+pub fn node_addresses(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
     let names = order.launch_names();
     let at =
         order.hosts.iter().zip(&names).zip(&gang.ports).filter_map(|((host, name), ports)| {
@@ -162,15 +166,18 @@ mod tests {
         let ports = |remote| HostPorts { remote, tasks: vec![] };
         let gang = GangAddress { ports: vec![ports(Some(7)), ports(Some(8))], ..GangAddress::new("a", 1, 2) };
         let [first, second] = [&order.hosts[0].node, &order.hosts[1].node];
-        assert_eq!(nodes(&order, &gang), Some(format!("{first}|127.0.0.4=127.0.0.4:7,{second}|127.0.0.5=127.0.0.5:8")));
-        assert_eq!(nodes(&order, &GangAddress::new("a", 1, 2)), None);
+        assert_eq!(
+            node_addresses(&order, &gang),
+            Some(format!("{first}|127.0.0.4=127.0.0.4:7,{second}|127.0.0.5=127.0.0.5:8"))
+        );
+        assert_eq!(node_addresses(&order, &GangAddress::new("a", 1, 2)), None);
     }
 
     #[test]
     fn launchers_are_led_to_the_helper() {
         let mut order = testing::order(2);
         order.gang_secret = corro_model::Secret::new("s3");
-        let seen = variables(Path::new("/j/.remote"), "127.0.0.4", &order, Some("/usr/bin"));
+        let seen = launcher_variables(Path::new("/j/.remote"), "127.0.0.4", &order, Some("/usr/bin"));
         assert_eq!(seen["PATH"], "/j/.remote:/usr/bin");
         assert_eq!(seen["HYDRA_LAUNCHER_EXEC"], "/j/.remote/ssh");
         assert_eq!((seen["OMPI_MCA_plm_rsh_agent"].as_str(), seen["PRTE_MCA_plm_ssh_agent"].as_str()), ("ssh", "ssh"));

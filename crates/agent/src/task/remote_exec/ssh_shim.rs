@@ -14,63 +14,63 @@ use tokio::time::timeout;
 use corro_launch::environment::SECRET_VARIABLE;
 
 use super::NODES_VARIABLE;
-use super::wire::{self, Frame, MOST_FRAME, Request};
+use super::wire::{self, Frame, MAX_FRAME_BYTES, Request};
 
 /// What `ssh` ends with when it was not the command that failed.
-const FAILED: i32 = 255;
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_FAILED: i32 = 255;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `ssh` that take a word of their own. All others are flags; none of them means anything here.
-const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
+const OPTIONS_WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
 
 /// Whether this program was started under the helper's name.
-pub fn is_helper(program: &Path) -> bool {
+pub fn is_invoked_as_ssh(program: &Path) -> bool {
     program.file_name().is_some_and(|name| name == "ssh")
 }
 
 /// `[options] HOST COMMAND…`: runs the command there and gives its exit code.
-pub async fn start(words: Vec<String>) -> i32 {
-    match run(words).await {
+pub async fn run(words: Vec<String>) -> i32 {
+    match connect_and_run(words).await {
         Ok(code) => code,
         Err(why) => {
             eprintln!("corro remote-start: {why}");
-            FAILED
+            EXIT_FAILED
         }
     }
 }
 
-async fn run(words: Vec<String>) -> Result<i32, String> {
+async fn connect_and_run(words: Vec<String>) -> Result<i32, String> {
     let (host, command) = parse(words)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (Some(nodes), Some(secret)) = (variable(NODES_VARIABLE), variable(SECRET_VARIABLE)) else {
         return Err("this is no process of a job with other nodes: use a job of several nodes".to_owned());
     };
-    let address = find(&nodes, &host)?;
+    let address = find_node(&nodes, &host)?;
     let failed = |error: io::Error| format!("cannot start a command on {host} ({address}): {error}");
-    let connected = timeout(CONNECT_WITHIN, TcpStream::connect(&address)).await;
+    let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&address)).await;
     let mut stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).map_err(|error| error.to_string())?;
     let nonce = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
     let request = Request { command, nodes, nonce };
-    let asked = timeout(CONNECT_WITHIN, wire::ask(&mut stream, &secret, &request)).await;
-    asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
+    let handshake = timeout(CONNECT_TIMEOUT, wire::client_handshake(&mut stream, &secret, &request)).await;
+    handshake.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
     relay(stream).await.map_err(|error| format!("the connection to {host} ended before the command did: {error}"))
 }
 
 async fn relay(stream: TcpStream) -> io::Result<i32> {
     let (mut from, to) = stream.into_split();
     let (frames, waiting) = mpsc::channel(4);
-    tokio::spawn(send(to, waiting));
-    pass_on_input(frames.clone());
-    pass_on_signals(&frames)?;
+    tokio::spawn(send_frames(to, waiting));
+    forward_input(frames.clone());
+    forward_signals(&frames)?;
     loop {
-        match wire::read(&mut from).await? {
+        match wire::read_frame(&mut from).await? {
             // Whoever read our output may be gone; the command goes on until it notices by itself.
             Frame::Data(1, bytes) => drop(write(io::stdout(), &bytes)),
             Frame::Data(2, bytes) => drop(write(io::stderr(), &bytes)),
-            Frame::Ended(code) => return Ok(code),
+            Frame::Exited(code) => return Ok(code),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -82,18 +82,18 @@ fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
     to.flush()
 }
 
-async fn send(mut to: OwnedWriteHalf, mut frames: mpsc::Receiver<Frame>) {
+async fn send_frames(mut to: OwnedWriteHalf, mut frames: mpsc::Receiver<Frame>) {
     while let Some(frame) = frames.recv().await
-        && wire::write(&mut to, &frame).await.is_ok()
+        && wire::write_frame(&mut to, &frame).await.is_ok()
     {}
     // The other side must not think that we have left.
     std::future::pending::<()>().await;
 }
 
 /// On a thread of its own, which nobody waits for: the end of the command is the end of this process.
-fn pass_on_input(frames: mpsc::Sender<Frame>) {
+fn forward_input(frames: mpsc::Sender<Frame>) {
     std::thread::spawn(move || {
-        let mut buffer = vec![0; MOST_FRAME / 4];
+        let mut buffer = vec![0; MAX_FRAME_BYTES / 4];
         while let Ok(length) = io::stdin().read(&mut buffer)
             && length > 0
         {
@@ -106,7 +106,7 @@ fn pass_on_input(frames: mpsc::Sender<Frame>) {
 }
 
 /// A launcher that ends its helpers means what they started.
-fn pass_on_signals(frames: &mpsc::Sender<Frame>) -> io::Result<()> {
+fn forward_signals(frames: &mpsc::Sender<Frame>) -> io::Result<()> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let (mut arrivals, frames) = (signal(kind)?, frames.clone());
         tokio::spawn(async move {
@@ -125,7 +125,7 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
         let word = words.next().ok_or("which node? Give its address or its name, then a command")?;
         match word.strip_prefix('-') {
             Some(flags) if !flags.is_empty() && flags != "-" => {
-                let takes_value = flags.chars().position(|flag| WITH_VALUE.contains(flag));
+                let takes_value = flags.chars().position(|flag| OPTIONS_WITH_VALUE.contains(flag));
                 // The value is the rest of the word, or the next one.
                 if takes_value.is_some_and(|at| at + 1 == flags.len()) {
                     words.next();
@@ -147,7 +147,7 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
 }
 
 /// By the node's id, its address as the job knows it, or that at which it listens.
-fn find(nodes: &str, host: &str) -> Result<String, String> {
+fn find_node(nodes: &str, host: &str) -> Result<String, String> {
     let known = || nodes.split(',').filter_map(|node| node.split_once('='));
     let address = |at: &str| at.rsplit_once(':').map(|(address, _)| address.trim_matches(['[', ']']).to_owned());
     let is_host =
@@ -182,11 +182,11 @@ mod tests {
     #[test]
     fn nodes_are_found_by_address_and_id() {
         let nodes = "tvm-1|127.0.0.4=127.0.0.4:7,tvm-2|127.0.0.5=127.0.0.5:8,tvm-3|127.0.0.6=10.0.0.9:8";
-        assert_eq!(find(nodes, "127.0.0.6").as_deref(), Ok("10.0.0.9:8"));
-        assert_eq!(find(nodes, "10.0.0.9").as_deref(), Ok("10.0.0.9:8"));
-        assert_eq!(find(nodes, "127.0.0.5").as_deref(), Ok("127.0.0.5:8"));
-        assert_eq!(find(nodes, "tvm-1").as_deref(), Ok("127.0.0.4:7"));
-        let error = find(nodes, "example.org").expect_err("not ours");
+        assert_eq!(find_node(nodes, "127.0.0.6").as_deref(), Ok("10.0.0.9:8"));
+        assert_eq!(find_node(nodes, "10.0.0.9").as_deref(), Ok("10.0.0.9:8"));
+        assert_eq!(find_node(nodes, "127.0.0.5").as_deref(), Ok("127.0.0.5:8"));
+        assert_eq!(find_node(nodes, "tvm-1").as_deref(), Ok("127.0.0.4:7"));
+        let error = find_node(nodes, "example.org").expect_err("not ours");
         assert_eq!(error, "'example.org' is no node of this job: its nodes are 127.0.0.4, 127.0.0.5, 10.0.0.9");
     }
 }

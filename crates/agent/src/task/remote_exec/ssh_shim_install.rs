@@ -13,36 +13,36 @@ use crate::storage::directories::JobDirectories;
 
 /// Puts the helper below a job's directory, beneath its handle: in a container something of the image runs by now. Returns where.
 pub fn install(directories: &JobDirectories, in_container: bool) -> io::Result<PathBuf> {
-    let (job, directory) = (directories.job_dir()?, directories.layout.job_temp.join(REMOTE));
+    let (job, directory) = (directories.job_dir()?, directories.layout.job_temp.join(SHIM_DIR));
     let program = std::env::current_exe()?;
     if !in_container {
-        job.make_dirs(&path(REMOTE)?)?;
-        job.replace_link(&program, &path(HELPER)?)?;
+        job.make_dirs(&path(SHIM_DIR)?)?;
+        job.replace_link(&program, &path(SHIM_FILE)?)?;
         return Ok(directory);
     }
-    let mapped = mapped(&fs::read_to_string("/proc/self/maps")?);
-    let Some(loader) = mapped.iter().find(|path| is_loader(path)) else {
+    let mapped_libraries = mapped_libraries(&fs::read_to_string("/proc/self/maps")?);
+    let Some(loader) = mapped_libraries.iter().find(|path| is_loader(path)) else {
         // It needs none.
-        copy(&program, &job, HELPER)?;
+        copy(&program, &job, SHIM_FILE)?;
         return Ok(directory);
     };
     // Under the name by which it knows what it is.
-    copy(&program, &job, &format!("{REMOTE}/program/ssh"))?;
-    copy(loader, &job, &format!("{REMOTE}/program/loader"))?;
-    for library in mapped.iter().filter(|path| !is_loader(path)) {
-        for name in names(library)? {
-            copy(library, &job, &format!("{REMOTE}/libraries/{}", name.to_string_lossy()))?;
+    copy(&program, &job, &format!("{SHIM_DIR}/program/ssh"))?;
+    copy(loader, &job, &format!("{SHIM_DIR}/program/loader"))?;
+    for library in mapped_libraries.iter().filter(|path| !is_loader(path)) {
+        for name in link_names(library)? {
+            copy(library, &job, &format!("{SHIM_DIR}/libraries/{}", name.to_string_lossy()))?;
         }
     }
-    directories.write(HELPER, script(&directory).as_bytes(), 0o755)?;
+    directories.write(SHIM_FILE, loader_script(&directory).as_bytes(), 0o755)?;
     Ok(directory)
 }
 
-const REMOTE: &str = ".remote";
-const HELPER: &str = ".remote/ssh";
+const SHIM_DIR: &str = ".remote";
+const SHIM_FILE: &str = ".remote/ssh";
 
 /// Paths are the same inside as outside. What the image preloads is not for this program.
-fn script(directory: &Path) -> String {
+fn loader_script(directory: &Path) -> String {
     let at = directory.display();
     format!(
         "#!/bin/sh\nunset LD_PRELOAD LD_LIBRARY_PATH\n\
@@ -51,7 +51,7 @@ fn script(directory: &Path) -> String {
 }
 
 /// The libraries of a running program and their loader, from its map of memory.
-fn mapped(maps: &str) -> BTreeSet<PathBuf> {
+fn mapped_libraries(maps: &str) -> BTreeSet<PathBuf> {
     let path = |line: &str| {
         let path = Path::new(line.get(line.find('/')?..)?);
         let name = path.file_name()?.to_str()?;
@@ -65,16 +65,16 @@ fn is_loader(library: &Path) -> bool {
 }
 
 /// A library is looked for by a name that may be a link to it.
-fn names(library: &Path) -> io::Result<BTreeSet<std::ffi::OsString>> {
+fn link_names(library: &Path) -> io::Result<BTreeSet<std::ffi::OsString>> {
     let (Some(directory), Some(name)) = (library.parent(), library.file_name()) else { return Ok(BTreeSet::new()) };
-    let mut names = BTreeSet::from([name.to_owned()]);
+    let mut link_names = BTreeSet::from([name.to_owned()]);
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_symlink() && fs::read_link(entry.path())? == Path::new(name) {
-            names.insert(entry.file_name());
+            link_names.insert(entry.file_name());
         }
     }
-    Ok(names)
+    Ok(link_names)
 }
 
 fn copy(from: &Path, job: &VolumeDir, to: &str) -> io::Result<()> {
@@ -103,11 +103,11 @@ mod tests {
             7f04-7f05 r-xp 00000000 fe:00 3 /lib/x86_64-linux-gnu/libgcc_s.so.1\n\
             7f06-7f07 r-xp 00000000 fe:00 4 /lib/x86_64-linux-gnu/ld-2.31.so\n\
             7f08-7f09 r-xp 00000000 00:00 0 [vdso]\n";
-        let found = mapped(maps);
-        let names: Vec<&str> = found.iter().filter_map(|path| path.file_name()?.to_str()).collect();
-        assert_eq!(names, ["ld-2.31.so", "libc-2.31.so", "libgcc_s.so.1"]);
+        let found = mapped_libraries(maps);
+        let link_names: Vec<&str> = found.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(link_names, ["ld-2.31.so", "libc-2.31.so", "libgcc_s.so.1"]);
         assert_eq!(found.iter().filter(|path| is_loader(path)).count(), 1);
-        assert!(mapped("55e0-55e1 r-xp 00000000 fe:00 1 /usr/bin/corro\n").is_empty());
+        assert!(mapped_libraries("55e0-55e1 r-xp 00000000 fe:00 1 /usr/bin/corro\n").is_empty());
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         fs::write(base.path().join("libc-2.31.so"), "").expect("a file");
         symlink("libc-2.31.so", base.path().join("libc.so.6")).expect("a link");
         symlink("libd.so", base.path().join("libd.so.6")).expect("a link to another");
-        let names = names(&base.path().join("libc-2.31.so")).expect("listed");
-        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["libc-2.31.so", "libc.so.6"]);
+        let link_names = link_names(&base.path().join("libc-2.31.so")).expect("listed");
+        assert_eq!(link_names.into_iter().collect::<Vec<_>>(), ["libc-2.31.so", "libc.so.6"]);
     }
 }

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-pub const NONCE: usize = 32;
-const PROOF: usize = 32;
-const MOST_REQUEST: usize = 1 << 20;
-pub const MOST_FRAME: usize = 64 << 10;
+pub const NONCE_BYTES: usize = 32;
+const MAC_BYTES: usize = 32;
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+pub const MAX_FRAME_BYTES: usize = 64 << 10;
 
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,60 +33,60 @@ pub enum Frame {
     EndOfInput,
     Signal(u8),
     /// As a shell reports it.
-    Ended(i32),
+    Exited(i32),
 }
 
 /// The helper's side: proves itself to whoever sent `theirs`, and believes only who proves itself in turn.
-pub async fn ask(
+pub async fn client_handshake(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &str,
     request: &Request,
 ) -> io::Result<()> {
-    let mut theirs = [0; NONCE];
+    let mut theirs = [0; NONCE_BYTES];
     stream.read_exact(&mut theirs).await?;
     let body = serde_json::to_vec(request)?;
-    if body.len() > MOST_REQUEST {
+    if body.len() > MAX_REQUEST_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is too long"));
     }
     let mut message = (body.len() as u32).to_be_bytes().to_vec();
     message.extend_from_slice(&body);
-    message.extend_from_slice(&proof(secret, b"helper", &[&theirs, &body]).finalize().into_bytes());
+    message.extend_from_slice(&handshake_mac(secret, b"helper", &[&theirs, &body]).finalize().into_bytes());
     stream.write_all(&message).await?;
-    let mut answer = [0; PROOF];
+    let mut answer = [0; MAC_BYTES];
     stream.read_exact(&mut answer).await?;
-    let good = proof(secret, b"agent", &[&theirs, request.nonce.as_bytes()]).verify_slice(&answer);
-    good.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, "whoever listens there is not of this job"))
+    let verified = handshake_mac(secret, b"agent", &[&theirs, request.nonce.as_bytes()]).verify_slice(&answer);
+    verified.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, "whoever listens there is not of this job"))
 }
 
 /// The agent's side. An error says nothing to the other side but that it is over.
-pub async fn listen(
+pub async fn server_handshake(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &str,
-    nonce: [u8; NONCE],
+    nonce: [u8; NONCE_BYTES],
 ) -> io::Result<Request> {
     stream.write_all(&nonce).await?;
     let length = stream.read_u32().await? as usize;
-    if length > MOST_REQUEST {
+    if length > MAX_REQUEST_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    let mut theirs = [0; PROOF];
+    let mut theirs = [0; MAC_BYTES];
     stream.read_exact(&mut theirs).await?;
-    let good = proof(secret, b"helper", &[&nonce, &body]).verify_slice(&theirs);
-    good.map_err(|_| io::Error::from(io::ErrorKind::PermissionDenied))?;
+    let verified = handshake_mac(secret, b"helper", &[&nonce, &body]).verify_slice(&theirs);
+    verified.map_err(|_| io::Error::from(io::ErrorKind::PermissionDenied))?;
     let request: Request = serde_json::from_slice(&body)?;
-    let answer = proof(secret, b"agent", &[&nonce, request.nonce.as_bytes()]).finalize().into_bytes();
+    let answer = handshake_mac(secret, b"agent", &[&nonce, request.nonce.as_bytes()]).finalize().into_bytes();
     stream.write_all(&answer).await?;
     Ok(request)
 }
 
-pub async fn write(stream: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> io::Result<()> {
+pub async fn write_frame(stream: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> io::Result<()> {
     let (tag, payload): (u8, &[u8]) = match frame {
         Frame::Data(number, bytes) => (*number, bytes),
         Frame::EndOfInput => (END_OF_INPUT, &[]),
         Frame::Signal(signal) => (SIGNAL, &[*signal]),
-        Frame::Ended(code) => (ENDED, &code.to_be_bytes()),
+        Frame::Exited(code) => (EXITED, &code.to_be_bytes()),
     };
     let mut bytes = vec![tag];
     bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes());
@@ -95,10 +95,10 @@ pub async fn write(stream: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> io:
 }
 
 /// The next frame; an error when there is none, or none that makes sense. Not to be cancelled.
-pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
+pub async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
     let tag = stream.read_u8().await?;
     let length = stream.read_u32().await? as usize;
-    if length > MOST_FRAME {
+    if length > MAX_FRAME_BYTES {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut payload = vec![0; length];
@@ -107,16 +107,16 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
         (0..=2, _) => Frame::Data(tag, payload),
         (END_OF_INPUT, []) => Frame::EndOfInput,
         (SIGNAL, [signal]) => Frame::Signal(*signal),
-        (ENDED, [a, b, c, d]) => Frame::Ended(i32::from_be_bytes([*a, *b, *c, *d])),
+        (EXITED, [a, b, c, d]) => Frame::Exited(i32::from_be_bytes([*a, *b, *c, *d])),
         _ => return Err(io::ErrorKind::InvalidData.into()),
     })
 }
 
 const END_OF_INPUT: u8 = 3;
 const SIGNAL: u8 = 4;
-const ENDED: u8 = 5;
+const EXITED: u8 = 5;
 
-fn proof(secret: &str, side: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+fn handshake_mac(secret: &str, side: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     let mut mac = Hmac::new_from_slice(secret.as_bytes()).expect("a key of any length will do");
     mac.update(b"corro remote start ");
     mac.update(side);
@@ -140,7 +140,10 @@ mod tests {
     async fn both_sides_prove_the_secret() {
         let (mut here, mut there) = duplex(1 << 16);
         let request = request();
-        let (asked, heard) = tokio::join!(ask(&mut here, "s3", &request), listen(&mut there, "s3", [7; NONCE]));
+        let (asked, heard) = tokio::join!(
+            client_handshake(&mut here, "s3", &request),
+            server_handshake(&mut there, "s3", [7; NONCE_BYTES])
+        );
         asked.expect("it is answered");
         assert_eq!(heard.expect("it is believed"), request);
     }
@@ -150,12 +153,12 @@ mod tests {
         let (mut here, mut there) = duplex(1 << 16);
         let request = request();
         let helper = async {
-            let asked = ask(&mut here, "guess", &request).await;
+            let asked = client_handshake(&mut here, "guess", &request).await;
             drop(here);
             asked
         };
         let agent = async {
-            let heard = listen(&mut there, "s3", [7; NONCE]).await;
+            let heard = server_handshake(&mut there, "s3", [7; NONCE_BYTES]).await;
             drop(there);
             heard
         };
@@ -164,20 +167,20 @@ mod tests {
         assert_eq!(asked.expect_err("no answer").kind(), io::ErrorKind::UnexpectedEof);
         // An impostor who answers with something.
         let (mut here, mut there) = duplex(1 << 16);
-        there.write_all(&[0; NONCE + PROOF]).await.expect("room");
-        let asked = ask(&mut here, "s3", &request).await;
+        there.write_all(&[0; NONCE_BYTES + MAC_BYTES]).await.expect("room");
+        let asked = client_handshake(&mut here, "s3", &request).await;
         assert_eq!(asked.expect_err("not believed").kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[tokio::test]
     async fn frames_arrive_as_they_were_sent() {
         let (mut here, mut there) = duplex(1 << 16);
-        let frames = [Frame::Data(0, vec![1, 2]), Frame::EndOfInput, Frame::Signal(15), Frame::Ended(-3)];
+        let frames = [Frame::Data(0, vec![1, 2]), Frame::EndOfInput, Frame::Signal(15), Frame::Exited(-3)];
         for frame in &frames {
-            write(&mut here, frame).await.expect("room");
-            assert_eq!(&read(&mut there).await.expect("whole"), frame);
+            write_frame(&mut here, frame).await.expect("room");
+            assert_eq!(&read_frame(&mut there).await.expect("whole"), frame);
         }
         here.write_all(&[1, 0xff, 0, 0, 0]).await.expect("room");
-        assert_eq!(read(&mut there).await.expect_err("too long").kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read_frame(&mut there).await.expect_err("too long").kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -102,7 +102,7 @@ pub async fn run(mut args: JoinArgs) -> Result<(), Failure> {
     };
     let lock = host::lock(&root).map_err(failure)?;
     let root = root.canonicalize().map_err(|error| Failure::new(format!("cannot use {}: {error}", root.display())))?;
-    let stored = host::stored(&root).map_err(failure)?;
+    let stored = host::stored_credential(&root).map_err(failure)?;
     let found = look(&args);
     let (place, credential) = match stored {
         Some(credential) => (Place::recall(&root, args.server.as_deref())?, credential),
@@ -207,7 +207,7 @@ pub fn failure(error: HostError) -> Failure {
         HostError::Untrusted { .. } => Some(
             "somebody else may answer there, or the server has a new authority: make a new token with 'corro host token'",
         ),
-        HostError::Away { .. } => {
+        HostError::Unreachable { .. } => {
             Some("does the server run, and may this machine reach it? Only outbound connections are needed")
         }
         _ => None,

@@ -13,8 +13,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corro_agent::host::inventory::only_gpus;
-use corro_agent::host::{self, HostError, HostLink};
+use corro_agent::host::inventory::restrict_gpus;
+use corro_agent::host::{self, HostClient, HostError};
 use corro_model::host::{DesiredHost, DesiredHostNode, HostCredential, HostReport, Inventory};
 use corro_model::{NodeId, Secret};
 use corro_server::Provider;
@@ -59,7 +59,7 @@ pub async fn run(plan: Plan) -> Result<(), Failure> {
     let Plan { root, place, credential, inventory, address, words } = plan;
     // Before anything is replaced: afterwards the kernel no longer knows the path.
     let program = std::env::current_exe().map_err(|error| Failure::of(&error))?;
-    let link = HostLink::new(&place.server, &place.trust()?, credential).map_err(failure)?;
+    let link = HostClient::new(&place.server, &place.trust()?, credential).map_err(failure)?;
     let dir = root.join("nodes");
     fs::create_dir_all(&dir).map_err(|error| Failure::new(format!("cannot make {}: {error}", dir.display())))?;
     let server_file = root.join("server-url");
@@ -75,7 +75,7 @@ pub async fn run(plan: Plan) -> Result<(), Failure> {
     hidden.extend(corro_client::profile::config_dir().ok());
     let apart = Apart { isolation: words.isolation, hidden };
     let nodes = LocalNodes::new(dir.clone(), place.server.clone(), server_file, told, apart);
-    let nodes = Arc::new(nodes.writing(words.log).giving(words.gpus.and_then(only_gpus)));
+    let nodes = Arc::new(nodes.writing(words.log).giving(words.gpus.and_then(restrict_gpus)));
     let mut host = Host { nodes, root: dir, address, started: HashMap::new(), adopted: BTreeSet::new() };
     host.adopt();
     let mut reload = signal(SignalKind::user_defined2()).map_err(|error| Failure::of(&error))?;

@@ -1,7 +1,7 @@
 //! The lines of `corro doctor` about keeping jobs apart: what this user can enforce on this machine, each thing tried, and what
 //! follows from it for jobs. `docs/ISOLATION.md` says what that protects.
 
-use corro_agent::enforcement::{Enforcement, Trial, try_all};
+use corro_agent::enforcement::{Enforcement, Probe, probe_all};
 use corro_launch::namespaces::trial::Kind;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
@@ -9,7 +9,7 @@ use super::{Finding, Mark, finding};
 
 pub fn findings() -> Vec<Finding> {
     let mut findings = vec![user()];
-    findings.extend(try_all().iter().map(of_trial));
+    findings.extend(probe_all().iter().map(probe_finding));
     findings.extend([openat2(), fuse()]);
     findings
 }
@@ -27,8 +27,8 @@ fn user() -> Finding {
     }
 }
 
-fn of_trial(trial: &Trial) -> Finding {
-    let what = match trial.what {
+fn probe_finding(probe: &Probe) -> Finding {
+    let what = match probe.feature {
         Enforcement::JobIsolation => "isolation",
         Enforcement::ReadOnlySettings => "settings",
         Enforcement::Namespace(Kind::User) => "user ns",
@@ -40,9 +40,9 @@ fn of_trial(trial: &Trial) -> Finding {
         Enforcement::ControlGroup("pids") => "pids limit",
         Enforcement::ControlGroup(_) => "limit",
     };
-    match &trial.result {
-        Ok(()) => finding(Mark::Good, what, if_enforced(trial.what)),
-        Err(why) => finding(Mark::Note, what, format!("{why}: {}", if_not_enforced(trial.what))),
+    match &probe.result {
+        Ok(()) => finding(Mark::Good, what, if_enforced(probe.feature)),
+        Err(why) => finding(Mark::Note, what, format!("{why}: {}", if_not_enforced(probe.feature))),
     }
 }
 

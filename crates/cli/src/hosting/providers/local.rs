@@ -184,7 +184,7 @@ impl Provider for LocalNodes {
     }
 
     fn nodes_are(&self) -> Option<String> {
-        let machine = corro_agent::machine_in_words();
+        let machine = corro_agent::describe_machine();
         Some(format!("a group of processes on the server's machine, which has {machine} for all of them"))
     }
 
