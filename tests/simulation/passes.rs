@@ -8,12 +8,14 @@ use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{DesiredNode, DesiredTask, GangHost, Goal, TaskOrder};
 use corro_model::state::{NodeEvent, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Secret};
-use corro_server::gateway::{News, Sighting};
+use corro_server::gateway::{ChangedNodes, NodeObservation};
 use corro_server::reconcile::ReconcileConfig;
-use corro_server::reconcile::attention::{Left, changed_jobs, left_by};
-use corro_server::reconcile::round::{self, Addresses, Focus, Scene, Step};
+use corro_server::reconcile::dirty_tracking::{FollowUp, changed_jobs, follow_up_of};
+use corro_server::reconcile::pass;
+use corro_server::reconcile::pass_input::{GangAddresses, PassInput, PassScope};
+use corro_server::reconcile::publish::DesiredStateSink;
 use corro_server::reconcile::scaling::Rules;
-use corro_server::reconcile::tellings::Voice;
+use corro_server::reconcile::steps::{Step, apply};
 use corro_server::{NewNode, Provider};
 use corro_store::{NodeRecord, State, Timeline};
 
@@ -61,20 +63,20 @@ impl World {
             server.links.values_mut().for_each(|link| link.heard = now);
         }
         server.last_pass = now;
-        let whole = server.attention.wants_everything() || now - server.last_whole >= TICK;
+        let whole = server.dirty.needs_full_pass() || now - server.last_whole >= TICK;
         let news = server.refresh(now, whole);
         let before = self.disk.clone();
         let (gone, emptied) = (std::mem::take(&mut server.gone), BTreeSet::new());
-        let (jobs, state_changed) = (server.attention.changed_jobs(&before), server.attention.has_changed(&before));
-        let focus = match whole {
-            true => Focus::Everything,
-            false => Focus::New { nodes: &news.nodes, jobs: &jobs, state: state_changed },
+        let (jobs, state_changed) = (server.dirty.changed_jobs(&before), server.dirty.has_changed(&before));
+        let scope = match whole {
+            true => PassScope::Full,
+            false => PassScope::Changed { nodes: &news.nodes, jobs: &jobs, state: state_changed },
         };
         let uptime = Duration::from_millis(now - server.started);
         let look = Look { clock: Timeline::starting(time), uptime, census };
-        let scene = Scene {
+        let input = PassInput {
             state: &before,
-            sightings: &server.sightings,
+            observations: &server.observations,
             clock: &look.clock,
             uptime,
             gone: &gone,
@@ -83,12 +85,12 @@ impl World {
             provider: &look.census,
         };
         let known_addresses = server.addresses.clone();
-        let (steps, mut goals) = round::decide_in(&scene, focus, &mut server.addresses);
+        let (steps, mut goals) = pass::decide_scoped(&input, scope, &mut server.addresses);
         if !whole {
             self.tally.narrow += 1;
-            check_nothing_is_overlooked(&scene, &steps, server.last_look.as_ref(), &known_addresses);
+            check_nothing_is_overlooked(&input, &steps, server.last_look.as_ref(), &known_addresses);
         }
-        let left = left_by(&steps, &before, &server.sightings);
+        let left = follow_up_of(&steps, &before, &server.observations);
         server.clearing.retain(|node| !gone.contains(node));
         if whole {
             server.last_look = Some(look);
@@ -101,7 +103,7 @@ impl World {
         }
         let full = trouble && !steps.is_empty() && self.rng.one_in(30);
         if !steps.is_empty() && !full {
-            let (after, ()) = self.disk.after(|txn| round::apply(txn, steps.clone(), time));
+            let (after, ()) = self.disk.after(|txn| apply(txn, steps.clone(), time));
             self.commit(after);
             if self.disk.revision != before.revision {
                 self.say(|| format!("committed {steps:?}"));
@@ -111,12 +113,12 @@ impl World {
             return self.server_crashes();
         }
         let jobs = changed_jobs(&before, &self.disk);
-        let changed = Focus::New { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
+        let changed = PassScope::Changed { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
         let server = self.server.as_mut().expect("it did not crash");
-        goals.extend(round::goals_in(
+        goals.extend(pass::goals_scoped(
             &self.disk,
             changed,
-            &server.sightings,
+            &server.observations,
             &Timeline::starting(time),
             &mut server.addresses,
         ));
@@ -132,30 +134,30 @@ impl World {
     }
 
     /// Remembers what is left to look at, and when.
-    fn turn(&mut self, before: std::sync::Arc<State>, left: Left, full: bool, whole: bool) {
+    fn turn(&mut self, before: std::sync::Arc<State>, left: FollowUp, full: bool, whole: bool) {
         let (now, disk) = (self.now, self.disk.clone());
         let own_commit = before.revision != disk.revision;
         let Some(server) = &mut self.server else { return };
-        server.attention.turn(before, disk, left, !full);
+        server.dirty.finish_pass(before, disk, left, !full);
         if full {
-            server.attention.start_over();
+            server.dirty.require_full_pass();
         }
         if whole {
             server.last_whole = now;
         }
         // What was committed wakes the loop, and so does what came in meanwhile.
-        let at_once = own_commit || server.attention.wants_everything() || !server.news.nodes.is_empty();
+        let at_once = own_commit || server.dirty.needs_full_pass() || !server.news.nodes.is_empty();
         let pause = if at_once { 1 } else { TICK.saturating_sub(now - server.last_whole) };
         self.look_soon(pause);
     }
 
-    fn tell(&mut self, news: &News, goals: Vec<(AttemptId, Goal)>, all: bool) {
+    fn tell(&mut self, news: &ChangedNodes, goals: Vec<(AttemptId, Goal)>, all: bool) {
         let (state, lease_ms) = (self.disk.clone(), self.joined.then(|| self.config().lease.as_millis() as u64));
         let server = self.server.as_mut().expect("it makes a pass");
-        server.tellings.note(news, goals);
+        server.publisher.record_changes(news, goals);
         let mut mouth =
             Mouth { state: &state, lease_ms, links: &mut server.links, news: &mut server.news, said: vec![] };
-        server.tellings.tell(&mut mouth, &state, &server.sightings, all);
+        server.publisher.publish(&mut mouth, &state, &server.observations, all);
         for (node, wire, order) in mouth.said {
             if let Order::Desired(_) = order {
                 self.check_order(&node);
@@ -185,26 +187,26 @@ impl World {
 
 impl Server {
     /// As `Gateway::refresh`.
-    fn refresh(&mut self, now: u64, silence: bool) -> News {
+    fn refresh(&mut self, now: u64, silence: bool) -> ChangedNodes {
         let news = std::mem::take(&mut self.news);
         let silent_for = |link: &Link| Duration::from_millis(now - link.heard);
         for node in &news.nodes {
-            let sighting = self.links.get(node).map(|link| Sighting {
+            let observation = self.links.get(node).map(|link| NodeObservation {
                 epoch: link.epoch,
                 connected: link.connected,
                 silent_for: silent_for(link),
                 observed: link.observed.clone(),
                 run_time: None,
             });
-            match sighting {
-                Some(sighting) => _ = self.sightings.insert(node.clone(), sighting),
-                None => _ = self.sightings.remove(node),
+            match observation {
+                Some(observation) => _ = self.observations.insert(node.clone(), observation),
+                None => _ = self.observations.remove(node),
             }
         }
         if silence {
-            for (node, sighting) in &mut self.sightings {
+            for (node, observation) in &mut self.observations {
                 if let Some(link) = self.links.get(node) {
-                    sighting.silent_for = silent_for(link);
+                    observation.silent_for = silent_for(link);
                 }
             }
         }
@@ -214,18 +216,18 @@ impl Server {
 
 /// Whatever a look at everything finds was found, but for what time alone has brought: that would not be found had the
 /// clock stood still since everything was last looked at.
-fn check_nothing_is_overlooked(scene: &Scene, steps: &[Step], last: Option<&Look>, addresses: &Addresses) {
+fn check_nothing_is_overlooked(input: &PassInput, steps: &[Step], last: Option<&Look>, addresses: &GangAddresses) {
     let found: BTreeSet<String> = steps.iter().map(name).collect();
-    let everything = |scene: &Scene| round::decide_in(scene, Focus::Everything, &mut addresses.clone()).0;
-    let missing: Vec<String> = everything(scene).iter().map(name).filter(|step| !found.contains(step)).collect();
+    let everything = |input: &PassInput| pass::decide_scoped(input, PassScope::Full, &mut addresses.clone()).0;
+    let missing: Vec<String> = everything(input).iter().map(name).filter(|step| !found.contains(step)).collect();
     if missing.is_empty() {
         return;
     }
     let Some(Look { clock, uptime, census }) = last else { return };
-    let still = everything(&Scene { clock, uptime: *uptime, provider: census, ..*scene });
+    let still = everything(&PassInput { clock, uptime: *uptime, provider: census, ..*input });
     // An agent that dies before it was ever heard makes no news.
     let unheard =
-        |step: &Step| matches!(step, Step::Node(id, NodeEvent::Broken { .. }) if !scene.sightings.contains_key(id));
+        |step: &Step| matches!(step, Step::Node(id, NodeEvent::Broken { .. }) if !input.observations.contains_key(id));
     let overlooked: Vec<_> = still.iter().filter(|step| missing.contains(&name(step)) && !unheard(step)).collect();
     assert!(overlooked.is_empty(), "a narrow pass found {steps:?} and overlooked {overlooked:?}");
 }
@@ -245,11 +247,11 @@ struct Mouth<'a> {
     state: &'a State,
     lease_ms: Option<u64>,
     links: &'a mut BTreeMap<NodeId, Link>,
-    news: &'a mut News,
+    news: &'a mut ChangedNodes,
     said: Vec<(NodeId, u64, Order)>,
 }
 
-impl<'a> Voice<'a> for Mouth<'_> {
+impl<'a> DesiredStateSink<'a> for Mouth<'_> {
     fn fence(&mut self, id: &NodeId, epoch: u64, _: &str) {
         if let Some(link) = self.links.remove(id) {
             assert_eq!(link.epoch, epoch, "nobody connected meanwhile");
@@ -258,7 +260,7 @@ impl<'a> Voice<'a> for Mouth<'_> {
         }
     }
 
-    fn tell(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> bool {
+    fn publish(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> bool {
         let task = match (node.state(), goal) {
             (NodeState::Running { .. }, None) => return false,
             (NodeState::Running { job, attempt }, Some(goal)) => {

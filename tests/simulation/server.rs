@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use corro_model::node::{DesiredNode, ObservedNode};
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, NodeId};
-use corro_server::gateway::{News, Sighting, is_living, take_place};
-use corro_server::reconcile::attention::Attention;
-use corro_server::reconcile::round::{self, Addresses};
-use corro_server::reconcile::tellings::Tellings;
+use corro_server::gateway::{ChangedNodes, NodeObservation, assign_node, is_valid_credential};
+use corro_server::reconcile::dirty_tracking::DirtyTracker;
+use corro_server::reconcile::nodes::leaving_nodes;
+use corro_server::reconcile::pass_input::GangAddresses;
+use corro_server::reconcile::publish::DesiredStatePublisher;
 use corro_store::Timeline;
 use corro_store::seal::digest;
 
@@ -24,11 +25,11 @@ pub struct Server {
     pub next_pass: Option<u64>,
     pub links: BTreeMap<NodeId, Link>,
     /// What is new about them since the last pass, and what was last seen of all.
-    pub news: News,
-    pub sightings: BTreeMap<NodeId, Sighting>,
-    pub attention: Attention,
-    pub tellings: Tellings,
-    pub addresses: Addresses,
+    pub news: ChangedNodes,
+    pub observations: BTreeMap<NodeId, NodeObservation>,
+    pub dirty: DirtyTracker,
+    pub publisher: DesiredStatePublisher,
+    pub addresses: GangAddresses,
     /// Attempts of which it has heard that a rank ended well.
     pub heard_done: BTreeSet<AttemptId>,
     pub gone: BTreeSet<NodeId>,
@@ -58,11 +59,11 @@ impl World {
                 last_whole: now,
                 next_pass: None,
                 links: BTreeMap::new(),
-                news: News::default(),
-                sightings: BTreeMap::new(),
-                attention: Attention::new(self.disk.clone()),
-                tellings: Tellings::default(),
-                addresses: Addresses::new(),
+                news: ChangedNodes::default(),
+                observations: BTreeMap::new(),
+                dirty: DirtyTracker::new(self.disk.clone()),
+                publisher: DesiredStatePublisher::default(),
+                addresses: GangAddresses::new(),
                 heard_done: BTreeSet::new(),
                 gone: BTreeSet::new(),
                 clearing: BTreeSet::new(),
@@ -98,7 +99,7 @@ impl World {
     pub fn clear_away(&mut self) {
         let clock = Timeline::starting(self.time());
         let Some(server) = &mut self.server else { return };
-        let leaving = round::leaving(&self.disk, &server.sightings, &clock).map(|(id, polite)| (id.clone(), polite));
+        let leaving = leaving_nodes(&self.disk, &server.observations, &clock).map(|(id, polite)| (id.clone(), polite));
         let new: Vec<_> = leaving.filter(|(id, _)| server.clearing.insert(id.clone())).collect();
         for (node, polite) in new {
             let delay = self.rng.between(1, 100);
@@ -131,7 +132,7 @@ impl World {
             return;
         }
         let (secret, time) = (format!("secret of {node}"), self.time());
-        let (after, joined) = self.disk.after(|txn| take_place(txn, Some(node.clone()), digest(&secret), time));
+        let (after, joined) = self.disk.after(|txn| assign_node(txn, Some(node.clone()), digest(&secret), time));
         let Ok(Some((_, epoch))) = joined else { return self.agent_ends(node) };
         self.commit(after);
         if self.rng.one_in(30) {
@@ -155,7 +156,7 @@ impl World {
             return;
         }
         let credential = body.credential.clone().expect("it has joined");
-        if !is_living(&self.disk, &credential) {
+        if !is_valid_credential(&self.disk, &credential) {
             return self.body_fenced(node);
         }
         let (wire, now) = (self.new_wire(node), self.now);
@@ -170,7 +171,7 @@ impl World {
         };
         server.links.insert(node.clone(), link);
         server.news.nodes.insert(node.clone());
-        server.news.attached.insert(node.clone());
+        server.news.reconnected.insert(node.clone());
         self.laws.connected(node, life);
         self.body_connected(node, wire);
         self.look_soon(5);

@@ -166,7 +166,7 @@ impl Server {
         let landmark = landmark(&app, data)?;
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
-        let gateway = gateway.offering(&config.wheels);
+        let gateway = gateway.with_wheels(&config.wheels);
         let limits = Arc::new(http::limits::Limits::new(config.rates));
         let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();

@@ -11,16 +11,16 @@ use corro_store::State;
 use corro_store::seal::digest;
 use tokio::sync::watch;
 
-use super::{Gateway, Link, Orders, not_a_node};
+use super::{AgentSession, Gateway, Outbound, invalid_credential};
 
 /// A message larger than this is not from one of our agents.
-pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Agents speak every second; a connection that is silent for this long is dead.
-const SILENCE: Duration = Duration::from_secs(30);
-const SEND_DEADLINE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Does the credential name a node that was not declared lost since it was given?
-pub fn is_living(state: &State, credential: &NodeCredential) -> bool {
+pub fn is_valid_credential(state: &State, credential: &NodeCredential) -> bool {
     state.nodes.get(&credential.node).is_some_and(|record| {
         let lost = matches!(record.state(), NodeState::Unusable { lost: true, .. });
         let known = record.credential_digest.as_deref() == Some(&digest(credential.secret.expose()));
@@ -32,43 +32,43 @@ impl Gateway {
     /// Is this the living node it claims to be?
     pub fn check_credential(&self, credential: &NodeCredential) -> Result<(), ApiError> {
         let snapshot = self.app.snapshot();
-        if is_living(&snapshot, credential) { Ok(()) } else { Err(not_a_node()) }
+        if is_valid_credential(&snapshot, credential) { Ok(()) } else { Err(invalid_credential()) }
     }
 
     /// Serves the connection of a node whose credential was checked, until it ends.
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
-        let (serial, mut orders) = self.attach(&node, credential.epoch);
+        let (serial, mut outbound) = self.attach(&node, credential.epoch);
         let (ask, mut asked) = self.app.figures.attach(&node);
         let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
         loop {
             tokio::select! {
                 () = async { let _ = stop.wait_for(|stop| *stop).await; } => break,
-                changed = orders.changed() => {
+                changed = outbound.changed() => {
                     if changed.is_err() {
                         break;
                     }
-                    let message = match &*orders.borrow_and_update() {
-                        Orders::None => continue,
-                        Orders::Desired(desired) => ToNode::Desired((**desired).clone()),
-                        Orders::Fenced(reason) => ToNode::Fenced { reason: reason.clone() },
+                    let message = match &*outbound.borrow_and_update() {
+                        Outbound::None => continue,
+                        Outbound::Desired(desired) => ToNode::Desired((**desired).clone()),
+                        Outbound::Fenced(reason) => ToNode::Fenced { reason: reason.clone() },
                     };
                     let last = matches!(message, ToNode::Fenced { .. });
                     let text = serde_json::to_string(&message).expect("messages are plain data");
-                    let sent = tokio::time::timeout(SEND_DEADLINE, socket.send(Message::text(text))).await;
+                    let sent = tokio::time::timeout(SEND_TIMEOUT, socket.send(Message::text(text))).await;
                     if last || !matches!(sent, Ok(Ok(()))) {
                         break;
                     }
                 }
                 Some(question) = asked.recv() => {
                     let text = serde_json::to_string(&question).expect("messages are plain data");
-                    let sent = tokio::time::timeout(SEND_DEADLINE, socket.send(Message::text(text))).await;
+                    let sent = tokio::time::timeout(SEND_TIMEOUT, socket.send(Message::text(text))).await;
                     if !matches!(sent, Ok(Ok(()))) {
                         break;
                     }
                 }
-                received = tokio::time::timeout(SILENCE, socket.recv()) => {
+                received = tokio::time::timeout(READ_TIMEOUT, socket.recv()) => {
                     let Ok(Some(Ok(message))) = received else { break };
                     if !self.on_message(&node, serial, message) {
                         break;
@@ -92,60 +92,71 @@ impl Gateway {
             tracing::warn!(%node, "a message from the node cannot be read; its connection is closed");
             return false;
         };
-        let mut links = self.lock();
-        let Some(link) = links.nodes.get_mut(node).filter(|link| link.serial == serial) else { return false };
-        link.heard = Instant::now();
+        let mut sessions = self.lock();
+        let Some(session) = sessions.nodes.get_mut(node).filter(|session| session.serial == serial) else {
+            return false;
+        };
+        session.last_message = Instant::now();
         let observed = match message {
             FromNode::Observed(observed) => observed,
             FromNode::Heartbeat => return true,
             FromNode::Figures(figures) => {
-                drop(links);
+                drop(sessions);
                 self.app.figures.told(node, figures);
                 return true;
             }
             FromNode::Recording(recording) => {
-                drop(links);
+                drop(sessions);
                 self.app.timelines.told(node, recording);
                 return true;
             }
         };
         let mut observed = observed;
         // Others in every message, and so no news.
-        link.run_time = observed.task_run_ms.take().map(|told| (Duration::from_millis(told), Instant::now()));
+        session.run_time =
+            observed.task_run_ms.take().map(|reported| (Duration::from_millis(reported), Instant::now()));
         self.app.expected_ends.set(node, observed.task_remaining_ms.take().map(Duration::from_millis));
-        if link.observed != observed {
+        if session.observed != observed {
             let door = observed.login.clone();
-            link.observed = observed;
-            links.news.nodes.insert(node.clone());
-            drop(links);
+            session.observed = observed;
+            sessions.changed.nodes.insert(node.clone());
+            drop(sessions);
             self.app.doors.set(node, door);
-            self.news.notify_one();
+            self.changed.notify_one();
         }
         true
     }
 
-    fn attach(&self, node: &corro_model::NodeId, epoch: u64) -> (u64, watch::Receiver<Orders>) {
-        let mut links = self.lock();
-        let old = links.nodes.remove(node);
+    fn attach(&self, node: &corro_model::NodeId, epoch: u64) -> (u64, watch::Receiver<Outbound>) {
+        let mut sessions = self.lock();
+        let old = sessions.nodes.remove(node);
         let serial = old.map_or(0, |old| old.serial) + 1;
-        let (orders, receiver) = watch::channel(Orders::None);
+        let (outbound, receiver) = watch::channel(Outbound::None);
         let observed = ObservedNode::default();
-        let link = Link { epoch, serial, heard: Instant::now(), observed, run_time: None, orders, connected: true };
-        links.nodes.insert(node.clone(), link);
-        links.news.nodes.insert(node.clone());
-        links.news.attached.insert(node.clone());
-        drop(links);
-        self.news.notify_one();
+        let session = AgentSession {
+            epoch,
+            serial,
+            last_message: Instant::now(),
+            observed,
+            run_time: None,
+            outbound,
+            connected: true,
+        };
+        sessions.nodes.insert(node.clone(), session);
+        sessions.changed.nodes.insert(node.clone());
+        sessions.changed.reconnected.insert(node.clone());
+        drop(sessions);
+        self.changed.notify_one();
         (serial, receiver)
     }
 
     fn detach(&self, node: &corro_model::NodeId, serial: u64) {
-        let mut links = self.lock();
-        if let Some(link) = links.nodes.get_mut(node).filter(|link| link.serial == serial) {
-            link.connected = false;
-            links.news.nodes.insert(node.clone());
+        let mut sessions = self.lock();
+        if let Some(session) = sessions.nodes.get_mut(node).filter(|session| session.serial == serial) {
+            session.connected = false;
+            sessions.changed.nodes.insert(node.clone());
         }
-        drop(links);
-        self.news.notify_one();
+        drop(sessions);
+        self.changed.notify_one();
     }
 }

@@ -18,7 +18,7 @@ use crate::app::instance::hex;
 
 const MAX_HOSTS: usize = 10_000;
 /// How old the time may be at which a record says its host was heard.
-const HEARD_WITHIN: Duration = Duration::from_secs(60);
+const HEARD_WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Gateway {
     pub async fn join_host(&self, request: HostJoinRequest) -> Result<HostCredential, ApiError> {
@@ -56,22 +56,23 @@ impl Gateway {
         });
         let credential = commit.await?;
         // It counts as heard once its agent reports: it may have joined for an agent that is started later.
-        self.news.notify_one();
+        self.changed.notify_one();
         Ok(credential)
     }
 
     /// What the host should carry now.
-    pub async fn host_report(&self, given: &HostCredential, report: HostReport) -> Result<DesiredHost, ApiError> {
+    pub async fn host_report(&self, credential: &HostCredential, report: HostReport) -> Result<DesiredHost, ApiError> {
         check_inventory(&report.inventory)?;
-        let (key, now) = (key_of(&given.name), self.app.now());
+        let (key, now) = (key_of(&credential.name), self.app.now());
         let snapshot = self.app.snapshot();
-        let known = snapshot.hosts.get(&key).filter(|record| record.credential_digest == digest(given.secret.expose()));
+        let known =
+            snapshot.hosts.get(&key).filter(|record| record.credential_digest == digest(credential.secret.expose()));
         let Some(record) = known else {
             return Err(ApiError::unauthorized("The host's credential is not valid: the host was removed"));
         };
         let was_silent = !self.app.hosts.is_heard(&key);
         self.app.hosts.hear(&key, now);
-        if record.inventory != report.inventory || self.app.timeline().age(record.heard) > HEARD_WITHIN {
+        if record.inventory != report.inventory || self.app.timeline().age(record.heard) > HEARD_WRITE_INTERVAL {
             let (key, inventory) = (key.clone(), report.inventory.clone());
             let commit = self.app.store.commit(move |txn| {
                 txn.update::<HostRecord>(&key, |record| (record.inventory, record.heard) = (inventory, now));
@@ -85,14 +86,14 @@ impl Gateway {
             }
         }
         if was_silent {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
         Ok(DesiredHost { nodes: self.desired_nodes(&snapshot, &key, &report.living), removed: false })
     }
 
-    fn desired_nodes(&self, state: &State, host: &str, living: &[NodeId]) -> Vec<DesiredHostNode> {
+    fn desired_nodes(&self, state: &State, host: &str, running_nodes: &[NodeId]) -> Vec<DesiredHostNode> {
         let desired = |id: &NodeId, node: &NodeRecord| {
-            let missing = *node.state() == NodeState::Allocating && !living.contains(id);
+            let missing = *node.state() == NodeState::Allocating && !running_nodes.contains(id);
             DesiredHostNode {
                 node: id.clone(),
                 token: missing.then(|| self.mint_token(id)),

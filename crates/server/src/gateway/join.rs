@@ -8,7 +8,7 @@ use corro_model::{ApiError, NodeId, Secret, Timestamp};
 use corro_store::seal::{digest, random};
 use corro_store::{NodeRecord, State, Txn};
 
-use super::{Gateway, not_a_node};
+use super::{Gateway, invalid_credential};
 use crate::app::instance::hex;
 
 impl Gateway {
@@ -20,7 +20,7 @@ impl Gateway {
     }
 
     /// The node that this token is for.
-    fn node_of(&self, token: &Secret) -> Option<NodeId> {
+    fn node_of_token(&self, token: &Secret) -> Option<NodeId> {
         let node = NodeId::parse(token.expose().split_once('.')?.0)?;
         // Digests are compared: how long that takes says nothing of the token.
         (digest(self.mint_token(&node).expose()) == digest(token.expose())).then_some(node)
@@ -29,7 +29,7 @@ impl Gateway {
     /// `None` when the token is good but no cluster wants a node now.
     pub async fn join(&self, request: JoinRequest) -> Result<Option<NodeCredential>, ApiError> {
         let refused = || ApiError::unauthorized("The join token is not valid or was used already");
-        let node = self.node_of(&request.token);
+        let node = self.node_of_token(&request.token);
         if node.is_none() && self.lock().open_token.as_deref() != Some(&digest(request.token.expose())) {
             return Err(refused());
         }
@@ -37,7 +37,7 @@ impl Gateway {
         let instance = self.app.tenant.to_string();
         let (credential_digest, now) = (digest(secret.expose()), self.app.now());
         let commit = self.app.store.commit(move |txn| {
-            let joined = take_place(txn, node, credential_digest, now).map_err(|_| refused())?;
+            let joined = assign_node(txn, node, credential_digest, now).map_err(|_| refused())?;
             Ok::<_, ApiError>(joined.map(|(node, epoch)| NodeCredential { node, epoch, secret, instance }))
         });
         commit.await
@@ -45,14 +45,14 @@ impl Gateway {
 }
 
 /// Somebody becomes `node`, or whichever is wanted most. `None` when none is.
-pub fn take_place(
+pub fn assign_node(
     txn: &mut Txn,
     node: Option<NodeId>,
     credential_digest: String,
     now: Timestamp,
 ) -> Result<Option<(NodeId, u64)>, ApiError> {
-    let Some(id) = node.or_else(|| wanted_node(txn.state())) else { return Ok(None) };
-    txn.node_event(&id, NodeEvent::Joined, now).map_err(|_| not_a_node())?;
+    let Some(id) = node.or_else(|| next_unassigned_node(txn.state())) else { return Ok(None) };
+    txn.node_event(&id, NodeEvent::Joined, now).map_err(|_| invalid_credential())?;
     let mut epoch = 0;
     txn.update::<NodeRecord>(&id, |record| {
         record.credential_digest = Some(credential_digest);
@@ -62,7 +62,7 @@ pub fn take_place(
 }
 
 /// The oldest node that is asked for and that nobody has become yet; dedicated ones first.
-fn wanted_node(state: &State) -> Option<NodeId> {
+fn next_unassigned_node(state: &State) -> Option<NodeId> {
     let open = state.nodes.iter().filter(|(_, node)| {
         // One that a host is to carry is not for whoever comes by.
         *node.state() == NodeState::Allocating && node.host.is_none()

@@ -18,62 +18,62 @@ use tokio::sync::{Notify, watch};
 
 use crate::app::App;
 
-pub use connection::{MAX_MESSAGE, is_living};
-pub use join::take_place;
+pub use connection::{MAX_MESSAGE_BYTES, is_valid_credential};
+pub use join::assign_node;
 
 #[derive(Clone)]
 pub struct Gateway {
     app: App,
-    links: Arc<Mutex<Links>>,
+    sessions: Arc<Mutex<Sessions>>,
     /// Rung when an observation changed.
-    pub news: Arc<Notify>,
+    pub changed: Arc<Notify>,
     /// Connections end when it turns true.
     stop: watch::Receiver<bool>,
     /// Where the wheels lie that nodes may fetch.
     wheels: Option<Arc<Path>>,
 }
 
-struct Links {
+struct Sessions {
     /// Silence is counted from here for nodes that have not been heard since the start.
     started: Instant,
-    nodes: HashMap<NodeId, Link>,
+    nodes: HashMap<NodeId, AgentSession>,
     /// What is new since somebody last looked.
-    news: News,
+    changed: ChangedNodes,
     /// Digest of the token with which any machine may take up a wanted node.
     open_token: Option<String>,
 }
 
 /// What is known of one node's agent.
-struct Link {
+struct AgentSession {
     epoch: u64,
     /// Tells a connection from its successor.
     serial: u64,
-    heard: Instant,
+    last_message: Instant,
     observed: ObservedNode,
     /// How long its task had run by its own clock, and when it said so.
     run_time: Option<(Duration, Instant)>,
-    orders: watch::Sender<Orders>,
+    outbound: watch::Sender<Outbound>,
     connected: bool,
 }
 
-impl Link {
-    fn sighting(&self) -> Sighting {
-        Sighting {
+impl AgentSession {
+    fn observation(&self) -> NodeObservation {
+        NodeObservation {
             epoch: self.epoch,
             connected: self.connected,
-            silent_for: self.heard.elapsed(),
+            silent_for: self.last_message.elapsed(),
             observed: self.observed.clone(),
             run_time: self.run_time(),
         }
     }
 
     fn run_time(&self) -> Option<Duration> {
-        self.run_time.map(|(told, at)| told + at.elapsed())
+        self.run_time.map(|(reported, at)| reported + at.elapsed())
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Orders {
+pub(crate) enum Outbound {
     /// Nothing was decided yet.
     None,
     Desired(Box<DesiredNode>),
@@ -82,16 +82,16 @@ pub(crate) enum Orders {
 
 /// Which nodes have something new about them. A heartbeat is nothing new.
 #[derive(Clone, Debug, Default)]
-pub struct News {
+pub struct ChangedNodes {
     /// They came, went, or observed something else than before.
     pub nodes: BTreeSet<NodeId>,
     /// Of those, the ones with a new connection, which have been told nothing yet.
-    pub attached: BTreeSet<NodeId>,
+    pub reconnected: BTreeSet<NodeId>,
 }
 
 /// One node as seen from here at one moment.
 #[derive(Clone, Debug)]
-pub struct Sighting {
+pub struct NodeObservation {
     pub epoch: u64,
     pub connected: bool,
     pub silent_for: Duration,
@@ -101,9 +101,9 @@ pub struct Sighting {
     pub run_time: Option<Duration>,
 }
 
-impl Sighting {
+impl NodeObservation {
     /// Is somebody there who will still be there for the next order?
-    pub fn is_there(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         self.connected && !self.observed.ending
     }
 }
@@ -111,36 +111,37 @@ impl Sighting {
 impl Gateway {
     pub fn new(app: App, open_token: Option<&corro_model::Secret>, stop: watch::Receiver<bool>) -> Self {
         let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));
-        let (nodes, news) = (HashMap::new(), News::default());
-        let links = Links { started: Instant::now(), nodes, news, open_token };
-        Self { app, links: Arc::new(Mutex::new(links)), news: Arc::new(Notify::new()), stop, wheels: None }
+        let (nodes, changed) = (HashMap::new(), ChangedNodes::default());
+        let sessions = Sessions { started: Instant::now(), nodes, changed, open_token };
+        Self { app, sessions: Arc::new(Mutex::new(sessions)), changed: Arc::new(Notify::new()), stop, wheels: None }
     }
 
     /// The same door, with the wheels in `directory` for every node.
-    pub fn offering(self, directory: &Path) -> Self {
+    pub fn with_wheels(self, directory: &Path) -> Self {
         Self { wheels: Some(Arc::from(directory)), ..self }
     }
 
     /// Brings what was seen up to date, and says where something is new since the last time. How long nodes have been
-    /// silent, and their tasks run, is looked up for those, and for all others only with `silence`: that is all that changes
+    /// silent, and their tasks run, is looked up for those, and for all others only with `update_silence`: that is all that changes
     /// without news.
-    pub fn refresh(&self, sightings: &mut BTreeMap<NodeId, Sighting>, silence: bool) -> News {
-        let mut links = self.lock();
-        let news = std::mem::take(&mut links.news);
-        for node in &news.nodes {
-            match links.nodes.get(node) {
-                Some(link) => _ = sightings.insert(node.clone(), link.sighting()),
-                None => _ = sightings.remove(node),
+    pub fn refresh(&self, observations: &mut BTreeMap<NodeId, NodeObservation>, update_silence: bool) -> ChangedNodes {
+        let mut sessions = self.lock();
+        let changed = std::mem::take(&mut sessions.changed);
+        for node in &changed.nodes {
+            match sessions.nodes.get(node) {
+                Some(session) => _ = observations.insert(node.clone(), session.observation()),
+                None => _ = observations.remove(node),
             }
         }
-        if silence {
-            for (node, sighting) in sightings {
-                if let Some(link) = links.nodes.get(node) {
-                    (sighting.silent_for, sighting.run_time) = (link.heard.elapsed(), link.run_time());
+        if update_silence {
+            for (node, observation) in observations {
+                if let Some(session) = sessions.nodes.get(node) {
+                    (observation.silent_for, observation.run_time) =
+                        (session.last_message.elapsed(), session.run_time());
                 }
             }
         }
-        news
+        changed
     }
 
     /// How long a node that was never heard has had the chance to speak.
@@ -150,11 +151,11 @@ impl Gateway {
 
     /// Tells a connected node what it should be; sent only when it differs from what it was told last.
     pub fn publish(&self, node: &NodeId, desired: DesiredNode) {
-        if let Some(link) = self.lock().nodes.get(node) {
-            let orders = Orders::Desired(Box::new(desired));
-            link.orders.send_if_modified(|current| {
-                let changed = *current != orders;
-                *current = orders;
+        if let Some(session) = self.lock().nodes.get(node) {
+            let outbound = Outbound::Desired(Box::new(desired));
+            session.outbound.send_if_modified(|current| {
+                let changed = *current != outbound;
+                *current = outbound;
                 changed
             });
         }
@@ -162,30 +163,30 @@ impl Gateway {
 
     /// Cuts off a node of this epoch that is no longer ours, and forgets it.
     pub fn fence(&self, node: &NodeId, epoch: u64, reason: &str) {
-        let mut links = self.lock();
+        let mut sessions = self.lock();
         // One with a newer epoch may have come since somebody looked.
-        if links.nodes.get(node).is_some_and(|link| link.epoch == epoch)
-            && let Some(link) = links.nodes.remove(node)
+        if sessions.nodes.get(node).is_some_and(|session| session.epoch == epoch)
+            && let Some(session) = sessions.nodes.remove(node)
         {
             self.app.doors.set(node, None);
             self.app.expected_ends.set(node, None);
-            links.news.nodes.insert(node.clone());
-            link.orders.send_replace(Orders::Fenced(reason.to_owned()));
+            sessions.changed.nodes.insert(node.clone());
+            session.outbound.send_replace(Outbound::Fenced(reason.to_owned()));
         }
     }
 
     /// Counts everybody's silence from now on.
-    pub fn forgive(&self) {
-        let mut links = self.lock();
-        links.started = Instant::now();
-        links.nodes.values_mut().for_each(|link| link.heard = Instant::now());
+    pub fn reset_silence(&self) {
+        let mut sessions = self.lock();
+        sessions.started = Instant::now();
+        sessions.nodes.values_mut().for_each(|session| session.last_message = Instant::now());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().expect("no one panics while holding the links")
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().expect("no one panics while holding the links")
     }
 }
 
-fn not_a_node() -> ApiError {
+fn invalid_credential() -> ApiError {
     ApiError::unauthorized("The node's credential is not valid: it was removed or declared lost")
 }

@@ -16,14 +16,14 @@ impl Gateway {
     /// What is there now, by name.
     pub async fn wheels(&self) -> Result<Vec<Wheel>, ApiError> {
         let Some(directory) = self.wheels.clone() else { return Ok(Vec::new()) };
-        on_disk(move || list(&directory)).await
+        run_blocking(move || list(&directory)).await
     }
 
     /// One of them, open.
     pub async fn wheel(&self, name: String) -> Result<(File, Wheel), ApiError> {
         let missing = || ApiError::new(404, "WheelNotFound", "There is no such wheel");
         let Some(directory) = self.wheels.clone() else { return Err(missing()) };
-        let opened = on_disk(move || {
+        let opened = run_blocking(move || {
             // The asker's text only picks from what was found.
             let Some(found) = list(&directory)?.into_iter().find(|wheel| wheel.name == name) else { return Ok(None) };
             let file = File::open(directory.join(&found.name))?;
@@ -34,7 +34,7 @@ impl Gateway {
     }
 }
 
-async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, ApiError> {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, ApiError> {
     let done = spawn_blocking(work).await.map_err(io::Error::other).flatten();
     done.map_err(|error| {
         tracing::warn!(%error, "the wheels cannot be read");
@@ -51,7 +51,7 @@ fn list(directory: &Path) -> io::Result<Vec<Wheel>> {
     let mut wheels = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // Links are followed: whoever fills the directory decides what is in it.
+        // Sessions are followed: whoever fills the directory decides what is in it.
         if let Some(name) = entry.file_name().to_str()
             && let Ok(metadata) = fs::metadata(entry.path())
             && let Some(wheel) = describe(name, &metadata)

@@ -51,7 +51,7 @@ use crate::app::audit::{Asked, Audit};
 use crate::app::followers::Client;
 use crate::app::principals::Caller;
 use crate::dashboard;
-use crate::gateway::{Gateway, MAX_MESSAGE};
+use crate::gateway::{Gateway, MAX_MESSAGE_BYTES};
 
 pub use listener::{Door, serve};
 
@@ -402,7 +402,7 @@ impl Api {
             .map_err(|_| ApiError::new(400, "UpgradeRequired", "This address speaks WebSocket only"))?;
         let gateway = self.gateway.clone();
         // Small buffers: there are many nodes, and each says little.
-        let upgrade = upgrade.max_message_size(MAX_MESSAGE).read_buffer_size(4096).write_buffer_size(4096);
+        let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).read_buffer_size(4096).write_buffer_size(4096);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
 }

@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Backoff {
-    longest: Duration,
+    max_pause: Duration,
     failures: u32,
-    until: Option<Instant>,
+    retry_at: Option<Instant>,
 }
 
 impl Backoff {
-    pub fn up_to(longest: Duration) -> Self {
-        Self { longest, failures: 0, until: None }
+    pub fn with_max(max_pause: Duration) -> Self {
+        Self { max_pause, failures: 0, retry_at: None }
     }
 
     /// An attempt failed. `true` for the first one after a success, which is worth a line in the log.
     pub fn fail(&mut self, now: Instant) -> bool {
-        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(self.failures)).min(self.longest);
+        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(self.failures)).min(self.max_pause);
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + pause);
+        self.retry_at = Some(now + pause);
         self.failures == 1
     }
 
     /// An attempt succeeded. The number of those before it that failed, if any did.
     pub fn succeed(&mut self) -> Option<u32> {
-        self.until = None;
+        self.retry_at = None;
         let failures = std::mem::take(&mut self.failures);
         (failures > 0).then_some(failures)
     }
 
     /// Until the next attempt may be made.
     pub fn remaining(&self, now: Instant) -> Duration {
-        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        self.retry_at.map_or(Duration::ZERO, |retry_at| retry_at.saturating_duration_since(now))
     }
 }
 
@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_limit_and_are_told_once() {
-        let (now, mut backoff) = (Instant::now(), Backoff::up_to(Duration::from_millis(500)));
+    fn pauses_double_up_to_the_limit_and_are_logged_once() {
+        let (now, mut backoff) = (Instant::now(), Backoff::with_max(Duration::from_millis(500)));
         assert!(backoff.remaining(now).is_zero());
         let fail = |backoff: &mut Backoff| (backoff.fail(now), backoff.remaining(now).as_millis());
-        let seen: Vec<_> = (0..4).map(|_| fail(&mut backoff)).collect();
-        assert_eq!(seen, [(true, 100), (false, 200), (false, 400), (false, 500)]);
+        let pauses: Vec<_> = (0..4).map(|_| fail(&mut backoff)).collect();
+        assert_eq!(pauses, [(true, 100), (false, 200), (false, 400), (false, 500)]);
         assert_eq!((backoff.succeed(), backoff.succeed()), (Some(4), None));
         assert!(backoff.remaining(now).is_zero() && backoff.fail(now));
     }

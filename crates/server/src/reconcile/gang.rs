@@ -10,7 +10,7 @@ use corro_model::root_cause::{End, find_root_cause};
 /// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
 /// How long a rank may take to save its work when a user or a limit ends it.
-const POLITE_GRACE_MS: u64 = 5_000;
+const TERMINATE_GRACE_MS: u64 = 5_000;
 
 pub struct Gang<'a> {
     /// The job's nodes in rank order; the first is the master.
@@ -41,13 +41,13 @@ pub struct Member<'a> {
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub enum GangDecision {
     Continue(Goal),
-    End(Ending),
+    End(Outcome),
 }
 
 #[derive(Debug, PartialEq)]
-pub enum Ending {
+pub enum Outcome {
     Succeeded,
     Failed {
         exit_code: Option<i32>,
@@ -68,14 +68,17 @@ pub fn address(gang: &Gang) -> Option<GangAddress> {
     if let Some(known) = known.filter(|known| !known.ports.is_empty()) {
         return Some(known.clone());
     }
-    let said = |member: &Member| match &member.report?.phase {
+    let prepared_address = |member: &Member| match &member.report?.phase {
         TaskPhase::Prepared { gang } => Some(gang.clone()),
         _ => None,
     };
-    let mut address = gang.members.first().and_then(said).flatten().or_else(|| known.cloned())?;
+    let mut address = gang.members.first().and_then(prepared_address).flatten().or_else(|| known.cloned())?;
     address.ports.clear();
-    let said: Option<Vec<_>> = gang.members.iter().map(said).collect();
-    let ports = said.into_iter().flatten().map(|said| said.and_then(|mut said| said.ports.pop()));
+    let prepared_address: Option<Vec<_>> = gang.members.iter().map(prepared_address).collect();
+    let ports = prepared_address
+        .into_iter()
+        .flatten()
+        .map(|prepared_address| prepared_address.and_then(|mut prepared_address| prepared_address.ports.pop()));
     let ports: Vec<_> = ports.collect();
     if ports.iter().any(Option::is_some) {
         address.ports = ports.into_iter().map(Option::unwrap_or_default).collect();
@@ -83,92 +86,92 @@ pub fn address(gang: &Gang) -> Option<GangAddress> {
     Some(address)
 }
 
-pub fn decide(gang: &Gang) -> Step {
+pub fn decide(gang: &Gang) -> GangDecision {
     let lost = gang.members.iter().find(|member| member.lost);
-    let blame = first_failure(gang);
+    let cause = root_cause(gang);
     let stopping = gang.terminating || gang.evicted.is_some() || gang.overdue.is_some();
-    if lost.is_none() && blame.is_none() && !stopping {
-        return go_on(gang);
+    if lost.is_none() && cause.is_none() && !stopping {
+        return decide_healthy(gang);
     }
     let ended = |member: &Member| if member.lost { member.gone } else { member.report.is_some_and(has_ended) };
     let all_ended = gang.members.iter().all(ended);
-    if all_ended && lost.is_none() && blame.is_none() && !gang.terminating && is_done(gang) {
+    if all_ended && lost.is_none() && cause.is_none() && !gang.terminating && has_succeeded(gang) {
         // It was faster than whatever wanted to stop it.
-        return Step::End(Ending::Succeeded);
+        return GangDecision::End(Outcome::Succeeded);
     }
     // A failure beside a node that does not answer is often its consequence: wait until the node is heard or declared
     // lost, so that the cause and not the consequence is reported.
-    let unsure = blame.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
-    if unsure || !all_ended {
-        let failed = lost.is_some() || blame.is_some();
+    let is_cause_uncertain = cause.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
+    if is_cause_uncertain || !all_ended {
+        let failed = lost.is_some() || cause.is_some();
         let grace_ms = match gang.evicted {
             _ if failed && !stopping => FAILURE_GRACE_MS,
             Some(grace_ms) if !gang.terminating && gang.overdue.is_none() => grace_ms,
-            _ => POLITE_GRACE_MS,
+            _ => TERMINATE_GRACE_MS,
         };
-        return Step::Continue(Goal::Stop { grace_ms });
+        return GangDecision::Continue(Goal::Stop { grace_ms });
     }
-    Step::End(match (lost, blame) {
+    GangDecision::End(match (lost, cause) {
         // The state machine reports the user's wish, whatever the ranks said.
-        _ if gang.terminating => Ending::Failed { exit_code: None, errors: Vec::new() },
-        (Some(member), _) => Ending::NodeLost { node: member.node.clone() },
+        _ if gang.terminating => Outcome::Failed { exit_code: None, errors: Vec::new() },
+        (Some(member), _) => Outcome::NodeLost { node: member.node.clone() },
         // An agent that ended under the job is as good as a lost node: the job is not to blame.
-        (None, Some(Blame::Task(node, failure))) if failure.error.code == AGENT_RESTARTED => {
-            Ending::NodeLost { node: node.clone() }
+        (None, Some(RootCause::Task(node, failure))) if failure.error.code == AGENT_RESTARTED => {
+            Outcome::NodeLost { node: node.clone() }
         }
-        _ if gang.evicted.is_some() => Ending::Interrupted,
-        (None, Some(blame)) => blame.ending(),
-        (None, None) => overdue(gang),
+        _ if gang.evicted.is_some() => Outcome::Interrupted,
+        (None, Some(cause)) => cause.outcome(),
+        (None, None) => overdue_outcome(gang),
     })
 }
 
 /// Did every rank end well by itself, or the one process that stands for all of them?
-fn is_done(gang: &Gang) -> bool {
+fn has_succeeded(gang: &Gang) -> bool {
     let exits = gang.members.iter().filter_map(|member| member.report).flat_map(|report| &report.exits);
     let good = exits.filter(|exit| exit.role.decides() && exit.succeeded() && !exit.stopped);
     good.clone().count() >= gang.n_ranks || good.into_iter().any(|exit| exit.role.is_whole())
 }
 
-fn go_on(gang: &Gang) -> Step {
+fn decide_healthy(gang: &Gang) -> GangDecision {
     let phases: Vec<_> = gang.members.iter().map(|member| member.report.map(|report| &report.phase)).collect();
     if phases.iter().all(|phase| matches!(phase, Some(TaskPhase::Ended { .. }))) {
-        return Step::End(if is_done(gang) { Ending::Succeeded } else { Ending::Interrupted });
+        return GangDecision::End(if has_succeeded(gang) { Outcome::Succeeded } else { Outcome::Interrupted });
     }
-    let goes_on = |report: &ObservedTask| report.exits.is_empty() || gang.has_servers;
-    let stays = |member: &Member| member.report.is_some_and(|report| goes_on(report) && !has_ended(report));
-    if is_done(gang) && gang.members.iter().any(stays) {
+    let may_continue = |report: &ObservedTask| report.exits.is_empty() || gang.has_servers;
+    let still_runs = |member: &Member| member.report.is_some_and(|report| may_continue(report) && !has_ended(report));
+    if has_succeeded(gang) && gang.members.iter().any(still_runs) {
         // All ranks ended well; nodes that run none, and parameter servers, stayed for them.
-        return Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+        return GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     }
     if phases.len() == 1 {
-        return Step::Continue(Goal::PrepareAndRun);
+        return GangDecision::Continue(Goal::PrepareAndRun);
     }
     let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
     match address(gang) {
-        Some(address) if prepared => Step::Continue(Goal::Run { gang: address }),
+        Some(address) if prepared => GangDecision::Continue(Goal::Run { gang: address }),
         // Some ranks run, one does not, and where they meet was lost with the server: this attempt cannot be completed.
         None if prepared && phases.iter().any(|phase| !matches!(phase, Some(TaskPhase::Prepared { .. }))) => {
             match gang.members.iter().find(|m| m.report.is_some_and(|r| matches!(r.phase, TaskPhase::Prepared { .. })))
             {
-                Some(_) => Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS }),
+                Some(_) => GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS }),
                 // All run already: what they are told about the meeting place no longer matters.
-                None => Step::Continue(Goal::Run { gang: GangAddress::new("", 0, 0) }),
+                None => GangDecision::Continue(Goal::Run { gang: GangAddress::new("", 0, 0) }),
             }
         }
-        _ => Step::Continue(Goal::Prepare),
+        _ => GangDecision::Continue(Goal::Prepare),
     }
 }
 
 /// The first thing that went wrong by itself.
-enum Blame<'a> {
+enum RootCause<'a> {
     Task(&'a NodeId, &'a TaskFailure),
     Rank(&'a NodeId, &'a RankExit),
 }
 
 /// The failure that made the others fail, see [`find_root_cause`].
-fn first_failure<'a>(gang: &Gang<'a>) -> Option<Blame<'a>> {
+fn root_cause<'a>(gang: &Gang<'a>) -> Option<RootCause<'a>> {
     let mut ends = Vec::new();
-    let mut blames = Vec::new();
+    let mut causes = Vec::new();
     for (node, report) in gang.members.iter().filter_map(|member| Some((member.node, member.report?))) {
         let failure = match &report.phase {
             TaskPhase::Ended { failure } => failure.as_ref(),
@@ -179,27 +182,27 @@ fn first_failure<'a>(gang: &Gang<'a>) -> Option<Blame<'a>> {
             let rank = matches!(exit.role, Role::Rank).then_some(exit.rank);
             let (at, succeeded, stopped) = (exit.at.millis(), exit.succeeded(), exit.stopped);
             ends.push(End { rank, at, succeeded, stopped, stderr: &exit.stderr_tail });
-            blames.push(Blame::Rank(node, exit));
+            causes.push(RootCause::Rank(node, exit));
         }
         if let Some(failure) = failure {
             ends.push(End { rank: None, at: failure.at.millis(), succeeded: false, stopped: false, stderr: "" });
-            blames.push(Blame::Task(node, failure));
+            causes.push(RootCause::Task(node, failure));
         }
     }
-    find_root_cause(&ends).map(|index| blames.swap_remove(index))
+    find_root_cause(&ends).map(|index| causes.swap_remove(index))
 }
 
-impl Blame<'_> {
-    fn ending(self) -> Ending {
+impl RootCause<'_> {
+    fn outcome(self) -> Outcome {
         match self {
-            Blame::Task(node, failure) => {
+            RootCause::Task(node, failure) => {
                 let mut error = failure.error.clone();
                 if !error.details.iter().any(|detail| detail.name == "Node") {
                     error = error.with("Node", node.as_str());
                 }
-                Ending::Failed { exit_code: failure.exit_code, errors: vec![error] }
+                Outcome::Failed { exit_code: failure.exit_code, errors: vec![error] }
             }
-            Blame::Rank(node, exit) => {
+            RootCause::Rank(node, exit) => {
                 let error = BatchAiError::new("JobFailed", "Job failed with non-zero exit code");
                 let error = match exit.role {
                     Role::Rank | Role::Command => error.with("Rank", exit.rank.to_string()),
@@ -219,16 +222,16 @@ impl Blame<'_> {
                 if !exit.stderr_tail.trim().is_empty() {
                     error = error.with("StdErr", exit.stderr_tail.trim_end());
                 }
-                Ending::Failed { exit_code: Some(exit.shell_code()), errors: vec![error] }
+                Outcome::Failed { exit_code: Some(exit.shell_code()), errors: vec![error] }
             }
         }
     }
 }
 
-fn overdue(gang: &Gang) -> Ending {
+fn overdue_outcome(gang: &Gang) -> Outcome {
     let limit = gang.overdue.clone().unwrap_or_default();
     let message = format!("The job ran longer than its constraints.maxWallClockTime of {limit} and was stopped");
-    Ending::Failed { exit_code: None, errors: vec![BatchAiError::new("JobWallClockTimeExceeded", message)] }
+    Outcome::Failed { exit_code: None, errors: vec![BatchAiError::new("JobWallClockTimeExceeded", message)] }
 }
 
 fn has_ended(report: &ObservedTask) -> bool {

@@ -18,18 +18,18 @@ pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Rules, now
     if state.hosts.is_empty() {
         return steps;
     }
-    let takes = |key: &str, host: &HostRecord| !host.cordoned && is_heard(key);
+    let accepts_nodes = |key: &str, host: &HostRecord| !host.cordoned && is_heard(key);
     let mut waiting: Vec<(&NodeId, &NodeRecord)> = Vec::new();
     for (id, node) in state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating) {
-        match node.host.as_ref().map(|key| state.hosts.get(key).is_some_and(|host| takes(key, host))) {
+        match node.host.as_ref().map(|key| state.hosts.get(key).is_some_and(|host| accepts_nodes(key, host))) {
             Some(true) => {}
             // It looks for another host with the next pass.
-            Some(false) => steps.push(Step::Host(id.clone(), None)),
+            Some(false) => steps.push(Step::AssignHost(id.clone(), None)),
             None => waiting.push((id, node)),
         }
     }
     for (key, host) in &state.hosts {
-        steps.extend(leaving(state, key, host, rules, now));
+        steps.extend(drain_steps(state, key, host, rules, now));
         if host.removing && nodes_on(state, key).next().is_none() {
             steps.push(Step::RemoveHost(key.clone()));
         }
@@ -37,35 +37,36 @@ pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Rules, now
     if waiting.is_empty() {
         return steps;
     }
-    let open = state.hosts.iter().filter(|(key, host)| takes(key, host));
-    let mut left: BTreeMap<&str, Capacity> = open.map(|(key, host)| (key.as_str(), free(state, key, host))).collect();
-    waiting.sort_by_key(|(_, node)| (is_low(state, node), node.allocated, node.index));
+    let available = state.hosts.iter().filter(|(key, host)| accepts_nodes(key, host));
+    let mut free_capacity: BTreeMap<&str, Capacity> =
+        available.map(|(key, host)| (key.as_str(), free(state, key, host))).collect();
+    waiting.sort_by_key(|(_, node)| (is_low_priority(state, node), node.allocated, node.index));
     for (id, node) in waiting {
         let Some(need) = need(state, node) else { continue };
-        if let Some(host) = choose(&left, &need) {
-            left.entry(host).and_modify(|free| *free = free.less(&need));
-            steps.push(Step::Host(id.clone(), Some(host.to_owned())));
+        if let Some(host) = choose(&free_capacity, &need) {
+            free_capacity.entry(host).and_modify(|free| *free = free.less(&need));
+            steps.push(Step::AssignHost(id.clone(), Some(host.to_owned())));
         }
     }
     steps
 }
 
 /// The one that is left with the least: large hosts stay whole for large nodes, GPUs for those who want some.
-fn choose<'a>(left: &BTreeMap<&'a str, Capacity>, need: &Capacity) -> Option<&'a str> {
-    let fitting = left.iter().filter(|(_, free)| free.holds(need));
+fn choose<'a>(free_capacity: &BTreeMap<&'a str, Capacity>, need: &Capacity) -> Option<&'a str> {
+    let fitting = free_capacity.iter().filter(|(_, free)| free.holds(need));
     fitting.min_by_key(|(_, free)| (free.gpus, free.cores, free.memory_bytes)).map(|(host, _)| *host)
 }
 
 /// Nodes of a drained host: those that run nothing at once, the others when their jobs have ended, or now.
-fn leaving(state: &State, key: &str, host: &HostRecord, rules: &Rules, now: Timestamp) -> Vec<Step> {
+fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &Rules, now: Timestamp) -> Vec<Step> {
     let Some(drain) = host.draining else { return Vec::new() };
-    let goes = |node: &NodeRecord| match node.state() {
+    let must_leave = |node: &NodeRecord| match node.state() {
         NodeState::Allocating | NodeState::Leaving => false,
         NodeState::Running { .. } => drain == Drain::Now,
         NodeState::Preparing | NodeState::Idle | NodeState::Unusable { .. } => true,
     };
     let taken_back = rules.preemption(PreemptionCause::Drained, now);
-    let nodes = nodes_on(state, key).filter(|(_, node)| node.preempted().is_none() && goes(node));
+    let nodes = nodes_on(state, key).filter(|(_, node)| node.preempted().is_none() && must_leave(node));
     nodes.map(|(id, _)| Step::Preempt(id.clone(), taken_back)).collect()
 }
 
@@ -75,7 +76,7 @@ pub fn may_work(state: &State, node: &NodeId) -> bool {
     host.is_none_or(|host| !host.cordoned)
 }
 
-fn is_low(state: &State, node: &NodeRecord) -> bool {
+fn is_low_priority(state: &State, node: &NodeRecord) -> bool {
     let cluster = state.clusters.get(&node.cluster);
     cluster.is_some_and(|cluster| cluster.spec.vm_priority == VmPriority::LowPriority)
 }
@@ -118,7 +119,7 @@ mod tests {
     }
 
     fn on(index: u32, host: &str) -> Step {
-        Step::Host(node_id(index), Some(host.to_owned()))
+        Step::AssignHost(node_id(index), Some(host.to_owned()))
     }
 
     #[test]
@@ -134,7 +135,7 @@ mod tests {
             txn.update::<NodeRecord>(&node_id(1), |node| node.host = Some("small".to_owned()));
             txn.update::<HostRecord>(&"small".to_owned(), |host| host.cordoned = true);
         });
-        let again = [Step::Host(node_id(1), None), on(2, "large"), on(3, "large"), on(4, "large")];
+        let again = [Step::AssignHost(node_id(1), None), on(2, "large"), on(3, "large"), on(4, "large")];
         assert_eq!(decided(&state), again, "a cordoned host loses what has not begun");
     }
 

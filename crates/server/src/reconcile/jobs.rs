@@ -11,11 +11,11 @@ use corro_model::state::{JobEvent, JobState, NodeState};
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
 use corro_store::{JobRecord, LostAttempt, State, Timeline};
 
-use super::gang::{self, Ending, Gang, Member};
-use super::round::Addresses;
+use super::gang::{self, Gang, Member, Outcome};
+use super::pass_input::GangAddresses;
 use super::scaling::NODE_PREEMPTED;
 use super::steps::Step;
-use crate::gateway::Sighting;
+use crate::gateway::NodeObservation;
 
 /// A job that lost its nodes this often is not tried again.
 pub const MAX_LOST_ATTEMPTS: usize = 3;
@@ -24,28 +24,28 @@ pub const MAX_LOST_ATTEMPTS: usize = 3;
 pub fn decide<'a>(
     jobs: impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)>,
     state: &State,
-    sightings: &BTreeMap<NodeId, Sighting>,
+    observations: &BTreeMap<NodeId, NodeObservation>,
     clock: &Timeline,
-    addresses: &mut Addresses,
+    addresses: &mut GangAddresses,
 ) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
     let (mut steps, mut goals) = (Vec::new(), Vec::new());
     for (key, job) in jobs {
         let attempt = job.attempt();
-        let gang = gather(state, sightings, clock, job, &attempt, addresses.get(&attempt));
+        let gang = gang_of(state, observations, clock, job, &attempt, addresses.get(&attempt));
         if let Some(address) = gang::address(&gang) {
             addresses.insert(attempt.clone(), address);
         }
         match gang::decide(&gang) {
-            gang::Step::Continue(goal) => goals.push((attempt, goal)),
-            gang::Step::End(ending) => steps.push(end(key, job, ending, clock.now())),
+            gang::GangDecision::Continue(goal) => goals.push((attempt, goal)),
+            gang::GangDecision::End(outcome) => steps.push(outcome_step(key, job, outcome, clock.now())),
         }
     }
     (steps, goals)
 }
 
-fn gather<'a>(
+fn gang_of<'a>(
     state: &State,
-    sightings: &'a BTreeMap<NodeId, Sighting>,
+    observations: &'a BTreeMap<NodeId, NodeObservation>,
     clock: &Timeline,
     job: &'a JobRecord,
     attempt: &AttemptId,
@@ -56,17 +56,17 @@ fn gather<'a>(
         let busy = record.is_some_and(
             |record| matches!(record.state(), NodeState::Running { attempt: busy_with, .. } if busy_with == attempt),
         );
-        let sighting = sightings.get(node);
+        let observation = observations.get(node);
         Member {
             node,
             lost: !busy,
             gone: record.is_none(),
-            connected: sighting.is_some_and(Sighting::is_there),
-            report: sighting.and_then(|s| s.observed.task.as_ref()).filter(|task| task.attempt == *attempt),
+            connected: observation.is_some_and(NodeObservation::is_available),
+            report: observation.and_then(|s| s.observed.task.as_ref()).filter(|task| task.attempt == *attempt),
         }
     };
     let limit = job.spec.constraints.max_wall_clock_time;
-    let reports = job.state().nodes().iter().filter_map(|node| sightings.get(node));
+    let reports = job.state().nodes().iter().filter_map(|node| observations.get(node));
     let reports = reports.filter(|seen| seen.observed.task.as_ref().is_some_and(|task| task.attempt == *attempt));
     let run_time = run_time(reports, job.state().started().unwrap_or(clock.now()), clock);
     Gang {
@@ -83,7 +83,7 @@ fn gather<'a>(
 /// How long an attempt has run. The node that took it up first says so by its monotonic clock; agents of earlier versions do not, and
 /// then it is the age of the attempt's stamp. Before any node has reported the attempt to this process, the time before its
 /// start does not count: the wall clock may have been set meanwhile, and a report will say better.
-fn run_time<'a>(reports: impl Iterator<Item = &'a Sighting>, started: Timestamp, clock: &Timeline) -> Duration {
+fn run_time<'a>(reports: impl Iterator<Item = &'a NodeObservation>, started: Timestamp, clock: &Timeline) -> Duration {
     let (mut is_reported, mut longest) = (false, None);
     for report in reports {
         is_reported = true;
@@ -93,46 +93,47 @@ fn run_time<'a>(reports: impl Iterator<Item = &'a Sighting>, started: Timestamp,
     longest.unwrap_or(if is_reported { age } else { age.min(clock.uptime()) })
 }
 
-fn end(key: &JobKey, job: &JobRecord, ending: Ending, now: Timestamp) -> Step {
-    match ending {
-        Ending::Succeeded => Step::EndAttempt(key.clone(), JobEvent::Succeeded { at: now }),
-        Ending::Failed { exit_code, errors } => {
+fn outcome_step(key: &JobKey, job: &JobRecord, outcome: Outcome, now: Timestamp) -> Step {
+    match outcome {
+        Outcome::Succeeded => Step::EndAttempt(key.clone(), JobEvent::Succeeded { at: now }),
+        Outcome::Failed { exit_code, errors } => {
             Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code, errors, at: now })
         }
-        Ending::Interrupted => {
+        Outcome::Interrupted => {
             let message = "The job was stopped before it was done, and runs again from its beginning";
-            let told = job.eviction().map(|evicted| evicted.reason.clone());
-            Step::Requeue(key.clone(), told.unwrap_or_else(|| BatchAiError::new("JobInterrupted", message)))
+            let reason = job.eviction().map(|evicted| evicted.reason.clone());
+            Step::Requeue(key.clone(), reason.unwrap_or_else(|| BatchAiError::new("JobInterrupted", message)))
         }
-        Ending::NodeLost { node } => {
+        Outcome::NodeLost { node } => {
             // Nodes that are taken back go a little early or one after the other: no loss to a job that had to give them up.
             if let Some(evicted) = job.eviction().filter(|evicted| evicted.reason.code == NODE_PREEMPTED) {
                 return Step::Requeue(key.clone(), evicted.reason.clone());
             }
             let lost = |attempt: &&LostAttempt| attempt.reason.code == NODE_LOST;
-            let before: Vec<&LostAttempt> = job.lost_attempts.iter().filter(lost).collect();
-            if before.len() + 1 < MAX_LOST_ATTEMPTS {
+            let earlier_losses: Vec<&LostAttempt> = job.lost_attempts.iter().filter(lost).collect();
+            if earlier_losses.len() + 1 < MAX_LOST_ATTEMPTS {
                 let message = match job.cause_of_loss(&node) {
                     Some(cause) => format!("{cause}; the job ran on it"),
                     None => format!("Node {node} was lost while the job ran on it"),
                 };
                 return Step::Requeue(key.clone(), BatchAiError::new(NODE_LOST, message).with("Node", node.as_str()));
             }
-            let error = lost_too_often(job, &before, &node, now);
+            let error = too_many_losses(job, &earlier_losses, &node, now);
             Step::EndAttempt(key.clone(), JobEvent::Failed { exit_code: None, errors: vec![error], at: now })
         }
     }
 }
 
 /// Names every loss: which attempt, which node, when.
-fn lost_too_often(job: &JobRecord, before: &[&LostAttempt], last: &NodeId, now: Timestamp) -> BatchAiError {
+fn too_many_losses(job: &JobRecord, earlier_losses: &[&LostAttempt], last: &NodeId, now: Timestamp) -> BatchAiError {
     let node_of = |error: &BatchAiError| {
         let node = error.details.iter().find(|detail| detail.name == "Node");
         node.map_or_else(|| "a node".to_owned(), |detail| detail.value.clone())
     };
-    let told = |attempt: u32, node: &str, at: Timestamp| format!("attempt {attempt} {node} at {}", at.whole_seconds());
-    let earlier = before.iter().map(|lost| told(lost.number, &node_of(&lost.reason), lost.ended));
-    let losses: Vec<String> = earlier.chain([told(job.attempts, last.as_str(), now)]).collect();
+    let describe_loss =
+        |attempt: u32, node: &str, at: Timestamp| format!("attempt {attempt} {node} at {}", at.whole_seconds());
+    let earlier = earlier_losses.iter().map(|lost| describe_loss(lost.number, &node_of(&lost.reason), lost.ended));
+    let losses: Vec<String> = earlier.chain([describe_loss(job.attempts, last.as_str(), now)]).collect();
     let cause = job.cause_of_loss(last).map_or_else(String::new, |cause| format!(". The last: {cause}"));
     let message = format!(
         "The job lost a node in each of {} attempts and is not tried again: {}{cause}",
@@ -152,9 +153,9 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const START: Timestamp = Timestamp::from_millis(1_542_000_000_000);
 
-    fn sighting(run_time: Option<Duration>) -> Sighting {
+    fn observation(run_time: Option<Duration>) -> NodeObservation {
         let (silent_for, observed) = (Duration::ZERO, ObservedNode::default());
-        Sighting { epoch: 1, connected: true, silent_for, observed, run_time }
+        NodeObservation { epoch: 1, connected: true, silent_for, observed, run_time }
     }
 
     /// A server that started an hour after the job did, and whose clock is set forward by ten days in its second hour.
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn a_jump_of_the_clock_is_no_run_time() {
         let check = |reports: &[Option<Duration>], clock: &Timeline, expected: Duration| {
-            let reports: Vec<Sighting> = reports.iter().copied().map(sighting).collect();
+            let reports: Vec<NodeObservation> = reports.iter().copied().map(observation).collect();
             assert_eq!(run_time(reports.iter(), START, clock), expected);
         };
         let minutes = |n: u64| Duration::from_secs(n * 60);

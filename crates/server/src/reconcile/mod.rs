@@ -2,24 +2,25 @@
 //! report, decide steps, commit them, tell nodes and the provider. Woken without data by commits and observations, and
 //! by a timer. Safe to repeat; a restart takes the same path as an ordinary day.
 //!
-//! Reading order: [`steps`] (what can be decided), [`round`] (a pass without I/O), [`attention`] (where the next one looks),
-//! [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`deletion`] (who decides), [`orders`] and [`tellings`] (what nodes are told, and when), [`chores`] and [`starts`] (slow work and its repetition).
+//! Reading order: [`steps`] (what can be decided), [`pass`] (a pass without I/O), [`dirty_tracking`] (where the next one looks),
+//! [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`garbage_collection`] (who decides), [`desired_state`] and [`publish`] (what nodes are told, and when), [`background_work`] and [`start_backoff`] (slow work and its repetition).
 
-pub mod attention;
+mod background_work;
 mod backoff;
-mod chores;
-pub(crate) mod deletion;
+mod desired_state;
+pub mod dirty_tracking;
 pub mod gang;
+pub(crate) mod garbage_collection;
 pub mod hosts;
 mod jobs;
-mod nodes;
-mod orders;
-pub mod round;
+pub mod nodes;
+pub mod pass;
+pub mod pass_input;
+mod pass_span;
+pub mod publish;
 pub mod scaling;
-mod starts;
-pub(crate) mod steps;
-pub mod tellings;
-mod traced;
+mod start_backoff;
+pub mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,27 +35,27 @@ use corro_store::{NodeRecord, Space, State, Timeline};
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::gateway::{Gateway, Sighting};
+use crate::gateway::{Gateway, NodeObservation};
 use crate::provider::{NewNode, Provider};
-use attention::{Attention, changed_jobs, left_by};
+use background_work::BackgroundWork;
 use backoff::Backoff;
-use chores::Chores;
-use orders::Orders;
-use round::{Addresses, Focus, Scene};
-use starts::Starts;
+use desired_state::DesiredStateBuilder;
+use dirty_tracking::{DirtyTracker, changed_jobs, follow_up_of};
+use pass_input::{GangAddresses, PassInput, PassScope};
+use pass_span::PassSpan;
+use publish::{DesiredStatePublisher, GatewaySink};
+use start_backoff::StartBackoff;
 use steps::Step;
-use tellings::{Messenger, Tellings};
-use traced::Traced;
 
 /// Even without news the world is looked at this often: leases and limits run out silently.
-const TICK: Duration = Duration::from_millis(500);
+const FULL_PASS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Shorter than half of the shortest lease, so that no node seems to have been unheard for long.
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(1);
 const MAX_GROWTH_PAUSE: Duration = Duration::from_secs(5);
 
 /// Between two looks for what earlier runs of this server left.
-const SWEEP: Duration = Duration::from_secs(5);
+const STRAY_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct ReconcileConfig {
@@ -79,49 +80,50 @@ pub struct Reconciler {
     pub gateway: Gateway,
     pub provider: Arc<dyn Provider>,
     pub config: ReconcileConfig,
-    addresses: Addresses,
+    addresses: GangAddresses,
     /// What was last seen of every node.
-    sightings: BTreeMap<NodeId, Sighting>,
-    tellings: Tellings,
+    observations: BTreeMap<NodeId, NodeObservation>,
+    publisher: DesiredStatePublisher,
     /// Removing what is left of nodes and of accounts.
-    leaving: Chores<NodeId>,
-    emptying: Chores<String>,
+    node_removals: BackgroundWork<NodeId>,
+    account_removals: BackgroundWork<String>,
     /// Ending what earlier runs of this server left, and when it was last begun.
-    sweeping: Chores<()>,
-    swept: Option<Instant>,
-    starts: Starts,
+    stray_sweep: BackgroundWork<()>,
+    last_sweep: Option<Instant>,
+    start_backoff: StartBackoff,
     last_pass: Instant,
-    last_whole: Option<Instant>,
-    attention: Attention,
+    last_full_pass: Option<Instant>,
+    dirty: DirtyTracker,
     /// After passes whose commit failed.
-    failing: Backoff,
+    commit_backoff: Backoff,
     /// After commits from which what adds something was left out, as the disk is full.
-    growing: Backoff,
+    growth_backoff: Backoff,
 }
 
 impl Reconciler {
     pub fn new(app: App, gateway: Gateway, provider: Arc<dyn Provider>, config: ReconcileConfig) -> Self {
-        let (leaving, emptying) = (Chores::new(gateway.news.clone()), Chores::backing_off(gateway.news.clone()));
-        let sweeping = Chores::new(gateway.news.clone());
-        let attention = Attention::new(app.snapshot());
+        let (node_removals, account_removals) =
+            (BackgroundWork::new(gateway.changed.clone()), BackgroundWork::with_backoff(gateway.changed.clone()));
+        let stray_sweep = BackgroundWork::new(gateway.changed.clone());
+        let dirty = DirtyTracker::new(app.snapshot());
         Self {
             app,
             gateway,
             provider,
             config,
-            addresses: Addresses::new(),
-            sightings: BTreeMap::new(),
-            tellings: Tellings::default(),
-            leaving,
-            emptying,
-            sweeping,
-            swept: None,
-            starts: Starts::default(),
+            addresses: GangAddresses::new(),
+            observations: BTreeMap::new(),
+            publisher: DesiredStatePublisher::default(),
+            node_removals,
+            account_removals,
+            stray_sweep,
+            last_sweep: None,
+            start_backoff: StartBackoff::default(),
             last_pass: Instant::now(),
-            last_whole: None,
-            attention,
-            failing: Backoff::up_to(MAX_FAILURE_PAUSE),
-            growing: Backoff::up_to(MAX_GROWTH_PAUSE),
+            last_full_pass: None,
+            dirty,
+            commit_backoff: Backoff::with_max(MAX_FAILURE_PAUSE),
+            growth_backoff: Backoff::with_max(MAX_GROWTH_PAUSE),
         }
     }
 
@@ -131,24 +133,24 @@ impl Reconciler {
         loop {
             changes.mark_unchanged();
             let stopping = *stop.borrow();
-            let whole = stopping || self.until_whole().is_zero();
-            match self.pass(whole).await {
+            let full = stopping || self.until_full_pass().is_zero();
+            match self.pass(full).await {
                 Ok(()) => {
-                    if let Some(failures) = self.failing.succeed() {
+                    if let Some(failures) = self.commit_backoff.succeed() {
                         tracing::info!(failures, "reconcile passes succeed again");
                     }
                 }
                 Err(error) => {
-                    if self.failing.fail(Instant::now()) {
+                    if self.commit_backoff.fail(Instant::now()) {
                         tracing::error!(%error, "a reconcile pass failed; it is repeated, and told once");
                     }
-                    self.attention.start_over();
+                    self.dirty.require_full_pass();
                 }
             }
             if stopping {
                 return;
             }
-            let pause = self.failing.remaining(Instant::now());
+            let pause = self.commit_backoff.remaining(Instant::now());
             if !pause.is_zero() {
                 tokio::select! {
                     _ = async { let _ = stop.wait_for(|stop| *stop).await; } => {}
@@ -156,36 +158,36 @@ impl Reconciler {
                 }
                 continue;
             }
-            let tick = self.until_whole();
+            let tick = self.until_full_pass();
             tokio::select! {
                 _ = async { let _ = stop.wait_for(|stop| *stop).await; } => {}
                 _ = changes.changed() => {}
-                () = self.gateway.news.notified() => {}
+                () = self.gateway.changed.notified() => {}
                 () = tokio::time::sleep(tick) => {}
             }
         }
     }
 
-    /// Looks at everything (`whole`), or only where something is new.
-    async fn pass(&mut self, whole: bool) -> Result<(), ApiError> {
-        self.forgive_own_absence();
-        let news = self.gateway.refresh(&mut self.sightings, whole);
+    /// Looks at everything (`full`), or only where something is new.
+    async fn pass(&mut self, full: bool) -> Result<(), ApiError> {
+        self.reset_silence_after_stall();
+        let changed_nodes = self.gateway.refresh(&mut self.observations, full);
         let (before, clock) = (self.app.snapshot(), self.app.timeline());
         let now = clock.now();
-        let mut traced = Traced::begin(&self.app.traces, whole);
-        if let Some(traced) = &traced {
-            traced.note_tasks(&news.nodes, &self.sightings, &before, now);
+        let mut pass_span = PassSpan::begin(&self.app.traces, full);
+        if let Some(pass_span) = &pass_span {
+            pass_span.record_rank_starts(&changed_nodes.nodes, &self.observations, &before, now);
         }
-        let (gone, emptied) = (self.leaving.done().await, self.emptying.done().await);
-        let jobs = self.attention.changed_jobs(&before);
-        let state_changed = self.attention.has_changed(&before);
-        let focus = match whole {
-            true => Focus::Everything,
-            false => Focus::New { nodes: &news.nodes, jobs: &jobs, state: state_changed },
+        let (gone, emptied) = (self.node_removals.take_finished().await, self.account_removals.take_finished().await);
+        let jobs = self.dirty.changed_jobs(&before);
+        let state_changed = self.dirty.has_changed(&before);
+        let scope = match full {
+            true => PassScope::Full,
+            false => PassScope::Changed { nodes: &changed_nodes.nodes, jobs: &jobs, state: state_changed },
         };
-        let scene = Scene {
+        let input = PassInput {
             state: &before,
-            sightings: &self.sightings,
+            observations: &self.observations,
             clock: &clock,
             uptime: self.gateway.uptime(),
             gone: &gone,
@@ -194,62 +196,62 @@ impl Reconciler {
             provider: &*self.provider,
         };
         let addresses = &mut self.addresses;
-        let mut look = || round::decide_in(&scene, focus, addresses);
+        let mut decide = || pass::decide_scoped(&input, scope, addresses);
         // A look at everything takes milliseconds where there are many nodes; to have another thread take over meanwhile
         // costs more than a narrow one.
-        let (mut steps, mut goals) = if whole { tokio::task::block_in_place(look) } else { look() };
-        if whole {
-            steps.extend(self.starts.given_up(&before, &*self.provider));
+        let (mut steps, mut goals) = if full { tokio::task::block_in_place(decide) } else { decide() };
+        if full {
+            steps.extend(self.start_backoff.give_up_steps(&before, &*self.provider));
             if !self.provider.makes_nodes() {
                 let heard = |host: &str| self.app.hosts.is_heard(host);
                 steps.extend(hosts::decide(&before, heard, &self.config.rules, now));
             }
         }
-        if !self.growing.remaining(Instant::now()).is_zero() {
-            steps.retain(|step| !step.adds());
+        if !self.growth_backoff.remaining(Instant::now()).is_zero() {
+            steps.retain(|step| !step.starts_work());
         }
-        if let Some(traced) = &mut traced {
-            traced.decided(&steps);
+        if let Some(pass_span) = &mut pass_span {
+            pass_span.record_steps(&steps);
         }
-        let left = left_by(&steps, &before, &self.sightings);
-        let own = before.revision + u64::from(!steps.is_empty());
+        let follow_up = follow_up_of(&steps, &before, &self.observations);
+        let own_revision = before.revision + u64::from(!steps.is_empty());
         let committed = self.commit(steps, before.revision, now).await;
 
         // What nodes are told follows from the state that is durable, never from a wish; so it is told even when a
         // commit failed.
         let state = self.app.snapshot();
         let jobs = changed_jobs(&before, &state);
-        let changed = Focus::New { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
-        goals.extend(round::goals_in(&state, changed, &self.sightings, &clock, &mut self.addresses));
-        let moved = state_changed || state.revision != before.revision;
-        self.tellings.note(&news, goals);
-        let orders = Orders::new(&self.app, &self.config, &*self.provider, &state);
-        let mut messenger = Messenger { orders, gateway: &self.gateway };
-        self.tellings.tell(&mut messenger, &state, &self.sightings, whole || moved);
-        if whole || moved || !news.nodes.is_empty() {
-            self.begin_chores(&state, &clock);
+        let changed = PassScope::Changed { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
+        goals.extend(pass::goals_scoped(&state, changed, &self.observations, &clock, &mut self.addresses));
+        let state_moved = state_changed || state.revision != before.revision;
+        self.publisher.record_changes(&changed_nodes, goals);
+        let builder = DesiredStateBuilder::new(&self.app, &self.config, &*self.provider, &state);
+        let mut sink = GatewaySink { builder, gateway: &self.gateway };
+        self.publisher.publish(&mut sink, &state, &self.observations, full || state_moved);
+        if full || state_moved || !changed_nodes.nodes.is_empty() {
+            self.start_background_work(&state, &clock);
         }
-        if whole || moved {
+        if full || state_moved {
             self.start_agents(&state).await;
         }
         // Nobody else's commit came before ours, nor after it.
-        let alone = matches!(committed, Ok(fresh) if fresh) && state.revision == own;
-        self.attention.turn(before, state, left, alone);
-        if whole {
+        let sole_writer = matches!(committed, Ok(fresh) if fresh) && state.revision == own_revision;
+        self.dirty.finish_pass(before, state, follow_up, sole_writer);
+        if full {
             self.app.missing.tell(nodes::waiting_for_agent(&self.app.snapshot()), &*self.provider);
             self.end_strays().await;
-            self.last_whole = Some(Instant::now());
+            self.last_full_pass = Some(Instant::now());
             self.app.numbers.passed(now);
         }
-        if let Some(traced) = traced {
-            traced.end(committed.as_ref().err());
+        if let Some(pass_span) = pass_span {
+            pass_span.end(committed.as_ref().err());
         }
         committed.map(|_| ())
     }
 
-    fn until_whole(&self) -> Duration {
-        let last = self.last_whole.filter(|_| !self.attention.wants_everything());
-        last.map_or(Duration::ZERO, |last| TICK.saturating_sub(last.elapsed()))
+    fn until_full_pass(&self) -> Duration {
+        let last = self.last_full_pass.filter(|_| !self.dirty.needs_full_pass());
+        last.map_or(Duration::ZERO, |last| FULL_PASS_INTERVAL.saturating_sub(last.elapsed()))
     }
 
     /// Were the steps applied to the very state, of this revision, that they were decided from?
@@ -257,21 +259,21 @@ impl Reconciler {
         if steps.is_empty() {
             return Ok(true);
         }
-        let adds = steps.iter().any(Step::adds);
+        let starts_work = steps.iter().any(Step::starts_work);
         let commit = self.app.store.commit_relief(move |txn| {
             let fresh = txn.state().revision == revision;
             let full = txn.space() == Space::Reserve;
-            let fitting = steps.iter().filter(|step| !(full && step.adds())).cloned().collect();
+            let fitting = steps.iter().filter(|step| !(full && step.starts_work())).cloned().collect();
             steps::apply(txn, fitting, now);
             Ok::<_, ApiError>((fresh, full))
         });
         let (fresh, full) = commit.await?;
-        if adds && full && self.growing.fail(Instant::now()) {
+        if starts_work && full && self.growth_backoff.fail(Instant::now()) {
             tracing::warn!("the disk is full: jobs end and nodes leave, but none are started until there is space");
         }
-        if adds
+        if starts_work
             && !full
-            && let Some(failures) = self.growing.succeed()
+            && let Some(failures) = self.growth_backoff.succeed()
         {
             tracing::info!(failures, "there is space on the disk: jobs and nodes are started again");
         }
@@ -279,34 +281,34 @@ impl Reconciler {
     }
 
     /// A server that was stopped or starved for long has heard nobody: that is not the nodes' silence.
-    fn forgive_own_absence(&mut self) {
+    fn reset_silence_after_stall(&mut self) {
         if self.last_pass.elapsed() > self.config.lease / 2 {
-            self.gateway.forgive();
+            self.gateway.reset_silence();
         }
         self.last_pass = Instant::now();
     }
 
     /// Whatever must go is removed in the background; its record goes afterwards, so that a crash in between leads back
     /// here.
-    fn begin_chores(&mut self, state: &State, clock: &Timeline) {
-        for (node, polite) in nodes::leaving(state, &self.sightings, clock) {
+    fn start_background_work(&mut self, state: &State, clock: &Timeline) {
+        for (node, polite) in nodes::leaving_nodes(state, &self.observations, clock) {
             let (provider, id) = (self.provider.clone(), node.clone());
-            self.leaving.begin(node.clone(), move || provider.ensure_gone(&id, polite));
+            self.node_removals.start(node.clone(), move || provider.ensure_gone(&id, polite));
         }
-        for account in deletion::abandoned_accounts(state) {
+        for account in garbage_collection::removable_accounts(state) {
             let (shares, name) = (self.app.shares.clone(), account.clone());
-            self.emptying.begin(account.clone(), move || remove_account(&shares, &name));
+            self.account_removals.start(account.clone(), move || remove_account(&shares, &name));
         }
     }
 
     /// What nobody knows any more is looked for now and then: a crash can leave it at any moment.
     async fn end_strays(&mut self) {
-        self.sweeping.done().await;
-        if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
-            self.swept = Some(Instant::now());
+        self.stray_sweep.take_finished().await;
+        if self.last_sweep.is_none_or(|last_sweep| last_sweep.elapsed() >= STRAY_SWEEP_INTERVAL) {
+            self.last_sweep = Some(Instant::now());
             let (provider, app) = (self.provider.clone(), self.app.clone());
             let known = move || app.snapshot().nodes.keys().cloned().collect();
-            self.sweeping.begin((), move || {
+            self.stray_sweep.start((), move || {
                 provider.end_strays(&known);
                 true
             });
@@ -315,11 +317,11 @@ impl Reconciler {
 
     /// Agents for nodes that wait for one. Starting processes blocks, so it happens on a thread for that.
     async fn start_agents(&mut self, state: &State) {
-        let due = self.starts.due(state);
+        let due = self.start_backoff.due(state);
         if due.is_empty() {
             return;
         }
-        let due: Vec<_> = due.into_iter().filter_map(|(node, record)| wanted(state, node, &record)).collect();
+        let due: Vec<_> = due.into_iter().filter_map(|(node, record)| new_node(state, node, &record)).collect();
         let (provider, gateway) = (self.provider.clone(), self.gateway.clone());
         let start = move || {
             let missing = due.into_iter().filter(|node| provider.is_alive(&node.id) == Some(false));
@@ -330,12 +332,12 @@ impl Reconciler {
             missing.map(start).collect::<Vec<_>>()
         };
         for node in tokio::task::spawn_blocking(start).await.unwrap_or_default() {
-            self.starts.begun(&node);
+            self.start_backoff.record_start(&node);
         }
     }
 }
 
-fn wanted(state: &State, id: NodeId, record: &NodeRecord) -> Option<NewNode> {
+fn new_node(state: &State, id: NodeId, record: &NodeRecord) -> Option<NewNode> {
     let cluster = state.clusters.get(&record.cluster)?;
     let size = vm_size::find(&cluster.spec.vm_size)?;
     let low_priority = cluster.spec.vm_priority == VmPriority::LowPriority;

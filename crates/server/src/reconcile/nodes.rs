@@ -11,9 +11,9 @@ use corro_model::state::{JobState, NodeEvent, NodeState};
 use corro_store::{NodeRecord, State, Timeline};
 
 use super::ReconcileConfig;
-use super::round::Scene;
+use super::pass_input::PassInput;
 use super::steps::Step;
-use crate::gateway::Sighting;
+use crate::gateway::NodeObservation;
 use crate::provider::Provider;
 
 /// A node that was told to leave and is still there after this is ended by force.
@@ -22,11 +22,11 @@ const RETIRE_DEADLINE: Duration = Duration::from_secs(15);
 /// A node has this long to end a job that was terminated; agents give up, and say so, well before.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
-pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>, scene: &Scene) -> Vec<Step> {
-    let Scene { state, sightings, clock, uptime, gone, config, provider, .. } = *scene;
+pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>, input: &PassInput) -> Vec<Step> {
+    let PassInput { state, observations, clock, uptime, gone, config, provider, .. } = *input;
     let mut steps = Vec::new();
     for (id, node) in nodes {
-        let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
+        let observation = observations.get(id).filter(|observation| observation.epoch == node.epoch);
         match node.state() {
             // Whoever makes nodes is asked again until one joins.
             NodeState::Allocating | NodeState::Unusable { .. } => {}
@@ -37,21 +37,21 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
             }
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
                 let grace = config.rules.preemption_grace;
-                let taken = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
-                if let Some(cause) = taken() {
+                let preemption_cause = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
+                if let Some(cause) = preemption_cause() {
                     // Its job is told before the node is found lost, so that this is no loss.
                     steps.push(Step::Preempt(id.clone(), config.rules.preemption(cause, clock.now())));
                     continue;
                 }
                 // One that was never heard has had the chance to speak since it joined, or since this server started.
-                let chance = uptime.min(clock.age(node.since()));
-                let lost = loss(id, node, sighting, chance, config, provider);
-                if let Some(error) = lost.or_else(|| deafness(state, id, node, sighting, clock)) {
+                let time_to_connect = uptime.min(clock.age(node.since()));
+                let error = loss_error(id, node, observation, time_to_connect, config, provider);
+                if let Some(error) = error.or_else(|| stop_timeout(state, id, node, observation, clock)) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
-                } else if let Some(sighting) = sighting {
+                } else if let Some(observation) = observation {
                     // Before it can be given a job.
-                    steps.extend(new_address(id, node, sighting));
-                    steps.extend(readiness(id, node.state(), sighting));
+                    steps.extend(address_step(id, node, observation));
+                    steps.extend(readiness_step(id, node.state(), observation));
                 }
             }
         }
@@ -60,14 +60,14 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
 }
 
 /// Nodes that must go, and whether their agents may still end by themselves.
-pub fn leaving<'a>(
+pub fn leaving_nodes<'a>(
     state: &'a State,
-    sightings: &'a BTreeMap<NodeId, Sighting>,
+    observations: &'a BTreeMap<NodeId, NodeObservation>,
     clock: &'a Timeline,
 ) -> impl Iterator<Item = (&'a NodeId, bool)> {
     state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Leaving).map(move |(id, node)| {
-        let sighting = sightings.get(id).filter(|sighting| sighting.epoch == node.epoch);
-        let retired = sighting.is_none_or(|s| s.observed.retired || !s.connected);
+        let observation = observations.get(id).filter(|observation| observation.epoch == node.epoch);
+        let retired = observation.is_none_or(|s| s.observed.retired || !s.connected);
         (id, !retired && clock.age(node.since()) < RETIRE_DEADLINE)
     })
 }
@@ -78,14 +78,14 @@ pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &Arc<N
 }
 
 /// Where a node says it is reached, if that is not known yet. The only place from which a node's address is learnt.
-fn new_address(id: &NodeId, node: &NodeRecord, sighting: &Sighting) -> Option<Step> {
-    let told = sighting.observed.address.as_ref().filter(|told| **told != node.address)?;
-    Some(Step::Address(id.clone(), told.clone()))
+fn address_step(id: &NodeId, node: &NodeRecord, observation: &NodeObservation) -> Option<Step> {
+    let address = observation.observed.address.as_ref().filter(|address| **address != node.address)?;
+    Some(Step::SetAddress(id.clone(), address.clone()))
 }
 
 /// Also a node that was fine can come back from a restart with a problem; one that is busy tells it by its task first.
-fn readiness(id: &NodeId, state: &NodeState, sighting: &Sighting) -> Option<Step> {
-    let observed = &sighting.observed;
+fn readiness_step(id: &NodeId, state: &NodeState, observation: &NodeObservation) -> Option<Step> {
+    let observed = &observation.observed;
     if matches!(state, NodeState::Running { .. }) {
         return None;
     }
@@ -96,23 +96,24 @@ fn readiness(id: &NodeId, state: &NodeState, sighting: &Sighting) -> Option<Step
         }
         return Some(Step::Node(id.clone(), NodeEvent::Broken { error, lost: false }));
     }
-    (*state == NodeState::Preparing && observed.ready && sighting.is_there())
+    (*state == NodeState::Preparing && observed.ready && observation.is_available())
         .then(|| Step::Node(id.clone(), NodeEvent::Ready))
 }
 
 /// A node that is heard but does not stop what a user wants to have stopped is given up, so that the job ends.
-fn deafness(
+fn stop_timeout(
     state: &State,
     id: &NodeId,
     node: &NodeRecord,
-    sighting: Option<&Sighting>,
+    observation: Option<&NodeObservation>,
     clock: &Timeline,
 ) -> Option<BatchAiError> {
     let NodeState::Running { job, attempt } = node.state() else { return None };
     let job = state.jobs.get(job)?;
-    let report = sighting.and_then(|sighting| sighting.observed.task.as_ref()).filter(|task| task.attempt == *attempt);
+    let report =
+        observation.and_then(|observation| observation.observed.task.as_ref()).filter(|task| task.attempt == *attempt);
     let ended = report.is_some_and(|report| matches!(report.phase, TaskPhase::Ended { .. }));
-    let (told, deadline, what) = match (job.state(), job.eviction()) {
+    let (stop_requested, deadline, what) = match (job.state(), job.eviction()) {
         (JobState::Terminating { .. }, _) => (job.since(), STOP_DEADLINE, "a terminated job"),
         (_, Some(evicted)) => {
             let grace = Duration::from_millis(evicted.grace_ms);
@@ -121,23 +122,23 @@ fn deafness(
         _ => return None,
     };
     let message = || format!("Node {id} did not end {what} within {} s", deadline.as_secs());
-    (!ended && clock.age(told) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))
+    (!ended && clock.age(stop_requested) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))
 }
 
 /// Why the node is lost, if it is.
-fn loss(
+fn loss_error(
     id: &NodeId,
     node: &NodeRecord,
-    sighting: Option<&Sighting>,
-    chance: Duration,
+    observation: Option<&NodeObservation>,
+    time_to_connect: Duration,
     config: &ReconcileConfig,
     provider: &dyn Provider,
 ) -> Option<BatchAiError> {
-    let silent_for = sighting.map_or(chance, |sighting| sighting.silent_for);
-    let connected = sighting.is_some_and(|sighting| sighting.connected);
-    let dead = !connected && provider.is_alive(id) == Some(false);
+    let silent_for = observation.map_or(time_to_connect, |observation| observation.silent_for);
+    let connected = observation.is_some_and(|observation| observation.connected);
+    let is_dead = !connected && provider.is_alive(id) == Some(false);
     let at = if node.address.is_empty() { String::new() } else { format!(" at {}", node.address) };
-    let message = if dead {
+    let message = if is_dead {
         let why = provider.says(id).map_or_else(String::new, |said| format!(": {said}"));
         format!("The agent of node {id}{at} ended unexpectedly{why}")
     } else if silent_for > config.lease {

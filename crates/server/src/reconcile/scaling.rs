@@ -153,16 +153,16 @@ pub fn decide(state: &State, plan: &Plan, rules: &Rules, now: Timestamp) -> Vec<
             Eviction::Terminate => (job.state().name() != "terminating").then(|| Step::Terminate(key.clone())),
         }
     }));
-    let moving = moving_clusters(state, plan);
+    let resizing = resizing_clusters(state, plan);
     for (key, cluster) in &state.clusters {
         if cluster.provisioning.provisioning_state == ProvisioningState::Creating {
             steps.push(Step::Provisioned(key.clone()));
         }
         let unsettled = |node: &NodeRecord| matches!(node.state(), NodeState::Allocating | NodeState::Leaving);
-        let moving = moving.contains(key) || state.nodes_of(key).any(|(_, node)| unsettled(node));
-        let allocation = if moving { AllocationState::Resizing } else { AllocationState::Steady };
+        let is_resizing = resizing.contains(key) || state.nodes_of(key).any(|(_, node)| unsettled(node));
+        let allocation = if is_resizing { AllocationState::Resizing } else { AllocationState::Steady };
         if allocation != cluster.allocation {
-            steps.push(Step::Allocation(key.clone(), allocation));
+            steps.push(Step::SetAllocationState(key.clone(), allocation));
         }
     }
     // A file server is a record without a machine behind it, so there is nothing to wait for: it goes on step by step.
@@ -195,7 +195,7 @@ fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> Evicted {
 }
 
 /// Clusters whose nodes the plan changes.
-fn moving_clusters<'a>(state: &'a State, plan: &'a Plan) -> HashSet<&'a ClusterKey> {
+fn resizing_clusters<'a>(state: &'a State, plan: &'a Plan) -> HashSet<&'a ClusterKey> {
     let retired = plan.retire.iter().filter_map(|id| state.nodes.get(id)).map(|node| &node.cluster);
     let preempted = plan.preempt.iter().filter_map(|id| state.nodes.get(id)).map(|node| &node.cluster);
     let evicted = plan.evict.keys().filter_map(|job| state.jobs.get(job)).map(|job| &job.cluster);

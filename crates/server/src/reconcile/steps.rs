@@ -15,9 +15,9 @@ use crate::app::principals::{forget_scope, scope_of_key};
 pub enum Step {
     Node(NodeId, NodeEvent),
     /// Where a node is reached.
-    Address(NodeId, String),
+    SetAddress(NodeId, String),
     /// Which host is to carry a node that nobody has become; with nothing, whoever comes.
-    Host(NodeId, Option<String>),
+    AssignHost(NodeId, Option<String>),
     RemoveHost(String),
     RemoveNode(NodeId),
     /// On these nodes, as long as the cluster is still to have the size that the plan was made for.
@@ -31,7 +31,7 @@ pub enum Step {
     Terminate(JobKey),
     Allocate(ClusterKey, usize, Target),
     Provisioned(ClusterKey),
-    Allocation(ClusterKey, AllocationState),
+    SetAllocationState(ClusterKey, AllocationState),
     RemoveJob(JobKey),
     RemoveExperiment(ExperimentKey),
     RemoveCluster(ClusterKey),
@@ -45,11 +45,11 @@ pub enum Step {
 
 impl Step {
     /// What it does, in a word.
-    pub fn word(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Step::Node(_, event) => event.name(),
-            Step::Address(..) => "address",
-            Step::Host(..) => "host",
+            Step::SetAddress(..) => "address",
+            Step::AssignHost(..) => "host",
             Step::RemoveHost(_) => "removeHost",
             Step::RemoveNode(_) => "removeNode",
             Step::Place(..) => "place",
@@ -60,7 +60,7 @@ impl Step {
             Step::Terminate(_) => "terminate",
             Step::Allocate(..) => "allocate",
             Step::Provisioned(_) | Step::FileServerProvisioned(_) => "provisioned",
-            Step::Allocation(..) => "allocation",
+            Step::SetAllocationState(..) => "allocation",
             Step::RemoveJob(_) => "removeJob",
             Step::RemoveExperiment(_) => "removeExperiment",
             Step::RemoveCluster(_) => "removeCluster",
@@ -75,7 +75,7 @@ impl Step {
 
 impl Step {
     /// Does it begin something, so that it waits while the disk is full?
-    pub fn adds(&self) -> bool {
+    pub fn starts_work(&self) -> bool {
         matches!(self, Step::Place(..) | Step::Allocate(..))
     }
 }
@@ -83,16 +83,16 @@ impl Step {
 pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
     for step in steps {
         // Made only for somebody who reads it: steps can be large.
-        let words = tracing::enabled!(tracing::Level::DEBUG).then(|| format!("{step:?}"));
-        if let Err(refused) = apply_one(txn, step, now) {
-            tracing::debug!(step = words, %refused, "a step no longer fits; it is decided anew");
+        let debug_text = tracing::enabled!(tracing::Level::DEBUG).then(|| format!("{step:?}"));
+        if let Err(refused) = apply_step(txn, step, now) {
+            tracing::debug!(step = debug_text, %refused, "a step no longer fits; it is decided anew");
         }
     }
-    end_operations(txn, now);
+    finish_operations(txn, now);
 }
 
 /// In the same commit that makes their goals true: a thing of the same name may be made right afterwards.
-fn end_operations(txn: &mut Txn, now: Timestamp) {
+fn finish_operations(txn: &mut Txn, now: Timestamp) {
     let reached = txn.state().open_operations().filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
     let reached = reached.map(|(id, operation)| (id.clone(), is_undone(txn.state(), &operation.goal)));
     for (id, undone) in reached.collect::<Vec<_>>() {
@@ -100,17 +100,17 @@ fn end_operations(txn: &mut Txn, now: Timestamp) {
     }
 }
 
-fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
+fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
     match step {
         Step::Node(id, event) => {
             tracing::info!(node = %id, event = event.name(), "node");
             txn.node_event(&id, event, now)?;
         }
-        Step::Address(id, address) => {
+        Step::SetAddress(id, address) => {
             tracing::info!(node = %id, address, "node is reached at");
             txn.update::<NodeRecord>(&id, |node| node.address = address);
         }
-        Step::Host(id, host) => {
+        Step::AssignHost(id, host) => {
             let state = txn.get::<NodeRecord>(&id).map_or("gone", |node| node.state().name());
             if state != NodeState::Allocating.name() {
                 return Err(Refused { thing: "node", state, event: "carried" });
@@ -147,14 +147,14 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
             txn.requeue(&job, reason, now)?;
         }
         Step::Terminate(job) => {
-            let event = JobEvent::TerminateRequested { cause: cause(txn, &job), at: now };
+            let event = JobEvent::TerminateRequested { cause: termination_cause(txn, &job), at: now };
             txn.job_event(&job, event, now)?;
         }
         Step::Allocate(cluster, count, target) => allocate(txn, &cluster, count, target, now),
         Step::Provisioned(key) => {
             txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Succeeded, now));
         }
-        Step::Allocation(key, allocation) => {
+        Step::SetAllocationState(key, allocation) => {
             txn.update::<ClusterRecord>(&key, |c| {
                 c.allocation = allocation;
                 c.allocation_since = now;
@@ -189,7 +189,7 @@ fn apply_one(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
 }
 
 /// The planner ends jobs for their clusters' sake only.
-fn cause(txn: &Txn, job: &JobKey) -> Termination {
+fn termination_cause(txn: &Txn, job: &JobKey) -> Termination {
     let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
     match cluster.is_none_or(|cluster| cluster.provisioning.is_deleting()) {
         true => Termination::ClusterDeleted,

@@ -5,7 +5,7 @@ use corro_model::rights::Scope;
 use serde_json::{Value, json};
 
 use super::Bench;
-use crate::reconcile::deletion;
+use crate::reconcile::garbage_collection;
 use crate::reconcile::steps::apply;
 
 impl Bench {
@@ -13,7 +13,7 @@ impl Bench {
     async fn sweep(&self) {
         loop {
             let now = self.app.now();
-            let steps = deletion::decide(&self.app.snapshot(), &Default::default(), &self.app.timeline());
+            let steps = garbage_collection::decide(&self.app.snapshot(), &Default::default(), &self.app.timeline());
             if steps.is_empty() {
                 return;
             }

@@ -37,7 +37,7 @@ fn ended(exits: Vec<RankExit>) -> ObservedTask {
 }
 
 /// Two nodes with these reports; `None` is a node that said nothing about the attempt yet.
-fn check(reports: [Option<ObservedTask>; 2], change: impl FnOnce(&mut Gang), expected: impl FnOnce(Step)) {
+fn check(reports: [Option<ObservedTask>; 2], change: impl FnOnce(&mut Gang), expected: impl FnOnce(GangDecision)) {
     let nodes = [node(1), node(2)];
     let members = nodes.iter().zip(&reports).map(|(node, report)| Member {
         node,
@@ -59,16 +59,16 @@ fn check(reports: [Option<ObservedTask>; 2], change: impl FnOnce(&mut Gang), exp
     expected(decide(&gang));
 }
 
-fn is(step: Step) -> impl FnOnce(Step) {
+fn is(step: GangDecision) -> impl FnOnce(GangDecision) {
     move |got| assert_eq!(got, step)
 }
 
 #[test]
 fn nobody_runs_until_everybody_is_prepared() {
     let preparing = || Some(report(TaskPhase::Preparing, vec![]));
-    check([None, None], |_| {}, is(Step::Continue(Goal::Prepare)));
-    check([Some(prepared()), preparing()], |_| {}, is(Step::Continue(Goal::Prepare)));
-    check([Some(prepared()), Some(prepared())], |_| {}, is(Step::Continue(Goal::Run { gang: meeting() })));
+    check([None, None], |_| {}, is(GangDecision::Continue(Goal::Prepare)));
+    check([Some(prepared()), preparing()], |_| {}, is(GangDecision::Continue(Goal::Prepare)));
+    check([Some(prepared()), Some(prepared())], |_| {}, is(GangDecision::Continue(Goal::Run { gang: meeting() })));
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn the_meeting_place_is_kept_while_some_run_already() {
     check(
         [running.clone(), late.clone()],
         |gang| gang.known_address = Some(meeting()),
-        is(Step::Continue(Goal::Run { gang: meeting() })),
+        is(GangDecision::Continue(Goal::Run { gang: meeting() })),
     );
-    check([running, late], |_| {}, is(Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })));
+    check([running, late], |_| {}, is(GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })));
 }
 
 #[test]
@@ -88,13 +88,13 @@ fn all_ended_well_is_success() {
     check(
         [Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![exit(1, 0, 1)]))],
         |_| {},
-        is(Step::End(Ending::Succeeded)),
+        is(GangDecision::End(Outcome::Succeeded)),
     );
     let running = Some(report(TaskPhase::Running, vec![]));
     check(
         [running, Some(ended(vec![exit(1, 0, 1)]))],
         |g| g.known_address = Some(meeting()),
-        is(Step::Continue(Goal::Run { gang: meeting() })),
+        is(GangDecision::Continue(Goal::Run { gang: meeting() })),
     );
 }
 
@@ -102,10 +102,10 @@ fn all_ended_well_is_success() {
 fn nodes_without_ranks_wait_until_the_others_are_done() {
     let idle = || Some(report(TaskPhase::Running, vec![]));
     let one_rank = |gang: &mut Gang| (gang.n_ranks, gang.known_address) = (1, Some(meeting()));
-    check([idle(), idle()], one_rank, is(Step::Continue(Goal::Run { gang: meeting() })));
-    let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+    check([idle(), idle()], one_rank, is(GangDecision::Continue(Goal::Run { gang: meeting() })));
+    let stop = GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([Some(ended(vec![exit(0, 0, 1)])), idle()], one_rank, is(stop));
-    check([Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![]))], one_rank, is(Step::End(Ending::Succeeded)));
+    check([Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![]))], one_rank, is(GangDecision::End(Outcome::Succeeded)));
 }
 
 #[test]
@@ -114,17 +114,17 @@ fn parameter_servers_are_stopped_when_the_workers_are_done() {
     let server = |code, stopped| RankExit { role: Role::ParameterServer, index: 0, stopped, ..exit(2, code, 2) };
     let serves = |gang: &mut Gang| (gang.has_servers, gang.known_address) = (true, Some(meeting()));
     let running = |exits| Some(report(TaskPhase::Running, exits));
-    let stop = || Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
-    let go_on = Step::Continue(Goal::Run { gang: meeting() });
+    let stop = || GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+    let go_on = GangDecision::Continue(Goal::Run { gang: meeting() });
     check([running(vec![worker(0, 0)]), running(vec![])], serves, is(go_on));
     check([running(vec![worker(0, 0)]), Some(ended(vec![worker(1, 0)]))], serves, is(stop()));
     let stopped = || Some(ended(vec![worker(0, 0), server(143, true)]));
-    check([stopped(), Some(ended(vec![worker(1, 0)]))], serves, is(Step::End(Ending::Succeeded)));
+    check([stopped(), Some(ended(vec![worker(1, 0)]))], serves, is(GangDecision::End(Outcome::Succeeded)));
     // One that fails by itself leaves the workers nobody to ask.
     check([running(vec![server(1, false)]), running(vec![])], serves, is(stop()));
     let failed = [Some(ended(vec![server(3, false)])), Some(ended(vec![]))];
     check(failed, serves, |step| {
-        let Step::End(Ending::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
+        let GangDecision::End(Outcome::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
         assert_eq!(exit_code, Some(3));
         assert_eq!(errors[0].details[0].value, "parameter server 0");
     });
@@ -134,9 +134,9 @@ fn parameter_servers_are_stopped_when_the_workers_are_done() {
 fn an_mpirun_stands_for_all_ranks() {
     let mpirun = RankExit { role: Role::Mpirun, ..exit(0, 0, 1) };
     let idle = Some(report(TaskPhase::Running, vec![]));
-    let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+    let stop = GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([Some(ended(vec![mpirun.clone()])), idle], |_| {}, is(stop));
-    check([Some(ended(vec![mpirun])), Some(ended(vec![]))], |_| {}, is(Step::End(Ending::Succeeded)));
+    check([Some(ended(vec![mpirun])), Some(ended(vec![]))], |_| {}, is(GangDecision::End(Outcome::Succeeded)));
 }
 
 #[test]
@@ -147,12 +147,12 @@ fn everybody_is_told_the_ports_of_all() {
     };
     let prepared = |port| Some(report(TaskPhase::Prepared { gang: Some(at(port)) }, vec![]));
     let all = GangAddress { ports: [at(7).ports, at(8).ports].concat(), ..at(7) };
-    check([prepared(7), prepared(8)], |_| {}, is(Step::Continue(Goal::Run { gang: all.clone() })));
+    check([prepared(7), prepared(8)], |_| {}, is(GangDecision::Continue(Goal::Run { gang: all.clone() })));
     let preparing = Some(report(TaskPhase::Preparing, vec![]));
     check([prepared(7), preparing], |gang| assert_eq!(address(gang), Some(meeting())), |_| {});
     let running = Some(report(TaskPhase::Running, vec![]));
     let known = |gang: &mut Gang| gang.known_address = Some(all.clone());
-    check([prepared(7), running], known, is(Step::Continue(Goal::Run { gang: all.clone() })));
+    check([prepared(7), running], known, is(GangDecision::Continue(Goal::Run { gang: all.clone() })));
 }
 
 #[test]
@@ -161,14 +161,14 @@ fn the_first_failing_rank_stops_the_gang_and_is_named() {
     check(
         [running, Some(ended(vec![exit(1, 3, 5)]))],
         |_| {},
-        is(Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })),
+        is(GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })),
     );
     let stopped = RankExit { stopped: true, exit_code: None, signal: Some(15), ..exit(0, 0, 1) };
     check(
         [Some(ended(vec![stopped])), Some(ended(vec![exit(1, 3, 5)]))],
         |_| {},
         |step| {
-            let Step::End(Ending::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
+            let GangDecision::End(Outcome::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
             let details: Vec<_> = errors[0].details.iter().map(|d| (d.name.as_str(), d.value.as_str())).collect();
             let id = node(2);
             assert_eq!((exit_code, errors[0].code.as_str()), (Some(3), "JobFailed"));
@@ -183,12 +183,12 @@ fn the_first_failing_rank_stops_the_gang_and_is_named() {
 #[test]
 fn a_lost_node_is_the_cause_even_when_a_rank_complained_first() {
     let complained = || Some(ended(vec![exit(1, 1, 5)]));
-    let stop = || Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+    let stop = || GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([None, complained()], |gang| gang.members[0].connected = false, is(stop()));
     // Until nothing of the lost node is left, the job is not tried again.
     check([None, complained()], |gang| gang.members[0].lost = true, is(stop()));
     let gone = |gang: &mut Gang| (gang.members[0].lost, gang.members[0].gone) = (true, true);
-    check([None, complained()], gone, is(Step::End(Ending::NodeLost { node: node(1) })));
+    check([None, complained()], gone, is(GangDecision::End(Outcome::NodeLost { node: node(1) })));
 }
 
 #[test]
@@ -199,41 +199,41 @@ fn a_job_whose_agent_was_restarted_is_tried_again() {
     let stopped = RankExit { stopped: true, ..exit(1, 0, 4) };
     let stopped = Some(ended(vec![stopped]));
     // While the agent says goodbye nobody knows whether its node comes back: it would be given the next job as well.
-    let stop = Step::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
+    let stop = GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([restarted.clone(), stopped.clone()], |gang| gang.members[0].connected = false, is(stop));
-    check([restarted, stopped], |_| {}, is(Step::End(Ending::NodeLost { node: node(1) })));
+    check([restarted, stopped], |_| {}, is(GangDecision::End(Outcome::NodeLost { node: node(1) })));
 }
 
 #[test]
 fn a_job_that_was_done_before_it_was_stopped_has_succeeded() {
     let done = |rank| Some(ended(vec![exit(rank, 0, 1)]));
-    check([done(0), done(1)], |gang| gang.evicted = Some(9), is(Step::End(Ending::Succeeded)));
-    check([done(0), done(1)], |gang| gang.overdue = Some("PT1S".to_owned()), is(Step::End(Ending::Succeeded)));
-    let failed = Step::End(Ending::Failed { exit_code: None, errors: vec![] });
+    check([done(0), done(1)], |gang| gang.evicted = Some(9), is(GangDecision::End(Outcome::Succeeded)));
+    check([done(0), done(1)], |gang| gang.overdue = Some("PT1S".to_owned()), is(GangDecision::End(Outcome::Succeeded)));
+    let failed = GangDecision::End(Outcome::Failed { exit_code: None, errors: vec![] });
     check([done(0), done(1)], |gang| gang.terminating = true, is(failed));
 }
 
 #[test]
 fn a_job_that_gives_up_its_nodes_has_the_time_it_was_given() {
     let running = || Some(report(TaskPhase::Running, vec![]));
-    let stop = |grace_ms| is(Step::Continue(Goal::Stop { grace_ms }));
+    let stop = |grace_ms| is(GangDecision::Continue(Goal::Stop { grace_ms }));
     check([running(), running()], |gang| gang.evicted = Some(30_000), stop(30_000));
     // Whoever wants it to end at once does not wait for that.
-    check([running(), running()], |g| (g.evicted, g.terminating) = (Some(30_000), true), stop(POLITE_GRACE_MS));
+    check([running(), running()], |g| (g.evicted, g.terminating) = (Some(30_000), true), stop(TERMINATE_GRACE_MS));
 }
 
 #[test]
 fn ranks_that_were_stopped_have_not_succeeded() {
     let stopped = |rank| RankExit { stopped: true, ..exit(rank, 0, 1) };
     let report = |rank| Some(ended(vec![stopped(rank)]));
-    check([report(0), report(1)], |_| {}, is(Step::End(Ending::Interrupted)));
-    check([Some(ended(vec![exit(0, 0, 1)])), report(1)], |_| {}, is(Step::End(Ending::Interrupted)));
+    check([report(0), report(1)], |_| {}, is(GangDecision::End(Outcome::Interrupted)));
+    check([Some(ended(vec![exit(0, 0, 1)])), report(1)], |_| {}, is(GangDecision::End(Outcome::Interrupted)));
 }
 
 #[test]
 fn one_node_is_told_everything_at_once() {
     let alone = |report: Option<ObservedTask>| {
-        check([report, None], |gang| gang.members.truncate(1), is(Step::Continue(Goal::PrepareAndRun)));
+        check([report, None], |gang| gang.members.truncate(1), is(GangDecision::Continue(Goal::PrepareAndRun)));
     };
     alone(None);
     alone(Some(prepared()));
@@ -246,15 +246,15 @@ fn a_terminated_job_waits_for_its_ranks() {
     check(
         [running(), running()],
         |gang| gang.terminating = true,
-        is(Step::Continue(Goal::Stop { grace_ms: POLITE_GRACE_MS })),
+        is(GangDecision::Continue(Goal::Stop { grace_ms: TERMINATE_GRACE_MS })),
     );
     let done = || Some(ended(vec![]));
     check(
         [done(), done()],
         |gang| gang.terminating = true,
-        is(Step::End(Ending::Failed { exit_code: None, errors: vec![] })),
+        is(GangDecision::End(Outcome::Failed { exit_code: None, errors: vec![] })),
     );
-    check([done(), done()], |gang| gang.evicted = Some(9), is(Step::End(Ending::Interrupted)));
+    check([done(), done()], |gang| gang.evicted = Some(9), is(GangDecision::End(Outcome::Interrupted)));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn the_rank_that_the_others_name_is_blamed() {
         [Some(ended(vec![victim(0, 1)])), Some(ended(vec![exit(1, 5, 9), victim(2, 2)]))],
         |_| {},
         |step| {
-            let Step::End(Ending::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
+            let GangDecision::End(Outcome::Failed { exit_code, errors }) = step else { panic!("{step:?}") };
             assert_eq!(exit_code, Some(5));
             assert_eq!((errors[0].details[0].name.as_str(), errors[0].details[0].value.as_str()), ("Rank", "1"));
         },
@@ -278,6 +278,6 @@ fn the_rank_that_the_others_name_is_blamed() {
     let failure = TaskFailure { exit_code: None, error, at: Timestamp::from_millis(9) };
     let stopped = RankExit { stopped: true, ..exit(1, 143, 3) };
     let restarted = report(TaskPhase::Ended { failure: Some(failure) }, vec![stopped]);
-    let lost = Step::End(Ending::NodeLost { node: node(2) });
+    let lost = GangDecision::End(Outcome::NodeLost { node: node(2) });
     check([Some(ended(vec![victim(0, 1)])), Some(restarted)], |_| {}, is(lost));
 }

@@ -83,7 +83,7 @@ fn a_resize_ends_requeues_or_waits_for_jobs_as_asked() {
             start(&mut state, name, &[node]);
         }
         let steps = steps(&state, NOW);
-        let about_jobs = steps.iter().filter(|step| !matches!(step, Step::Allocation(..))).cloned();
+        let about_jobs = steps.iter().filter(|step| !matches!(step, Step::SetAllocationState(..))).cloned();
         assert_eq!(about_jobs.collect::<Vec<_>>(), expected, "{option}");
     };
     let message = "The job's cluster was made smaller with the option 'requeue': it waits again, and runs from its beginning with the same output directory";

@@ -4,13 +4,17 @@ use corro_model::batchai::BatchAiError;
 use corro_model::node::{AGENT_RESTARTED, ObservedNode, ObservedTask, TaskFailure, TaskPhase};
 use corro_store::JobRecord;
 
+use std::time::Duration;
+
 use super::*;
+use crate::provider::Provider;
+use crate::reconcile::ReconcileConfig;
 use crate::testing::*;
 
 /// All agents live.
-struct Quiet;
+struct AliveProvider;
 
-impl Provider for Quiet {
+impl Provider for AliveProvider {
     fn start(&self, _: &crate::NewNode, _: corro_model::Secret) {}
     fn is_alive(&self, _: &NodeId) -> Option<bool> {
         Some(true)
@@ -21,17 +25,17 @@ impl Provider for Quiet {
     }
 }
 
-type Sightings = BTreeMap<NodeId, Sighting>;
+type Observations = BTreeMap<NodeId, NodeObservation>;
 
-fn there(observed: ObservedNode) -> Sighting {
-    Sighting { epoch: 1, connected: true, silent_for: Duration::ZERO, observed, run_time: None }
+fn connected(observed: ObservedNode) -> NodeObservation {
+    NodeObservation { epoch: 1, connected: true, silent_for: Duration::ZERO, observed, run_time: None }
 }
 
 fn ready() -> ObservedNode {
     ObservedNode { ready: true, ..ObservedNode::default() }
 }
 
-fn decide_on(state: &State, sightings: &Sightings, focus: Focus) -> Vec<Step> {
+fn decide_steps(state: &State, observations: &Observations, scope: PassScope) -> Vec<Step> {
     let config = ReconcileConfig {
         lease: Duration::from_secs(10),
         containers_on_host: false,
@@ -42,10 +46,11 @@ fn decide_on(state: &State, sightings: &Sightings, focus: Focus) -> Vec<Step> {
         rules: crate::reconcile::scaling::Rules::USUAL,
     };
     let (gone, emptied) = (BTreeSet::new(), BTreeSet::new());
-    let (uptime, provider) = (Duration::from_secs(1), &Quiet);
+    let (uptime, provider) = (Duration::from_secs(1), &AliveProvider);
     let clock = &Timeline::starting(NOW);
-    let scene = Scene { state, sightings, clock, uptime, gone: &gone, emptied: &emptied, config: &config, provider };
-    decide_in(&scene, focus, &mut Addresses::new()).0
+    let input =
+        PassInput { state, observations, clock, uptime, gone: &gone, emptied: &emptied, config: &config, provider };
+    decide_scoped(&input, scope, &mut GangAddresses::new()).0
 }
 
 fn placed(steps: &[Step]) -> Vec<(&JobKey, &[NodeId])> {
@@ -57,32 +62,33 @@ fn placed(steps: &[Step]) -> Vec<(&JobKey, &[NodeId])> {
 }
 
 #[test]
-fn a_job_is_given_only_to_nodes_that_are_there_for_it() {
+fn jobs_are_placed_on_available_nodes_only() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "a", 1, "PT1H");
     let node = node_id(1);
     let problem = Some(BatchAiError::new("ProcessesNotKilled", "they live"));
-    for (seen, fit) in [
-        (Some(there(ready())), true),
+    for (observation, expected) in [
+        (Some(connected(ready())), true),
         // What it says may come later than it does.
-        (Some(there(ObservedNode::default())), true),
+        (Some(connected(ObservedNode::default())), true),
         (None, false),
-        (Some(Sighting { connected: false, ..there(ready()) }), false),
-        (Some(there(ObservedNode { ending: true, ..ready() })), false),
-        (Some(there(ObservedNode { problem, ..ready() })), false),
+        (Some(NodeObservation { connected: false, ..connected(ready()) }), false),
+        (Some(connected(ObservedNode { ending: true, ..ready() })), false),
+        (Some(connected(ObservedNode { problem, ..ready() })), false),
     ] {
-        let sightings: Sightings = seen.into_iter().map(|seen| (node.clone(), seen)).collect();
+        let observations: Observations =
+            observation.into_iter().map(|observation| (node.clone(), observation)).collect();
         let news = BTreeSet::from([node.clone()]);
-        for focus in [Focus::Everything, Focus::New { nodes: &news, jobs: &BTreeSet::new(), state: false }] {
-            let steps = decide_on(&state, &sightings, focus);
-            assert_eq!(placed(&steps).len(), usize::from(fit), "{sightings:?}: {steps:?}");
+        for scope in [PassScope::Full, PassScope::Changed { nodes: &news, jobs: &BTreeSet::new(), state: false }] {
+            let steps = decide_steps(&state, &observations, scope);
+            assert_eq!(placed(&steps).len(), usize::from(expected), "{observations:?}: {steps:?}");
             assert!(!steps.iter().any(|step| matches!(step, Step::Allocate(..))), "it is still a node: {steps:?}");
         }
     }
 }
 
 #[test]
-fn an_agent_that_says_goodbye_is_not_given_the_next_job() {
+fn an_ending_agent_gets_no_further_job() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "a", 1, "PT1H");
     submit(&mut state, "b", 1, "PT1H");
@@ -90,27 +96,27 @@ fn an_agent_that_says_goodbye_is_not_given_the_next_job() {
     let attempt = state.jobs.get(&key("a")).map(|job: &std::sync::Arc<JobRecord>| job.attempt()).expect("it runs");
     let failure = TaskFailure { exit_code: None, error: BatchAiError::new(AGENT_RESTARTED, "stopped"), at: NOW };
     let task = ObservedTask { attempt, phase: TaskPhase::Ended { failure: Some(failure) }, exits: Vec::new() };
-    let last_word = ObservedNode { ending: true, task: Some(task), ..ready() };
-    let back = ObservedNode { ending: false, ..last_word.clone() };
-    let steps = decide_on(&state, &Sightings::from([(node_id(1), there(last_word))]), Focus::Everything);
+    let final_report = ObservedNode { ending: true, task: Some(task), ..ready() };
+    let restarted = ObservedNode { ending: false, ..final_report.clone() };
+    let steps = decide_steps(&state, &Observations::from([(node_id(1), connected(final_report))]), PassScope::Full);
     assert_eq!(steps, [], "nobody knows yet whether the node comes back");
-    let steps = decide_on(&state, &Sightings::from([(node_id(1), there(back))]), Focus::Everything);
+    let steps = decide_steps(&state, &Observations::from([(node_id(1), connected(restarted))]), PassScope::Full);
     assert!(matches!(&steps[0], Step::Requeue(job, _) if *job == key("a")), "{steps:?}");
     assert_eq!(placed(&steps).len(), 1, "{steps:?}");
 }
 
 #[test]
-fn a_node_is_where_it_says_it_is_before_it_is_given_a_job() {
+fn a_nodes_address_is_recorded_before_it_gets_a_job() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "a", 1, "PT1H");
     let node = node_id(1);
     let known = state.nodes.get(&node).map(|record| record.address.clone());
-    let seen = |address| Sightings::from([(node.clone(), there(ObservedNode { address, ..ready() }))]);
-    let steps = decide_on(&state, &seen(Some("10.88.0.2".to_owned())), Focus::Everything);
-    assert_eq!(steps[0], Step::Address(node.clone(), "10.88.0.2".to_owned()));
+    let observation = |address| Observations::from([(node.clone(), connected(ObservedNode { address, ..ready() }))]);
+    let steps = decide_steps(&state, &observation(Some("10.88.0.2".to_owned())), PassScope::Full);
+    assert_eq!(steps[0], Step::SetAddress(node.clone(), "10.88.0.2".to_owned()));
     assert_eq!(placed(&steps).len(), 1, "{steps:?}");
     for address in [known, None] {
-        let steps = decide_on(&state, &seen(address), Focus::Everything);
-        assert!(!steps.iter().any(|step| matches!(step, Step::Address(..))), "{steps:?}");
+        let steps = decide_steps(&state, &observation(address), PassScope::Full);
+        assert!(!steps.iter().any(|step| matches!(step, Step::SetAddress(..))), "{steps:?}");
     }
 }

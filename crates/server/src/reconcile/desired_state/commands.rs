@@ -10,14 +10,16 @@ pub fn layout(spec: &JobSpec) -> Option<Layout> {
         ToolType::Custom => Layout::Command { command: spec.custom_toolkit_settings.as_ref()?.command_line.clone()? },
         ToolType::CustomMpi => mpi(spec, spec.custom_mpi_settings.as_ref()?.command_line.clone()),
         // Our own engine needs no other launcher than ours.
-        ToolType::Horovod => Layout::Ranks(together(script_of(spec.horovod_settings.as_ref()?))),
-        ToolType::Chainer => mpi(spec, script_of(spec.chainer_settings.as_ref()?)),
+        ToolType::Horovod => Layout::Ranks(shared_log_ranks(script_command(spec.horovod_settings.as_ref()?))),
+        ToolType::Chainer => mpi(spec, script_command(spec.chainer_settings.as_ref()?)),
         ToolType::Cntk => {
             let settings = spec.cntk_settings.as_ref()?;
             let arguments = settings.command_line_args.as_deref();
             let command = match (&settings.python_script_file_path, &settings.config_file_path) {
                 (Some(script), _) => python(settings.python_interpreter_path.as_deref(), script, arguments),
-                (None, Some(config)) => line(&format!("cntk \"configFile={}\"", quoted(config)), arguments),
+                (None, Some(config)) => {
+                    with_arguments(&format!("cntk \"configFile={}\"", escape_quotes(config)), arguments)
+                }
                 (None, None) => return None,
             };
             mpi(spec, command)
@@ -27,7 +29,9 @@ pub fn layout(spec: &JobSpec) -> Option<Layout> {
             let arguments = settings.command_line_args.as_deref();
             let command = match (&settings.python_script_file_path, &settings.config_file_path) {
                 (Some(script), _) => python(settings.python_interpreter_path.as_deref(), script, arguments),
-                (None, Some(config)) => line(&format!("caffe train \"--solver={}\"", quoted(config)), arguments),
+                (None, Some(config)) => {
+                    with_arguments(&format!("caffe train \"--solver={}\"", escape_quotes(config)), arguments)
+                }
                 (None, None) => return None,
             };
             mpi(spec, command)
@@ -44,7 +48,7 @@ pub fn layout(spec: &JobSpec) -> Option<Layout> {
             let command = python(settings.python_interpreter_path.as_deref(), script, arguments);
             let ranks = Ranks { command, logs: RankLogs::Apart, indexed: true, backend: spec.torch_backend() };
             match spec.uses_torch_mpi() {
-                true => launched(spec, Ranks { logs: RankLogs::Together, ..ranks }),
+                true => mpi_unless_single(spec, Ranks { logs: RankLogs::Together, ..ranks }),
                 false => Layout::Ranks(ranks),
             }
         }
@@ -65,38 +69,38 @@ pub fn layout(spec: &JobSpec) -> Option<Layout> {
 }
 
 fn mpi(spec: &JobSpec, command: String) -> Layout {
-    launched(spec, together(command))
+    mpi_unless_single(spec, shared_log_ranks(command))
 }
 
 /// Programs that use an MPI library find each other only under its own launcher; one alone needs none.
-fn launched(spec: &JobSpec, ranks: Ranks) -> Layout {
+fn mpi_unless_single(spec: &JobSpec, ranks: Ranks) -> Layout {
     match spec.rank_count() {
         1 => Layout::Ranks(ranks),
         _ => Layout::Mpi(ranks),
     }
 }
 
-fn together(command: String) -> Ranks {
+fn shared_log_ranks(command: String) -> Ranks {
     Ranks { command, logs: RankLogs::Together, indexed: false, backend: None }
 }
 
-fn script_of(settings: &corro_model::batchai::ScriptSettings) -> String {
+fn script_command(settings: &corro_model::batchai::ScriptSettings) -> String {
     let (script, arguments) = (&settings.python_script_file_path, settings.command_line_args.as_deref());
     python(settings.python_interpreter_path.as_deref(), script, arguments)
 }
 
 fn python(interpreter: Option<&str>, script: &str, arguments: Option<&str>) -> String {
     // `python` is what the service ran; machines of today often have only `python3`.
-    const FOUND: &str = "\"$(command -v python || command -v python3 || echo python)\"";
-    line(&format!("{} \"{}\"", interpreter.unwrap_or(FOUND), quoted(script)), arguments)
+    const PYTHON_LOOKUP: &str = "\"$(command -v python || command -v python3 || echo python)\"";
+    with_arguments(&format!("{} \"{}\"", interpreter.unwrap_or(PYTHON_LOOKUP), escape_quotes(script)), arguments)
 }
 
 /// A path may hold variables, so it is put between quotes in a way that lets them through.
-fn quoted(path: &str) -> String {
+fn escape_quotes(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-fn line(program: &str, arguments: Option<&str>) -> String {
+fn with_arguments(program: &str, arguments: Option<&str>) -> String {
     format!("{program} {}", arguments.unwrap_or_default()).trim_end().to_owned()
 }
 
@@ -105,9 +109,9 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    const FOUND: &str = "\"$(command -v python || command -v python3 || echo python)\"";
+    const PYTHON_LOOKUP: &str = "\"$(command -v python || command -v python3 || echo python)\"";
 
-    fn of(nodes: i32, kind: &str, settings: Value) -> (Layout, usize) {
+    fn layout_of(nodes: i32, kind: &str, settings: Value) -> (Layout, usize) {
         let spec = json!({"nodeCount": nodes, "stdOutErrPathPrefix": "x", kind: settings});
         let spec: JobSpec = serde_json::from_value(spec).expect("a literal");
         (layout(&spec).expect("it says what to run"), spec.rank_count())
@@ -115,26 +119,26 @@ mod tests {
 
     /// What each process of a job runs, as `node/role: command > log`, after how they are launched.
     fn check(nodes: i32, kind: &str, settings: Value, launch: &str, expected: &[&str]) {
-        let (layout, processes) = of(nodes, kind, settings);
-        let launched = match &layout {
+        let (layout, processes) = layout_of(nodes, kind, settings);
+        let launch_kind = match &layout {
             Layout::Command { .. } => "command",
             Layout::Ranks(_) => "ranks",
             Layout::Mpi(_) => "mpi",
             Layout::TensorFlow(_) => "tasks",
         };
-        assert_eq!(launched, launch, "{kind}");
+        assert_eq!(launch_kind, launch, "{kind}");
         let slots = corro_model::layout::slots(processes, nodes as usize);
         let places = layout.places(&slots, false);
-        let seen: Vec<String> = places
+        let processes_text: Vec<String> = places
             .iter()
             .map(|p| format!("{}/{}: {} > {}", p.host_idx, p.role.name(p.index), p.command, p.stdout))
-            .map(|text| text.replace(FOUND, "py"))
+            .map(|text| text.replace(PYTHON_LOOKUP, "py"))
             .collect();
-        assert_eq!(seen, expected, "{kind}");
+        assert_eq!(processes_text, expected, "{kind}");
     }
 
     #[test]
-    fn every_kind_has_its_processes() {
+    fn every_toolkit_has_its_processes() {
         let script = |more: Value| {
             let mut settings = json!({"pythonScriptFilePath": "a.py"});
             settings.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -198,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn torch_is_told_its_backend() {
+    fn pytorch_gets_its_backend() {
         let settings = |backend: Value| json!({"pythonScriptFilePath": "a.py", "communicationBackend": backend});
         for (given, expected) in [(json!("TCP"), "tcp"), (json!(null), "gloo"), (json!("nccl"), "nccl")] {
-            let (layout, _) = of(2, "pyTorchSettings", settings(given));
+            let (layout, _) = layout_of(2, "pyTorchSettings", settings(given));
             let ranks = layout.ranks().expect("it has ranks");
             assert_eq!((ranks.backend.as_deref(), ranks.indexed), (Some(expected), true));
         }
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_command_keeps_variables_and_spaces() {
-        let (layout, _) = of(
+        let (layout, _) = layout_of(
             1,
             "horovodSettings",
             json!({"pythonScriptFilePath": "$AZ_BATCHAI_JOB_MOUNT_ROOT/my share/t.py",

@@ -25,7 +25,7 @@ use crate::provider::Provider;
 
 /// Makes the orders of one pass. What the nodes of a cluster or of a gang have in common is made once for all of them:
 /// secrets are opened and disks looked at for it.
-pub struct Orders<'a> {
+pub struct DesiredStateBuilder<'a> {
     app: &'a App,
     config: &'a ReconcileConfig,
     state: &'a State,
@@ -34,16 +34,16 @@ pub struct Orders<'a> {
     /// What an idle node of each is told.
     clusters: HashMap<&'a ClusterKey, DesiredNode>,
     /// `None` for a job of which nothing can be said.
-    gangs: HashMap<&'a JobKey, Option<GangOrder<'a>>>,
+    gangs: HashMap<&'a JobKey, Option<GangTasks<'a>>>,
 }
 
 /// What the nodes of a gang have in common, and the place of each.
-struct GangOrder<'a> {
+struct GangTasks<'a> {
     order: TaskOrder,
-    places: HashMap<&'a NodeId, usize>,
+    host_indexes: HashMap<&'a NodeId, usize>,
 }
 
-impl<'a> Orders<'a> {
+impl<'a> DesiredStateBuilder<'a> {
     pub fn new(app: &'a App, config: &'a ReconcileConfig, provider: &dyn Provider, state: &'a State) -> Self {
         let lease = (!provider.ends_silent_nodes()).then_some(config.lease);
         let lease_ms = lease.map(|lease| lease.as_millis() as u64);
@@ -51,29 +51,29 @@ impl<'a> Orders<'a> {
     }
 
     /// `None` when nothing new can be said: a node that is busy keeps its last orders rather than being told to stop.
-    pub fn desired(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> Option<DesiredNode> {
+    pub fn build(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> Option<DesiredNode> {
         let retire = *node.state() == NodeState::Leaving;
-        let common = self.of_cluster(&node.cluster);
+        let common = self.cluster_state(&node.cluster);
         let task = match node.state() {
             NodeState::Running { job, attempt } => {
-                Some(DesiredTask { goal: goal?.clone(), order: self.of_gang(job, attempt, id)? })
+                Some(DesiredTask { goal: goal?.clone(), order: self.task_order(job, attempt, id)? })
             }
             _ => None,
         };
         Some(DesiredNode { retire, task, ..common })
     }
 
-    fn of_cluster(&mut self, key: &'a ClusterKey) -> DesiredNode {
-        let made = self.clusters.entry(key).or_insert_with(|| {
+    fn cluster_state(&mut self, key: &'a ClusterKey) -> DesiredNode {
+        let common = self.clusters.entry(key).or_insert_with(|| {
             let Some(cluster) = self.state.clusters.get(key) else { return DesiredNode::default() };
             let bag = self.app.open_bag(cluster.secrets.as_ref()).unwrap_or_default();
-            let on_nodes = cluster.spec.node_setup.as_ref();
-            let volumes = on_nodes.and_then(|setup| setup.mount_volumes.as_ref());
-            let task = on_nodes.and_then(|setup| setup.setup_task.as_ref());
+            let node_setup = cluster.spec.node_setup.as_ref();
+            let volumes = node_setup.and_then(|setup| setup.mount_volumes.as_ref());
+            let task = node_setup.and_then(|setup| setup.setup_task.as_ref());
             DesiredNode {
                 retire: false,
                 volumes: volumes_of(self.app, self.state, volumes, &bag),
-                setup: task.and_then(|task| setup(task, &bag, !self.config.masks_secrets)),
+                setup: task.and_then(|task| setup_order(task, &bag, !self.config.masks_secrets)),
                 login: login(&cluster.spec.user_account_settings, &bag),
                 task: None,
                 lease_ms: self.lease_ms,
@@ -81,22 +81,25 @@ impl<'a> Orders<'a> {
                 landmark: self.config.landmark.clone(),
             }
         });
-        made.clone()
+        common.clone()
     }
 
-    fn of_gang(&mut self, key: &'a JobKey, attempt: &AttemptId, node: &NodeId) -> Option<TaskOrder> {
+    fn task_order(&mut self, key: &'a JobKey, attempt: &AttemptId, node: &NodeId) -> Option<TaskOrder> {
         let gang = self.gangs.entry(key).or_insert_with(|| {
             let job = self.state.jobs.get(key)?;
-            let places = job.state().nodes().iter().zip(0..).collect();
-            Some(GangOrder { order: order(self.app, self.config, self.state, (key, job), attempt)?, places })
+            let host_indexes = job.state().nodes().iter().zip(0..).collect();
+            Some(GangTasks {
+                order: gang_task_order(self.app, self.config, self.state, (key, job), attempt)?,
+                host_indexes,
+            })
         });
-        let GangOrder { order, places } = gang.as_ref()?;
+        let GangTasks { order, host_indexes } = gang.as_ref()?;
         (order.attempt == *attempt).then_some(())?;
-        Some(TaskOrder { host_idx: *places.get(node)?, ..order.clone() })
+        Some(TaskOrder { host_idx: *host_indexes.get(node)?, ..order.clone() })
     }
 }
 
-fn setup(task: &SetupTask, bag: &Bag, shows_secrets: bool) -> Option<SetupOrder> {
+fn setup_order(task: &SetupTask, bag: &Bag, shows_secrets: bool) -> Option<SetupOrder> {
     Some(SetupOrder {
         command: task.command_line.clone(),
         std_out_err_path_prefix: task.std_out_err_path_prefix.clone(),
@@ -128,7 +131,7 @@ fn strict_isolation(config: &ReconcileConfig, state: &State) -> bool {
 }
 
 /// The master's part; the others differ in their place.
-fn order(
+fn gang_task_order(
     app: &App,
     config: &ReconcileConfig,
     state: &State,
@@ -170,7 +173,7 @@ fn order(
         strict_isolation: strict_isolation(config, state),
         shows_secrets: !config.masks_secrets,
         limits: vm.map(|vm| limits(vm, config.rules.processes)),
-        counters: cluster.is_some_and(asks_for_counters),
+        counters: cluster.is_some_and(has_performance_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),
         gang_secret: gang_secret(app, attempt),
         lost_attempts: lost_attempts(job),
@@ -183,7 +186,7 @@ fn lost_attempts(job: &JobRecord) -> Vec<String> {
     lost.map(|lost| explain::lost_attempt(&lost_attempt(lost))).collect()
 }
 
-fn asks_for_counters(cluster: &ClusterSpec) -> bool {
+fn has_performance_counters(cluster: &ClusterSpec) -> bool {
     cluster.node_setup.as_ref().is_some_and(|setup| setup.performance_counters_settings.is_some())
 }
 

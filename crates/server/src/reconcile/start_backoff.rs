@@ -15,40 +15,40 @@ use super::steps::Step;
 use crate::provider::Provider;
 
 /// After so many starts without a node the cause will not go away by itself.
-const TRIES: u32 = 6;
+const MAX_STARTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-pub struct Starts {
-    tried: HashMap<NodeId, (u32, Instant)>,
+pub struct StartBackoff {
+    started: HashMap<NodeId, (u32, Instant)>,
 }
 
-impl Starts {
+impl StartBackoff {
     /// Nodes without an agent whose turn it is.
     pub fn due(&mut self, state: &State) -> Vec<(NodeId, Arc<NodeRecord>)> {
-        self.tried.retain(|node, _| state.nodes.contains_key(node));
-        let waiting = waiting_for_agent(state).filter(|(node, _)| match self.tried.get(*node) {
+        self.started.retain(|node, _| state.nodes.contains_key(node));
+        let waiting = waiting_for_agent(state).filter(|(node, _)| match self.started.get(*node) {
             None => true,
-            Some((tries, at)) => *tries < TRIES && at.elapsed() >= FIRST_PAUSE * 2u32.pow(tries - 1),
+            Some((n_starts, at)) => *n_starts < MAX_STARTS && at.elapsed() >= FIRST_PAUSE * 2u32.pow(n_starts - 1),
         });
         waiting.map(|(node, record)| (node.clone(), record.clone())).collect()
     }
 
-    pub fn begun(&mut self, node: &NodeId) {
-        let tries = self.tried.get(node).map_or(0, |(tries, _)| *tries);
-        self.tried.insert(node.clone(), (tries + 1, Instant::now()));
+    pub fn record_start(&mut self, node: &NodeId) {
+        let n_starts = self.started.get(node).map_or(0, |(n_starts, _)| *n_starts);
+        self.started.insert(node.clone(), (n_starts + 1, Instant::now()));
     }
 
     /// Nodes whose agents were started often enough.
-    pub fn given_up(&self, state: &State, provider: &dyn Provider) -> Vec<Step> {
-        let last_pause = FIRST_PAUSE * 2u32.pow(TRIES - 1);
-        let hopeless = waiting_for_agent(state).filter(|(node, _)| {
-            self.tried.get(*node).is_some_and(|(tries, at)| *tries >= TRIES && at.elapsed() >= last_pause)
+    pub fn give_up_steps(&self, state: &State, provider: &dyn Provider) -> Vec<Step> {
+        let last_pause = FIRST_PAUSE * 2u32.pow(MAX_STARTS - 1);
+        let exhausted = waiting_for_agent(state).filter(|(node, _)| {
+            self.started.get(*node).is_some_and(|(n_starts, at)| *n_starts >= MAX_STARTS && at.elapsed() >= last_pause)
         });
         let give_up = |node: &NodeId| {
             let said = provider.says(node);
             let why = said.as_ref().map_or_else(String::new, |said| format!(": {said}"));
-            let message = format!("The agent of node {node} was started {TRIES} times and never joined{why}");
+            let message = format!("The agent of node {node} was started {MAX_STARTS} times and never joined{why}");
             let hint = match said {
                 Some(_) => "resize the cluster to 0 and back when the cause is mended",
                 None => {
@@ -58,6 +58,6 @@ impl Starts {
             let error = BatchAiError::new("AgentNotStarted", message).with("Node", node.as_str()).with("Info", hint);
             Step::Node(node.clone(), NodeEvent::Broken { error, lost: false })
         };
-        hopeless.map(|(node, _)| give_up(node)).collect()
+        exhausted.map(|(node, _)| give_up(node)).collect()
     }
 }

@@ -37,7 +37,7 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Ve
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveWorkspace(key.clone())));
 
-    let gone = abandoned_accounts(state).filter(|name| emptied.contains(*name));
+    let gone = removable_accounts(state).filter(|name| emptied.contains(*name));
     steps.extend(gone.map(|name| Step::RemoveAccount(name.clone())));
 
     let empty = state.groups.iter().filter(|(key, group)| {
@@ -54,7 +54,7 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Ve
 }
 
 /// Accounts whose files may be removed. A share may still be written to by jobs of its group: they end first.
-pub fn abandoned_accounts(state: &State) -> impl Iterator<Item = &String> {
+pub fn removable_accounts(state: &State) -> impl Iterator<Item = &String> {
     let in_use = |account: &AccountRecord| {
         state.workspaces_of(&account.group).any(|(_, workspace)| workspace.provisioning.is_deleting())
     };

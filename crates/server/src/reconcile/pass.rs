@@ -1,0 +1,124 @@
+//! The pure half of a pass: from what is known and what is seen, the steps to commit and the goals of running jobs. Reads
+//! no clock and talks to nobody, so that a simulation of a whole cluster drives the very code that a server runs.
+//!
+//! A pass looks either at everything, or only where something is new ([`PassScope`]). Both decide the same: what is left out
+//! was looked at before and cannot have changed but by time, for which everything is looked at every so often. What
+//! follows from a pass's own steps is remembered by `dirty_tracking`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use corro_model::node::Goal;
+use corro_model::state::NodeState;
+use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
+use corro_sched::Room;
+use corro_store::{State, Timeline};
+
+use super::pass_input::{GangAddresses, PassInput, PassScope};
+use super::steps::{Step, apply};
+use super::{garbage_collection, hosts, jobs, nodes, scaling};
+use crate::gateway::NodeObservation;
+
+/// What is to be committed. What becomes free by the end of a job is given to the next in the same breath.
+pub fn decide(input: &PassInput, addresses: &mut GangAddresses) -> Vec<Step> {
+    decide_scoped(input, PassScope::Full, addresses).0
+}
+
+/// What the attempts of running jobs are to do next, by what is durable.
+pub fn goals(
+    state: &State,
+    observations: &BTreeMap<NodeId, NodeObservation>,
+    clock: &Timeline,
+    addresses: &mut GangAddresses,
+) -> HashMap<AttemptId, Goal> {
+    goals_scoped(state, PassScope::Full, observations, clock, addresses).into_iter().collect()
+}
+
+/// Like [`decide`]; also gives the goals of the jobs that were looked at and go on.
+pub fn decide_scoped(
+    input: &PassInput,
+    scope: PassScope,
+    addresses: &mut GangAddresses,
+) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
+    let PassInput { state, observations, clock, gone, emptied, .. } = *input;
+    let now = clock.now();
+    let mut steps = match scope {
+        PassScope::Full => nodes::decide(state.nodes.iter(), input),
+        PassScope::Changed { nodes, .. } => {
+            let known = nodes.iter().chain(gone).filter_map(|id| state.nodes.get_key_value(id));
+            nodes::decide(known, input)
+        }
+    };
+    let (endings, goals) = decide_jobs(state, scope, observations, clock, addresses);
+    // Nobody is given a job who is not there to take it, or who says that it can take none.
+    let is_fit = |id: &NodeId| {
+        let is_usable =
+            |observation: &NodeObservation| observation.is_available() && observation.observed.problem.is_none();
+        observations.get(id).is_some_and(is_usable) && hosts::may_work(state, id)
+    };
+    let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
+    if let PassScope::Changed { state: false, nodes, .. } = scope
+        && nothing
+    {
+        let is_idle = |id: &NodeId| state.nodes.get(id).is_some_and(|node| *node.state() == NodeState::Idle);
+        if !nodes.iter().any(|id| is_idle(id) && is_fit(id)) {
+            return (steps, goals);
+        }
+    }
+    // The plan is made for nodes that are free once the endings are true, so that one commit does for both. What else
+    // happens to nodes is planned for when it has happened: that a node was lost must have been seen before it goes.
+    let plan_steps = |state: &State| {
+        let rules = &input.config.rules;
+        let room = Room { cores: rules.cores, machines_join: !input.provider.makes_nodes() };
+        let mut view = scaling::view(state, clock, room);
+        scaling::withhold(&mut view, is_fit);
+        scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
+    };
+    let placements = if endings.is_empty() { plan_steps(state) } else { plan_steps(&simulate(state, &endings, now)) };
+    steps.extend(endings);
+    steps.extend(garbage_collection::decide(state, emptied, clock));
+    steps.extend(placements);
+    (steps, goals)
+}
+
+/// Like [`goals`], for the jobs in focus.
+pub fn goals_scoped(
+    state: &State,
+    scope: PassScope,
+    observations: &BTreeMap<NodeId, NodeObservation>,
+    clock: &Timeline,
+    addresses: &mut GangAddresses,
+) -> Vec<(AttemptId, Goal)> {
+    decide_jobs(state, scope, observations, clock, addresses).1
+}
+
+fn decide_jobs(
+    state: &State,
+    scope: PassScope,
+    observations: &BTreeMap<NodeId, NodeObservation>,
+    clock: &Timeline,
+    addresses: &mut GangAddresses,
+) -> (Vec<Step>, Vec<(AttemptId, Goal)>) {
+    let PassScope::Changed { nodes, jobs, .. } = scope else {
+        let decided = jobs::decide(state.active_jobs(), state, observations, clock, addresses);
+        let running: BTreeSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
+        addresses.retain(|attempt, _| running.contains(attempt));
+        return decided;
+    };
+    let busy_with = |id: &NodeId| match state.nodes.get(id)?.state() {
+        NodeState::Running { job, .. } => Some(job.clone()),
+        _ => None,
+    };
+    let mut keys: BTreeSet<JobKey> = nodes.iter().filter_map(busy_with).collect();
+    keys.extend(jobs.iter().cloned());
+    let known = keys.iter().filter_map(|key| state.jobs.get_key_value(key));
+    jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, observations, clock, addresses)
+}
+
+/// The state as the steps will make it. Nothing is said about it: it may still come otherwise.
+fn simulate(state: &State, steps: &[Step], now: Timestamp) -> State {
+    let silent = tracing::subscriber::NoSubscriber::default();
+    tracing::subscriber::with_default(silent, || state.after(|txn| apply(txn, steps.to_vec(), now)).0)
+}
+
+#[cfg(test)]
+mod tests;
