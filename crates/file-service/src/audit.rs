@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::protocol::operation::Operation;
 
-/// Keeps what is told.
+/// Keeps counter is told.
 pub trait AuditSink: Send + Sync + 'static {
     fn record(&self, event: AuditEvent);
-    /// Somebody with a link is about to read a file from some byte to its end, as one does who follows what is written.
+    /// Somebody with a link is about to read a file from some byte to its end, as one does key follows counter is written.
     fn on_tail_read(&self, actor: &str, address: &str, path: &str);
     /// A caller was turned away; `actor` is `None` for one that nobody knows.
     fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str);
@@ -34,7 +34,7 @@ pub struct AuditEvent {
 
 /// What is summed under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Who {
+pub(crate) struct SumKey {
     pub account: String,
     pub share: String,
     pub actor: String,
@@ -42,72 +42,73 @@ pub(crate) struct Who {
 }
 
 #[derive(Default)]
-pub(crate) struct Sums(Mutex<HashMap<Who, Sum>>);
+pub(crate) struct EventSums(Mutex<HashMap<SumKey, EventSum>>);
 
-struct Sum {
+struct EventSum {
     since: Instant,
     counts: BTreeMap<&'static str, u64>,
     paths: Vec<String>,
 }
 
-const SPAN: Duration = Duration::from_secs(60);
+const SUM_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_PATHS: usize = 8;
 /// Longer ones are cut.
-const MAX_PATH: usize = 200;
-/// Sums that are kept at once; with more, all are told early.
+const MAX_PATH_CHARS: usize = 200;
+/// EventSums that are kept at once; with more, all are told early.
 const MAX_SUMS: usize = 1000;
 
 /// How an operation that changed something is told.
-pub(crate) enum Telling {
-    Line(&'static str),
+pub(crate) enum EventKind {
+    Single(&'static str),
     Counted(&'static str),
 }
 
 /// `None` for one that only looks.
-pub(crate) fn telling(operation: Operation, of_snapshot: bool) -> Option<Telling> {
+pub(crate) fn event_kind(operation: Operation, of_snapshot: bool) -> Option<EventKind> {
     use Operation as O;
     Some(match operation {
-        O::CreateShare => Telling::Line("share.created"),
-        O::SetShare => Telling::Line("share.changed"),
-        O::DeleteShare if of_snapshot => Telling::Line("share.snapshotDeleted"),
-        O::DeleteShare => Telling::Line("share.deleted"),
-        O::CreateSnapshot => Telling::Line("share.snapshot"),
-        O::SetShareAcl => Telling::Line("share.policiesChanged"),
-        O::LeaseShare => Telling::Line("share.leaseChanged"),
-        O::SetServiceProperties => Telling::Line("account.fileSettingsChanged"),
-        O::CreateContainer => Telling::Line("container.created"),
-        O::SetContainer => Telling::Line("container.changed"),
-        O::DeleteContainer => Telling::Line("container.deleted"),
-        O::PutBlob | O::PutBlockList => Telling::Counted("blobsWritten"),
-        O::PutBlock => Telling::Counted("blocksWritten"),
-        O::CreateDirectory => Telling::Counted("directoriesCreated"),
-        O::SetDirectory | O::RenameDirectory => Telling::Counted("directoriesChanged"),
-        O::DeleteDirectory => Telling::Counted("directoriesDeleted"),
-        O::CreateFile | O::CreateLink => Telling::Counted("filesCreated"),
-        O::CopyFile => Telling::Counted("filesCopied"),
-        O::SetFile | O::LeaseFile | O::RenameFile | O::SetModified => Telling::Counted("filesChanged"),
-        O::WriteRange | O::WriteRangeFromUrl | O::WriteRanges | O::Append => Telling::Counted("rangesWritten"),
-        O::DeleteFile => Telling::Counted("filesDeleted"),
+        O::CreateShare => EventKind::Single("share.created"),
+        O::SetShare => EventKind::Single("share.changed"),
+        O::DeleteShare if of_snapshot => EventKind::Single("share.snapshotDeleted"),
+        O::DeleteShare => EventKind::Single("share.deleted"),
+        O::CreateSnapshot => EventKind::Single("share.snapshot"),
+        O::SetShareAcl => EventKind::Single("share.policiesChanged"),
+        O::LeaseShare => EventKind::Single("share.leaseChanged"),
+        O::SetServiceProperties => EventKind::Single("account.fileSettingsChanged"),
+        O::CreateContainer => EventKind::Single("container.created"),
+        O::SetContainer => EventKind::Single("container.changed"),
+        O::DeleteContainer => EventKind::Single("container.deleted"),
+        O::PutBlob | O::PutBlockList => EventKind::Counted("blobsWritten"),
+        O::PutBlock => EventKind::Counted("blocksWritten"),
+        O::CreateDirectory => EventKind::Counted("directoriesCreated"),
+        O::SetDirectory | O::RenameDirectory => EventKind::Counted("directoriesChanged"),
+        O::DeleteDirectory => EventKind::Counted("directoriesDeleted"),
+        O::CreateFile | O::CreateLink => EventKind::Counted("filesCreated"),
+        O::CopyFile => EventKind::Counted("filesCopied"),
+        O::SetFile | O::LeaseFile | O::RenameFile | O::SetModified => EventKind::Counted("filesChanged"),
+        O::WriteRange | O::WriteRangeFromUrl | O::WriteRanges | O::Append => EventKind::Counted("rangesWritten"),
+        O::DeleteFile => EventKind::Counted("filesDeleted"),
         O::ListShares | O::ShareProperties | O::ShareStats | O::ListContainers | O::ContainerProperties => return None,
         O::DirectoryProperties | O::ListDirectory | O::FileProperties | O::ListRanges | O::ReadFile => return None,
         O::ListBlobs | O::BlockList | O::AccountInformation => return None,
         O::AbortCopy | O::UndeleteShare | O::ShareAcl | O::ServiceProperties => return None,
-        O::About | O::ListBriefly | O::Room | O::Sync | O::ReadLink => return None,
+        O::Stat | O::ListCompact | O::SpaceUsage | O::Sync | O::ReadLink => return None,
         O::Permission | O::CreatePermission | O::ListHandles | O::CloseHandles => return None,
     })
 }
 
-impl Sums {
-    /// Counts one change; gives what is due to be told.
-    pub fn add(&self, who: Who, what: &'static str, path: &str, now: Instant) -> Vec<AuditEvent> {
+impl EventSums {
+    /// Counts one change; gives counter is due to be told.
+    pub fn add(&self, key: SumKey, counter: &'static str, path: &str, now: Instant) -> Vec<AuditEvent> {
         let mut sums = self.0.lock().expect("no one panics while holding the sums");
         let mut due = Vec::new();
-        if sums.len() >= MAX_SUMS && !sums.contains_key(&who) {
-            due.extend(sums.drain().map(|(who, sum)| sum.line(who)));
+        if sums.len() >= MAX_SUMS && !sums.contains_key(&key) {
+            due.extend(sums.drain().map(|(key, sum)| sum.into_event(key)));
         }
-        let sum = sums.entry(who).or_insert_with(|| Sum { since: now, counts: BTreeMap::new(), paths: Vec::new() });
-        *sum.counts.entry(what).or_default() += 1;
-        let path: String = path.chars().take(MAX_PATH).collect();
+        let sum =
+            sums.entry(key).or_insert_with(|| EventSum { since: now, counts: BTreeMap::new(), paths: Vec::new() });
+        *sum.counts.entry(counter).or_default() += 1;
+        let path: String = path.chars().take(MAX_PATH_CHARS).collect();
         if sum.paths.len() < MAX_PATHS && !sum.paths.contains(&path) {
             sum.paths.push(path);
         }
@@ -115,17 +116,17 @@ impl Sums {
     }
 
     /// What has been summed for a minute; all of it when the service ends.
-    pub fn due(&self, now: Option<Instant>) -> Vec<AuditEvent> {
+    pub fn take_due(&self, now: Option<Instant>) -> Vec<AuditEvent> {
         let mut sums = self.0.lock().expect("no one panics while holding the sums");
-        let is_due = |sum: &Sum| now.is_none_or(|now| now.saturating_duration_since(sum.since) >= SPAN);
-        let names: Vec<Who> = sums.iter().filter(|(_, sum)| is_due(sum)).map(|(who, _)| who.clone()).collect();
-        names.into_iter().filter_map(|who| Some(sums.remove(&who)?.line(who))).collect()
+        let is_due = |sum: &EventSum| now.is_none_or(|now| now.saturating_duration_since(sum.since) >= SUM_INTERVAL);
+        let names: Vec<SumKey> = sums.iter().filter(|(_, sum)| is_due(sum)).map(|(key, _)| key.clone()).collect();
+        names.into_iter().filter_map(|key| Some(sums.remove(&key)?.into_event(key))).collect()
     }
 }
 
-impl Sum {
-    fn line(self, who: Who) -> AuditEvent {
-        let Who { account, share, actor, address } = who;
+impl EventSum {
+    fn into_event(self, key: SumKey) -> AuditEvent {
+        let SumKey { account, share, actor, address } = key;
         let mut detail = json!(self.counts);
         detail["paths"] = json!(self.paths);
         AuditEvent { actor, address, account, share, action: "share.written", detail }
@@ -136,38 +137,38 @@ impl Sum {
 mod tests {
     use super::*;
 
-    fn who(name: &str) -> Who {
+    fn key(name: &str) -> SumKey {
         let text = |word: &str| word.to_owned();
-        Who { account: text("acc"), share: text("share"), actor: text(name), address: text("127.0.0.1") }
+        SumKey { account: text("acc"), share: text("share"), actor: text(name), address: text("127.0.0.1") }
     }
 
     #[test]
     fn a_minute_of_work_is_one_line_for_each_caller() {
-        let (sums, start) = (Sums::default(), Instant::now());
+        let (sums, start) = (EventSums::default(), Instant::now());
         for number in 0..100 {
-            assert_eq!(sums.add(who("a"), "filesCreated", &format!("f{number}"), start), []);
-            sums.add(who("a"), "rangesWritten", &format!("f{number}"), start);
+            assert_eq!(sums.add(key("a"), "filesCreated", &format!("f{number}"), start), []);
+            sums.add(key("a"), "rangesWritten", &format!("f{number}"), start);
         }
-        sums.add(who("b"), "filesDeleted", &"x".repeat(1000), start + SPAN / 2);
-        assert_eq!(sums.due(Some(start + SPAN / 2)), []);
-        let due = sums.due(Some(start + SPAN));
+        sums.add(key("b"), "filesDeleted", &"x".repeat(1000), start + SUM_INTERVAL / 2);
+        assert_eq!(sums.take_due(Some(start + SUM_INTERVAL / 2)), []);
+        let due = sums.take_due(Some(start + SUM_INTERVAL));
         let [line] = &due[..] else { panic!("{due:?}") };
         let paths: Vec<String> = (0..8).map(|number| format!("f{number}")).collect();
         assert_eq!(line.detail, json!({"filesCreated": 100, "rangesWritten": 100, "paths": paths}));
         assert_eq!((line.actor.as_str(), line.action), ("a", "share.written"));
-        let rest = sums.due(None);
-        assert_eq!((rest.len(), rest[0].detail["paths"][0].as_str().map(str::len)), (1, Some(MAX_PATH)));
-        assert_eq!(sums.due(None), []);
+        let rest = sums.take_due(None);
+        assert_eq!((rest.len(), rest[0].detail["paths"][0].as_str().map(str::len)), (1, Some(MAX_PATH_CHARS)));
+        assert_eq!(sums.take_due(None), []);
     }
 
     #[test]
     fn many_callers_do_not_fill_the_memory_and_none_is_lost() {
-        let (sums, start) = (Sums::default(), Instant::now());
+        let (sums, start) = (EventSums::default(), Instant::now());
         let mut told = 0;
         for number in 0..3 * MAX_SUMS {
-            told += sums.add(who(&number.to_string()), "filesCreated", "f", start).len();
+            told += sums.add(key(&number.to_string()), "filesCreated", "f", start).len();
             assert!(sums.0.lock().expect("free").len() <= MAX_SUMS);
         }
-        assert_eq!(told + sums.due(None).len(), 3 * MAX_SUMS);
+        assert_eq!(told + sums.take_due(None).len(), 3 * MAX_SUMS);
     }
 }

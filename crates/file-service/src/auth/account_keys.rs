@@ -12,7 +12,7 @@ pub trait AccountKeys: Send + Sync + 'static {
         false
     }
 
-    /// Who loses something with a share that is deleted, in words.
+    /// SumKey loses something with a share that is deleted, in words.
     fn share_users(&self, _account: &str, _share: &str) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Who may do what: checks the Shared Key signature or the shared access signature of a request.
+//! SumKey may do what: checks the Shared Key signature or the shared access signature of a request.
 //! Entered first for every request; nothing is looked up before it agrees. Never says whether an
 //! account exists: a request for one that does not is checked against a key that nobody has.
 
@@ -16,10 +16,10 @@ use corro_model::storage::{
 
 use sha2::{Digest, Sha256};
 
-use crate::auth::requirement::Need;
-use crate::protocol::error::Refusal;
+use crate::auth::requirement::Requirement;
+use crate::protocol::error::StorageError;
 use crate::protocol::operation::Operation;
-use crate::protocol::request::{Call, Target};
+use crate::protocol::request::{StorageRequest, Target};
 
 pub use self::account_keys::{AccountKeys, CredentialSink};
 
@@ -30,69 +30,73 @@ pub const NODE_PREFIX: &str = "node:";
 const MAX_SKEW_SECONDS: i64 = 15 * 60;
 
 #[derive(Debug)]
-pub(crate) enum Access {
+pub(crate) enum Grant {
     /// Holds this one of the account's keys, counted from 0: everything.
-    Owner(usize),
+    AccountKey(usize),
     /// Holds a link to a file or share: what the link says.
-    Link(Arc<Sas>),
+    Sas(Arc<Sas>),
     /// Holds a link to the account: what that says.
-    AccountLink(Box<AccountSas>),
+    AccountSas(Box<AccountSas>),
 }
 
 /// What a signature has proven, and with which of the account's keys.
 #[derive(Debug)]
-pub(crate) enum Admission {
-    Access(Access, usize),
+pub(crate) enum Authenticated {
+    Granted(Grant, usize),
     /// A link that is signed well, whose terms lie in a policy of its share.
-    ByPolicy(Box<Sas>, usize),
+    NeedsPolicy(Box<Sas>, usize),
 }
 
-pub(crate) fn authenticate(call: &Call, keys: Option<&Arc<[Vec<u8>]>>, now: i64) -> Result<Admission, Refusal> {
-    if let Some(authorization) = call.headers.get("authorization") {
+pub(crate) fn authenticate(
+    request: &StorageRequest,
+    keys: Option<&Arc<[Vec<u8>]>>,
+    now: i64,
+) -> Result<Authenticated, StorageError> {
+    if let Some(authorization) = request.headers.get("authorization") {
         let (keys, known) = keys_or_decoys(keys.map(|keys| &**keys));
-        let authorization = authorization.to_str().map_err(|_| Refusal::authentication())?;
-        let signer = check_shared_key(call, authorization, keys, known, now)?;
-        return Ok(Admission::Access(Access::Owner(signer), signer));
+        let authorization = authorization.to_str().map_err(|_| StorageError::authentication_failed())?;
+        let signer = check_shared_key(request, authorization, keys, known, now)?;
+        return Ok(Authenticated::Granted(Grant::AccountKey(signer), signer));
     }
-    let admission = match sas_cache::recall(call, keys) {
+    let admission = match sas_cache::get(request, keys) {
         Some((sas, signer)) => {
-            sas.check_own_terms(call.bearer(), now).map_err(link_refusal)?;
-            Admission::Access(Access::Link(sas), signer)
+            sas.check_own_terms(request.bearer(), now).map_err(sas_error)?;
+            Authenticated::Granted(Grant::Sas(sas), signer)
         }
         None => {
-            let target = call.target.as_ref().map_err(|_| Refusal::authentication());
+            let target = request.target.as_ref().map_err(|_| StorageError::authentication_failed());
             let plain = keys.map(|keys| &**keys);
-            let checked = check_link(&call.raw_query, plain, &call.account, target, call.bearer(), now)
-                .unwrap_or_else(|| Err(Refusal::new("NoAuthenticationInformation")))?;
-            if let Admission::Access(Access::Link(sas), signer) = &checked {
-                sas_cache::keep(call, keys, sas, *signer);
+            let checked = check_sas(&request.raw_query, plain, &request.account, target, request.bearer(), now)
+                .unwrap_or_else(|| Err(StorageError::new("NoAuthenticationInformation")))?;
+            if let Authenticated::Granted(Grant::Sas(sas), signer) = &checked {
+                sas_cache::insert(request, keys, sas, *signer);
             }
             checked
         }
     };
     // What the host says must be what the link is for.
     let resource = match &admission {
-        Admission::Access(Access::Link(sas), _) => Some(sas.resource),
-        Admission::ByPolicy(sas, _) => Some(sas.resource),
-        Admission::Access(..) => None,
+        Authenticated::Granted(Grant::Sas(sas), _) => Some(sas.resource),
+        Authenticated::NeedsPolicy(sas, _) => Some(sas.resource),
+        Authenticated::Granted(..) => None,
     };
-    match call.of_blobs && resource.is_some_and(|resource| !resource.is_of_blobs()) {
-        true => Err(Refusal::authentication()),
+    match request.is_blob_service && resource.is_some_and(|resource| !resource.is_of_blobs()) {
+        true => Err(StorageError::authentication_failed()),
         false => Ok(admission),
     }
 }
 
 /// Checks the link in a query of a request or of a URL; None when there is none.
-pub(crate) fn check_link(
+pub(crate) fn check_sas(
     query: &str,
     keys: Option<&[Vec<u8>]>,
     account: &str,
-    target: Result<&Target, Refusal>,
+    target: Result<&Target, StorageError>,
     bearer: Bearer,
     now: i64,
-) -> Option<Result<Admission, Refusal>> {
-    if is_by_user(query) {
-        return Some(Err(Refusal::authentication().saying(
+) -> Option<Result<Authenticated, StorageError>> {
+    if is_user_delegation_sas(query) {
+        return Some(Err(StorageError::authentication_failed().with_message(
             "This shared access signature was made with a user delegation key. Use one made with the account's key.",
         )));
     }
@@ -100,32 +104,32 @@ pub(crate) fn check_link(
     let checked = match (AccountSas::from_query(query), Sas::from_query(query)) {
         (Some(sas), _) => sas.and_then(|sas| {
             let signer = sas.check(keys, account, bearer, now)?;
-            Ok(Admission::Access(Access::AccountLink(Box::new(sas)), signer))
+            Ok(Authenticated::Granted(Grant::AccountSas(Box::new(sas)), signer))
         }),
         (None, Some(sas)) => sas.and_then(|sas| {
             let target = target.map_err(|_| Refused::Signature)?;
             let signer = sas.check_signature(keys, account, &target.share, target.path.as_str())?;
             Ok(match sas.identifier.is_empty() {
-                true => Admission::Access(Access::Link(Arc::new(sas.check_terms(None, bearer, now)?)), signer),
-                false => Admission::ByPolicy(Box::new(sas), signer),
+                true => Authenticated::Granted(Grant::Sas(Arc::new(sas.check_terms(None, bearer, now)?)), signer),
+                false => Authenticated::NeedsPolicy(Box::new(sas), signer),
             })
         }),
         (None, None) => return None,
     };
     Some(match known {
-        true => checked.map_err(link_refusal),
-        false => Err(Refusal::authentication()),
+        true => checked.map_err(sas_error),
+        false => Err(StorageError::authentication_failed()),
     })
 }
 
 /// Signed for a person and not by the account: such links name that person's object.
-fn is_by_user(query: &str) -> bool {
+fn is_user_delegation_sas(query: &str) -> bool {
     corro_model::storage::query_pairs(query).any(|(name, _)| name == "skoid")
 }
 
 /// The end of the check of a link whose terms lie in a policy.
-pub(crate) fn under_policy(sas: Sas, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Access, Refusal> {
-    sas.check_terms(policy, bearer, now).map(|sas| Access::Link(Arc::new(sas))).map_err(link_refusal)
+pub(crate) fn apply_policy(sas: Sas, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Grant, StorageError> {
+    sas.check_terms(policy, bearer, now).map(|sas| Grant::Sas(Arc::new(sas))).map_err(sas_error)
 }
 
 /// As much work for an unknown account as for a known one.
@@ -134,133 +138,133 @@ fn keys_or_decoys(keys: Option<&[Vec<u8>]>) -> (&[Vec<u8>], bool) {
     (keys.unwrap_or(&*DECOYS), keys.is_some())
 }
 
-impl Access {
+impl Grant {
     /// `of_blobs`: the request is one to the blob service, whatever it asks for.
-    pub fn allow(&self, operation: Operation, of_blobs: bool) -> Result<(), Refusal> {
-        let need = operation.need();
-        let service = if of_blobs { 'b' } else { operation.service_letter() };
+    pub fn authorize(&self, operation: Operation, is_blob_service: bool) -> Result<(), StorageError> {
+        let requirement = operation.requirement();
+        let service = if is_blob_service { 'b' } else { operation.service_letter() };
         let permits = |any: &[Permission]| match self {
-            Access::Owner(_) => true,
-            Access::Link(sas) => any.iter().any(|permission| sas.permits(*permission)),
-            Access::AccountLink(sas) => any.iter().any(|permission| sas.permits(*permission)),
+            Grant::AccountKey(_) => true,
+            Grant::Sas(sas) => any.iter().any(|permission| sas.permits(*permission)),
+            Grant::AccountSas(sas) => any.iter().any(|permission| sas.permits(*permission)),
         };
-        let code = match (self, need) {
-            (Access::Owner(_), _) => return Ok(()),
-            (_, Need::Key) => "AuthorizationPermissionMismatch",
-            (Access::AccountLink(sas), _) if !sas.is_for_service(service) => "AuthorizationServiceMismatch",
-            (Access::AccountLink(sas), _) if !need.resource_type().is_some_and(|kind| sas.is_for(kind)) => {
+        let code = match (self, requirement) {
+            (Grant::AccountKey(_), _) => return Ok(()),
+            (_, Requirement::AccountKey) => "AuthorizationPermissionMismatch",
+            (Grant::AccountSas(sas), _) if !sas.is_for_service(service) => "AuthorizationServiceMismatch",
+            (Grant::AccountSas(sas), _) if !requirement.resource_type().is_some_and(|kind| sas.is_for(kind)) => {
                 "AuthorizationResourceTypeMismatch"
             }
-            (Access::AccountLink(_), need) if permits(need.permissions()) => return Ok(()),
-            (Access::Link(_), Need::OnFile(any)) if permits(any) => return Ok(()),
-            (Access::Link(sas), Need::InShare(any) | Need::Listing(any))
+            (Grant::AccountSas(_), requirement) if permits(requirement.permissions()) => return Ok(()),
+            (Grant::Sas(_), Requirement::OnFile(any)) if permits(any) => return Ok(()),
+            (Grant::Sas(sas), Requirement::InShare(any) | Requirement::Listing(any))
                 if matches!(sas.resource, Resource::Share | Resource::Container) && permits(any) =>
             {
                 return Ok(());
             }
             _ => "AuthorizationPermissionMismatch",
         };
-        Err(Refusal::new(code))
+        Err(StorageError::new(code))
     }
 
     /// Whether what is there may be replaced: with the right to create alone it may not.
     pub fn may_replace(&self) -> bool {
         match self {
-            Access::Owner(_) => true,
-            Access::Link(sas) => sas.permits(Permission::Write),
-            Access::AccountLink(sas) => sas.permits(Permission::Write),
+            Grant::AccountKey(_) => true,
+            Grant::Sas(sas) => sas.permits(Permission::Write),
+            Grant::AccountSas(sas) => sas.permits(Permission::Write),
         }
     }
 
-    /// Who this is in the history: a key by its name, a link by a part of a digest, which opens nothing.
+    /// SumKey this is in the history: a key by its name, a link by a part of a digest, which opens nothing.
     pub fn actor(&self, account: &str) -> String {
         let link = |signature: &str| format!("link:{}", &hex(&Sha256::digest(signature))[..8]);
         match self {
-            Access::Owner(key) => format!("key:{account}/key{}", key + 1),
-            Access::Link(sas) => match sas.by.strip_prefix(NODE_PREFIX).and_then(|by| by.split(':').next()) {
+            Grant::AccountKey(key) => format!("key:{account}/key{}", key + 1),
+            Grant::Sas(sas) => match sas.by.strip_prefix(NODE_PREFIX).and_then(|by| by.split(':').next()) {
                 Some(node) => format!("{NODE_PREFIX}{node}"),
                 None => link(&sas.signature),
             },
-            Access::AccountLink(sas) => link(&sas.signature),
+            Grant::AccountSas(sas) => link(&sas.signature),
         }
     }
 
     /// For whom this server made the link, if it did.
-    pub fn by(&self) -> Option<&str> {
+    pub fn on_behalf_of(&self) -> Option<&str> {
         match self {
-            Access::Link(sas) if !sas.by.is_empty() => Some(&sas.by),
+            Grant::Sas(sas) if !sas.by.is_empty() => Some(&sas.by),
             _ => None,
         }
     }
 
     /// The pass of a node, which mounts with it.
-    pub fn is_of_node(&self) -> bool {
-        self.by().is_some_and(|by| by.starts_with(NODE_PREFIX))
+    pub fn is_node(&self) -> bool {
+        self.on_behalf_of().is_some_and(|by| by.starts_with(NODE_PREFIX))
     }
 
     /// A link to a container or to something in one.
-    pub fn is_for_blob(&self) -> bool {
-        matches!(self, Access::Link(sas) if sas.resource.is_of_blobs())
+    pub fn is_container_sas(&self) -> bool {
+        matches!(self, Grant::Sas(sas) if sas.resource.is_of_blobs())
     }
 
     /// The links that this server makes to output in containers lead to the file service's address, and so do the passes of nodes, to which a
     /// container is a directory like others.
-    pub fn sees_files(&self, call: &Call) -> bool {
-        self.is_for_blob() && !call.of_blobs
+    pub fn uses_file_address(&self, request: &StorageRequest) -> bool {
+        self.is_container_sas() && !request.is_blob_service
     }
 
     /// Response headers chosen by the maker of a link.
-    pub fn overrides(&self) -> Option<&Overrides> {
+    pub fn header_overrides(&self) -> Option<&Overrides> {
         match self {
-            Access::Owner(_) | Access::AccountLink(_) => None,
-            Access::Link(sas) => Some(&sas.overrides),
+            Grant::AccountKey(_) | Grant::AccountSas(_) => None,
+            Grant::Sas(sas) => Some(&sas.overrides),
         }
     }
 }
 
 /// Which of the keys has signed.
 fn check_shared_key(
-    call: &Call,
+    request: &StorageRequest,
     authorization: &str,
     keys: &[Vec<u8>],
     known: bool,
     now: i64,
-) -> Result<usize, Refusal> {
-    let credential = Credential::parse(authorization).ok_or(Refusal::authentication())?;
-    let request = shared_key::Request {
-        method: call.method.as_str(),
-        path: &call.raw_path,
-        query: &call.raw_query,
-        account: &call.account,
+) -> Result<usize, StorageError> {
+    let credential = Credential::parse(authorization).ok_or(StorageError::authentication_failed())?;
+    let signed = shared_key::Request {
+        method: request.method.as_str(),
+        path: &request.raw_path,
+        query: &request.raw_query,
+        account: &request.account,
     };
-    let headers: Vec<_> = call.signed_headers().collect();
+    let headers: Vec<_> = request.signed_headers().collect();
     let headers = headers.iter().map(|(name, value)| (*name, value.as_ref()));
-    let signer = shared_key::verify(request, headers, keys, credential);
-    let signer = signer.filter(|_| known && credential.account == call.account);
-    let signer = signer.ok_or_else(Refusal::authentication)?;
-    // Only now: the date is part of what was signed, and a forger need not know our clock.
-    let date = call.header("x-ms-date").or(call.header("date")).ok_or(Refusal::authentication())?;
-    let date = httpdate::parse_http_date(date).map_err(|_| Refusal::authentication())?;
+    let signer = shared_key::verify(signed, headers, keys, credential);
+    let signer = signer.filter(|_| known && credential.account == request.account);
+    let signer = signer.ok_or_else(StorageError::authentication_failed)?;
+    // Only now: the date is part of what was signed, and a forger requirement not know our clock.
+    let date = request.header("x-ms-date").or(request.header("date")).ok_or(StorageError::authentication_failed())?;
+    let date = httpdate::parse_http_date(date).map_err(|_| StorageError::authentication_failed())?;
     let date = corro_model::Timestamp::from(date).seconds();
     match (date - now).abs() <= MAX_SKEW_SECONDS {
         true => Ok(signer),
-        false => Err(Refusal::authentication().saying(
+        false => Err(StorageError::authentication_failed().with_message(
             "The date in the request is more than 15 minutes from the server's clock. Set the clock of this machine.",
         )),
     }
 }
 
-pub(crate) fn link_refusal(refused: Refused) -> Refusal {
-    let refusal = Refusal::authentication();
+pub(crate) fn sas_error(refused: Refused) -> StorageError {
+    let refusal = StorageError::authentication_failed();
     match refused {
         Refused::Signature | Refused::Malformed => refusal,
-        Refused::Expired => refusal.saying("The shared access signature has expired. Ask for a new link."),
-        Refused::NotYet => refusal.saying("The shared access signature is not valid yet."),
-        Refused::Policy => refusal.saying(
+        Refused::Expired => refusal.with_message("The shared access signature has expired. Ask for a new link."),
+        Refused::NotYet => refusal.with_message("The shared access signature is not valid yet."),
+        Refused::Policy => refusal.with_message(
             "The share keeps no access policy of the name that the shared access signature gives (si), or both say the same thing.",
         ),
-        Refused::Address => Refusal::new("AuthorizationSourceIPMismatch"),
-        Refused::Protocol => Refusal::new("AuthorizationProtocolMismatch"),
+        Refused::Address => StorageError::new("AuthorizationSourceIPMismatch"),
+        Refused::Protocol => StorageError::new("AuthorizationProtocolMismatch"),
     }
 }
 

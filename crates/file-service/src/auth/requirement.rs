@@ -6,9 +6,9 @@ use crate::protocol::operation::Operation;
 
 /// What a shared access signature needs for an operation: one of these permissions, for the right kind of thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Requirement {
     /// Only the account's key will do.
-    Key,
+    AccountKey,
     /// On the account itself: only a link to the account opens it.
     OnService(&'static [Permission]),
     /// On the share or container itself: likewise.
@@ -21,63 +21,73 @@ pub(crate) enum Need {
     OnFile(&'static [Permission]),
 }
 
-impl Need {
+impl Requirement {
     pub fn permissions(self) -> &'static [Permission] {
         match self {
-            Need::Key => &[],
-            Need::OnService(any) | Need::OnShare(any) | Need::Listing(any) | Need::InShare(any) | Need::OnFile(any) => {
-                any
-            }
+            Requirement::AccountKey => &[],
+            Requirement::OnService(any)
+            | Requirement::OnShare(any)
+            | Requirement::Listing(any)
+            | Requirement::InShare(any)
+            | Requirement::OnFile(any) => any,
         }
     }
 
     /// What a link to the account must be for.
     pub fn resource_type(self) -> Option<ResourceType> {
         match self {
-            Need::Key => None,
-            Need::OnService(_) => Some(ResourceType::Service),
-            Need::OnShare(_) | Need::Listing(_) => Some(ResourceType::Container),
-            Need::InShare(_) | Need::OnFile(_) => Some(ResourceType::Object),
+            Requirement::AccountKey => None,
+            Requirement::OnService(_) => Some(ResourceType::Service),
+            Requirement::OnShare(_) | Requirement::Listing(_) => Some(ResourceType::Container),
+            Requirement::InShare(_) | Requirement::OnFile(_) => Some(ResourceType::Object),
         }
     }
 }
 
 impl Operation {
-    pub fn need(self) -> Need {
+    pub fn requirement(self) -> Requirement {
         use Permission as P;
         match self {
-            // Who may change policies may give rights away.
-            Self::ShareAcl | Self::SetShareAcl => Need::Key,
-            Self::ServiceProperties => Need::OnService(&[P::Read]),
-            Self::SetServiceProperties => Need::OnService(&[P::Write]),
-            Self::ListShares | Self::ListContainers => Need::OnService(&[P::List]),
-            Self::CreateShare | Self::CreateSnapshot | Self::CreateContainer => Need::OnShare(&[P::Create, P::Write]),
-            Self::ShareProperties | Self::ContainerProperties | Self::Permission => Need::OnShare(&[P::Read]),
-            Self::AccountInformation => Need::OnService(&[P::Read, P::List, P::Create, P::Write, P::Delete]),
-            Self::ListBlobs => Need::Listing(&[P::List]),
-            Self::PutBlob | Self::PutBlock | Self::PutBlockList => Need::OnFile(&[P::Create, P::Write]),
-            Self::BlockList => Need::OnFile(&[P::Read]),
-            Self::ShareStats => Need::OnShare(&[P::List, P::Read]),
-            Self::SetShare | Self::SetContainer | Self::UndeleteShare | Self::LeaseShare => Need::OnShare(&[P::Write]),
-            Self::CreatePermission => Need::OnShare(&[P::Create, P::Write]),
-            Self::DeleteShare | Self::DeleteContainer => Need::OnShare(&[P::Delete]),
-            // Making a directory never replaces one. Making a file with the right to create alone does not either.
-            Self::CreateDirectory => Need::InShare(&[P::Create, P::Write]),
-            Self::DirectoryProperties => Need::InShare(&[P::Read]),
-            Self::SetDirectory | Self::RenameDirectory => Need::InShare(&[P::Write]),
-            Self::ListDirectory => Need::Listing(&[P::List]),
-            Self::ListHandles => Need::InShare(&[P::List, P::Read]),
-            Self::CloseHandles => Need::InShare(&[P::Write]),
-            Self::DeleteDirectory => Need::InShare(&[P::Delete]),
-            Self::CreateFile | Self::CopyFile | Self::CreateLink => Need::OnFile(&[P::Create, P::Write]),
-            Self::AbortCopy | Self::SetFile | Self::WriteRange | Self::WriteRangeFromUrl => Need::OnFile(&[P::Write]),
-            Self::WriteRanges => Need::OnFile(&[P::Write]),
-            Self::LeaseFile | Self::RenameFile => Need::OnFile(&[P::Write]),
-            Self::FileProperties | Self::ListRanges | Self::ReadFile | Self::ReadLink => Need::OnFile(&[P::Read]),
-            Self::DeleteFile => Need::OnFile(&[P::Delete]),
-            Self::About | Self::Room => Need::InShare(&[P::Read]),
-            Self::ListBriefly => Need::Listing(&[P::List]),
-            Self::Append | Self::SetModified | Self::Sync => Need::InShare(&[P::Write]),
+            // SumKey may change policies may give rights away.
+            Self::ShareAcl | Self::SetShareAcl => Requirement::AccountKey,
+            Self::ServiceProperties => Requirement::OnService(&[P::Read]),
+            Self::SetServiceProperties => Requirement::OnService(&[P::Write]),
+            Self::ListShares | Self::ListContainers => Requirement::OnService(&[P::List]),
+            Self::CreateShare | Self::CreateSnapshot | Self::CreateContainer => {
+                Requirement::OnShare(&[P::Create, P::Write])
+            }
+            Self::ShareProperties | Self::ContainerProperties | Self::Permission => Requirement::OnShare(&[P::Read]),
+            Self::AccountInformation => Requirement::OnService(&[P::Read, P::List, P::Create, P::Write, P::Delete]),
+            Self::ListBlobs => Requirement::Listing(&[P::List]),
+            Self::PutBlob | Self::PutBlock | Self::PutBlockList => Requirement::OnFile(&[P::Create, P::Write]),
+            Self::BlockList => Requirement::OnFile(&[P::Read]),
+            Self::ShareStats => Requirement::OnShare(&[P::List, P::Read]),
+            Self::SetShare | Self::SetContainer | Self::UndeleteShare | Self::LeaseShare => {
+                Requirement::OnShare(&[P::Write])
+            }
+            Self::CreatePermission => Requirement::OnShare(&[P::Create, P::Write]),
+            Self::DeleteShare | Self::DeleteContainer => Requirement::OnShare(&[P::Delete]),
+            // CreateFile a directory never replaces one. CreateFile a file with the right to create alone does not either.
+            Self::CreateDirectory => Requirement::InShare(&[P::Create, P::Write]),
+            Self::DirectoryProperties => Requirement::InShare(&[P::Read]),
+            Self::SetDirectory | Self::RenameDirectory => Requirement::InShare(&[P::Write]),
+            Self::ListDirectory => Requirement::Listing(&[P::List]),
+            Self::ListHandles => Requirement::InShare(&[P::List, P::Read]),
+            Self::CloseHandles => Requirement::InShare(&[P::Write]),
+            Self::DeleteDirectory => Requirement::InShare(&[P::Delete]),
+            Self::CreateFile | Self::CopyFile | Self::CreateLink => Requirement::OnFile(&[P::Create, P::Write]),
+            Self::AbortCopy | Self::SetFile | Self::WriteRange | Self::WriteRangeFromUrl => {
+                Requirement::OnFile(&[P::Write])
+            }
+            Self::WriteRanges => Requirement::OnFile(&[P::Write]),
+            Self::LeaseFile | Self::RenameFile => Requirement::OnFile(&[P::Write]),
+            Self::FileProperties | Self::ListRanges | Self::ReadFile | Self::ReadLink => {
+                Requirement::OnFile(&[P::Read])
+            }
+            Self::DeleteFile => Requirement::OnFile(&[P::Delete]),
+            Self::Stat | Self::SpaceUsage => Requirement::InShare(&[P::Read]),
+            Self::ListCompact => Requirement::Listing(&[P::List]),
+            Self::Append | Self::SetModified | Self::Sync => Requirement::InShare(&[P::Write]),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Access policies that a share keeps, for links that name one of them (`si`): at most five, each with a name of
+//! Grant policies that a share keeps, for links that name one of them (`si`): at most five, each with a name of
 //! its own. Whoever removes or changes one revokes or changes every link that names it.
 
 use std::fmt::Write;
@@ -10,41 +10,41 @@ use corro_model::storage::{
 use corro_shares::Properties;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::protocol::error::Refusal;
+use crate::protocol::error::StorageError;
 use crate::protocol::{xml, xml_parse};
 
 const MAX_POLICIES: usize = 5;
 /// The service's limit for a name, in characters.
-const MAX_ID: usize = 64;
+const MAX_ID_CHARS: usize = 64;
 
 pub(crate) type Policies = Vec<(String, Policy)>;
 
 /// What the share keeps under that name.
 pub(crate) fn find(properties: &Properties, id: &str) -> Option<Policy> {
-    kept_in(properties).into_iter().find(|(name, _)| name == id).map(|(_, policy)| policy)
+    load(properties).into_iter().find(|(name, _)| name == id).map(|(_, policy)| policy)
 }
 
 /// A snapshot has none: links to it go through the share's.
-pub(crate) fn forget(properties: &mut Properties) {
-    properties.retain(|name| !name.starts_with(KEPT));
+pub(crate) fn clear(properties: &mut Properties) {
+    properties.retain(|name| !name.starts_with(PROPERTY_PREFIX));
 }
 
 /// Kept as `acl-1` to `acl-5`, each written like a query.
-const KEPT: &str = "acl-";
+const PROPERTY_PREFIX: &str = "acl-";
 
-pub(crate) fn keep(properties: &mut Properties, policies: &Policies) {
-    forget(properties);
+pub(crate) fn store(properties: &mut Properties, policies: &Policies) {
+    clear(properties);
     for (number, (id, policy)) in policies.iter().enumerate() {
         let fields = [("id", id), ("st", &policy.start), ("se", &policy.expiry), ("sp", &policy.permissions)];
         let given = fields.iter().filter(|(_, value)| !value.is_empty());
         let text = given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-        let kept = properties.set(&format!("{KEPT}{}", number + 1), &text.collect::<Vec<_>>().join("&"));
+        let kept = properties.set(&format!("{PROPERTY_PREFIX}{}", number + 1), &text.collect::<Vec<_>>().join("&"));
         debug_assert!(kept, "encoded text is printable");
     }
 }
 
-pub(crate) fn kept_in(properties: &Properties) -> Policies {
-    let kept = properties.iter().filter(|(name, _)| name.starts_with(KEPT));
+pub(crate) fn load(properties: &Properties) -> Policies {
+    let kept = properties.iter().filter(|(name, _)| name.starts_with(PROPERTY_PREFIX));
     kept.map(|(_, text)| {
         let (mut id, mut policy) = (String::new(), Policy::default());
         for (name, value) in query_pairs(text) {
@@ -78,19 +78,20 @@ pub(crate) fn document(policies: &Policies) -> String {
 }
 
 /// An empty body is no policies.
-pub(crate) fn parse(body: &[u8]) -> Result<Policies, Refusal> {
+pub(crate) fn parse(body: &[u8]) -> Result<Policies, StorageError> {
     if body.is_empty() {
         return Ok(Policies::new());
     }
     let root = std::str::from_utf8(body).ok().and_then(xml_parse::parse);
-    let root = root.filter(|root| root.name == "SignedIdentifiers").ok_or(Refusal::new("InvalidXmlDocument"))?;
+    let root = root.filter(|root| root.name == "SignedIdentifiers").ok_or(StorageError::new("InvalidXmlDocument"))?;
     let mut policies = Policies::new();
     for element in &root.children {
         if element.name != "SignedIdentifier" {
-            return Err(Refusal::new("UnsupportedXmlNode").saying(format!("{} is no policy.", element.name)));
+            return Err(StorageError::new("UnsupportedXmlNode").with_message(format!("{} is no policy.", element.name)));
         }
-        let id = element.text_of("Id").to_owned();
-        let field = |name: &str| element.child("AccessPolicy").map(|policy| policy.text_of(name)).unwrap_or_default();
+        let id = element.child_text("Id").to_owned();
+        let field =
+            |name: &str| element.child("AccessPolicy").map(|policy| policy.child_text(name)).unwrap_or_default();
         let policy = Policy {
             start: field("Start").to_owned(),
             expiry: field("Expiry").to_owned(),
@@ -100,14 +101,14 @@ pub(crate) fn parse(body: &[u8]) -> Result<Policies, Refusal> {
         policies.push((id, policy));
     }
     match policies.len() > MAX_POLICIES {
-        true => Err(Refusal::new("InvalidXmlDocument").saying("A share keeps 5 access policies at most.")),
+        true => Err(StorageError::new("InvalidXmlDocument").with_message("A share keeps 5 access policies at most.")),
         false => Ok(policies),
     }
 }
 
-fn check(id: &str, policy: &Policy, others: &Policies) -> Result<(), Refusal> {
-    let wrong = |what: String| Err(Refusal::new("InvalidXmlNodeValue").saying(what));
-    if id.is_empty() || id.chars().count() > MAX_ID || id.chars().any(char::is_control) {
+fn check(id: &str, policy: &Policy, others: &Policies) -> Result<(), StorageError> {
+    let wrong = |what: String| Err(StorageError::new("InvalidXmlNodeValue").with_message(what));
+    if id.is_empty() || id.chars().count() > MAX_ID_CHARS || id.chars().any(char::is_control) {
         return wrong("The Id of an access policy has 1 to 64 characters.".to_owned());
     }
     if others.iter().any(|(other, _)| other == id) {
@@ -141,12 +142,12 @@ mod tests {
         ];
         let mut properties = Properties::default();
         assert!(properties.set("x-ms-meta-a", "1") && properties.set("acl-5", "id=old"));
-        keep(&mut properties, &policies);
-        assert_eq!(kept_in(&properties), policies);
+        store(&mut properties, &policies);
+        assert_eq!(load(&properties), policies);
         assert_eq!(parse(document(&policies).as_bytes()), Ok(policies.clone()));
         assert_eq!(find(&properties, "empty"), Some(Policy::default()));
         assert_eq!(find(&properties, "old"), None);
-        forget(&mut properties);
+        clear(&mut properties);
         assert_eq!(properties.iter().collect::<Vec<_>>(), [("x-ms-meta-a", "1")]);
     }
 }

@@ -6,78 +6,83 @@ use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use corro_shares::{Flat, FlatPage, FlatRequest, Link, Properties, Stat};
 
-use crate::blobs::body_to_staging::{Received, receive};
-use crate::blobs::publication::{Publication, body_length, written};
-use crate::context::Context;
-use crate::limits::request_body::{self, sent_md5};
-use crate::preconditions::Guard;
-use crate::protocol::error::Refusal;
+use crate::blobs::body_to_staging::{StagedBody, stage_body};
+use crate::blobs::publication::{BlobPublication, created_response, parse_body_length};
+use crate::context::OperationContext;
+use crate::limits::request_body::{self, parse_content_md5};
+use crate::preconditions::Preconditions;
+use crate::protocol::error::StorageError;
 use crate::protocol::listing::{self, page_limit};
-use crate::protocol::request::Call;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::{response, time_format, xml};
 
 /// A whole blob in one request.
-pub(crate) async fn put(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let asked = check_type(context.call).and_then(|()| {
-        let publication = Publication::of(&context)?;
-        Ok((publication, body_length(context.call)?, sent_md5(context.call)?))
+pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
+    let params = check_type(context.request).and_then(|()| {
+        let publication = BlobPublication::parse(&context)?;
+        Ok((publication, parse_body_length(context.request)?, parse_content_md5(context.request)?))
     });
-    let ((mut publication, len, sent), body) = request_body::with_body(asked, body).await?;
+    let ((mut publication, len, sent), body) = request_body::or_drain(params, body).await?;
     // The service tells the digest of what it took, and keeps it unless another is said.
-    let Received { draft, md5 } = receive(&context, body, len, true).await?;
+    let StagedBody { draft, md5 } = stage_body(&context, body, len, true).await?;
     if sent.is_some() && sent != md5 {
-        return Err(Refusal::new("Md5Mismatch"));
+        return Err(StorageError::new("Md5Mismatch"));
     }
     let md5 = STANDARD.encode(md5.unwrap_or_default());
     if publication.properties.get("content-md5").is_none() {
         assert!(publication.properties.set("content-md5", &md5), "base64 is printable");
     }
-    let stat = context.decide_on_disk(move |shares, place| publication.perform(shares, place, draft)).await?;
-    let mut response = written(&stat);
-    response::set(response.headers_mut(), "content-md5", &md5);
+    let stat = context.try_on_disk(move |shares, location| publication.publish(shares, location, draft)).await?;
+    let mut response = created_response(&stat);
+    response::set_header(response.headers_mut(), "content-md5", &md5);
     Ok(response)
 }
 
 /// Also forgets blocks that wait for a blob of this name.
-pub(crate) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
-    let guard = Guard::of(context.call, (context.service.now)())?;
+pub(crate) async fn delete(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let preconditions = Preconditions::parse(context.request, (context.state.now)())?;
     context
-        .decide_on_disk(move |shares, place| {
-            let container = place.open(shares)?;
-            guard.check_entry(&container, &place.path)?;
-            container.delete_file(&place.path)?;
-            Ok(shares.forget_blocks(&place.account, &place.share, &place.path)?)
+        .try_on_disk(move |shares, location| {
+            let container = location.open(shares)?;
+            preconditions.check_entry(&container, &location.path)?;
+            container.delete_file(&location.path)?;
+            Ok(shares.forget_blocks(&location.account, &location.share, &location.path)?)
         })
         .await
-        .map_err(Refusal::kind_as_missing)?;
+        .map_err(StorageError::type_mismatch_as_not_found)?;
     Ok(response::empty(202))
 }
 
-pub(crate) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
-    let call = context.call;
-    let limit = page_limit(call)?;
-    let (prefix, delimiter) = (call.parameter("prefix").to_owned(), call.parameter("delimiter").to_owned());
-    let (from, _) = listing::marked(call.parameter("marker"));
+pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let request = context.request;
+    let limit = page_limit(request)?;
+    let (prefix, delimiter) = (request.parameter("prefix").to_owned(), request.parameter("delimiter").to_owned());
+    let (from, _) = listing::parse_marker(request.parameter("marker"));
     let page = context
-        .on_disk(move |shares, place| {
+        .on_disk(move |shares, location| {
             let request = FlatRequest { prefix: &prefix, from: &from, delimiter: &delimiter, limit: limit.effective };
-            place.open(shares)?.list_flat(request)
+            location.open(shares)?.list_flat(request)
         })
         .await?;
-    let asked = listing::Asked {
-        endpoint: call.endpoint(),
-        prefix: call.parameter("prefix"),
-        marker: call.parameter("marker"),
-        limit: limit.asked,
-        encodes: call.encodes_names(),
+    let params = listing::ListingParams {
+        endpoint: request.endpoint(),
+        prefix: request.parameter("prefix"),
+        marker: request.parameter("marker"),
+        limit: limit.requested,
+        encodes_names: request.supports_encoded_names(),
     };
-    let include = call.parameter("include").to_ascii_lowercase();
+    let include = request.parameter("include").to_ascii_lowercase();
     let with_metadata = include.split(',').any(|word| word.trim() == "metadata");
-    Ok(response::document(document(&asked, (&context.share, call.parameter("delimiter")), &page, with_metadata)))
+    Ok(response::xml_document(document(
+        &params,
+        (&context.share, request.parameter("delimiter")),
+        &page,
+        with_metadata,
+    )))
 }
 
 fn document(
-    asked: &listing::Asked,
+    params: &listing::ListingParams,
     (container, delimiter): (&str, &str),
     page: &FlatPage,
     with_metadata: bool,
@@ -85,10 +90,10 @@ fn document(
     let mut text = format!(
         "{}<EnumerationResults ServiceEndpoint=\"{}\" ContainerName=\"{}\">",
         xml::DECLARATION,
-        xml::escape(&asked.endpoint),
+        xml::escape(&params.endpoint),
         xml::escape(container)
     );
-    listing::echo(&mut text, asked);
+    listing::push_params(&mut text, params);
     if !delimiter.is_empty() {
         let _ = write!(text, "<Delimiter>{}</Delimiter>", xml::escape(delimiter));
     }
@@ -96,9 +101,9 @@ fn document(
     for item in &page.items {
         match item {
             // To others such a name would be another one.
-            Flat::File { name, .. } | Flat::Prefix(name) if !asked.encodes && !xml::can_be_said(name) => {}
+            Flat::File { name, .. } | Flat::Prefix(name) if !params.encodes_names && !xml::is_representable(name) => {}
             Flat::File { name, stat, link, properties } => {
-                blob_xml(&mut text, name, (stat, link.as_deref()), properties, with_metadata);
+                push_blob(&mut text, name, (stat, link.as_deref()), properties, with_metadata);
             }
             Flat::Prefix(name) => {
                 text.push_str("<BlobPrefix>");
@@ -109,10 +114,10 @@ fn document(
     }
     text.push_str("</Blobs>");
     let next = page.next.as_deref().map(listing::encoded_marker);
-    listing::finish(text, next.as_deref())
+    listing::close_listing(text, next.as_deref())
 }
 
-fn blob_xml(
+fn push_blob(
     text: &mut String,
     name: &str,
     (stat, link): (&Stat, Option<&Link>),
@@ -132,7 +137,7 @@ fn blob_xml(
         stat.len,
     );
     xml::push_link(text, link, stat);
-    for (element, kept, usual) in [
+    for (element, kept, default) in [
         ("Content-Type", "content-type", "application/octet-stream"),
         ("Content-Encoding", "content-encoding", ""),
         ("Content-Language", "content-language", ""),
@@ -140,7 +145,7 @@ fn blob_xml(
         ("Cache-Control", "cache-control", ""),
         ("Content-Disposition", "content-disposition", ""),
     ] {
-        match properties.get(kept).unwrap_or(usual) {
+        match properties.get(kept).unwrap_or(default) {
             "" => {
                 let _ = write!(text, "<{element} />");
             }
@@ -159,14 +164,14 @@ fn blob_xml(
     text.push_str("</Blob>");
 }
 
-fn check_type(call: &Call) -> Result<(), Refusal> {
+fn check_type(request: &StorageRequest) -> Result<(), StorageError> {
     const HEADER: &str = "x-ms-blob-type";
-    match call.header(HEADER) {
-        None => Err(Refusal::missing_header(HEADER)),
+    match request.header(HEADER) {
+        None => Err(StorageError::missing_header(HEADER)),
         Some(kind) if kind.eq_ignore_ascii_case("BlockBlob") => Ok(()),
         Some(kind) if kind.eq_ignore_ascii_case("PageBlob") || kind.eq_ignore_ascii_case("AppendBlob") => {
-            Err(Refusal::new("InvalidBlobType"))
+            Err(StorageError::new("InvalidBlobType"))
         }
-        Some(_) => Err(Refusal::header(HEADER)),
+        Some(_) => Err(StorageError::invalid_header(HEADER)),
     }
 }

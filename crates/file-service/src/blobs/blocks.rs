@@ -11,124 +11,127 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use corro_shares::{Block, Properties, Share, ShareError, SharePath, Shares};
 
 use crate::auth::hex;
-use crate::blobs::body_to_staging::{Received, receive};
-use crate::blobs::publication::{Publication, body_length, written};
-use crate::context::{Context, Place};
-use crate::limits::request_body::{self, sent_md5};
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::blobs::body_to_staging::{StagedBody, stage_body};
+use crate::blobs::publication::{BlobPublication, created_response, parse_body_length};
+use crate::context::{Location, OperationContext};
+use crate::limits::request_body::{self, parse_content_md5};
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::{response, xml, xml_parse};
 
 /// The service's limits.
 const MAX_BLOCKS: usize = 50_000;
-const MAX_ID: usize = 64;
-/// 50,000 ids of 64 bytes, written in XML.
-const MAX_LIST: u64 = 8 << 20;
+const MAX_ID_BYTES: usize = 64;
+/// 50,000 ids of 64 bytes, created_response in XML.
+const MAX_LIST_BYTES: u64 = 8 << 20;
 
 /// The name under which the parts of a blob are kept with it: `id:length`, one after the other. Never a header.
-const KEPT: &str = "blocks";
+const BLOCKS_PROPERTY: &str = "blocks";
 /// With more, they are not kept.
-const MAX_KEPT: usize = 6000;
+const MAX_BLOCKS_PROPERTY: usize = 6000;
 
-pub(crate) async fn put(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let call = context.call;
-    let asked = id_of(call).and_then(|id| Ok((id, body_length(call)?, sent_md5(call)?)));
-    let ((id, len, sent), body) = request_body::with_body(asked, body).await?;
+pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
+    let request = context.request;
+    let parsed =
+        parse_block_id(request).and_then(|id| Ok((id, parse_body_length(request)?, parse_content_md5(request)?)));
+    let ((id, len, sent), body) = request_body::or_drain(parsed, body).await?;
     if len == 0 {
-        return Err(Refusal::header("content-length").saying("A block has at least one byte."));
+        return Err(StorageError::invalid_header("content-length").with_message("A block has at least one byte."));
     }
-    let Received { draft, md5 } = receive(&context, body, len, sent.is_some()).await?;
+    let StagedBody { draft, md5 } = stage_body(&context, body, len, sent.is_some()).await?;
     if sent != md5 {
-        return Err(Refusal::new("Md5Mismatch"));
+        return Err(StorageError::new("Md5Mismatch"));
     }
     context
-        .on_disk(move |shares, place| shares.keep_block((&place.account, &place.share), &place.path, &id, draft))
+        .on_disk(move |shares, location| {
+            shares.keep_block((&location.account, &location.share), &location.path, &id, draft)
+        })
         .await?;
     let mut response = response::empty(201);
-    response::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
+    response::set_header(response.headers_mut(), "x-ms-request-server-encrypted", "true");
     if let Some(md5) = md5 {
-        response::set(response.headers_mut(), "content-md5", &STANDARD.encode(md5));
+        response::set_header(response.headers_mut(), "content-md5", &STANDARD.encode(md5));
     }
     Ok(response)
 }
 
 /// Makes the blob out of what the list names.
-pub(crate) async fn commit(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let body = request_body::read_whole(context.call, body, MAX_LIST).await?;
+pub(crate) async fn commit(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
+    let body = request_body::read_whole(context.request, body, MAX_LIST_BYTES).await?;
     let listed = parse(&body)?;
-    let mut publication = Publication::of(&context)?;
+    let mut publication = BlobPublication::parse(&context)?;
     let stat = context
-        .decide_on_disk(move |shares, place| {
-            let container = place.open(shares)?;
-            let mut sources = Sources::of(&container, place)?;
-            let mut draft = shares.draft(&place.account, &place.share)?;
+        .try_on_disk(move |shares, location| {
+            let container = location.open(shares)?;
+            let mut sources = BlockSources::of(&container, location)?;
+            let mut draft = shares.draft(&location.account, &location.share)?;
             let mut parts = String::new();
             for entry in &listed {
-                let Some((file, start, len)) = sources.find(shares, place, entry)? else {
-                    return Err(Refusal::new("InvalidBlockList"));
+                let Some((file, start, len)) = sources.find(shares, location, entry)? else {
+                    return Err(StorageError::new("InvalidBlockList"));
                 };
                 if !draft.append_from(file, start, len)? {
-                    return Err(Refusal::new("InvalidBlockList"));
+                    return Err(StorageError::new("InvalidBlockList"));
                 }
                 let _ = write!(parts, "{}:{len} ", entry.id);
             }
-            publication.properties.remove(KEPT);
-            if !parts.is_empty() && parts.len() <= MAX_KEPT {
-                assert!(publication.properties.set(KEPT, parts.trim_end()), "digits are printable");
+            publication.properties.remove(BLOCKS_PROPERTY);
+            if !parts.is_empty() && parts.len() <= MAX_BLOCKS_PROPERTY {
+                assert!(publication.properties.set(BLOCKS_PROPERTY, parts.trim_end()), "digits are printable");
             }
-            let stat = publication.perform(shares, place, draft)?;
-            shares.forget_blocks(&place.account, &place.share, &place.path)?;
+            let stat = publication.publish(shares, location, draft)?;
+            shares.forget_blocks(&location.account, &location.share, &location.path)?;
             Ok(stat)
         })
         .await?;
-    Ok(written(&stat))
+    Ok(created_response(&stat))
 }
 
-pub(crate) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
-    let call = context.call;
-    let which = call.parameter("blocklisttype").to_ascii_lowercase();
+pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let request = context.request;
+    let which = request.parameter("blocklisttype").to_ascii_lowercase();
     let (of_blob, waiting) = match which.as_str() {
         "" | "committed" => (true, false),
         "uncommitted" => (false, true),
         "all" => (true, true),
-        _ => return Err(Refusal::new("InvalidQueryParameterValue")),
+        _ => return Err(StorageError::new("InvalidQueryParameterValue")),
     };
     let (found, committed, uncommitted) = context
-        .on_disk(|shares, place| {
-            let container = place.open(shares)?;
-            let uncommitted = shares.blocks(&place.account, &place.share, &place.path)?;
-            let found = described(&container, &place.path)?;
-            let committed = found.as_ref().map(|(stat, kept)| kept_in(kept, stat.len)).unwrap_or_default();
+        .on_disk(|shares, location| {
+            let container = location.open(shares)?;
+            let uncommitted = shares.blocks(&location.account, &location.share, &location.path)?;
+            let found = describe_blob(&container, &location.path)?;
+            let committed = found.as_ref().map(|(stat, kept)| load_blocks(kept, stat.len)).unwrap_or_default();
             Ok((found, committed, uncommitted))
         })
         .await?;
     if found.is_none() && uncommitted.is_empty() {
-        return Err(Refusal::new("BlobNotFound"));
+        return Err(StorageError::new("BlobNotFound"));
     }
     let mut text = format!("{}<BlockList>", xml::DECLARATION);
-    for (element, blocks, is_asked) in
+    for (element, blocks, is_requested) in
         [("CommittedBlocks", &committed, of_blob), ("UncommittedBlocks", &uncommitted, waiting)]
     {
-        if !is_asked {
+        if !is_requested {
             continue;
         }
         let _ = write!(text, "<{element}>");
         for Block { id, len } in blocks {
-            let _ = write!(text, "<Block><Name>{}</Name><Size>{len}</Size></Block>", shown(id));
+            let _ = write!(text, "<Block><Name>{}</Name><Size>{len}</Size></Block>", encode_id(id));
         }
         let _ = write!(text, "</{element}>");
     }
     text.push_str("</BlockList>");
-    let mut response = response::document(text);
+    let mut response = response::xml_document(text);
     if let Some((stat, _)) = found {
-        response::set_stat(response.headers_mut(), &stat);
-        response::set(response.headers_mut(), "x-ms-blob-content-length", &stat.len.to_string());
+        response::set_etag_and_modified(response.headers_mut(), &stat);
+        response::set_header(response.headers_mut(), "x-ms-blob-content-length", &stat.len.to_string());
     }
     Ok(response)
 }
 
 /// Where the bytes of a block are.
-struct Sources {
+struct BlockSources {
     /// The blob as it is, and where its parts lie in it.
     blob: Option<File>,
     parts: HashMap<String, (u64, u64)>,
@@ -136,41 +139,41 @@ struct Sources {
     open: Option<File>,
 }
 
-impl Sources {
-    fn of(container: &Share, place: &Place) -> Result<Self, ShareError> {
+impl BlockSources {
+    fn of(container: &Share, location: &Location) -> Result<Self, ShareError> {
         let (mut parts, mut blob) = (HashMap::new(), None);
-        if let Some((stat, kept)) = described(container, &place.path)? {
+        if let Some((stat, kept)) = describe_blob(container, &location.path)? {
             let mut start = 0;
-            for Block { id, len } in kept_in(&kept, stat.len) {
+            for Block { id, len } in load_blocks(&kept, stat.len) {
                 parts.insert(id, (start, len));
                 start += len;
             }
-            blob = container.open_file(&place.path).ok().map(|(file, _)| file);
+            blob = container.open_file(&location.path).ok().map(|(file, _)| file);
         }
-        Ok(Sources { blob, parts, open: None })
+        Ok(BlockSources { blob, parts, open: None })
     }
 
     /// The file, the first byte and how many; `None` when there is no such block.
     fn find(
         &mut self,
         shares: &Shares,
-        place: &Place,
-        entry: &Listed,
+        location: &Location,
+        entry: &BlockRef,
     ) -> Result<Option<(&File, u64, u64)>, ShareError> {
-        if entry.from != Whence::Committed {
-            let waiting = shares.open_block((&place.account, &place.share), &place.path, &entry.id)?;
+        if entry.state != BlockState::Committed {
+            let waiting = shares.open_block((&location.account, &location.share), &location.path, &entry.id)?;
             if let Some(file) = waiting {
                 let len = file.metadata().map_or(0, |metadata| metadata.len());
                 return Ok(Some((self.open.insert(file), 0, len)));
             }
         }
-        let part = self.parts.get(&entry.id).filter(|_| entry.from != Whence::Uncommitted);
+        let part = self.parts.get(&entry.id).filter(|_| entry.state != BlockState::Uncommitted);
         Ok(part.and_then(|(start, len)| Some((self.blob.as_ref()?, *start, *len))))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whence {
+enum BlockState {
     Committed,
     Uncommitted,
     /// Those that wait first.
@@ -178,58 +181,58 @@ enum Whence {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Listed {
-    from: Whence,
+struct BlockRef {
+    state: BlockState,
     id: String,
 }
 
-fn parse(body: &[u8]) -> Result<Vec<Listed>, Refusal> {
-    let root = std::str::from_utf8(body).ok().and_then(|text| xml_parse::parse_long(text, MAX_BLOCKS + 2));
-    let root = root.filter(|root| root.name == "BlockList").ok_or(Refusal::new("InvalidXmlDocument"))?;
+fn parse(body: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
+    let root = std::str::from_utf8(body).ok().and_then(|text| xml_parse::parse_with_limit(text, MAX_BLOCKS + 2));
+    let root = root.filter(|root| root.name == "BlockList").ok_or(StorageError::new("InvalidXmlDocument"))?;
     if root.children.len() > MAX_BLOCKS {
-        return Err(Refusal::new("BlockListTooLong"));
+        return Err(StorageError::new("BlockListTooLong"));
     }
     let listed = root.children.iter().map(|element| {
-        let from = match element.name.as_str() {
-            "Committed" => Whence::Committed,
-            "Uncommitted" => Whence::Uncommitted,
-            "Latest" => Whence::Latest,
-            name => return Err(Refusal::new("UnsupportedXmlNode").saying(format!("{name} names no block."))),
+        let state = match element.name.as_str() {
+            "Committed" => BlockState::Committed,
+            "Uncommitted" => BlockState::Uncommitted,
+            "Latest" => BlockState::Latest,
+            name => return Err(StorageError::new("UnsupportedXmlNode").with_message(format!("{name} names no block."))),
         };
-        Ok(Listed { from, id: decoded(element.text.trim())? })
+        Ok(BlockRef { state, id: decode_id(element.text.trim())? })
     });
     listed.collect()
 }
 
-fn id_of(call: &Call) -> Result<String, Refusal> {
-    decoded(call.parameter("blockid"))
+fn parse_block_id(request: &StorageRequest) -> Result<String, StorageError> {
+    decode_id(request.parameter("blockid"))
 }
 
 /// An id in hexadecimal, which can be a file's name.
-fn decoded(text: &str) -> Result<String, Refusal> {
-    let bytes = STANDARD.decode(text).ok().filter(|bytes| (1..=MAX_ID).contains(&bytes.len()));
-    Ok(hex(&bytes.ok_or(Refusal::new("InvalidBlockId"))?))
+fn decode_id(text: &str) -> Result<String, StorageError> {
+    let bytes = STANDARD.decode(text).ok().filter(|bytes| (1..=MAX_ID_BYTES).contains(&bytes.len()));
+    Ok(hex(&bytes.ok_or(StorageError::new("InvalidBlockId"))?))
 }
 
 /// An id as the client wrote it.
-fn shown(id: &str) -> String {
+fn encode_id(id: &str) -> String {
     let bytes: Vec<u8> =
         (0..id.len() / 2).filter_map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).ok()).collect();
     STANDARD.encode(bytes)
 }
 
 /// The blob, if there is one.
-fn described(container: &Share, path: &SharePath) -> Result<Option<(corro_shares::Stat, Properties)>, ShareError> {
+fn describe_blob(container: &Share, path: &SharePath) -> Result<Option<(corro_shares::Stat, Properties)>, ShareError> {
     match container.stat_file(path).and_then(|_| container.describe(path)) {
-        Ok(described) => Ok(Some(described)),
+        Ok(describe_blob) => Ok(Some(describe_blob)),
         Err(ShareError::NotFound(_) | ShareError::WrongKind(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// The parts of a blob of that length; none if they do not add up to it.
-fn kept_in(properties: &Properties, len: u64) -> Vec<Block> {
-    let words = properties.get(KEPT).unwrap_or_default().split_whitespace();
+fn load_blocks(properties: &Properties, len: u64) -> Vec<Block> {
+    let words = properties.get(BLOCKS_PROPERTY).unwrap_or_default().split_whitespace();
     let block = |word: &str| {
         let (id, len) = word.split_once(':')?;
         Some(Block { id: id.to_owned(), len: len.parse().ok()? })
@@ -247,9 +250,12 @@ mod tests {
         let text = "<?xml version=\"1.0\"?><BlockList><Latest>QUE=</Latest><Committed>QUI=</Committed>\
                     <Uncommitted> QUM= </Uncommitted></BlockList>";
         let listed = parse(text.as_bytes()).expect("a list");
-        let ids: Vec<_> = listed.iter().map(|entry| (entry.from, entry.id.as_str())).collect();
-        assert_eq!(ids, [(Whence::Latest, "4141"), (Whence::Committed, "4142"), (Whence::Uncommitted, "4143")]);
-        assert_eq!(shown("4141"), "QUE=");
+        let ids: Vec<_> = listed.iter().map(|entry| (entry.state, entry.id.as_str())).collect();
+        assert_eq!(
+            ids,
+            [(BlockState::Latest, "4141"), (BlockState::Committed, "4142"), (BlockState::Uncommitted, "4143")]
+        );
+        assert_eq!(encode_id("4141"), "QUE=");
         for (text, code) in [
             ("", "InvalidXmlDocument"),
             ("<Blocks/>", "InvalidXmlDocument"),
@@ -265,10 +271,10 @@ mod tests {
     #[test]
     fn parts_that_do_not_add_up_are_none() {
         let mut properties = Properties::default();
-        assert!(properties.set(KEPT, "41:3 42:4"));
-        assert_eq!(kept_in(&properties, 7).len(), 2);
-        assert_eq!(kept_in(&properties, 8), []);
-        assert!(properties.set(KEPT, "41:x"));
-        assert_eq!(kept_in(&properties, 0), []);
+        assert!(properties.set(BLOCKS_PROPERTY, "41:3 42:4"));
+        assert_eq!(load_blocks(&properties, 7).len(), 2);
+        assert_eq!(load_blocks(&properties, 8), []);
+        assert!(properties.set(BLOCKS_PROPERTY, "41:x"));
+        assert_eq!(load_blocks(&properties, 0), []);
     }
 }

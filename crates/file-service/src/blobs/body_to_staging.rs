@@ -10,76 +10,81 @@ use futures_util::StreamExt;
 use md5::{Digest, Md5};
 use tokio::{task::spawn_blocking, time::timeout};
 
-use crate::context::Context;
-use crate::limits::request_body::{MAX_PAUSE, is_too_slow};
-use crate::protocol::error::Refusal;
+use crate::context::OperationContext;
+use crate::limits::request_body::{READ_TIMEOUT, is_too_slow};
+use crate::protocol::error::StorageError;
 
-/// What is gathered before the disk is bothered.
-const GATHERED: usize = 1 << 20;
+/// What is batched before the disk is bothered.
+const WRITE_BATCH_BYTES: usize = 1 << 20;
 /// Crumbs are written early: each is an allocation of its own.
-const MAX_PIECES: usize = 256;
+const MAX_CHUNKS: usize = 256;
 
-pub struct Received {
+pub struct StagedBody {
     pub draft: Draft,
     /// If it was asked for.
     pub md5: Option<[u8; 16]>,
 }
 
 /// Exactly `len` bytes, or a refusal. The container must be there.
-pub async fn receive(context: &Context<'_>, body: Body, len: u64, hashes: bool) -> Result<Received, Refusal> {
-    let _room = context.take_room().await?;
-    let begun = context.on_disk(|shares, place| {
-        shares.container(&place.account, &place.share)?;
-        shares.draft(&place.account, &place.share)
+pub async fn stage_body(
+    context: &OperationContext<'_>,
+    body: Body,
+    len: u64,
+    with_md5: bool,
+) -> Result<StagedBody, StorageError> {
+    let _permit = context.acquire_upload_permit().await?;
+    let begun = context.on_disk(|shares, location| {
+        shares.container(&location.account, &location.share)?;
+        shares.draft(&location.account, &location.share)
     });
-    let mut work = Work { draft: begun.await?, md5: hashes.then(Md5::new) };
+    let mut writer = StagingWriter { draft: begun.await?, md5: with_md5.then(Md5::new) };
     let mut stream = body.into_data_stream();
     let (mut received, start) = (0u64, Instant::now());
-    let mut pieces: Vec<Bytes> = Vec::new();
-    let mut gathered = 0;
+    let mut chunks: Vec<Bytes> = Vec::new();
+    let mut batched = 0;
     loop {
-        let piece = match timeout(MAX_PAUSE, stream.next()).await {
-            Ok(Some(Ok(piece))) => piece,
+        let chunk = match timeout(READ_TIMEOUT, stream.next()).await {
+            Ok(Some(Ok(chunk))) => chunk,
             Ok(None) => break,
-            Ok(Some(Err(_))) => return Err(Refusal::new("InvalidInput")),
-            Err(_) => return Err(Refusal::new("OperationTimedOut")),
+            Ok(Some(Err(_))) => return Err(StorageError::new("InvalidInput")),
+            Err(_) => return Err(StorageError::new("OperationTimedOut")),
         };
-        received += piece.len() as u64;
+        received += chunk.len() as u64;
         if received > len {
-            return Err(Refusal::new("InvalidInput"));
+            return Err(StorageError::new("InvalidInput"));
         }
         if is_too_slow(received, start.elapsed()) {
-            return Err(Refusal::new("OperationTimedOut"));
+            return Err(StorageError::new("OperationTimedOut"));
         }
-        gathered += piece.len();
-        pieces.push(piece);
-        if gathered >= GATHERED || pieces.len() == MAX_PIECES {
-            work = work.take(std::mem::take(&mut pieces)).await?;
-            gathered = 0;
+        batched += chunk.len();
+        chunks.push(chunk);
+        if batched >= WRITE_BATCH_BYTES || chunks.len() == MAX_CHUNKS {
+            writer = writer.write(std::mem::take(&mut chunks)).await?;
+            batched = 0;
         }
     }
     if received != len {
-        return Err(Refusal::new("InvalidInput"));
+        return Err(StorageError::new("InvalidInput"));
     }
-    let Work { draft, md5 } = work.take(pieces).await?;
-    Ok(Received { draft, md5: md5.map(|md5| md5.finalize().into()) })
+    let StagingWriter { draft, md5 } = writer.write(chunks).await?;
+    Ok(StagedBody { draft, md5: md5.map(|md5| md5.finalize().into()) })
 }
 
-struct Work {
+struct StagingWriter {
     draft: Draft,
     md5: Option<Md5>,
 }
 
-impl Work {
-    async fn take(mut self, pieces: Vec<Bytes>) -> Result<Self, Refusal> {
+impl StagingWriter {
+    async fn write(mut self, chunks: Vec<Bytes>) -> Result<Self, StorageError> {
         let done = spawn_blocking(move || {
             if let Some(md5) = &mut self.md5 {
-                pieces.iter().for_each(|piece| md5.update(piece));
+                chunks.iter().for_each(|chunk| md5.update(chunk));
             }
-            let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            let mut slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
             self.draft.append(&mut slices)?;
             Ok::<_, corro_shares::ShareError>(self)
         });
-        Ok(done.await.map_err(|_| Refusal::internal())??)
+        Ok(done.await.map_err(|_| StorageError::internal())??)
     }
 }

@@ -5,83 +5,86 @@ use std::fmt::Write;
 use axum::response::Response;
 use corro_shares::{SharePath, Stat, TreeEntry};
 
-use crate::context::Context;
-use crate::protocol::error::Refusal;
-use crate::protocol::listing::{Asked, echo, finish};
+use crate::context::OperationContext;
+use crate::protocol::error::StorageError;
+use crate::protocol::listing::{ListingParams, close_listing, push_params};
 use crate::protocol::time_format::http_date;
 use crate::protocol::xml::{DECLARATION, escape, push_metadata};
 use crate::protocol::{metadata_headers, response};
-use crate::shares::listing::{TreePage, page};
-use crate::shares::share_ops::{describe_new, report};
+use crate::shares::listing::{SharePage, select_page};
+use crate::shares::share_ops::{log_leftovers, store_properties};
 
-pub(crate) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
-    let containers = context.on_disk(|shares, place| shares.list_containers(&place.account)).await?;
-    let TreePage { asked, trees, next } = page(context.call, containers, |container| &container.name)?;
-    let include = context.call.parameter("include").to_ascii_lowercase();
+pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let containers = context.on_disk(|shares, location| shares.list_containers(&location.account)).await?;
+    let SharePage { params, entries, next } = select_page(context.request, containers, |container| &container.name)?;
+    let include = context.request.parameter("include").to_ascii_lowercase();
     let with_metadata = include.split(',').any(|word| word.trim() == "metadata");
-    Ok(response::document(document(&asked, &trees, with_metadata, next.as_deref())))
+    Ok(response::xml_document(document(&params, &entries, with_metadata, next.as_deref())))
 }
 
 /// What clients ask to find out what they talk to.
 pub(crate) fn account() -> Response {
     let mut response = response::empty(200);
-    response::set(response.headers_mut(), "x-ms-sku-name", "Standard_LRS");
-    response::set(response.headers_mut(), "x-ms-account-kind", "StorageV2");
+    response::set_header(response.headers_mut(), "x-ms-sku-name", "Standard_LRS");
+    response::set_header(response.headers_mut(), "x-ms-account-kind", "StorageV2");
     response
 }
 
-pub(crate) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
-    let metadata = metadata_headers::metadata(context.call)?;
+pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let metadata = metadata_headers::parse_metadata(context.request)?;
     // Nothing is shown to those who show nothing.
-    if context.call.headers.contains_key("x-ms-blob-public-access") {
-        return Err(Refusal::new("PublicAccessNotPermitted"));
+    if context.request.headers.contains_key("x-ms-blob-public-access") {
+        return Err(StorageError::new("PublicAccessNotPermitted"));
     }
     let stat = context
-        .on_disk(move |shares, place| describe_new(&shares.create_container(&place.account, &place.share)?, metadata))
+        .on_disk(move |shares, location| {
+            store_properties(&shares.create_container(&location.account, &location.share)?, metadata)
+        })
         .await?;
     Ok(described(201, &stat))
 }
 
-pub(crate) async fn properties(context: Context<'_>) -> Result<Response, Refusal> {
+pub(crate) async fn properties(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let (stat, properties) = context
-        .on_disk(|shares, place| shares.container(&place.account, &place.share)?.describe(&SharePath::ROOT))
+        .on_disk(|shares, location| shares.container(&location.account, &location.share)?.describe(&SharePath::ROOT))
         .await?;
     let mut response = described(200, &stat);
-    metadata_headers::set(response.headers_mut(), &properties);
+    metadata_headers::set_headers(response.headers_mut(), &properties);
     // A container cannot be leased.
-    response::set(response.headers_mut(), "x-ms-lease-status", "unlocked");
-    response::set(response.headers_mut(), "x-ms-lease-state", "available");
-    response::set(response.headers_mut(), "x-ms-has-immutability-policy", "false");
-    response::set(response.headers_mut(), "x-ms-has-legal-hold", "false");
+    response::set_header(response.headers_mut(), "x-ms-lease-status", "unlocked");
+    response::set_header(response.headers_mut(), "x-ms-lease-state", "available");
+    response::set_header(response.headers_mut(), "x-ms-has-immutability-policy", "false");
+    response::set_header(response.headers_mut(), "x-ms-has-legal-hold", "false");
     Ok(response)
 }
 
-pub(crate) async fn set(context: Context<'_>) -> Result<Response, Refusal> {
-    let metadata = metadata_headers::metadata(context.call)?;
+pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let metadata = metadata_headers::parse_metadata(context.request)?;
     let stat = context
-        .on_disk(move |shares, place| {
-            let container = shares.container(&place.account, &place.share)?;
+        .on_disk(move |shares, location| {
+            let container = shares.container(&location.account, &location.share)?;
             container.change_properties(&SharePath::ROOT, |kept| metadata_headers::replace_metadata(kept, &metadata))
         })
         .await?;
     Ok(described(200, &stat))
 }
 
-pub(crate) async fn delete(context: Context<'_>) -> Result<Response, Refusal> {
-    let removed = context.on_disk(|shares, place| shares.delete_container(&place.account, &place.share)).await?;
-    report(&context, removed);
+pub(crate) async fn delete(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let removed =
+        context.on_disk(|shares, location| shares.delete_container(&location.account, &location.share)).await?;
+    log_leftovers(&context, removed);
     Ok(response::empty(202))
 }
 
 fn described(status: u16, stat: &Stat) -> Response {
     let mut response = response::empty(status);
-    response::set_stat(response.headers_mut(), stat);
+    response::set_etag_and_modified(response.headers_mut(), stat);
     response
 }
 
-fn document(asked: &Asked, containers: &[TreeEntry], with_metadata: bool, next: Option<&str>) -> String {
-    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(&asked.endpoint));
-    echo(&mut xml, asked);
+fn document(params: &ListingParams, containers: &[TreeEntry], with_metadata: bool, next: Option<&str>) -> String {
+    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(&params.endpoint));
+    push_params(&mut xml, params);
     xml.push_str("<Containers>");
     for container in containers {
         let _ = write!(
@@ -99,5 +102,5 @@ fn document(asked: &Asked, containers: &[TreeEntry], with_metadata: bool, next: 
         xml.push_str("</Container>");
     }
     xml.push_str("</Containers>");
-    finish(xml, next)
+    close_listing(xml, next)
 }

@@ -1,4 +1,4 @@
-//! Context of one authorized operation: the service's state, the request, and the location on disk that it is about.
+//! OperationContext of one authorized operation: the service's state, the request, and the location on disk that it is about.
 
 pub(crate) mod recent_appends;
 pub(crate) mod running_copies;
@@ -11,18 +11,18 @@ use corro_shares::{Share, ShareError, SharePath, Shares, SnapshotId};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::context::state::Inner;
-use crate::limits::upload_permits::Room;
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::context::state::ServiceState;
+use crate::limits::upload_permits::UploadPermit;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 
 /// How long a range waits until there is room for it.
-const MAX_UPLOAD: Duration = Duration::from_secs(120);
+const UPLOAD_PERMIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What an authorised operation works with.
-pub(crate) struct Context<'a> {
-    pub service: &'a Arc<Inner>,
-    pub call: &'a Call,
+pub(crate) struct OperationContext<'a> {
+    pub state: &'a Arc<ServiceState>,
+    pub request: &'a StorageRequest,
     pub share: String,
     pub path: SharePath,
     pub snapshot: Option<SnapshotId>,
@@ -31,16 +31,16 @@ pub(crate) struct Context<'a> {
     pub may_replace: bool,
 }
 
-impl Context<'_> {
-    /// Room for the bytes of a request, as long as it is held.
-    pub async fn take_room(&self) -> Result<Room, Refusal> {
-        let room = timeout(MAX_UPLOAD, self.service.uploads.take(&self.call.account)).await;
-        room.map_err(|_| Refusal::new("ServerBusy"))
+impl OperationContext<'_> {
+    /// UploadPermit for the bytes of a request, as long as it is held.
+    pub async fn acquire_upload_permit(&self) -> Result<UploadPermit, StorageError> {
+        let permit = timeout(UPLOAD_PERMIT_TIMEOUT, self.state.upload_permits.acquire(&self.request.account)).await;
+        permit.map_err(|_| StorageError::new("ServerBusy"))
     }
 
-    pub fn place(&self) -> Place {
-        Place {
-            account: self.call.account.clone(),
+    pub fn location(&self) -> Location {
+        Location {
+            account: self.request.account.clone(),
             share: self.share.clone(),
             path: self.path.clone(),
             snapshot: self.snapshot.clone(),
@@ -49,34 +49,34 @@ impl Context<'_> {
     }
 
     /// For work that outlives the answer.
-    pub fn service_handle(&self) -> Arc<Inner> {
-        self.service.clone()
+    pub fn state_handle(&self) -> Arc<ServiceState> {
+        self.state.clone()
     }
 
     /// Runs disk work on a blocking thread, with the account's name, the share's and the path.
     pub async fn on_disk<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Shares, &Place) -> Result<T, ShareError> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        self.decide_on_disk(|shares, place| work(shares, place).map_err(Refusal::from)).await
+        work: impl FnOnce(&Shares, &Location) -> Result<T, ShareError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        self.try_on_disk(|shares, location| work(shares, location).map_err(StorageError::from)).await
     }
 
     /// The same for work that may refuse what was asked after it has looked.
-    pub async fn decide_on_disk<T: Send + 'static>(
+    pub async fn try_on_disk<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Shares, &Place) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let shares = self.service.shares_of(&self.call.account).clone();
-        let place = self.place();
-        match spawn_blocking(move || work(&shares, &place)).await {
+        work: impl FnOnce(&Shares, &Location) -> Result<T, StorageError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let shares = self.state.shares_of(&self.request.account).clone();
+        let location = self.location();
+        match spawn_blocking(move || work(&shares, &location)).await {
             Ok(result) => result,
-            Err(_) => Err(Refusal::internal()), // the work panicked, and the panic was reported
+            Err(_) => Err(StorageError::internal()), // the work panicked, and the panic was reported
         }
     }
 }
 
 /// The thing on disk that a request is about.
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub account: String,
     pub share: String,
     pub path: SharePath,
@@ -84,7 +84,7 @@ pub(crate) struct Place {
     pub in_container: bool,
 }
 
-impl Place {
+impl Location {
     pub fn open(&self, shares: &Shares) -> Result<Share, ShareError> {
         match &self.snapshot {
             None if self.in_container => shares.container(&self.account, &self.share),

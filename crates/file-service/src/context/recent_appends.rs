@@ -5,10 +5,10 @@ use std::sync::Mutex;
 
 /// The last block that each writer appended, so that asking again after a broken connection appends nothing twice.
 #[derive(Default)]
-pub(crate) struct Appended(Mutex<Remembered>);
+pub(crate) struct RecentAppends(Mutex<Writers>);
 
 #[derive(Default)]
-struct Remembered {
+struct Writers {
     /// By writer: the number of the block, and where it begins.
     last: HashMap<String, (u64, u64)>,
     order: VecDeque<String>,
@@ -16,24 +16,24 @@ struct Remembered {
 
 const MAX_WRITERS: usize = 4096;
 
-impl Appended {
-    pub fn find(&self, writer: &str, number: u64) -> Option<u64> {
-        let remembered = self.0.lock().expect("no one panics while holding it");
-        remembered.last.get(writer).filter(|(last, _)| *last == number).map(|(_, start)| *start)
+impl RecentAppends {
+    pub fn find_offset(&self, writer: &str, number: u64) -> Option<u64> {
+        let writers = self.0.lock().expect("no one panics while holding it");
+        writers.last.get(writer).filter(|(last, _)| *last == number).map(|(_, start)| *start)
     }
 
-    pub fn knows(&self, writer: &str) -> bool {
+    pub fn has_writer(&self, writer: &str) -> bool {
         self.0.lock().expect("no one panics while holding it").last.contains_key(writer)
     }
 
-    pub fn note(&self, writer: String, number: u64, start: u64) {
-        let mut remembered = self.0.lock().expect("no one panics while holding it");
-        if remembered.last.insert(writer.clone(), (number, start)).is_none() {
-            remembered.order.push_back(writer);
-            if remembered.order.len() > MAX_WRITERS
-                && let Some(oldest) = remembered.order.pop_front()
+    pub fn record(&self, writer: String, number: u64, start: u64) {
+        let mut writers = self.0.lock().expect("no one panics while holding it");
+        if writers.last.insert(writer.clone(), (number, start)).is_none() {
+            writers.order.push_back(writer);
+            if writers.order.len() > MAX_WRITERS
+                && let Some(oldest) = writers.order.pop_front()
             {
-                remembered.last.remove(&oldest);
+                writers.last.remove(&oldest);
             }
         }
     }

@@ -16,112 +16,112 @@ use corro_model::storage::sas::Permission;
 use corro_shares::{Kind, Properties, ShareError, Shares, Stat};
 use tokio::time::timeout;
 
-use crate::auth::Access;
-use crate::context::running_copies::{ID, STATUS, keep};
-use crate::context::{Context, Place};
+use crate::auth::Grant;
+use crate::context::running_copies::{COPY_ID, COPY_STATUS, set_property};
+use crate::context::{Location, OperationContext};
 use crate::files::copy_source::{self, Source};
-use crate::preconditions::Guard;
+use crate::preconditions::Preconditions;
 use crate::preconditions::lease::Lease;
-use crate::protocol::error::Refusal;
-use crate::protocol::smb_properties::{self, Smb};
+use crate::protocol::error::StorageError;
+use crate::protocol::smb_properties::{self, SmbSettings};
 use crate::protocol::time_format::http_date_of;
 use crate::protocol::{metadata_headers, response};
 use crate::shares::permissions;
-use crate::shares::quota::reserve;
+use crate::shares::quota::check_quota;
 
 /// How long an answer waits for the end of its copy.
-const WAIT: Duration = Duration::from_secs(10);
+const RESPONSE_WAIT: Duration = Duration::from_secs(10);
 
-pub(crate) async fn start(context: Context<'_>, access: &Access) -> Result<Response, Refusal> {
-    let call = context.call;
-    let source = copy_source::find(&context, access, "x-ms-copy-source", Permission::Read).await?;
-    let metadata = metadata_headers::metadata(call)?;
-    let mut smb = Smb::of(call, Kind::File)?;
-    let sets_archive = call.flag("x-ms-file-copy-set-archive")?;
-    let ignores_read_only = call.flag("x-ms-file-copy-ignore-readonly")?;
-    let guard = Guard::of(call, (context.service.now)())?.ignoring_read_only(ignores_read_only);
+pub(crate) async fn start(context: OperationContext<'_>, grant: &Grant) -> Result<Response, StorageError> {
+    let request = context.request;
+    let source = copy_source::resolve(&context, grant, "x-ms-copy-source", Permission::Read).await?;
+    let metadata = metadata_headers::parse_metadata(request)?;
+    let mut smb = SmbSettings::parse(request, Kind::File)?;
+    let sets_archive = request.flag("x-ms-file-copy-set-archive")?;
+    let ignores_read_only = request.flag("x-ms-file-copy-ignore-readonly")?;
+    let preconditions = Preconditions::parse(request, (context.state.now)())?.ignoring_read_only(ignores_read_only);
     let may_replace = context.may_replace;
     // Before anything is begun: what stands against the copy is said at once.
     smb = context
-        .decide_on_disk(move |shares, place| {
-            let share = place.open(shares)?;
-            guard.check_write(&share, &place.path)?;
-            if !may_replace && share.lstat(&place.path).is_ok() {
-                return Err(Refusal::new("AuthorizationPermissionMismatch"));
+        .try_on_disk(move |shares, location| {
+            let share = location.open(shares)?;
+            preconditions.check_write(&share, &location.path)?;
+            if !may_replace && share.lstat(&location.path).is_ok() {
+                return Err(StorageError::new("AuthorizationPermissionMismatch"));
             }
-            permissions::resolve(&mut smb, shares, place)?;
+            permissions::resolve(&mut smb, shares, location)?;
             Ok(smb)
         })
         .await?;
     let id = uuid::Uuid::new_v4().to_string();
-    let go_on = context.service.copies.begin(&id);
-    let (service, place) = (context.service_handle(), context.place());
-    let job = Job { id: id.clone(), source, metadata, smb, sets_archive, go_on, now: (context.service.now)() };
+    let keep_going = context.state.copies.begin(&id);
+    let (service, location) = (context.state_handle(), context.location());
+    let task = CopyTask { id: id.clone(), source, metadata, smb, sets_archive, keep_going, now: (context.state.now)() };
     let mut copying = tokio::task::spawn_blocking(move || {
-        let ended = job.run(service.shares_of(&place.account), &place);
-        service.copies.running().remove(&job.id);
+        let ended = task.run(service.shares_of(&location.account), &location);
+        service.copies.running().remove(&task.id);
         ended
     });
-    let (status, stat) = match timeout(WAIT, &mut copying).await {
+    let (status, stat) = match timeout(RESPONSE_WAIT, &mut copying).await {
         Ok(Ok(Ok(stat))) => ("success", Some(stat)),
-        Ok(Ok(Err(refusal))) => return Err(missing_source(refusal)),
-        Ok(Err(_)) => return Err(Refusal::internal()), // it panicked, and the panic was reported
+        Ok(Ok(Err(refusal))) => return Err(as_source_not_found(refusal)),
+        Ok(Err(_)) => return Err(StorageError::internal()), // it panicked, and the panic was reported
         Err(_) => ("pending", None),
     };
     let mut response = response::empty(202);
     let headers = response.headers_mut();
     if let Some(stat) = stat {
-        response::set_stat(headers, &stat);
+        response::set_etag_and_modified(headers, &stat);
     }
-    response::set(headers, ID, &id);
-    response::set(headers, STATUS, status);
+    response::set_header(headers, COPY_ID, &id);
+    response::set_header(headers, COPY_STATUS, status);
     Ok(response)
 }
 
-pub(crate) async fn abort(context: Context<'_>) -> Result<Response, Refusal> {
-    if !context.call.header("x-ms-copy-action").is_some_and(|action| action.eq_ignore_ascii_case("abort")) {
-        return Err(Refusal::header("x-ms-copy-action"));
+pub(crate) async fn abort(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    if !context.request.header("x-ms-copy-action").is_some_and(|action| action.eq_ignore_ascii_case("abort")) {
+        return Err(StorageError::invalid_header("x-ms-copy-action"));
     }
-    let guard = Guard::of(context.call, (context.service.now)())?;
+    let preconditions = Preconditions::parse(context.request, (context.state.now)())?;
     let (_, properties) = context
-        .decide_on_disk(move |shares, place| {
-            let share = place.open(shares)?;
-            guard.check_write(&share, &place.path)?;
-            Ok(share.describe(&place.path)?)
+        .try_on_disk(move |shares, location| {
+            let share = location.open(shares)?;
+            preconditions.check_write(&share, &location.path)?;
+            Ok(share.describe(&location.path)?)
         })
         .await
-        .map_err(Refusal::kind_as_missing)?;
-    let id = context.call.parameter("copyid");
-    let running = context.service.copies.running().get(id).filter(|_| properties.get(ID) == Some(id)).cloned();
-    running.ok_or(Refusal::new("NoPendingCopyOperation"))?.store(false, Ordering::Relaxed);
+        .map_err(StorageError::type_mismatch_as_not_found)?;
+    let id = context.request.parameter("copyid");
+    let running = context.state.copies.running().get(id).filter(|_| properties.get(COPY_ID) == Some(id)).cloned();
+    running.ok_or(StorageError::new("NoPendingCopyOperation"))?.store(false, Ordering::Relaxed);
     Ok(response::empty(204))
 }
 
-struct Job {
+struct CopyTask {
     id: String,
     source: Source,
     metadata: Properties,
-    smb: Smb,
+    smb: SmbSettings,
     sets_archive: bool,
-    go_on: Arc<AtomicBool>,
+    keep_going: Arc<AtomicBool>,
     now: i64,
 }
 
-impl Job {
-    fn run(&self, shares: &Shares, place: &Place) -> Result<Stat, Refusal> {
-        let Source { account, target, snapshot, shown } = &self.source;
+impl CopyTask {
+    fn run(&self, shares: &Shares, location: &Location) -> Result<Stat, StorageError> {
+        let Source { account, target, snapshot, url } = &self.source;
         let source = match snapshot {
             None => shares.share(account, &target.share)?,
             Some(id) => shares.snapshot(account, &target.share, id)?,
         };
-        let destination = place.open(shares)?;
+        let destination = location.open(shares)?;
         let (stat, mut properties) = source.describe_content(&target.path)?;
-        reserve(&destination, &place.path, stat.len)?;
+        check_quota(&destination, &location.path, stat.len)?;
         properties.retain(|name| !name.starts_with("x-ms-copy-"));
-        let before = destination.describe(&place.path).map(|(_, kept)| kept).unwrap_or_default();
-        Lease::carry(&before, &mut properties);
+        let before = destination.describe(&location.path).map(|(_, kept)| kept).unwrap_or_default();
+        Lease::copy(&before, &mut properties);
         if let Some(key) = smb_properties::permission_key(&properties) {
-            permissions::bring(shares, (account, &target.share), place, key)?;
+            permissions::copy_descriptor(shares, (account, &target.share), location, key)?;
         }
         if self.sets_archive {
             smb_properties::add_archive(&mut properties);
@@ -129,25 +129,25 @@ impl Job {
         if !self.metadata.is_empty() {
             metadata_headers::replace_metadata(&mut properties, &self.metadata);
         }
-        for (name, value) in [(ID, self.id.as_str()), (STATUS, "pending"), ("x-ms-copy-source", shown)] {
-            keep(&mut properties, name, value);
+        for (name, value) in [(COPY_ID, self.id.as_str()), (COPY_STATUS, "pending"), ("x-ms-copy-source", url)] {
+            set_property(&mut properties, name, value);
         }
-        let go_on = || self.go_on.load(Ordering::Relaxed);
-        let copied = destination.copy_file(&place.path, (&source, &target.path), &properties, &go_on);
+        let keep_going = || self.keep_going.load(Ordering::Relaxed);
+        let copied = destination.copy_file(&location.path, (&source, &target.path), &properties, &keep_going);
         let status = match &copied {
             Ok(_) => "success",
             Err(ShareError::CopyStopped(_)) => "aborted",
             Err(_) => return Ok(copied?), // nothing is there to describe
         };
         let moved = copied.as_ref().map_or(0, |stat| stat.len);
-        let written = smb_properties::Shown::of(&stat, &source.describe_content(&target.path)?.1).written;
-        let ended = destination.note_properties(&place.path, |kept, stat| {
-            smb_properties::preserve_written(kept, &written, stat);
-            self.smb.describe_new(kept, stat);
-            keep(kept, STATUS, status);
-            keep(kept, "x-ms-copy-progress", &format!("{moved}/{}", stat.len));
-            keep(kept, "x-ms-copy-completion-time", &http_date_of(self.now));
-            Ok::<_, Refusal>(())
+        let written = smb_properties::SmbProperties::of(&stat, &source.describe_content(&target.path)?.1).written;
+        let ended = destination.note_properties(&location.path, |kept, stat| {
+            smb_properties::keep_last_write_time(kept, &written, stat);
+            self.smb.apply_to_new(kept, stat);
+            set_property(kept, COPY_STATUS, status);
+            set_property(kept, "x-ms-copy-progress", &format!("{moved}/{}", stat.len));
+            set_property(kept, "x-ms-copy-completion-time", &http_date_of(self.now));
+            Ok::<_, StorageError>(())
         });
         copied?;
         Ok(ended?.0)
@@ -155,10 +155,10 @@ impl Job {
 }
 
 /// A destination that is missing says so itself; what is not found is the source.
-fn missing_source(refusal: Refusal) -> Refusal {
+fn as_source_not_found(refusal: StorageError) -> StorageError {
     match refusal.code {
         "ResourceNotFound" | "ResourceTypeMismatch" => {
-            Refusal::new("ResourceNotFound").saying("The file to be copied does not exist.")
+            StorageError::new("ResourceNotFound").with_message("The file to be copied does not exist.")
         }
         _ => refusal,
     }

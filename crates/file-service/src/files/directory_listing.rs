@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use corro_shares::{Entry, Kind, Page, Stat};
 
-use crate::protocol::listing::{Asked, echo, finish, marker_of};
-use crate::protocol::smb_properties::Shown;
+use crate::protocol::listing::{ListingParams, close_listing, next_marker, push_params};
+use crate::protocol::smb_properties::SmbProperties;
 use crate::protocol::time_format::{http_date, smb_time};
-use crate::protocol::xml::{DECLARATION, can_be_said, escape, push_link, push_name};
+use crate::protocol::xml::{DECLARATION, escape, is_representable, push_link, push_name};
 
 /// What a listing says about each entry besides name and length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Details {
     }
 
     /// Whether some of it must be looked for beside the entries.
-    pub fn is_kept_beside(self) -> bool {
+    pub fn needs_properties(self) -> bool {
         self.timestamps || self.attributes || self.permission_key
     }
 }
@@ -46,28 +46,28 @@ pub(crate) struct Directory<'a> {
     pub stat: &'a Stat,
 }
 
-pub(crate) fn document(asked: &Asked, directory: Directory<'_>, page: &Page, details: Details) -> String {
+pub(crate) fn document(params: &ListingParams, directory: Directory<'_>, page: &Page, details: Details) -> String {
     let mut xml = format!(
         "{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\" ShareName=\"{}\" DirectoryPath=\"{}\">",
-        escape(&asked.endpoint),
+        escape(&params.endpoint),
         escape(directory.share),
         escape(directory.path)
     );
-    echo(&mut xml, asked);
+    push_params(&mut xml, params);
     if details.ids {
         let _ = write!(xml, "<DirectoryId>{}</DirectoryId>", directory.stat.id);
     }
     xml.push_str("<Entries>");
     // To others such a name would be another one.
-    for entry in page.entries.iter().filter(|entry| asked.encodes || can_be_said(&entry.name)) {
-        entry_xml(&mut xml, entry, details);
+    for entry in page.entries.iter().filter(|entry| params.encodes_names || is_representable(&entry.name)) {
+        push_entry(&mut xml, entry, details);
     }
     xml.push_str("</Entries>");
-    let next = page.next.as_deref().map(|name| marker_of(name, asked));
-    finish(xml, next.as_deref())
+    let next = page.next.as_deref().map(|name| next_marker(name, params));
+    close_listing(xml, next.as_deref())
 }
 
-fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
+fn push_entry(xml: &mut String, entry: &Entry, details: Details) {
     let element = match entry.kind() {
         // The service of that time knows no third kind. Never a directory: clients would descend into it.
         Kind::File | Kind::Link => "File",
@@ -83,8 +83,8 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
         let _ = write!(xml, "<Content-Length>{}</Content-Length>", entry.len());
     }
     push_link(xml, entry.link.as_ref(), &entry.stat);
-    let shown = details.is_kept_beside().then(|| Shown::of(&entry.stat, &entry.properties));
-    if let Some(Shown { created, written, changed, .. }) = shown.as_ref().filter(|_| details.timestamps) {
+    let smb = details.needs_properties().then(|| SmbProperties::of(&entry.stat, &entry.properties));
+    if let Some(SmbProperties { created, written, changed, .. }) = smb.as_ref().filter(|_| details.timestamps) {
         let _ = write!(
             xml,
             "<CreationTime>{created}</CreationTime><LastAccessTime>{}</LastAccessTime>\
@@ -98,10 +98,10 @@ fn entry_xml(xml: &mut String, entry: &Entry, details: Details) {
         let _ = write!(xml, "<Etag>{}</Etag>", escape(&entry.stat.etag));
     }
     xml.push_str("</Properties>");
-    if let Some(Shown { attributes, .. }) = shown.as_ref().filter(|_| details.attributes) {
+    if let Some(SmbProperties { attributes, .. }) = smb.as_ref().filter(|_| details.attributes) {
         let _ = write!(xml, "<Attributes>{}</Attributes>", escape(attributes));
     }
-    if let Some(Shown { permission_key, .. }) = shown.as_ref().filter(|_| details.permission_key) {
+    if let Some(SmbProperties { permission_key, .. }) = smb.as_ref().filter(|_| details.permission_key) {
         let _ = write!(xml, "<PermissionKey>{}</PermissionKey>", escape(permission_key));
     }
     let _ = write!(xml, "</{element}>");

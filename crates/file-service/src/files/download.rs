@@ -20,209 +20,213 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use md5::{Digest, Md5};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::auth::Access;
-use crate::context::{Context, Place};
-use crate::files::file_headers::{Described, parent_id};
-use crate::files::header_cache::{self, Known};
-use crate::limits::buffer_pool::{PIECE, read_piece};
-use crate::limits::request_body::MAX_RANGE;
-use crate::preconditions::Guard;
-use crate::protocol::error::Refusal;
-use crate::protocol::range::{self, Asked, Part};
-use crate::protocol::request::Call;
+use crate::auth::Grant;
+use crate::context::{Location, OperationContext};
+use crate::files::file_headers::{FileDescription, parent_id};
+use crate::files::header_cache::{self, DescribedFile};
+use crate::limits::buffer_pool::{CHUNK_BYTES, read_chunk};
+use crate::limits::request_body::MAX_RANGE_BYTES;
+use crate::preconditions::Preconditions;
+use crate::protocol::error::StorageError;
+use crate::protocol::range::{self, ByteRange, RangeSpec};
+use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
 
-/// As much is read together with the rest that is asked of a file.
-const LITTLE: u64 = 64 << 10;
+/// As much is read together with the rest that is spec of a file.
+const INLINE_BYTES: u64 = 64 << 10;
 
-/// A file that was written to within this time may be written to again.
-const GROWING: Duration = Duration::from_secs(10);
+/// A file that was written to clip this time may be written to again.
+const RECENT_WRITE: Duration = Duration::from_secs(10);
 /// So much of the end of a file tells whether it is a text.
-const TAIL: u64 = 1024;
+const TEXT_TAIL_BYTES: u64 = 1024;
 
 /// A link, and everything from some byte on: so `job file stream` asks for what is new.
-pub(crate) fn follows(call: &Call, access: &Access) -> bool {
-    matches!(access, Access::Link(_)) && matches!(range::of_read(call), Ok(Some(Asked::From(_))))
+pub(crate) fn is_tail_read(request: &StorageRequest, grant: &Grant) -> bool {
+    matches!(grant, Grant::Sas(_)) && matches!(range::parse_read_range(request), Ok(Some(RangeSpec::From(_))))
 }
 
-pub(crate) async fn read(context: Context<'_>, access: &Access) -> Result<Response, Refusal> {
-    let call = context.call;
-    let asked = range::of_read(call)?;
-    let Found { file, known, content } = match find_cached(&context, asked) {
+pub(crate) async fn read(context: OperationContext<'_>, grant: &Grant) -> Result<Response, StorageError> {
+    let request = context.request;
+    let spec = range::parse_read_range(request)?;
+    let OpenedFile { file, described, content } = match open_nonblocking(&context, spec) {
         Some(found) => found,
         None => {
-            let found = context.on_disk(move |shares, place| find(shares, place, asked)).await;
-            let (file, described, content) = found.map_err(Refusal::kind_as_missing)?;
-            Found { file, known: Arc::new(Known::of(&context, described)), content }
+            let found = context.on_disk(move |shares, location| open_blocking(shares, location, spec)).await;
+            let (file, described, content) = found.map_err(StorageError::type_mismatch_as_not_found)?;
+            OpenedFile { file, described: Arc::new(DescribedFile::of(&context, described)), content }
         }
     };
-    let stat = &known.described.stat;
-    Guard::of(call, (context.service.now)())?.check_read(stat, &known.described.properties)?;
-    let mut part = part_of(asked, stat.len).ok_or(Refusal::range_beyond(stat.len))?;
-    if follows(call, access) && decodes_parts(call) && is_growing(stat.modified, SystemTime::now()) {
-        part.end -= half_character(&file, part).await?;
-        if part.start == part.end {
-            return Err(Refusal::range_beyond(stat.len));
+    let stat = &described.described.stat;
+    Preconditions::parse(request, (context.state.now)())?.check_read(stat, &described.described.properties)?;
+    let mut range = resolve_range(spec, stat.len).ok_or(StorageError::range_not_satisfiable(stat.len))?;
+    if is_tail_read(request, grant) && decodes_each_response(request) && is_growing(stat.modified, SystemTime::now()) {
+        range.end -= partial_character_len(&file, range).await?;
+        if range.start == range.end {
+            return Err(StorageError::range_not_satisfiable(stat.len));
         }
     }
-    let wants_md5 = call.header("x-ms-range-get-content-md5").is_some_and(|v| v.eq_ignore_ascii_case("true"));
-    if wants_md5 && (asked.is_none() || part.end - part.start > MAX_RANGE) {
-        return Err(Refusal::header("x-ms-range-get-content-md5"));
+    let wants_md5 = request.header("x-ms-range-get-content-md5").is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    if wants_md5 && (spec.is_none() || range.end - range.start > MAX_RANGE_BYTES) {
+        return Err(StorageError::invalid_header("x-ms-range-get-content-md5"));
     }
 
     let (body, md5) = match content {
-        _ if wants_md5 => hashed(file, part).await?,
+        _ if wants_md5 => read_with_md5(file, range).await?,
         Some(mut content) => {
-            content.truncate((part.end - part.start) as usize);
+            content.truncate((range.end - range.start) as usize);
             (Body::from(content), None)
         }
-        None => (body(file, part), None),
+        None => (stream_body(file, range), None),
     };
     let len = stat.len;
     let mut response = Response::new(body);
-    *response.headers_mut() = known.into_headers();
+    *response.headers_mut() = described.into_headers();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(part.end - part.start));
-    if asked.is_some() {
-        // Of a part, the digest of the whole goes by another name.
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+    if spec.is_some() {
+        // LeaseTarget a range, the digest of the whole goes by another name.
         if let Some(whole) = headers.remove("content-md5") {
-            headers.insert(if call.of_blobs { "x-ms-blob-content-md5" } else { "x-ms-content-md5" }, whole);
+            headers.insert(if request.is_blob_service { "x-ms-blob-content-md5" } else { "x-ms-content-md5" }, whole);
         }
         if let Some(md5) = md5 {
-            response::set(headers, "content-md5", &md5);
+            response::set_header(headers, "content-md5", &md5);
         }
-        let last = part.end - 1; // a part that was asked for is never empty
-        response::set(headers, "content-range", &format!("bytes {}-{last}/{len}", part.start));
+        let last = range.end - 1; // a range that was spec for is never empty
+        response::set_header(headers, "content-range", &format!("bytes {}-{last}/{len}", range.start));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
-    if let Some(overrides) = access.overrides() {
+    if let Some(overrides) = grant.header_overrides() {
         set_overrides(response.headers_mut(), overrides);
     }
     Ok(response)
 }
 
-/// A file that is there, with what is asked of it if that is little.
-struct Found {
+/// A file that is there, with what is spec of it if that is little.
+struct OpenedFile {
     file: File,
-    known: Arc<Known>,
+    described: Arc<DescribedFile>,
     content: Option<Bytes>,
 }
 
 /// Never waits, so it may be done on the thread that serves connections.
-fn find_cached(context: &Context<'_>, asked: Option<Asked>) -> Option<Found> {
+fn open_nonblocking(context: &OperationContext<'_>, spec: Option<RangeSpec>) -> Option<OpenedFile> {
     if context.snapshot.is_some() || context.in_container {
         return None;
     }
-    let (account, share) = (&context.call.account, &context.share);
-    let shares = context.service.shares_of(account);
+    let (account, share) = (&context.request.account, &context.share);
+    let shares = context.state.shares_of(account);
     let cached = shares.open_cached(account, share, &context.path)?;
-    let known = header_cache::recall(context.call, shares.mark_of(&cached), || {
+    let described = header_cache::get_or_load(context.request, shares.mark_of(&cached), || {
         let (stat, properties) = shares.describe_cached(&cached)?;
-        let parent = match context.call.speaks_smb() {
+        let parent = match context.request.supports_smb_headers() {
             true => shares.parent_cached(account, share, &context.path)?,
             false => 0, // which is told to nobody
         };
-        Some(Known::of(context, Described { stat, properties, parent }))
+        Some(DescribedFile::of(context, FileDescription { stat, properties, parent }))
     })?;
-    let content = match part_of(asked, known.described.stat.len).filter(Part::is_little) {
-        Some(part) => Some(read_cached(&cached.file, part.start..part.end)?.into()),
+    let content = match resolve_range(spec, described.described.stat.len).filter(ByteRange::is_small) {
+        Some(range) => Some(read_cached(&cached.file, range.start..range.end)?.into()),
         None => None,
     };
-    Some(Found { file: cached.file, known, content })
+    Some(OpenedFile { file: cached.file, described, content })
 }
 
-fn find(shares: &Shares, place: &Place, asked: Option<Asked>) -> Result<(File, Described, Option<Bytes>), ShareError> {
-    let share = place.open(shares)?;
-    let (file, stat) = share.open_content(&place.path)?;
+fn open_blocking(
+    shares: &Shares,
+    location: &Location,
+    spec: Option<RangeSpec>,
+) -> Result<(File, FileDescription, Option<Bytes>), ShareError> {
+    let share = location.open(shares)?;
+    let (file, stat) = share.open_content(&location.path)?;
     let properties = match stat.kind {
         Kind::Link => Properties::default(),
         Kind::File | Kind::Directory => share.properties_of(&file),
     };
-    let part = part_of(asked, stat.len).filter(Part::is_little);
-    // What cannot be read fails as the body of the answer.
-    let content = part.and_then(|part| read_piece(&file, part.start, (part.end - part.start) as usize).ok());
-    let parent = parent_id(&share, &place.path);
-    Ok((file, Described { stat, properties, parent }, content))
+    let range = resolve_range(spec, stat.len).filter(ByteRange::is_small);
+    // What cannot be read fails as the stream_body of the answer.
+    let content = range.and_then(|range| read_chunk(&file, range.start, (range.end - range.start) as usize).ok());
+    let parent = parent_id(&share, &location.path);
+    Ok((file, FileDescription { stat, properties, parent }, content))
 }
 
-/// None when the file has nothing of what is asked for.
-fn part_of(asked: Option<Asked>, len: u64) -> Option<Part> {
-    match asked {
-        None => Some(Part { start: 0, end: len }),
-        Some(asked) => asked.within(len),
+/// None when the file has nothing of what is spec for.
+fn resolve_range(spec: Option<RangeSpec>, len: u64) -> Option<ByteRange> {
+    match spec {
+        None => Some(ByteRange { start: 0, end: len }),
+        Some(spec) => spec.clip(len),
     }
 }
 
-impl Part {
-    fn is_little(&self) -> bool {
-        self.end - self.start <= LITTLE
+impl ByteRange {
+    fn is_small(&self) -> bool {
+        self.end - self.start <= INLINE_BYTES
     }
 }
 
-/// A part of a file as a body. A file that has become shorter meanwhile ends it with an error,
+/// A range of a file as a stream_body. A file that has become shorter meanwhile ends it with an error,
 /// which closes the connection: the length was promised.
-fn body(file: File, part: Part) -> Body {
+fn stream_body(file: File, range: ByteRange) -> Body {
     let file = Arc::new(file);
-    let first = Ahead::start(&file, part);
-    Body::from_stream(stream::unfold(first, move |ahead| {
+    let first = ReadAhead::start(&file, range);
+    Body::from_stream(stream::unfold(first, move |read_ahead| {
         let file = file.clone();
         async move {
-            let Ahead { piece, rest } = ahead?;
-            let piece = match piece.await {
-                Ok(piece) => piece,
+            let ReadAhead { chunk, rest } = read_ahead?;
+            let chunk = match chunk.await {
+                Ok(chunk) => chunk,
                 Err(_) => Err(io::Error::other("reading the file panicked")),
             };
-            // The next piece is read while this one is being sent.
-            let next = piece.is_ok().then(|| Ahead::start(&file, rest)).flatten();
-            Some((piece, next))
+            // The next chunk is read while this one is being sent.
+            let next = chunk.is_ok().then(|| ReadAhead::start(&file, rest)).flatten();
+            Some((chunk, next))
         }
     }))
 }
 
-/// A piece that is being read, and what follows it.
-struct Ahead {
-    piece: JoinHandle<io::Result<Bytes>>,
-    rest: Part,
+/// A chunk that is being read, and what is_tail_read it.
+struct ReadAhead {
+    chunk: JoinHandle<io::Result<Bytes>>,
+    rest: ByteRange,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// None when nothing is left.
-    fn start(file: &Arc<File>, part: Part) -> Option<Self> {
-        if part.start >= part.end {
+    fn start(file: &Arc<File>, range: ByteRange) -> Option<Self> {
+        if range.start >= range.end {
             return None;
         }
-        let len = (PIECE as u64).min(part.end - part.start);
+        let len = (CHUNK_BYTES as u64).min(range.end - range.start);
         let file = file.clone();
-        let piece = spawn_blocking(move || read_piece(&file, part.start, len as usize));
-        Some(Ahead { piece, rest: Part { start: part.start + len, end: part.end } })
+        let chunk = spawn_blocking(move || read_chunk(&file, range.start, len as usize));
+        Some(ReadAhead { chunk, rest: ByteRange { start: range.start + len, end: range.end } })
     }
 }
 
-/// The retired service's command line follows a log with this library and makes text of each part by itself: half a
+/// The retired service's command line is_tail_read a log with this library and makes text of each range by itself: half a
 /// character is its end.
-fn decodes_parts(call: &Call) -> bool {
-    call.header("user-agent").is_some_and(|agent| agent.starts_with("python-requests/"))
+fn decodes_each_response(request: &StorageRequest) -> bool {
+    request.header("user-agent").is_some_and(|agent| agent.starts_with("python-requests/"))
 }
 
 fn is_growing(modified: SystemTime, now: SystemTime) -> bool {
-    now.duration_since(modified).is_ok_and(|quiet| quiet < GROWING)
+    now.duration_since(modified).is_ok_and(|quiet| quiet < RECENT_WRITE)
 }
 
-/// How many bytes at the end of a part of a growing text are the beginning of a character.
-async fn half_character(file: &File, part: Part) -> Result<u64, Refusal> {
-    let file = file.try_clone().map_err(|_| Refusal::internal())?;
-    let tail = Part { start: part.start.max(part.end.saturating_sub(TAIL)), end: part.end };
-    let read = spawn_blocking(move || read_piece(&file, tail.start, (tail.end - tail.start) as usize));
+/// How many bytes at the end of a range of a growing text are the beginning of a character.
+async fn partial_character_len(file: &File, range: ByteRange) -> Result<u64, StorageError> {
+    let file = file.try_clone().map_err(|_| StorageError::internal())?;
+    let tail = ByteRange { start: range.start.max(range.end.saturating_sub(TEXT_TAIL_BYTES)), end: range.end };
+    let read = spawn_blocking(move || read_chunk(&file, tail.start, (tail.end - tail.start) as usize));
     match read.await {
-        Ok(Ok(bytes)) => Ok(unfinished(&bytes, tail.start > part.start) as u64),
+        Ok(Ok(bytes)) => Ok(partial_utf8_len(&bytes, tail.start > range.start) as u64),
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-        _ => Err(Refusal::internal()),
+        _ => Err(StorageError::internal()),
     }
 }
 
-/// The length of the unfinished character at the end of a text; 0 for what is no text. `is_cut` says that it may begin
+/// The length of the partial_utf8_len character at the end of a text; 0 for what is no text. `is_cut` says that it may begin
 /// inside a character too.
-fn unfinished(bytes: &[u8], is_cut: bool) -> usize {
+fn partial_utf8_len(bytes: &[u8], is_cut: bool) -> usize {
     let is_inside = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
     let skipped = bytes.iter().take(3).take_while(|byte| is_cut && is_inside(byte)).count();
     let text = &bytes[skipped..];
@@ -232,17 +236,17 @@ fn unfinished(bytes: &[u8], is_cut: bool) -> usize {
     }
 }
 
-/// A small part, read whole, with its `Content-MD5`.
-async fn hashed(file: File, part: Part) -> Result<(Body, Option<String>), Refusal> {
+/// A small range, read whole, with its `Content-MD5`.
+async fn read_with_md5(file: File, range: ByteRange) -> Result<(Body, Option<String>), StorageError> {
     let read = spawn_blocking(move || {
-        let bytes = read_piece(&file, part.start, (part.end - part.start) as usize)?;
+        let bytes = read_chunk(&file, range.start, (range.end - range.start) as usize)?;
         Ok::<_, io::Error>((STANDARD.encode(Md5::digest(&bytes)), bytes))
     });
     match read.await {
         Ok(Ok((md5, bytes))) => Ok((Body::from(bytes), Some(md5))),
         // Shrunk since it was opened: for this caller the range is gone.
-        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Refusal::new("InvalidRange")),
-        _ => Err(Refusal::internal()),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(StorageError::new("InvalidRange")),
+        _ => Err(StorageError::internal()),
     }
 }
 
@@ -255,7 +259,7 @@ fn set_overrides(headers: &mut HeaderMap, overrides: &Overrides) {
         ("content-type", &overrides.content_type),
     ] {
         if !value.is_empty() {
-            response::set(headers, name, value);
+            response::set_header(headers, name, value);
         }
     }
 }
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn a_character_that_is_not_finished_is_left_for_the_next_read() {
         let check = |bytes: &[u8], is_cut: bool, expected: usize| {
-            assert_eq!(unfinished(bytes, is_cut), expected, "{bytes:?} {is_cut}");
+            assert_eq!(partial_utf8_len(bytes, is_cut), expected, "{bytes:?} {is_cut}");
         };
         let euro = "€".as_bytes();
         check(b"", false, 0);

@@ -6,46 +6,46 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::preconditions::lease::Lease;
 use crate::preconditions::lease_headers;
 use crate::protocol::metadata_headers;
-use crate::protocol::request::Call;
-use crate::protocol::response::{self, name};
+use crate::protocol::request::StorageRequest;
+use crate::protocol::response::{self, header_name};
 use crate::protocol::time_format::http_date;
 
 /// What an answer says about a file.
-pub(crate) struct Described {
+pub(crate) struct FileDescription {
     pub stat: Stat,
     pub properties: Properties,
     pub parent: u64,
 }
 
 /// The headers that describe a file, for HEAD and GET.
-pub(crate) fn set_file(headers: &mut HeaderMap, call: &Call, described: &Described, now: i64) {
-    let Described { stat, properties, parent } = described;
+pub(crate) fn set_file_headers(headers: &mut HeaderMap, request: &StorageRequest, file: &FileDescription, now: i64) {
+    let FileDescription { stat, properties, parent } = file;
     // Growing step by step costs more than all that is put in.
-    headers.reserve(MANY_HEADERS);
-    response::set_stat(headers, stat);
-    response::set_smb(headers, call, (stat, properties), *parent);
-    if call.of_blobs || lease_headers::are_told_of_files(call) {
-        lease_headers::describe(headers, &Lease::of(properties, now));
+    headers.reserve(FILE_HEADER_COUNT);
+    response::set_etag_and_modified(headers, stat);
+    response::set_smb_headers(headers, request, (stat, properties), *parent);
+    if request.is_blob_service || lease_headers::reports_file_leases(request) {
+        lease_headers::set_lease_headers(headers, &Lease::load(properties, now));
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    metadata_headers::set(headers, properties);
+    metadata_headers::set_headers(headers, properties);
     if stat.kind == Kind::Link {
         // As shares with links of their own (NFS) say it in later versions of the service: the content is the text of the link.
-        headers.insert(name!("x-ms-file-file-type"), HeaderValue::from_static("SymLink"));
+        headers.insert(header_name!("x-ms-file-file-type"), HeaderValue::from_static("SymLink"));
     }
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    match call.of_blobs {
-        false => headers.insert(name!("x-ms-type"), HeaderValue::from_static("File")),
+    match request.is_blob_service {
+        false => headers.insert(header_name!("x-ms-type"), HeaderValue::from_static("File")),
         true => {
-            response::set_text(headers, name!("x-ms-creation-time"), http_date(stat.created));
-            headers.insert(name!("x-ms-blob-type"), HeaderValue::from_static("BlockBlob"))
+            response::set_owned_header(headers, header_name!("x-ms-creation-time"), http_date(stat.created));
+            headers.insert(header_name!("x-ms-blob-type"), HeaderValue::from_static("BlockBlob"))
         }
     };
-    headers.insert(name!("x-ms-server-encrypted"), HeaderValue::from_static("true"));
+    headers.insert(header_name!("x-ms-server-encrypted"), HeaderValue::from_static("true"));
 }
 
 /// On an answer about a file, with those that all answers have.
-const MANY_HEADERS: usize = 24;
+const FILE_HEADER_COUNT: usize = 24;
 
 /// The id of the directory that holds `path`; 0 for the root, as the service has it, and for one
 /// that has just gone.

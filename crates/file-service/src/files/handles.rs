@@ -3,29 +3,29 @@
 
 use axum::response::Response;
 
-use crate::context::Context;
-use crate::protocol::error::Refusal;
+use crate::context::OperationContext;
+use crate::protocol::error::StorageError;
 use crate::protocol::listing::page_limit;
 use crate::protocol::{response, xml};
 
-pub(crate) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
-    page_limit(context.call)?;
-    look(&context).await?;
-    Ok(response::document(format!(
+pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    page_limit(context.request)?;
+    check_exists(&context).await?;
+    Ok(response::xml_document(format!(
         "{}<EnumerationResults><Entries /><NextMarker /></EnumerationResults>",
         xml::DECLARATION
     )))
 }
 
-pub(crate) async fn close(context: Context<'_>) -> Result<Response, Refusal> {
-    context.call.header("x-ms-handle-id").ok_or(Refusal::missing_header("x-ms-handle-id"))?;
-    look(&context).await?;
+pub(crate) async fn close(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    context.request.header("x-ms-handle-id").ok_or(StorageError::missing_header("x-ms-handle-id"))?;
+    check_exists(&context).await?;
     let mut response = response::empty(200);
-    response::set(response.headers_mut(), "x-ms-number-of-handles-closed", "0");
-    response::set(response.headers_mut(), "x-ms-number-of-handles-failed", "0");
+    response::set_header(response.headers_mut(), "x-ms-number-of-handles-closed", "0");
+    response::set_header(response.headers_mut(), "x-ms-number-of-handles-failed", "0");
     Ok(response)
 }
 
-async fn look(context: &Context<'_>) -> Result<(), Refusal> {
-    context.on_disk(|shares, place| place.open(shares)?.stat(&place.path).map(drop)).await
+async fn check_exists(context: &OperationContext<'_>) -> Result<(), StorageError> {
+    context.on_disk(|shares, location| location.open(shares)?.stat(&location.path).map(drop)).await
 }

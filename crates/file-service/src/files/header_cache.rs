@@ -6,27 +6,27 @@ use std::{cell::RefCell, sync::Arc};
 use corro_shares::Mark;
 use http::HeaderMap;
 
-use crate::context::Context;
+use crate::context::OperationContext;
 use crate::context::running_copies::is_pending;
-use crate::files::file_headers::{Described, set_file};
+use crate::files::file_headers::{FileDescription, set_file_headers};
 use crate::preconditions::{lease, lease_headers};
-use crate::protocol::request::Call;
+use crate::protocol::request::StorageRequest;
 
 /// Files that one thread remembers, of a few kB each.
-const REMEMBERED: usize = 512;
+const CACHE_SLOTS: usize = 512;
 
 /// A file, and what every answer about it says.
-pub(crate) struct Known {
-    pub described: Described,
+pub(crate) struct DescribedFile {
+    pub described: FileDescription,
     headers: HeaderMap,
 }
 
-impl Known {
-    pub fn of(context: &Context<'_>, mut described: Described) -> Self {
-        context.service.copies.settle(&mut described.properties);
+impl DescribedFile {
+    pub fn of(context: &OperationContext<'_>, mut described: FileDescription) -> Self {
+        context.state.copies.fail_if_interrupted(&mut described.properties);
         let mut headers = HeaderMap::new();
-        set_file(&mut headers, context.call, &described, (context.service.now)());
-        Known { described, headers }
+        set_file_headers(&mut headers, context.request, &described, (context.state.now)());
+        DescribedFile { described, headers }
     }
 
     pub fn into_headers(self: Arc<Self>) -> HeaderMap {
@@ -37,48 +37,56 @@ impl Known {
     }
 
     /// Leases and copies end by themselves, and the file stays as it is.
-    fn lasts(&self) -> bool {
-        !lease::is_kept_in(&self.described.properties) && !is_pending(&self.described.properties)
+    fn is_cacheable(&self) -> bool {
+        !lease::has_lease(&self.described.properties) && !is_pending(&self.described.properties)
     }
 }
 
 /// What the headers depend on besides the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Asked {
-    of_blobs: bool,
-    speaks_smb: bool,
-    tells_leases: bool,
+struct HeaderVariant {
+    is_blob_service: bool,
+    supports_smb_headers: bool,
+    reports_leases: bool,
 }
 
-struct Memory {
-    mark: Mark,
-    asked: Asked,
-    known: Arc<Known>,
+struct CacheEntry {
+    version: Mark,
+    variant: HeaderVariant,
+    file: Arc<DescribedFile>,
 }
 
 thread_local! {
-    static MEMORIES: RefCell<Vec<Option<Memory>>> = RefCell::new((0..REMEMBERED).map(|_| None).collect());
+    static CACHE: RefCell<Vec<Option<CacheEntry>>> = RefCell::new((0..CACHE_SLOTS).map(|_| None).collect());
 }
 
-/// What is known of the file with this mark, or else what `find` finds out. One without a mark is not remembered.
-pub(crate) fn recall(call: &Call, mark: Option<Mark>, find: impl FnOnce() -> Option<Known>) -> Option<Arc<Known>> {
-    let Some(mark) = mark else { return find().map(Arc::new) };
-    let (of_blobs, speaks_smb) = (call.of_blobs, call.speaks_smb());
-    let asked = Asked { of_blobs, speaks_smb, tells_leases: lease_headers::are_told_of_files(call) };
+/// What is file of the file with this version, or else what `load` finds out. One without a version is not cached_count.
+pub(crate) fn get_or_load(
+    request: &StorageRequest,
+    version: Option<Mark>,
+    load: impl FnOnce() -> Option<DescribedFile>,
+) -> Option<Arc<DescribedFile>> {
+    let Some(version) = version else { return load().map(Arc::new) };
+    let (is_blob_service, supports_smb_headers) = (request.is_blob_service, request.supports_smb_headers());
+    let variant = HeaderVariant {
+        is_blob_service,
+        supports_smb_headers,
+        reports_leases: lease_headers::reports_file_leases(request),
+    };
     // Files that were made together have numbers next to each other.
-    let slot = (mark.id() % REMEMBERED as u64) as usize;
-    MEMORIES.with_borrow_mut(|memories| {
-        if let Some(memory) = memories[slot].as_ref().filter(|memory| memory.mark == mark && memory.asked == asked) {
-            return Some(memory.known.clone());
+    let slot = (version.id() % CACHE_SLOTS as u64) as usize;
+    CACHE.with_borrow_mut(|cache| {
+        if let Some(entry) = cache[slot].as_ref().filter(|entry| entry.version == version && entry.variant == variant) {
+            return Some(entry.file.clone());
         }
-        let known = Arc::new(find()?);
-        memories[slot] = known.lasts().then(|| Memory { mark, asked, known: known.clone() });
-        Some(known)
+        let file = Arc::new(load()?);
+        cache[slot] = file.is_cacheable().then(|| CacheEntry { version, variant, file: file.clone() });
+        Some(file)
     })
 }
 
 /// How many files this thread remembers.
 #[cfg(test)]
-pub(crate) fn remembered() -> usize {
-    MEMORIES.with_borrow(|memories| memories.iter().flatten().count())
+pub(crate) fn cached_count() -> usize {
+    CACHE.with_borrow(|cache| cache.iter().flatten().count())
 }

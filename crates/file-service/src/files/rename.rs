@@ -5,53 +5,57 @@ use axum::response::Response;
 use corro_model::storage::sas;
 use corro_shares::{Kind, Properties};
 
-use crate::auth::Access;
-use crate::context::Context;
+use crate::auth::Grant;
+use crate::context::OperationContext;
 use crate::files::copy_source::{self, Source};
 use crate::files::file_headers::parent_id;
-use crate::preconditions::Guard;
-use crate::protocol::error::Refusal;
-use crate::protocol::smb_properties::Smb;
+use crate::preconditions::Preconditions;
+use crate::protocol::error::StorageError;
+use crate::protocol::smb_properties::SmbSettings;
 use crate::protocol::{metadata_headers, response};
 use crate::shares::permissions;
 
 const SOURCE: &str = "x-ms-file-rename-source";
 
-pub(crate) async fn rename(context: Context<'_>, access: &Access, kind: Kind) -> Result<Response, Refusal> {
-    let call = context.call;
-    let source = copy_source::find(&context, access, SOURCE, sas::Permission::Write).await?;
+pub(crate) async fn rename(context: OperationContext<'_>, grant: &Grant, kind: Kind) -> Result<Response, StorageError> {
+    let request = context.request;
+    let source = copy_source::resolve(&context, grant, SOURCE, sas::Permission::Write).await?;
     let Source { account, target: from, snapshot, .. } = source;
-    if (account.as_str(), from.share.as_str(), snapshot) != (call.account.as_str(), context.share.as_str(), None) {
-        return Err(Refusal::header(SOURCE).saying("A file or directory can only be renamed within its share."));
+    if (account.as_str(), from.share.as_str(), snapshot) != (request.account.as_str(), context.share.as_str(), None) {
+        return Err(StorageError::invalid_header(SOURCE)
+            .with_message("A file or directory can only be renamed within its share."));
     }
-    let replace = call.flag("x-ms-file-rename-replace-if-exists")?;
+    let replace = request.flag("x-ms-file-rename-replace-if-exists")?;
     // Ours: as a disk renames, which is no change of the thing.
-    let plain = call.flag("x-corro-plain")?;
-    let ignore_read_only = call.flag("x-ms-file-rename-ignore-readonly")?;
-    if replace && !access.may_replace() {
-        return Err(Refusal::new("AuthorizationPermissionMismatch"));
+    let plain = request.flag("x-corro-plain")?;
+    let ignore_read_only = request.flag("x-ms-file-rename-ignore-readonly")?;
+    if replace && !grant.may_replace() {
+        return Err(StorageError::new("AuthorizationPermissionMismatch"));
     }
-    let now = (context.service.now)();
-    let of_source = Guard::with_lease(call, "x-ms-source-lease-id", now)?.unconditional();
-    let of_source = of_source.ignoring_read_only(ignore_read_only);
-    let of_target = Guard::with_lease(call, "x-ms-destination-lease-id", now)?.ignoring_read_only(ignore_read_only);
-    let (metadata, content) = (metadata_headers::metadata(call)?, metadata_headers::of(call)?);
-    let mut smb = Smb::of(call, kind)?;
+    let now = (context.state.now)();
+    let parse_source_range =
+        Preconditions::parse_with_lease_header(request, "x-ms-source-lease-id", now)?.without_conditions();
+    let parse_source_range = parse_source_range.ignoring_read_only(ignore_read_only);
+    let of_target = Preconditions::parse_with_lease_header(request, "x-ms-destination-lease-id", now)?
+        .ignoring_read_only(ignore_read_only);
+    let (metadata, content) =
+        (metadata_headers::parse_metadata(request)?, metadata_headers::parse_properties(request)?);
+    let mut smb = SmbSettings::parse(request, kind)?;
     let (stat, properties, parent) = context
-        .decide_on_disk(move |shares, place| {
-            permissions::resolve(&mut smb, shares, place)?;
-            let share = place.open(shares)?;
+        .try_on_disk(move |shares, location| {
+            permissions::resolve(&mut smb, shares, location)?;
+            let share = location.open(shares)?;
             if kind == Kind::File {
                 share.lstat(&from.path)?;
-                of_source.check_entry(&share, &from.path)?;
-                of_target.check_entry(&share, &place.path)?;
+                parse_source_range.check_entry(&share, &from.path)?;
+                of_target.check_entry(&share, &location.path)?;
             }
-            let moved = share.rename(&from.path, &place.path, kind, replace)?;
+            let moved = share.rename(&from.path, &location.path, kind, replace)?;
             // A link has no properties that could be set, and those of what it leads to are none of this request's.
             if plain || moved.kind == Kind::Link {
                 return Ok((moved, Properties::default(), 0));
             }
-            let stat = share.change_properties_at(&place.path, |kept, before, at| {
+            let stat = share.change_properties_at(&location.path, |kept, before, at| {
                 if !metadata.is_empty() {
                     metadata_headers::replace_metadata(kept, &metadata);
                 }
@@ -59,15 +63,15 @@ pub(crate) async fn rename(context: Context<'_>, access: &Access, kind: Kind) ->
                     let kept = kept.set("content-type", content_type);
                     debug_assert!(kept, "it was kept before");
                 }
-                smb.change(kept, before, at);
+                smb.apply_to_existing(kept, before, at);
             })?;
-            let (_, properties) = share.describe(&place.path)?;
-            Ok((stat, properties, parent_id(&share, &place.path)))
+            let (_, properties) = share.describe(&location.path)?;
+            Ok((stat, properties, parent_id(&share, &location.path)))
         })
         .await?;
     let mut response = response::empty(200);
-    response::set_stat(response.headers_mut(), &stat);
-    response::set_smb(response.headers_mut(), call, (&stat, &properties), parent);
-    response::set(response.headers_mut(), "x-ms-request-server-encrypted", "true");
+    response::set_etag_and_modified(response.headers_mut(), &stat);
+    response::set_smb_headers(response.headers_mut(), request, (&stat, &properties), parent);
+    response::set_header(response.headers_mut(), "x-ms-request-server-encrypted", "true");
     Ok(response)
 }

@@ -5,35 +5,36 @@ use axum::response::Response;
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
-use crate::context::Context;
-use crate::protocol::error::Refusal;
-use crate::protocol::response::{self, name};
+use crate::context::OperationContext;
+use crate::protocol::error::StorageError;
+use crate::protocol::response::{self, header_name};
 
 const TEXT: &str = "x-ms-link-text";
 /// Only what a header cannot say: most texts can be read by clients that decode nothing.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
-pub(crate) async fn create(context: Context<'_>) -> Result<Response, Refusal> {
-    let text = context.call.header(TEXT).ok_or(Refusal::missing_header(TEXT))?;
+pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let text = context.request.header(TEXT).ok_or(StorageError::missing_header(TEXT))?;
     let text: Vec<u8> = percent_decode_str(text).collect();
-    let stat = context.on_disk(move |shares, place| place.open(shares)?.create_link(&place.path, &text)).await?;
+    let stat =
+        context.on_disk(move |shares, location| location.open(shares)?.create_link(&location.path, &text)).await?;
     let mut response = response::empty(201);
-    response::set_stat(response.headers_mut(), &stat);
+    response::set_etag_and_modified(response.headers_mut(), &stat);
     Ok(response)
 }
 
-pub(crate) async fn read(context: Context<'_>) -> Result<Response, Refusal> {
+pub(crate) async fn read(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let (text, stat) = context
-        .on_disk(|shares, place| {
-            let share = place.open(shares)?;
-            Ok((share.read_link(&place.path)?, share.lstat(&place.path)?))
+        .on_disk(|shares, location| {
+            let share = location.open(shares)?;
+            Ok((share.read_link(&location.path)?, share.lstat(&location.path)?))
         })
         .await?;
     let mut response = response::empty(200);
-    response::set_stat(response.headers_mut(), &stat);
+    response::set_etag_and_modified(response.headers_mut(), &stat);
     let text = percent_encode(&text, ENCODED).to_string();
     response
         .headers_mut()
-        .insert(name!("x-ms-link-text"), HeaderValue::try_from(text).expect("percent-encoded is ASCII"));
+        .insert(header_name!("x-ms-link-text"), HeaderValue::try_from(text).expect("percent-encoded is ASCII"));
     Ok(response)
 }

@@ -4,68 +4,71 @@
 use axum::response::Response;
 use corro_shares::{Properties, Share, Stat};
 
-use crate::context::Place;
-use crate::preconditions::Guard;
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::context::Location;
+use crate::preconditions::Preconditions;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
-use crate::protocol::smb_properties::{self, Shown};
+use crate::protocol::smb_properties::{self, SmbProperties};
 
-pub(crate) struct Writing {
-    guard: Guard,
+pub(crate) struct WriteOp {
+    preconditions: Preconditions,
     /// The time of the last write stays what it was.
-    preserves: bool,
+    preserves_last_write_time: bool,
 }
 
-pub(crate) struct Written {
+pub(crate) struct WriteResult {
     stat: Stat,
     properties: Properties,
 }
 
-impl Writing {
-    pub fn of(call: &Call, now: i64) -> Result<Self, Refusal> {
+impl WriteOp {
+    pub fn parse(request: &StorageRequest, now: i64) -> Result<Self, StorageError> {
         const HEADER: &str = "x-ms-file-last-write-time";
-        let preserves = match call.headers.contains_key(HEADER).then(|| call.header(HEADER)) {
+        let preserves_last_write_time = match request.headers.contains_key(HEADER).then(|| request.header(HEADER)) {
             None => false,
             Some(Some(word)) if word.eq_ignore_ascii_case("now") => false,
             Some(Some(word)) if word.eq_ignore_ascii_case("preserve") => true,
-            Some(_) => return Err(Refusal::header(HEADER)),
+            Some(_) => return Err(StorageError::invalid_header(HEADER)),
         };
-        Ok(Writing { guard: Guard::of(call, now)?, preserves })
+        Ok(WriteOp { preconditions: Preconditions::parse(request, now)?, preserves_last_write_time })
     }
 
-    pub fn perform(
+    pub fn execute(
         self,
         share: &Share,
-        place: &Place,
-        write: impl FnOnce(&Share, &Place) -> Result<Stat, Refusal>,
-    ) -> Result<Written, Refusal> {
-        self.guard.check_write(share, &place.path)?;
-        let before = match self.preserves {
-            true => share.describe(&place.path).ok().map(|(stat, properties)| Shown::of(&stat, &properties).written),
+        location: &Location,
+        write: impl FnOnce(&Share, &Location) -> Result<Stat, StorageError>,
+    ) -> Result<WriteResult, StorageError> {
+        self.preconditions.check_write(share, &location.path)?;
+        let before = match self.preserves_last_write_time {
+            true => share
+                .describe(&location.path)
+                .ok()
+                .map(|(stat, properties)| SmbProperties::of(&stat, &properties).written),
             false => None,
         };
-        let mut stat = write(share, place)?;
+        let mut stat = write(share, location)?;
         let mut properties = Properties::default();
         if let Some(before) = before {
-            (stat, properties) = share.note_properties(&place.path, |kept, stat| {
-                smb_properties::preserve_written(kept, &before, stat);
-                Ok::<_, Refusal>(kept.clone())
+            (stat, properties) = share.note_properties(&location.path, |kept, stat| {
+                smb_properties::keep_last_write_time(kept, &before, stat);
+                Ok::<_, StorageError>(kept.clone())
             })?;
         }
-        Ok(Written { stat, properties })
+        Ok(WriteResult { stat, properties })
     }
 }
 
-impl Written {
-    pub fn answer(&self, call: &Call) -> Response {
+impl WriteResult {
+    pub fn to_response(&self, request: &StorageRequest) -> Response {
         let mut response = response::empty(201);
         let headers = response.headers_mut();
-        response::set_stat(headers, &self.stat);
-        response::set(headers, "x-ms-request-server-encrypted", "true");
-        if call.speaks_smb() {
-            let shown = Shown::of(&self.stat, &self.properties);
-            response::set(headers, "x-ms-file-last-write-time", &shown.written);
+        response::set_etag_and_modified(headers, &self.stat);
+        response::set_header(headers, "x-ms-request-server-encrypted", "true");
+        if request.supports_smb_headers() {
+            let smb = SmbProperties::of(&self.stat, &self.properties);
+            response::set_header(headers, "x-ms-file-last-write-time", &smb.written);
         }
         response
     }

@@ -8,102 +8,104 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 
 /// The service's limit for one range.
-pub(crate) const MAX_RANGE: u64 = 4 << 20;
+pub(crate) const MAX_RANGE_BYTES: u64 = 4 << 20;
 
-/// The longest pause between two pieces of a body.
-pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause between two chunks of a body.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body that trickles must not keep its room: after a while it has come at so many bytes a second at least.
-const MIN_RATE: u64 = 32 << 10;
+const MIN_BYTES_PER_SECOND: u64 = 32 << 10;
 
-const GRACE: Duration = Duration::from_secs(10);
+const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// Pieces that are kept as they came. A client that sends crumbs must not make us keep one
+/// Pieces that are kept as they came. A client that sends merged must not make us keep one
 /// allocation for each; and the kernel takes no more than this in one write.
-const MAX_PIECES: usize = 1024;
+const MAX_CHUNKS: usize = 1024;
 
 /// A small body, whole; at most `max` bytes.
-pub(crate) async fn read_whole(call: &Call, body: Body, max: u64) -> Result<Vec<u8>, Refusal> {
-    let len = call.number("content-length")?.unwrap_or(0);
+pub(crate) async fn read_whole(request: &StorageRequest, body: Body, max: u64) -> Result<Vec<u8>, StorageError> {
+    let len = request.number("content-length")?.unwrap_or(0);
     if len > max {
         drain(body).await;
-        return Err(Refusal::new("RequestBodyTooLarge").saying(format!("The body has more than {max} bytes.")));
+        return Err(
+            StorageError::new("RequestBodyTooLarge").with_message(format!("The body has more than {max} bytes."))
+        );
     }
-    let pieces = collect(body, len, MAX_PAUSE).await?;
-    Ok(pieces.concat())
+    let chunks = collect(body, len, READ_TIMEOUT).await?;
+    Ok(chunks.concat())
 }
 
-pub(crate) fn sent_md5(call: &Call) -> Result<Option<[u8; 16]>, Refusal> {
-    let Some(value) = call.headers.get("content-md5") else { return Ok(None) };
+pub(crate) fn parse_content_md5(request: &StorageRequest) -> Result<Option<[u8; 16]>, StorageError> {
+    let Some(value) = request.headers.get("content-md5") else { return Ok(None) };
     let decoded = STANDARD.decode(value.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
-    decoded.map(Some).ok_or(Refusal::header("content-md5"))
+    decoded.map(Some).ok_or(StorageError::invalid_header("content-md5"))
 }
 
-/// What is asked, with the body that belongs to it; one that nobody wants is read to its end first.
-pub(crate) async fn with_body<T>(asked: Result<T, Refusal>, body: Body) -> Result<(T, Body), Refusal> {
-    match asked {
-        Ok(asked) => Ok((asked, body)),
-        Err(refusal) => {
+/// What is parsed, with the body that belongs to it; one that nobody wants is read to its end first.
+pub(crate) async fn or_drain<T>(parsed: Result<T, StorageError>, body: Body) -> Result<(T, Body), StorageError> {
+    match parsed {
+        Ok(parsed) => Ok((parsed, body)),
+        Err(error) => {
             drain(body).await;
-            Err(refusal)
+            Err(error)
         }
     }
 }
 
-/// The body in the pieces it came in, without copying them; exactly `len` bytes, or a refusal.
-pub(crate) async fn collect(body: Body, len: u64, max_pause: Duration) -> Result<Vec<Bytes>, Refusal> {
+/// The body in the chunks it came in, without copying them; exactly `len` bytes, or a error.
+pub(crate) async fn collect(body: Body, len: u64, read_timeout: Duration) -> Result<Vec<Bytes>, StorageError> {
     let mut stream = body.into_data_stream();
-    let mut pieces: Vec<Bytes> = Vec::new();
-    let mut crumbs: Option<BytesMut> = None;
+    let mut chunks: Vec<Bytes> = Vec::new();
+    let mut merged: Option<BytesMut> = None;
     let mut received = 0u64;
     let start = Instant::now();
     loop {
-        let piece = match timeout(max_pause, stream.next()).await {
-            Ok(Some(Ok(piece))) => piece,
+        let chunk = match timeout(read_timeout, stream.next()).await {
+            Ok(Some(Ok(chunk))) => chunk,
             Ok(None) => break,
-            Ok(Some(Err(_))) => return Err(Refusal::new("InvalidInput")),
-            Err(_) => return Err(Refusal::new("OperationTimedOut")),
+            Ok(Some(Err(_))) => return Err(StorageError::new("InvalidInput")),
+            Err(_) => return Err(StorageError::new("OperationTimedOut")),
         };
-        received += piece.len() as u64;
+        received += chunk.len() as u64;
         if is_too_slow(received, start.elapsed()) {
-            return Err(Refusal::new("OperationTimedOut"));
+            return Err(StorageError::new("OperationTimedOut"));
         }
         if received > len {
-            return Err(Refusal::new("InvalidInput"));
+            return Err(StorageError::new("InvalidInput"));
         }
-        match &mut crumbs {
-            Some(crumbs) => crumbs.extend_from_slice(&piece),
-            None => pieces.push(piece),
+        match &mut merged {
+            Some(merged) => merged.extend_from_slice(&chunk),
+            None => chunks.push(chunk),
         }
-        if crumbs.is_none() && pieces.len() == MAX_PIECES {
+        if merged.is_none() && chunks.len() == MAX_CHUNKS {
             let mut whole = BytesMut::with_capacity(len as usize);
-            pieces.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
-            crumbs = Some(whole);
+            chunks.drain(..).for_each(|chunk| whole.extend_from_slice(&chunk));
+            merged = Some(whole);
         }
     }
-    pieces.extend(crumbs.map(BytesMut::freeze));
+    chunks.extend(merged.map(BytesMut::freeze));
     match received == len {
-        true => Ok(pieces),
-        false => Err(Refusal::new("InvalidInput")),
+        true => Ok(chunks),
+        false => Err(StorageError::new("InvalidInput")),
     }
 }
 
 pub(crate) fn is_too_slow(received: u64, elapsed: Duration) -> bool {
-    let counted = elapsed.saturating_sub(GRACE).as_secs_f64();
-    (received as f64) < counted * MIN_RATE as f64
+    let counted = elapsed.saturating_sub(RATE_GRACE).as_secs_f64();
+    (received as f64) < counted * MIN_BYTES_PER_SECOND as f64
 }
 
 /// Reads a refused body to its end, within reason: a client that is still sending would otherwise
 /// see its connection break instead of our answer.
 pub(crate) async fn drain(body: Body) {
-    let mut left = 2 * MAX_RANGE;
+    let mut left = 2 * MAX_RANGE_BYTES;
     let mut stream = body.into_data_stream();
-    while let Ok(Some(Ok(piece))) = timeout(MAX_PAUSE, stream.next()).await {
-        left = left.saturating_sub(piece.len() as u64);
+    while let Ok(Some(Ok(chunk))) = timeout(READ_TIMEOUT, stream.next()).await {
+        left = left.saturating_sub(chunk.len() as u64);
         if left == 0 {
             break;
         }
@@ -123,16 +125,16 @@ mod tests {
         };
         check(1, 10, false);
         check(10, 11, true);
-        check(MIN_RATE, 11, false);
-        check(MAX_RANGE, 130, false);
-        check(MAX_RANGE, 140, true);
+        check(MIN_BYTES_PER_SECOND, 11, false);
+        check(MAX_RANGE_BYTES, 130, false);
+        check(MAX_RANGE_BYTES, 140, true);
     }
 
     #[tokio::test]
     async fn a_body_that_stands_still_is_given_up() {
         let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"XXXXX"))]);
         let stuck = Body::from_stream(first.chain(stream::pending()));
-        let refusal = collect(stuck, 10, Duration::from_millis(1)).await.expect_err("half of it never comes");
-        assert_eq!(refusal.code, "OperationTimedOut");
+        let error = collect(stuck, 10, Duration::from_millis(1)).await.expect_err("half of it never comes");
+        assert_eq!(error.code, "OperationTimedOut");
     }
 }

@@ -6,35 +6,38 @@ use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use corro_shares::{Share, SharePath};
 
-use crate::context::Context;
-use crate::limits::request_body::{MAX_PAUSE, MAX_RANGE, collect, with_body};
-use crate::mount::mount_ops::{set_number, told};
-use crate::preconditions::Guard;
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
-use crate::shares::quota::reserve;
+use crate::context::OperationContext;
+use crate::limits::request_body::{MAX_RANGE_BYTES, READ_TIMEOUT, collect, or_drain};
+use crate::mount::mount_ops::{entry_response, set_number};
+use crate::preconditions::Preconditions;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
+use crate::shares::quota::check_quota;
 
-/// How far back a block is looked for that an earlier server may have appended.
-const MAX_SEARCH: u64 = 64 << 20;
+/// How far back a block is looked for that an earlier server may have recent_appends.
+const MAX_SEARCH_BYTES: u64 = 64 << 20;
 
 /// Appends the body as one block at the end as it is at that moment, and says where that was.
-pub(crate) async fn append(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let call = context.call;
-    let asked = asked_append(call).and_then(|asked| Ok((asked, Guard::of(call, (context.service.now)())?)));
-    let (((block, len), guard), body) = with_body(asked, body).await?;
-    let _room = context.take_room().await?;
-    let pieces = collect(body, len, MAX_PAUSE).await?;
-    let service = context.service_handle();
+pub(crate) async fn append(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
+    let request = context.request;
+    let parsed =
+        parse_append(request).and_then(|parsed| Ok((parsed, Preconditions::parse(request, (context.state.now)())?)));
+    let (((block, len), preconditions), body) = or_drain(parsed, body).await?;
+    let _permit = context.acquire_upload_permit().await?;
+    let chunks = collect(body, len, READ_TIMEOUT).await?;
+    let state = context.state_handle();
     let (start, stat) = context
-        .decide_on_disk(move |shares, place| {
-            let share = place.open(shares)?;
-            share.stat_file(&place.path)?;
-            guard.check_write(&share, &place.path)?;
-            let start = match block.again {
-                Some(after) => match service.appended.find(&block.writer, block.number) {
+        .try_on_disk(move |shares, location| {
+            let share = location.open(shares)?;
+            share.stat_file(&location.path)?;
+            preconditions.check_write(&share, &location.path)?;
+            let start = match block.retry_from {
+                Some(after) => match state.recent_appends.find_offset(&block.writer, block.number) {
                     Some(start) => Some(start),
                     // Its memory begins later than the first try: only the file can tell.
-                    None if !service.appended.knows(&block.writer) => search(&share, &place.path, after, &pieces),
+                    None if !state.recent_appends.has_writer(&block.writer) => {
+                        find_block(&share, &location.path, after, &chunks)
+                    }
                     None => None,
                 },
                 None => None,
@@ -42,52 +45,52 @@ pub(crate) async fn append(context: Context<'_>, body: Body) -> Result<Response,
             let start = match start {
                 Some(start) => start,
                 None => {
-                    let end = share.stat_file(&place.path)?.len;
-                    reserve(&share, &place.path, end.saturating_add(len))?;
-                    let slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-                    share.appender(&place.path)?.append_at_end(&slices)?
+                    let end = share.stat_file(&location.path)?.len;
+                    check_quota(&share, &location.path, end.saturating_add(len))?;
+                    let slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
+                    share.appender(&location.path)?.append_at_end(&slices)?
                 }
             };
-            service.appended.note(block.writer, block.number, start);
-            Ok((start, share.stat(&place.path)?))
+            state.recent_appends.record(block.writer, block.number, start);
+            Ok((start, share.stat(&location.path)?))
         })
         .await
-        .map_err(Refusal::kind_as_missing)?;
-    let mut response = told(201, &stat);
+        .map_err(StorageError::type_mismatch_as_not_found)?;
+    let mut response = entry_response(201, &stat);
     set_number(response.headers_mut(), "x-corro-offset", start);
     Ok(response)
 }
 
-struct Block {
+struct AppendBlock {
     writer: String,
     number: u64,
-    /// This was asked before; the block lies nowhere before this offset.
-    again: Option<u64>,
+    /// This was parsed before; the block lies nowhere before this offset.
+    retry_from: Option<u64>,
 }
 
-fn asked_append(call: &Call) -> Result<(Block, u64), Refusal> {
+fn parse_append(request: &StorageRequest) -> Result<(AppendBlock, u64), StorageError> {
     const WRITER: &str = "x-corro-writer";
-    let writer = call.header(WRITER).ok_or(Refusal::missing_header(WRITER))?;
+    let writer = request.header(WRITER).ok_or(StorageError::missing_header(WRITER))?;
     if writer.is_empty() || writer.len() > 100 {
-        return Err(Refusal::header(WRITER));
+        return Err(StorageError::invalid_header(WRITER));
     }
-    let number = call.number("x-corro-block")?.ok_or(Refusal::missing_header("x-corro-block"))?;
-    let again = call.number("x-corro-again")?;
-    match call.number("content-length")?.ok_or(Refusal::new("MissingContentLengthHeader"))? {
-        0 => Err(Refusal::header("content-length")),
-        len if len > MAX_RANGE => Err(Refusal::new("RequestBodyTooLarge")),
-        len => Ok((Block { writer: writer.to_owned(), number, again }, len)),
+    let number = request.number("x-corro-block")?.ok_or(StorageError::missing_header("x-corro-block"))?;
+    let retry_from = request.number("x-corro-again")?;
+    match request.number("content-length")?.ok_or(StorageError::new("MissingContentLengthHeader"))? {
+        0 => Err(StorageError::invalid_header("content-length")),
+        len if len > MAX_RANGE_BYTES => Err(StorageError::new("RequestBodyTooLarge")),
+        len => Ok((AppendBlock { writer: writer.to_owned(), number, retry_from }, len)),
     }
 }
 
 /// Where the block lies, at or after `after`.
-fn search(share: &Share, path: &SharePath, after: u64, pieces: &[Bytes]) -> Option<u64> {
+fn find_block(share: &Share, path: &SharePath, after: u64, chunks: &[Bytes]) -> Option<u64> {
     let (mut file, stat) = share.open_file(path).ok()?;
-    let block = pieces.concat();
-    let from = after.max(stat.len.saturating_sub(MAX_SEARCH));
+    let block = chunks.concat();
+    let from = after.max(stat.len.saturating_sub(MAX_SEARCH_BYTES));
     file.seek(SeekFrom::Start(from)).ok()?;
     let mut content = Vec::new();
-    file.take(MAX_SEARCH).read_to_end(&mut content).ok()?;
+    file.take(MAX_SEARCH_BYTES).read_to_end(&mut content).ok()?;
     let found = content.windows(block.len()).position(|window| window == block)?;
     Some(from + found as u64)
 }

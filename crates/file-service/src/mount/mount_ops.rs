@@ -1,5 +1,5 @@
 //! What a mount on another machine needs and the service has no request for: the state of whatever lies at a path, short
-//! listings, appending in one step, the time of the last change, waiting for the disk, the room that is left. Ours alone: `comp=corro-…` and
+//! listings, appending in one step, the time of the last change, waiting for the disk, the space_usage that is left. Ours alone: `comp=corro-…` and
 //! headers `x-corro-…`, signed and permitted as all others. `crates/mount` is who asks.
 
 use std::{
@@ -11,64 +11,64 @@ use axum::{body::Body, response::Response};
 use corro_shares::{Kind, Link, PageRequest, Stat};
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::context::Context;
-use crate::protocol::error::Refusal;
+use crate::context::OperationContext;
+use crate::protocol::error::StorageError;
 use crate::protocol::listing::page_limit;
-use crate::protocol::mount_headers::Links;
+use crate::protocol::mount_headers::LinkView;
 use crate::protocol::response;
-use crate::shares::quota::quota_in_bytes;
+use crate::shares::quota::quota_bytes;
 
-pub(crate) async fn about(context: Context<'_>) -> Result<Response, Refusal> {
-    let links = Links::of(context.call)?;
+pub(crate) async fn stat_entry(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let links = LinkView::parse(context.request)?;
     let stat = context
-        .on_disk(move |shares, place| {
-            let share = place.open(shares)?;
-            let entry = share.lstat(&place.path)?;
+        .on_disk(move |shares, location| {
+            let share = location.open(shares)?;
+            let entry = share.lstat(&location.path)?;
             match (entry.kind, links) {
-                (Kind::Link, Links::Followed) => share.stat(&place.path),
-                (Kind::Link, Links::AsFiles) => Ok(share.stat_file(&place.path).unwrap_or(entry)),
+                (Kind::Link, LinkView::Followed) => share.stat(&location.path),
+                (Kind::Link, LinkView::AsFiles) => Ok(share.stat_file(&location.path).unwrap_or(entry)),
                 _ => Ok(entry),
             }
         })
         .await?;
-    Ok(described(200, &stat, links))
+    Ok(entry_with_link_kind(200, &stat, links))
 }
 
-fn described(status: u16, stat: &Stat, links: Links) -> Response {
-    let mut response = told(status, stat);
-    response.headers_mut().insert("x-corro-kind", HeaderValue::from_static(word(stat.kind, links)));
+fn entry_with_link_kind(status: u16, stat: &Stat, links: LinkView) -> Response {
+    let mut response = entry_response(status, stat);
+    response.headers_mut().insert("x-corro-kind", HeaderValue::from_static(kind_name(stat.kind, links)));
     response
 }
 
-pub(crate) fn told(status: u16, stat: &Stat) -> Response {
+pub(crate) fn entry_response(status: u16, stat: &Stat) -> Response {
     let mut response = response::empty(status);
     let headers = response.headers_mut();
-    response::set_stat(headers, stat);
+    response::set_etag_and_modified(headers, stat);
     set_number(headers, "x-corro-length", stat.len);
-    set_number(headers, "x-corro-modified", nanos(stat.modified));
-    headers.insert("x-corro-kind", HeaderValue::from_static(word(stat.kind, Links::AsFiles)));
+    set_number(headers, "x-corro-modified", unix_nanos(stat.modified));
+    headers.insert("x-corro-kind", HeaderValue::from_static(kind_name(stat.kind, LinkView::AsFiles)));
     response
 }
 
 /// A page of a directory: for each entry kind, length, time in nanoseconds and name, with a zero byte after it.
-pub(crate) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
-    let limit = page_limit(context.call)?;
-    let links = Links::of(context.call)?;
-    let from = context.call.parameter("marker").to_owned();
+pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let limit = page_limit(context.request)?;
+    let links = LinkView::parse(context.request)?;
+    let from = context.request.parameter("marker").to_owned();
     let page = context
-        .on_disk(move |shares, place| {
+        .on_disk(move |shares, location| {
             let request = PageRequest { prefix: "", from: &from, limit: limit.effective, described: false };
-            place.open(shares)?.list_page(&place.path, request)
+            location.open(shares)?.list_page(&location.path, request)
         })
         .await?;
     let mut text = String::with_capacity(page.entries.len() * 64);
     for entry in &page.entries {
         let stat = match &entry.link {
-            Some(Link { stat, .. }) if links == Links::Shown => stat,
+            Some(Link { stat, .. }) if links == LinkView::AsLinks => stat,
             _ => &entry.stat,
         };
-        let kind = word(stat.kind, links);
-        let _ = write!(text, "{kind} {} {} {}\0", stat.len, nanos(stat.modified), entry.name);
+        let kind = kind_name(stat.kind, links);
+        let _ = write!(text, "{kind} {} {} {}\0", stat.len, unix_nanos(stat.modified), entry.name);
     }
     if let Some(next) = page.next {
         // The last one has no kind: it is where the next page begins.
@@ -79,35 +79,35 @@ pub(crate) async fn list(context: Context<'_>) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-pub(crate) async fn set_modified(context: Context<'_>) -> Result<Response, Refusal> {
+pub(crate) async fn set_modified(context: OperationContext<'_>) -> Result<Response, StorageError> {
     const HEADER: &str = "x-corro-modified";
-    let nanos = context.call.number(HEADER)?.ok_or(Refusal::missing_header(HEADER))?;
-    let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
-    let links = Links::of(context.call)?;
+    let unix_nanos = context.request.number(HEADER)?.ok_or(StorageError::missing_header(HEADER))?;
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_nanos);
+    let links = LinkView::parse(context.request)?;
     let stat = context
-        .on_disk(move |shares, place| {
-            let share = place.open(shares)?;
+        .on_disk(move |shares, location| {
+            let share = location.open(shares)?;
             match links {
-                Links::Shown => share.set_entry_modified(&place.path, modified),
-                Links::Followed | Links::AsFiles => share.set_modified(&place.path, modified),
+                LinkView::AsLinks => share.set_entry_modified(&location.path, modified),
+                LinkView::Followed | LinkView::AsFiles => share.set_modified(&location.path, modified),
             }
         })
         .await?;
-    Ok(described(200, &stat, links))
+    Ok(entry_with_link_kind(200, &stat, links))
 }
 
 /// Answers when what was written before is on the disk.
-pub(crate) async fn sync(context: Context<'_>) -> Result<Response, Refusal> {
-    let stat = context.on_disk(|shares, place| place.open(shares)?.sync(&place.path)).await?;
-    Ok(told(200, &stat))
+pub(crate) async fn sync(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let stat = context.on_disk(|shares, location| location.open(shares)?.sync(&location.path)).await?;
+    Ok(entry_response(200, &stat))
 }
 
 /// How much the share holds and may hold.
-pub(crate) async fn room(context: Context<'_>) -> Result<Response, Refusal> {
+pub(crate) async fn space_usage(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let (used, quota) = context
-        .on_disk(|shares, place| {
-            let share = place.open(shares)?;
-            Ok((share.usage_lately()?, quota_in_bytes(&share)?))
+        .on_disk(|shares, location| {
+            let share = location.open(shares)?;
+            Ok((share.usage_lately()?, quota_bytes(&share)?))
         })
         .await?;
     let mut response = response::empty(200);
@@ -118,9 +118,9 @@ pub(crate) async fn room(context: Context<'_>) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-fn word(kind: Kind, links: Links) -> &'static str {
+fn kind_name(kind: Kind, links: LinkView) -> &'static str {
     match kind {
-        Kind::Link if links == Links::Shown => "link",
+        Kind::Link if links == LinkView::AsLinks => "link",
         Kind::File | Kind::Link => "file",
         Kind::Directory => "directory",
     }
@@ -130,7 +130,7 @@ pub(crate) fn set_number(headers: &mut HeaderMap, name: &'static str, number: u6
     headers.insert(name, HeaderValue::from(number));
 }
 
-fn nanos(time: SystemTime) -> u64 {
+fn unix_nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

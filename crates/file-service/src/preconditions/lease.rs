@@ -5,11 +5,11 @@
 use corro_shares::Properties;
 
 /// The name it is kept under. Never a header: its id is a secret of whoever holds it.
-const KEPT: &str = "lease";
+const LEASE_PROPERTY: &str = "lease";
 
 /// Whether something is known of a lease at all.
-pub(crate) fn is_kept_in(properties: &Properties) -> bool {
-    properties.get(KEPT).is_some()
+pub(crate) fn has_lease(properties: &Properties) -> bool {
+    properties.get(LEASE_PROPERTY).is_some()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,21 +63,23 @@ pub(crate) enum Action {
 }
 
 /// The code of the refusal.
-type Refused = &'static str;
+type ErrorCode = &'static str;
 
 impl Lease {
     /// What it is at `now`. What cannot be read is no lease: a job could have put it there.
-    pub fn of(properties: &Properties, now: i64) -> Self {
-        let words: Vec<&str> = properties.get(KEPT).unwrap_or_default().split(' ').collect();
+    pub fn load(properties: &Properties, now: i64) -> Self {
+        let words: Vec<&str> = properties.get(LEASE_PROPERTY).unwrap_or_default().split(' ').collect();
         let number = |text: &str| text.parse::<i64>().ok();
         match words[..] {
             ["leased", id, "infinite"] => Lease::Leased { id: id.to_owned(), term: Term::Infinite },
             ["leased", id, seconds, until] => match (number(seconds), number(until)) {
-                (Some(seconds), Some(until)) => Lease::leased(id, seconds, until, now),
+                (Some(seconds), Some(until)) => Lease::from_stored_term(id, seconds, until, now),
                 _ => Lease::Available,
             },
             ["breaking", id, until] => match number(until) {
-                Some(until) if is_ahead(until, MAX_BREAK, now) => Lease::Breaking { id: id.to_owned(), until },
+                Some(until) if is_in_future(until, MAX_BREAK_SECONDS, now) => {
+                    Lease::Breaking { id: id.to_owned(), until }
+                }
                 Some(_) => Lease::Broken { id: id.to_owned() },
                 None => Lease::Available,
             },
@@ -86,38 +88,38 @@ impl Lease {
         }
     }
 
-    fn leased(id: &str, seconds: i64, until: i64, now: i64) -> Self {
+    fn from_stored_term(id: &str, seconds: i64, until: i64, now: i64) -> Self {
         let id = id.to_owned();
-        match is_ahead(until, seconds, now) {
+        match is_in_future(until, seconds, now) {
             true => Lease::Leased { id, term: Term::Fixed { seconds, until } },
             false => Lease::Expired { id, seconds },
         }
     }
 
-    pub fn keep(&self, properties: &mut Properties) {
+    pub fn store(&self, properties: &mut Properties) {
         let text = match self {
-            Lease::Available => return properties.remove(KEPT),
+            Lease::Available => return properties.remove(LEASE_PROPERTY),
             Lease::Leased { id, term: Term::Infinite } => format!("leased {id} infinite"),
             Lease::Leased { id, term: Term::Fixed { seconds, until } } => format!("leased {id} {seconds} {until}"),
             Lease::Breaking { id, until } => format!("breaking {id} {until}"),
             Lease::Broken { id } => format!("broken {id}"),
             Lease::Expired { id, seconds } => format!("leased {id} {seconds} 0"),
         };
-        let kept = properties.set(KEPT, &text);
+        let kept = properties.set(LEASE_PROPERTY, &text);
         debug_assert!(kept, "ids and numbers are printable");
     }
 
     /// Takes the lease of a thing along when all else that is kept with it is replaced.
-    pub fn carry(from: &Properties, to: &mut Properties) {
-        to.remove(KEPT);
-        if let Some(text) = from.get(KEPT) {
-            let kept = to.set(KEPT, text);
+    pub fn copy(from: &Properties, to: &mut Properties) {
+        to.remove(LEASE_PROPERTY);
+        if let Some(text) = from.get(LEASE_PROPERTY) {
+            let kept = to.set(LEASE_PROPERTY, text);
             debug_assert!(kept, "it was kept before");
         }
     }
 
     /// The table of the service: every state with every action.
-    pub fn next(self, action: Action, now: i64) -> Result<Lease, Refused> {
+    pub fn apply(self, action: Action, now: i64) -> Result<Lease, ErrorCode> {
         use Action as A;
         use Lease as L;
         let taken = |id: String, seconds: Option<i64>| L::Leased { id, term: Term::starting(seconds, now) };
@@ -233,11 +235,11 @@ impl Term {
 }
 
 /// Azure lets nobody wait longer for a lease that is being broken.
-const MAX_BREAK: i64 = 60;
+const MAX_BREAK_SECONDS: i64 = 60;
 
 /// Is the end of something that lasts `length` seconds still to come? One that is further away than that was written down before the
 /// clock was set back: nothing lasts longer than it was to.
-fn is_ahead(until: i64, length: i64, now: i64) -> bool {
+fn is_in_future(until: i64, length: i64, now: i64) -> bool {
     until > now && until - now <= length
 }
 

@@ -1,14 +1,14 @@
 //! Lease ids in request headers and lease state in response headers.
 
 use crate::preconditions::lease::Lease;
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
 
 use http::HeaderMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum LeaseTarget {
     File,
     Share,
 }
@@ -19,28 +19,28 @@ const SHARE_LEASE_VERSION: &str = "2020-02-10";
 /// The same for files.
 const FILE_LEASE_VERSION: &str = "2019-02-02";
 
-pub(crate) fn are_told_of_shares(call: &Call) -> bool {
-    call.version.as_str() >= SHARE_LEASE_VERSION
+pub(crate) fn reports_share_leases(request: &StorageRequest) -> bool {
+    request.version.as_str() >= SHARE_LEASE_VERSION
 }
 
-pub(crate) fn are_told_of_files(call: &Call) -> bool {
-    call.version.as_str() >= FILE_LEASE_VERSION
+pub(crate) fn reports_file_leases(request: &StorageRequest) -> bool {
+    request.version.as_str() >= FILE_LEASE_VERSION
 }
 
 /// State, status and duration of a lease, for whoever asks about its thing.
-pub(crate) fn describe(headers: &mut HeaderMap, lease: &Lease) {
-    response::set(headers, "x-ms-lease-status", lease.status());
-    response::set(headers, "x-ms-lease-state", lease.state());
+pub(crate) fn set_lease_headers(headers: &mut HeaderMap, lease: &Lease) {
+    response::set_header(headers, "x-ms-lease-status", lease.status());
+    response::set_header(headers, "x-ms-lease-state", lease.state());
     if let Some(duration) = lease.duration() {
-        response::set(headers, "x-ms-lease-duration", duration);
+        response::set_header(headers, "x-ms-lease-duration", duration);
     }
 }
 
 /// Ids are GUIDs, in one spelling.
-pub(crate) fn lease_id(call: &Call, header: &'static str) -> Result<Option<String>, Refusal> {
-    if !call.headers.contains_key(header) {
+pub(crate) fn lease_id(request: &StorageRequest, header: &'static str) -> Result<Option<String>, StorageError> {
+    if !request.headers.contains_key(header) {
         return Ok(None);
     }
-    let id = call.header(header).and_then(|text| uuid::Uuid::parse_str(text.trim()).ok());
-    id.map(|id| Some(id.to_string())).ok_or(Refusal::header(header))
+    let id = request.header(header).and_then(|text| uuid::Uuid::parse_str(text.trim()).ok());
+    id.map(|id| Some(id.to_string())).ok_or(StorageError::invalid_header(header))
 }

@@ -1,90 +1,90 @@
-//! Requests that take, keep and give back leases: of files, for ever, and of shares, for ever or for 15 to
-//! 60 seconds. What a lease keeps others from is `guard`'s.
+//! Requests that take, keep and give back leases: target files, for ever, and target shares, for ever or for 15 to
+//! 60 seconds. What a lease keeps others from is `preconditions`'s.
 
 use axum::response::Response;
 use corro_shares::SharePath;
 
-use crate::context::Context;
+use crate::context::OperationContext;
 use crate::preconditions::lease::{Action, Lease};
-use crate::preconditions::lease_headers::{Of, lease_id};
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::preconditions::lease_headers::{LeaseTarget, lease_id};
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
 
-pub(crate) async fn change(context: Context<'_>, of: Of) -> Result<Response, Refusal> {
-    let (call, now) = (context.call, (context.service.now)());
-    let action = action_of(call, of)?;
+pub(crate) async fn handle(context: OperationContext<'_>, target: LeaseTarget) -> Result<Response, StorageError> {
+    let (request, now) = (context.request, (context.state.now)());
+    let action = parse_action(request, target)?;
     let status = match &action {
         Action::Acquire { .. } => 201,
         Action::Break { .. } => 202,
         Action::Renew { .. } | Action::Change { .. } | Action::Release { .. } => 200,
     };
-    let told = action.clone();
+    let reply_action = action.clone();
     let (stat, lease) = context
-        .decide_on_disk(move |shares, place| {
-            let share = place.open(shares)?;
-            let path = match of {
-                Of::File => {
-                    share.stat_file(&place.path)?;
-                    &place.path
+        .try_on_disk(move |shares, location| {
+            let share = location.open(shares)?;
+            let path = match target {
+                LeaseTarget::File => {
+                    share.stat_file(&location.path)?;
+                    &location.path
                 }
-                Of::Share => &SharePath::ROOT,
+                LeaseTarget::Share => &SharePath::ROOT,
             };
             share.note_properties(path, |kept, _| {
-                let lease = Lease::of(kept, now).next(action, now).map_err(Refusal::new)?;
-                lease.keep(kept);
-                Ok::<_, Refusal>(lease)
+                let lease = Lease::load(kept, now).apply(action, now).map_err(StorageError::new)?;
+                lease.store(kept);
+                Ok::<_, StorageError>(lease)
             })
         })
         .await
-        .map_err(Refusal::kind_as_missing)?;
+        .map_err(StorageError::type_mismatch_as_not_found)?;
     let mut response = response::empty(status);
     let headers = response.headers_mut();
-    response::set_stat(headers, &stat);
-    match told {
-        Action::Break { .. } => response::set(headers, "x-ms-lease-time", &lease.seconds_left(now).to_string()),
+    response::set_etag_and_modified(headers, &stat);
+    match reply_action {
+        Action::Break { .. } => response::set_header(headers, "x-ms-lease-time", &lease.seconds_left(now).to_string()),
         Action::Release { .. } => {}
-        _ => response::set(headers, "x-ms-lease-id", lease.id().unwrap_or_default()),
+        _ => response::set_header(headers, "x-ms-lease-id", lease.id().unwrap_or_default()),
     }
     Ok(response)
 }
 
-fn action_of(call: &Call, of: Of) -> Result<Action, Refusal> {
-    let own = || lease_id(call, "x-ms-lease-id")?.ok_or(Refusal::missing_header("x-ms-lease-id"));
-    let proposed = || lease_id(call, "x-ms-proposed-lease-id");
-    let word = call.header("x-ms-lease-action").ok_or(Refusal::missing_header("x-ms-lease-action"))?;
-    Ok(match (word.to_ascii_lowercase().as_str(), of) {
+fn parse_action(request: &StorageRequest, target: LeaseTarget) -> Result<Action, StorageError> {
+    let own = || lease_id(request, "x-ms-lease-id")?.ok_or(StorageError::missing_header("x-ms-lease-id"));
+    let proposed = || lease_id(request, "x-ms-proposed-lease-id");
+    let word = request.header("x-ms-lease-action").ok_or(StorageError::missing_header("x-ms-lease-action"))?;
+    Ok(match (word.to_ascii_lowercase().as_str(), target) {
         ("acquire", _) => Action::Acquire {
             proposed: proposed()?.unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
-            seconds: duration_of(call, of)?,
+            seconds: parse_duration(request, target)?,
         },
-        ("renew", Of::Share) => Action::Renew { id: own()? },
+        ("renew", LeaseTarget::Share) => Action::Renew { id: own()? },
         ("change", _) => Action::Change {
             id: own()?,
-            proposed: proposed()?.ok_or(Refusal::missing_header("x-ms-proposed-lease-id"))?,
+            proposed: proposed()?.ok_or(StorageError::missing_header("x-ms-proposed-lease-id"))?,
         },
         ("release", _) => Action::Release { id: own()? },
-        ("break", of) => Action::Break { after: break_period_of(call, of)? },
-        _ => return Err(Refusal::header("x-ms-lease-action")),
+        ("break", target) => Action::Break { after: parse_break_period(request, target)? },
+        _ => return Err(StorageError::invalid_header("x-ms-lease-action")),
     })
 }
 
 /// None is for ever, which is all that a file can be leased for.
-fn duration_of(call: &Call, of: Of) -> Result<Option<i64>, Refusal> {
+fn parse_duration(request: &StorageRequest, target: LeaseTarget) -> Result<Option<i64>, StorageError> {
     const HEADER: &str = "x-ms-lease-duration";
-    match (call.header(HEADER).map(|text| text.trim().parse::<i64>()), of) {
-        (None, Of::Share) => Err(Refusal::missing_header(HEADER)),
-        (None, Of::File) | (Some(Ok(-1)), _) => Ok(None),
-        (Some(Ok(seconds @ 15..=60)), Of::Share) => Ok(Some(seconds)),
-        _ => Err(Refusal::header(HEADER)),
+    match (request.header(HEADER).map(|text| text.trim().parse::<i64>()), target) {
+        (None, LeaseTarget::Share) => Err(StorageError::missing_header(HEADER)),
+        (None, LeaseTarget::File) | (Some(Ok(-1)), _) => Ok(None),
+        (Some(Ok(seconds @ 15..=60)), LeaseTarget::Share) => Ok(Some(seconds)),
+        _ => Err(StorageError::invalid_header(HEADER)),
     }
 }
 
-fn break_period_of(call: &Call, of: Of) -> Result<Option<i64>, Refusal> {
+fn parse_break_period(request: &StorageRequest, target: LeaseTarget) -> Result<Option<i64>, StorageError> {
     const HEADER: &str = "x-ms-lease-break-period";
-    match (call.number(HEADER)?, of) {
+    match (request.number(HEADER)?, target) {
         (None, _) => Ok(None),
-        (Some(seconds @ 0..=60), Of::Share) => Ok(Some(seconds as i64)),
-        _ => Err(Refusal::header(HEADER)),
+        (Some(seconds @ 0..=60), LeaseTarget::Share) => Ok(Some(seconds as i64)),
+        _ => Err(StorageError::invalid_header(HEADER)),
     }
 }

@@ -8,60 +8,64 @@ pub(crate) mod lease_ops;
 
 use corro_shares::{Kind, Properties, Share, ShareError, SharePath, Stat};
 
-use crate::preconditions::conditional_headers::Conditions;
+use crate::preconditions::conditional_headers::ConditionalHeaders;
 use crate::preconditions::lease::Lease;
-use crate::preconditions::lease_headers::{Of, lease_id};
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::preconditions::lease_headers::{LeaseTarget, lease_id};
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::smb_properties;
 
-pub(crate) struct Guard {
+pub(crate) struct Preconditions {
     lease_id: Option<String>,
-    conditions: Conditions,
+    conditions: ConditionalHeaders,
     now: i64,
     ignores_read_only: bool,
 }
 
-impl Guard {
-    pub fn of(call: &Call, now: i64) -> Result<Self, Refusal> {
-        Self::with_lease(call, "x-ms-lease-id", now)
+impl Preconditions {
+    pub fn parse(request: &StorageRequest, now: i64) -> Result<Self, StorageError> {
+        Self::parse_with_lease_header(request, "x-ms-lease-id", now)
     }
 
     /// For requests about two things, whose leases have headers of their own.
-    pub fn with_lease(call: &Call, header: &'static str, now: i64) -> Result<Self, Refusal> {
-        let conditions = Conditions::of(call);
-        Ok(Guard { lease_id: lease_id(call, header)?, conditions, now, ignores_read_only: false })
+    pub fn parse_with_lease_header(
+        request: &StorageRequest,
+        header: &'static str,
+        now: i64,
+    ) -> Result<Self, StorageError> {
+        let conditions = ConditionalHeaders::parse(request);
+        Ok(Preconditions { lease_id: lease_id(request, header)?, conditions, now, ignores_read_only: false })
     }
 
     pub fn ignoring_read_only(self, ignores: bool) -> Self {
-        Guard { ignores_read_only: ignores, ..self }
+        Preconditions { ignores_read_only: ignores, ..self }
     }
 
-    pub fn unconditional(self) -> Self {
-        Guard { conditions: Conditions::default(), ..self }
+    pub fn without_conditions(self) -> Self {
+        Preconditions { conditions: ConditionalHeaders::default(), ..self }
     }
 
     /// Before a file is changed, replaced, moved or removed. One that is not there yet is nobody's.
-    pub fn check_write(&self, share: &Share, path: &SharePath) -> Result<(), Refusal> {
+    pub fn check_write(&self, share: &Share, path: &SharePath) -> Result<(), StorageError> {
         let (stat, properties) = match share.describe(path) {
             Err(ShareError::NotFound(_)) => return self.check_new(),
-            // Of a file that the server may not read nobody holds a lease. Whether it may be changed the disk says.
+            // LeaseTarget a file that the server may not read nobody holds a lease. Whether it may be changed the disk says.
             Err(ShareError::PermissionDenied { .. }) => (share.stat(path)?, Properties::default()),
             described => described?,
         };
-        self.check_lease(&properties, Of::File, true)?;
+        self.check_lease(&properties, LeaseTarget::File, true)?;
         if !self.ignores_read_only && smb_properties::is_read_only(&properties) {
-            return Err(Refusal::new("ReadOnlyAttribute"));
+            return Err(StorageError::new("ReadOnlyAttribute"));
         }
         self.conditions.check_write(&stat)
     }
 
     /// Before a name is taken away, moved or given to something else. A link has neither lease nor attributes, whatever it leads to; what a
     /// read of it gives meets the conditions.
-    pub fn check_entry(&self, share: &Share, path: &SharePath) -> Result<(), Refusal> {
+    pub fn check_entry(&self, share: &Share, path: &SharePath) -> Result<(), StorageError> {
         match share.lstat(path) {
             Ok(entry) if entry.kind == Kind::Link => match self.lease_id {
-                Some(_) => Err(Refusal::new("LeaseNotPresentWithFileOperation")),
+                Some(_) => Err(StorageError::new("LeaseNotPresentWithFileOperation")),
                 None => self.conditions.check_write(&share.stat_file(path).unwrap_or(entry)),
             },
             _ => self.check_write(share, path),
@@ -69,36 +73,36 @@ impl Guard {
     }
 
     /// Before a file is read.
-    pub fn check_read(&self, stat: &Stat, properties: &Properties) -> Result<(), Refusal> {
-        self.check_lease(properties, Of::File, false)?;
+    pub fn check_read(&self, stat: &Stat, properties: &Properties) -> Result<(), StorageError> {
+        self.check_lease(properties, LeaseTarget::File, false)?;
         self.conditions.check_read(stat)
     }
 
     /// Before a share is deleted (`must_hold`), read or changed.
-    pub fn check_share(&self, properties: &Properties, must_hold: bool) -> Result<(), Refusal> {
-        self.check_lease(properties, Of::Share, must_hold)
+    pub fn check_share(&self, properties: &Properties, must_hold: bool) -> Result<(), StorageError> {
+        self.check_lease(properties, LeaseTarget::Share, must_hold)
     }
 
-    fn check_new(&self) -> Result<(), Refusal> {
+    fn check_new(&self) -> Result<(), StorageError> {
         match self.lease_id {
-            Some(_) => Err(Refusal::new("LeaseNotPresentWithFileOperation")),
+            Some(_) => Err(StorageError::new("LeaseNotPresentWithFileOperation")),
             None => self.conditions.check_absent(),
         }
     }
 
-    fn check_lease(&self, properties: &Properties, of: Of, must_hold: bool) -> Result<(), Refusal> {
-        let lease = Lease::of(properties, self.now);
-        let code = match (self.lease_id.as_deref(), of) {
+    fn check_lease(&self, properties: &Properties, target: LeaseTarget, must_hold: bool) -> Result<(), StorageError> {
+        let lease = Lease::load(properties, self.now);
+        let code = match (self.lease_id.as_deref(), target) {
             (None, _) if must_hold && lease.is_held() => "LeaseIdMissing",
             (None, _) => return Ok(()),
             (own @ Some(_), _) if lease.is_held() && own == lease.id() => return Ok(()),
-            (own @ Some(_), Of::File) if !lease.is_held() && own == lease.id() => "LeaseLost",
-            (Some(_), Of::File) if lease.is_held() => "LeaseIdMismatchWithFileOperation",
-            (Some(_), Of::File) => "LeaseNotPresentWithFileOperation",
+            (own @ Some(_), LeaseTarget::File) if !lease.is_held() && own == lease.id() => "LeaseLost",
+            (Some(_), LeaseTarget::File) if lease.is_held() => "LeaseIdMismatchWithFileOperation",
+            (Some(_), LeaseTarget::File) => "LeaseNotPresentWithFileOperation",
             // The service has the words of blob containers for shares.
-            (Some(_), Of::Share) if lease.is_held() => "LeaseIdMismatchWithContainerOperation",
-            (Some(_), Of::Share) => "LeaseNotPresentWithContainerOperation",
+            (Some(_), LeaseTarget::Share) if lease.is_held() => "LeaseIdMismatchWithContainerOperation",
+            (Some(_), LeaseTarget::Share) => "LeaseNotPresentWithContainerOperation",
         };
-        Err(Refusal::new(code))
+        Err(StorageError::new(code))
     }
 }

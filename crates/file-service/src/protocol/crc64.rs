@@ -5,7 +5,7 @@ const POLYNOMIAL: u64 = 0x9A6C_9329_AC4B_C9B5;
 
 const TABLE: [u64; 256] = table();
 
-pub(crate) fn of(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     !bytes.iter().fold(!0, |crc: u64, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize])
 }
 
@@ -30,7 +30,7 @@ mod tests {
     /// The check value of the catalogue of parametrised CRC algorithms.
     #[test]
     fn the_known_value() {
-        assert_eq!(super::of(b"123456789"), 0xAE8B_1486_0A79_9888);
-        assert_eq!(super::of(b""), 0);
+        assert_eq!(super::checksum(b"123456789"), 0xAE8B_1486_0A79_9888);
+        assert_eq!(super::checksum(b""), 0);
     }
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 /// Status and message of a code. 5xx only for what a later try may mend: clients repeat those with
 /// long pauses.
-pub(crate) fn row(code: &str) -> (StatusCode, &'static str) {
+pub(crate) fn status_and_message(code: &str) -> (StatusCode, &'static str) {
     let (status, message) = match code {
         "NoAuthenticationInformation" => {
             (401, "The request is neither signed with the account's key nor does it carry a shared access signature.")

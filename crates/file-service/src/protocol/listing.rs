@@ -4,57 +4,57 @@ use std::fmt::Write;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
-use crate::protocol::xml::{can_be_said, escape, push_name};
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
+use crate::protocol::xml::{escape, is_representable, push_name};
 
-/// How many entries a listing may have: as asked, and as we do.
+/// How many entries a listing may have: as params, and as we do.
 #[derive(Clone, Copy)]
 pub(crate) struct PageLimit {
-    pub asked: Option<usize>,
+    pub requested: Option<usize>,
     pub effective: usize,
 }
 
 /// The service's own limit and default.
-const MAX_PAGE: usize = 5000;
+const MAX_PAGE_ENTRIES: usize = 5000;
 
-pub(crate) fn page_limit(call: &Call) -> Result<PageLimit, Refusal> {
-    let text = call.parameter("maxresults");
+pub(crate) fn page_limit(request: &StorageRequest) -> Result<PageLimit, StorageError> {
+    let text = request.parameter("maxresults");
     if text.is_empty() {
-        return Ok(PageLimit { asked: None, effective: MAX_PAGE });
+        return Ok(PageLimit { requested: None, effective: MAX_PAGE_ENTRIES });
     }
     match text.parse::<usize>() {
-        Ok(asked @ 1..) => Ok(PageLimit { asked: Some(asked), effective: asked.min(MAX_PAGE) }),
-        _ => Err(Refusal::new("OutOfRangeQueryParameterValue")),
+        Ok(requested @ 1..) => Ok(PageLimit { requested: Some(requested), effective: requested.min(MAX_PAGE_ENTRIES) }),
+        _ => Err(StorageError::new("OutOfRangeQueryParameterValue")),
     }
 }
 
-/// What a listing was asked for, repeated in its answer.
-pub(crate) struct Asked<'a> {
+/// What a listing was params for, repeated in its answer.
+pub(crate) struct ListingParams<'a> {
     pub endpoint: String,
     pub prefix: &'a str,
     pub marker: &'a str,
     pub limit: Option<usize>,
     /// The reader knows names that are written encoded, because XML cannot say them.
-    pub encodes: bool,
+    pub encodes_names: bool,
 }
 
-pub(crate) fn echo(xml: &mut String, asked: &Asked) {
-    for (element, value) in [("Prefix", asked.prefix), ("Marker", asked.marker)] {
+pub(crate) fn push_params(xml: &mut String, params: &ListingParams) {
+    for (element, value) in [("Prefix", params.prefix), ("Marker", params.marker)] {
         match value.is_empty() {
             true => {}
-            false if asked.encodes => push_name(xml, element, value),
+            false if params.encodes_names => push_name(xml, element, value),
             false => {
                 let _ = write!(xml, "<{element}>{}</{element}>", escape(value));
             }
         }
     }
-    if let Some(limit) = asked.limit {
+    if let Some(limit) = params.limit {
         let _ = write!(xml, "<MaxResults>{limit}</MaxResults>");
     }
 }
 
-pub(crate) fn finish(mut xml: String, next: Option<&str>) -> String {
+pub(crate) fn close_listing(mut xml: String, next: Option<&str>) -> String {
     match next {
         Some(next) => {
             let _ = write!(xml, "<NextMarker>{}</NextMarker>", escape(next));
@@ -67,23 +67,23 @@ pub(crate) fn finish(mut xml: String, next: Option<&str>) -> String {
 
 /// Where the next page begins: a name, or, when that does not do, a slash, which is in no name, before name and prefix.
 /// The SDKs of these versions repeat the prefix wrongly when they ask for the next page, so the marker carries it.
-pub(crate) fn marker_of(name: &str, asked: &Asked) -> String {
-    match can_be_said(name) && (asked.prefix.is_empty() || !asked.encodes) {
+pub(crate) fn next_marker(name: &str, params: &ListingParams) -> String {
+    match is_representable(name) && (params.prefix.is_empty() || !params.encodes_names) {
         true => name.to_owned(),
         false => {
             let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
-            format!("/{}/{}", encode(name), encode(asked.prefix))
+            format!("/{}/{}", encode(name), encode(params.prefix))
         }
     }
 }
 
-/// A marker for a name that may hold anything; [`marked`] reads it.
+/// A marker for a name that may hold anything; [`parse_marker`] reads it.
 pub(crate) fn encoded_marker(name: &str) -> String {
     format!("/{}/", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
 /// The name that a marker stands for, and the prefix if it carries one.
-pub(crate) fn marked(marker: &str) -> (String, Option<String>) {
+pub(crate) fn parse_marker(marker: &str) -> (String, Option<String>) {
     let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     match marker.strip_prefix('/').and_then(|both| both.split_once('/')) {
         Some((name, prefix)) => (decode(name), Some(decode(prefix))),

@@ -4,8 +4,8 @@
 use corro_shares::{MAX_PROPERTIES, Properties};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 
 const METADATA: &str = "x-ms-meta-";
 /// The service's limit for names and values together.
@@ -22,22 +22,22 @@ const CONTENT: [(&str, &str, &str); 6] = [
 ];
 
 /// Header and name of each, as the service that is asked calls them.
-fn content_headers(call: &Call) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let of_blobs = call.of_blobs;
-    CONTENT.into_iter().map(move |(of_files, of_blob, name)| (if of_blobs { of_blob } else { of_files }, name))
+fn content_header_names(request: &StorageRequest) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let is_blob_service = request.is_blob_service;
+    CONTENT.into_iter().map(move |(of_files, of_blob, name)| (if is_blob_service { of_blob } else { of_files }, name))
 }
 
 /// Everything the request says.
-pub(crate) fn of(call: &Call) -> Result<Properties, Refusal> {
-    let mut properties = metadata(call)?;
-    set_content(call, &mut properties)?;
+pub(crate) fn parse_properties(request: &StorageRequest) -> Result<Properties, StorageError> {
+    let mut properties = parse_metadata(request)?;
+    set_content(request, &mut properties)?;
     Ok(properties)
 }
 
 /// The metadata alone.
-pub(crate) fn metadata(call: &Call) -> Result<Properties, Refusal> {
+pub(crate) fn parse_metadata(request: &StorageRequest) -> Result<Properties, StorageError> {
     let mut metadata = Properties::default();
-    for (name, value) in &call.headers {
+    for (name, value) in &request.headers {
         let Some(key) = name.as_str().strip_prefix(METADATA) else { continue };
         // Each becomes an element of a listing.
         let is_element = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -47,12 +47,12 @@ pub(crate) fn metadata(call: &Call) -> Result<Properties, Refusal> {
         }
     }
     match metadata.size() > MAX_METADATA {
-        true => Err(Refusal::new("MetadataTooLarge")),
+        true => Err(StorageError::new("MetadataTooLarge")),
         false => Ok(metadata),
     }
 }
 
-/// `new` takes the place of all content settings that were kept.
+/// `new` takes the location of all content settings that were kept.
 pub(crate) fn replace_content(properties: &mut Properties, new: &Properties) {
     for (.., name) in CONTENT {
         properties.remove(name);
@@ -63,27 +63,29 @@ pub(crate) fn replace_content(properties: &mut Properties, new: &Properties) {
     }
 }
 
-fn set_content(call: &Call, properties: &mut Properties) -> Result<(), Refusal> {
-    for (header, name) in content_headers(call) {
-        if !call.headers.contains_key(header) {
+fn set_content(request: &StorageRequest, properties: &mut Properties) -> Result<(), StorageError> {
+    for (header, name) in content_header_names(request) {
+        if !request.headers.contains_key(header) {
             continue;
         }
-        let value = call.header(header).ok_or(Refusal::header(header))?.trim();
+        let value = request.header(header).ok_or(StorageError::invalid_header(header))?.trim();
         if !value.is_empty() && !properties.set(name, value) {
-            return Err(Refusal::header(header));
+            return Err(StorageError::invalid_header(header));
         }
     }
     match properties.size() > MAX_PROPERTIES {
-        true => Err(Refusal::new("InvalidHeaderValue").saying("The content settings are longer than 8 KiB.")),
+        true => {
+            Err(StorageError::new("InvalidHeaderValue").with_message("The content settings are longer than 8 KiB."))
+        }
         false => Ok(()),
     }
 }
 
-pub(crate) fn says_content(call: &Call) -> bool {
-    content_headers(call).any(|(header, _)| call.headers.contains_key(header))
+pub(crate) fn has_content_settings(request: &StorageRequest) -> bool {
+    content_header_names(request).any(|(header, _)| request.headers.contains_key(header))
 }
 
-/// `new` takes the place of all metadata that was kept.
+/// `new` takes the location of all metadata that was kept.
 pub(crate) fn replace_metadata(properties: &mut Properties, new: &Properties) {
     properties.retain(|name| !name.starts_with(METADATA));
     for (name, value) in new.iter() {
@@ -93,12 +95,12 @@ pub(crate) fn replace_metadata(properties: &mut Properties, new: &Properties) {
 }
 
 /// Name and value of each piece of metadata, without the prefix.
-pub(crate) fn metadata_of(properties: &Properties) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn metadata_entries(properties: &Properties) -> impl Iterator<Item = (&str, &str)> {
     properties.iter().filter_map(|(name, value)| Some((name.strip_prefix(METADATA)?, value)))
 }
 
 /// Puts what is kept on an answer. Only known names: a job could have kept any.
-pub(crate) fn set(headers: &mut HeaderMap, properties: &Properties) {
+pub(crate) fn set_headers(headers: &mut HeaderMap, properties: &Properties) {
     for (name, value) in properties.iter() {
         let known = name.starts_with(METADATA)
             || name.starts_with("x-ms-copy-")
@@ -109,8 +111,8 @@ pub(crate) fn set(headers: &mut HeaderMap, properties: &Properties) {
     }
 }
 
-fn invalid_metadata(key: &str) -> Refusal {
-    Refusal::new("InvalidMetadata").saying(format!(
+fn invalid_metadata(key: &str) -> StorageError {
+    StorageError::new("InvalidMetadata").with_message(format!(
         "The metadata '{key}' cannot be kept: a name is letters, digits, '_' and '-', a value printable ASCII."
     ))
 }

@@ -4,8 +4,8 @@
 
 use http::Method;
 
-use crate::protocol::error::Refusal;
-use crate::protocol::request::{Call, Target};
+use crate::protocol::error::StorageError;
+use crate::protocol::request::{StorageRequest, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -53,63 +53,67 @@ pub(crate) enum Operation {
     WriteRange,
     WriteRangeFromUrl,
     ReadFile,
-    /// Of the service's later versions, for shares with links.
+    /// LeaseTarget the service's later versions, for shares with links.
     CreateLink,
     ReadLink,
     ListHandles,
     CloseHandles,
     /// This and the following are not the service's: mounts on other machines need them.
-    About,
-    ListBriefly,
+    Stat,
+    ListCompact,
     Append,
     WriteRanges,
     SetModified,
     Sync,
-    Room,
+    SpaceUsage,
 }
 
 impl Operation {
-    pub fn of(call: &Call, target: &Target) -> Result<Self, Refusal> {
-        let restype = call.parameter("restype").to_ascii_lowercase();
-        let comp = call.parameter("comp").to_ascii_lowercase();
-        let row = (&call.method, place(target), restype.as_str(), comp.as_str());
-        let from_url = call.headers.contains_key("x-ms-copy-source");
+    pub fn resolve(request: &StorageRequest, target: &Target) -> Result<Self, StorageError> {
+        let restype = request.parameter("restype").to_ascii_lowercase();
+        let comp = request.parameter("comp").to_ascii_lowercase();
+        let signature = (&request.method, target_kind(target), restype.as_str(), comp.as_str());
+        let from_url = request.headers.contains_key("x-ms-copy-source");
         const GET: Method = Method::GET;
         const HEAD: Method = Method::HEAD;
         const PUT: Method = Method::PUT;
         const DELETE: Method = Method::DELETE;
         use Operation as O;
-        use Place::{Account, Path, ShareRoot};
-        Ok(match row {
+        use TargetKind::{Account, Path, ShareRoot};
+        Ok(match signature {
             // In path style `restype` tells containers from shares, as the host does otherwise.
             (&GET, Account, "container", "list") => O::ListContainers,
-            (&GET, Account, "", "list") if call.of_blobs => O::ListContainers,
+            (&GET, Account, "", "list") if request.is_blob_service => O::ListContainers,
             (&PUT, ShareRoot, "container", "") => O::CreateContainer,
             (&GET | &HEAD, ShareRoot, "container", "" | "metadata") => O::ContainerProperties,
             (&PUT, ShareRoot, "container", "metadata") => O::SetContainer,
             (&DELETE, ShareRoot, "container", "") => O::DeleteContainer,
             (&GET, ShareRoot, "container", "list") => O::ListBlobs,
-            (&GET | &HEAD, ShareRoot, "container", "acl") if call.of_blobs => O::ShareAcl,
-            (&PUT, ShareRoot, "container", "acl") if call.of_blobs => O::SetShareAcl,
-            (&GET | &HEAD, _, "account", "properties") if call.of_blobs => O::AccountInformation,
-            (&PUT, Path, "", "") if call.of_blobs && from_url => return Err(not_kept("copying blobs")),
-            (&PUT, Path, "", "") if call.of_blobs => O::PutBlob,
-            (&PUT, Path, "", "block") if call.of_blobs && from_url => return Err(not_kept("copying blobs")),
-            (&PUT, Path, "", "block") if call.of_blobs => O::PutBlock,
-            (&PUT, Path, "", "blocklist") if call.of_blobs => O::PutBlockList,
-            (&GET, Path, "", "blocklist") if call.of_blobs => O::BlockList,
-            (&GET, Path, "", "") if call.of_blobs => O::ReadFile,
-            (&HEAD, Path, "", "" | "metadata") | (&GET, Path, "", "metadata") if call.of_blobs => O::FileProperties,
-            (&PUT, Path, "", "properties" | "metadata") if call.of_blobs => O::SetFile,
-            (&DELETE, Path, "", "") if call.of_blobs => O::DeleteFile,
-            (_, _, _, "snapshot") if call.of_blobs => return Err(not_kept("snapshots of blobs")),
-            (_, _, _, "lease") if call.of_blobs => return Err(not_kept("leases of blobs and containers")),
-            (_, _, _, "tier") if call.of_blobs => return Err(not_kept("tiers")),
-            (_, _, _, "page" | "pagelist" | "appendblock") if call.of_blobs => {
-                return Err(not_kept("page blobs and append blobs"));
+            (&GET | &HEAD, ShareRoot, "container", "acl") if request.is_blob_service => O::ShareAcl,
+            (&PUT, ShareRoot, "container", "acl") if request.is_blob_service => O::SetShareAcl,
+            (&GET | &HEAD, _, "account", "properties") if request.is_blob_service => O::AccountInformation,
+            (&PUT, Path, "", "") if request.is_blob_service && from_url => return Err(unsupported("copying blobs")),
+            (&PUT, Path, "", "") if request.is_blob_service => O::PutBlob,
+            (&PUT, Path, "", "block") if request.is_blob_service && from_url => {
+                return Err(unsupported("copying blobs"));
             }
-            (&GET | &HEAD | &PUT | &DELETE, ..) if call.of_blobs => {
-                return Err(Refusal::new("InvalidQueryParameterValue"));
+            (&PUT, Path, "", "block") if request.is_blob_service => O::PutBlock,
+            (&PUT, Path, "", "blocklist") if request.is_blob_service => O::PutBlockList,
+            (&GET, Path, "", "blocklist") if request.is_blob_service => O::BlockList,
+            (&GET, Path, "", "") if request.is_blob_service => O::ReadFile,
+            (&HEAD, Path, "", "" | "metadata") | (&GET, Path, "", "metadata") if request.is_blob_service => {
+                O::FileProperties
+            }
+            (&PUT, Path, "", "properties" | "metadata") if request.is_blob_service => O::SetFile,
+            (&DELETE, Path, "", "") if request.is_blob_service => O::DeleteFile,
+            (_, _, _, "snapshot") if request.is_blob_service => return Err(unsupported("snapshots of blobs")),
+            (_, _, _, "lease") if request.is_blob_service => return Err(unsupported("leases of blobs and containers")),
+            (_, _, _, "tier") if request.is_blob_service => return Err(unsupported("tiers")),
+            (_, _, _, "page" | "pagelist" | "appendblock") if request.is_blob_service => {
+                return Err(unsupported("page blobs and append blobs"));
+            }
+            (&GET | &HEAD | &PUT | &DELETE, ..) if request.is_blob_service => {
+                return Err(StorageError::new("InvalidQueryParameterValue"));
             }
 
             (&GET, Account, "", "list") => O::ListShares,
@@ -155,16 +159,16 @@ impl Operation {
             (&PUT, Path, "", "rename") => O::RenameFile,
             (&DELETE, Path, "", "") => O::DeleteFile,
 
-            (&GET | &HEAD, ShareRoot | Path, "", "corro-about") => O::About,
-            (&GET, ShareRoot | Path, "", "corro-list") => O::ListBriefly,
-            (&GET | &HEAD, ShareRoot, "", "corro-room") => O::Room,
+            (&GET | &HEAD, ShareRoot | Path, "", "corro-about") => O::Stat,
+            (&GET, ShareRoot | Path, "", "corro-list") => O::ListCompact,
+            (&GET | &HEAD, ShareRoot, "", "corro-room") => O::SpaceUsage,
             (&PUT, Path, "", "corro-append") => O::Append,
             (&PUT, Path, "", "corro-ranges") => O::WriteRanges,
             (&PUT, Path, "", "corro-modified") => O::SetModified,
             (&PUT, ShareRoot | Path, "", "corro-sync") => O::Sync,
 
-            (&GET | &HEAD | &PUT | &DELETE, ..) => return Err(Refusal::new("InvalidQueryParameterValue")),
-            _ => return Err(Refusal::new("UnsupportedHttpVerb")),
+            (&GET | &HEAD | &PUT | &DELETE, ..) => return Err(StorageError::new("InvalidQueryParameterValue")),
+            _ => return Err(StorageError::new("UnsupportedHttpVerb")),
         })
     }
 
@@ -178,12 +182,12 @@ impl Operation {
     }
 
     /// Only the blob service has it, also where the address does not say which of the two is meant.
-    pub fn is_of_blobs(self) -> bool {
+    pub fn is_blob_operation(self) -> bool {
         self.service_letter() == 'b'
     }
 
     /// A snapshot can be read, and deleted whole.
-    pub fn is_for_snapshots(self) -> bool {
+    pub fn works_on_snapshots(self) -> bool {
         match self {
             Self::ShareProperties | Self::ShareStats | Self::DeleteShare => true,
             Self::DirectoryProperties | Self::ListDirectory | Self::ListHandles | Self::CloseHandles => true,
@@ -198,28 +202,28 @@ impl Operation {
             Self::CreateLink => false,
             Self::CreateFile | Self::CopyFile | Self::AbortCopy | Self::SetFile | Self::LeaseFile => false,
             Self::WriteRange | Self::WriteRangeFromUrl | Self::RenameFile | Self::DeleteFile => false,
-            Self::About | Self::ListBriefly | Self::Room => true,
+            Self::Stat | Self::ListCompact | Self::SpaceUsage => true,
             Self::Append | Self::WriteRanges | Self::SetModified | Self::Sync => false,
         }
     }
 }
 
 /// What the real blob service has and this one does not.
-fn not_kept(what: &str) -> Refusal {
-    Refusal::new("FeatureNotSupported").saying(format!("Of the blob service, {what} cannot be had here."))
+fn unsupported(what: &str) -> StorageError {
+    StorageError::new("FeatureNotSupported").with_message(format!("Of the blob service, {what} cannot be had here."))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum TargetKind {
     Account,
     ShareRoot,
     Path,
 }
 
-fn place(target: &Target) -> Place {
+fn target_kind(target: &Target) -> TargetKind {
     match (target.share.is_empty(), target.path.is_root()) {
-        (true, _) => Place::Account,
-        (false, true) => Place::ShareRoot,
-        (false, false) => Place::Path,
+        (true, _) => TargetKind::Account,
+        (false, true) => TargetKind::ShareRoot,
+        (false, false) => TargetKind::Path,
     }
 }

@@ -1,12 +1,12 @@
 //! Byte ranges: what `x-ms-range` and `Range` ask for, and what of it a file of some length has.
 //! Pure.
 
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 
-/// A range as asked; `last` included.
+/// A range as spec; `last` included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RangeSpec {
     /// `bytes=first-last`
     Closed { first: u64, last: u64 },
     /// `bytes=first-`
@@ -17,64 +17,64 @@ pub(crate) enum Asked {
 
 /// The bytes of a file that answer a request; `end` excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct ByteRange {
     pub start: u64,
     pub end: u64,
 }
 
 /// The range of a read; None means the whole file. `x-ms-range` wins and must be right; a plain
 /// `Range` that makes no sense is ignored, as HTTP wants it.
-pub(crate) fn of_read(call: &Call) -> Result<Option<Asked>, Refusal> {
-    if call.headers.contains_key("x-ms-range") {
-        let asked = call.header("x-ms-range").and_then(parse);
-        return asked.map(Some).ok_or(Refusal::header("x-ms-range"));
+pub(crate) fn parse_read_range(request: &StorageRequest) -> Result<Option<RangeSpec>, StorageError> {
+    if request.headers.contains_key("x-ms-range") {
+        let spec = request.header("x-ms-range").and_then(parse);
+        return spec.map(Some).ok_or(StorageError::invalid_header("x-ms-range"));
     }
-    Ok(call.header("range").and_then(parse))
+    Ok(request.header("range").and_then(parse))
 }
 
 /// The range of a write, which must have both ends: first byte and how many.
-pub(crate) fn of_write(call: &Call) -> Result<(u64, u64), Refusal> {
-    let text = call.header("x-ms-range").or(call.header("range"));
-    match parse(text.ok_or(Refusal::missing_header("x-ms-range"))?) {
-        Some(Asked::Closed { first, last }) if last < u64::MAX => Ok((first, last - first + 1)),
-        _ => Err(Refusal::header("x-ms-range")),
+pub(crate) fn parse_write_range(request: &StorageRequest) -> Result<(u64, u64), StorageError> {
+    let text = request.header("x-ms-range").or(request.header("range"));
+    match parse(text.ok_or(StorageError::missing_header("x-ms-range"))?) {
+        Some(RangeSpec::Closed { first, last }) if last < u64::MAX => Ok((first, last - first + 1)),
+        _ => Err(StorageError::invalid_header("x-ms-range")),
     }
 }
 
 /// The range of the source of a write.
-pub(crate) fn of_source(call: &Call) -> Result<(u64, u64), Refusal> {
+pub(crate) fn parse_source_range(request: &StorageRequest) -> Result<(u64, u64), StorageError> {
     const HEADER: &str = "x-ms-source-range";
-    match parse(call.header(HEADER).ok_or(Refusal::missing_header(HEADER))?) {
-        Some(Asked::Closed { first, last }) if last < u64::MAX => Ok((first, last - first + 1)),
-        _ => Err(Refusal::header(HEADER)),
+    match parse(request.header(HEADER).ok_or(StorageError::missing_header(HEADER))?) {
+        Some(RangeSpec::Closed { first, last }) if last < u64::MAX => Ok((first, last - first + 1)),
+        _ => Err(StorageError::invalid_header(HEADER)),
     }
 }
 
-pub(crate) fn parse(text: &str) -> Option<Asked> {
+pub(crate) fn parse(text: &str) -> Option<RangeSpec> {
     let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         digits.then(|| text.parse::<u64>().ok()).flatten()
     };
     match (first, last) {
-        ("", count) => number(count).map(Asked::Last),
-        (first, "") => number(first).map(Asked::From),
+        ("", count) => number(count).map(RangeSpec::Last),
+        (first, "") => number(first).map(RangeSpec::From),
         (first, last) => {
             let (first, last) = (number(first)?, number(last)?);
-            (first <= last).then_some(Asked::Closed { first, last })
+            (first <= last).then_some(RangeSpec::Closed { first, last })
         }
     }
 }
 
-impl Asked {
+impl RangeSpec {
     /// Clipped to the file; None when the file has none of it.
-    pub fn within(self, len: u64) -> Option<Part> {
+    pub fn clip(self, len: u64) -> Option<ByteRange> {
         let (start, end) = match self {
-            Asked::Closed { first, last } => (first, last.saturating_add(1).min(len)),
-            Asked::From(first) => (first, len),
-            Asked::Last(count) => (len.saturating_sub(count), len),
+            RangeSpec::Closed { first, last } => (first, last.saturating_add(1).min(len)),
+            RangeSpec::From(first) => (first, len),
+            RangeSpec::Last(count) => (len.saturating_sub(count), len),
         };
-        (start < end).then_some(Part { start, end })
+        (start < end).then_some(ByteRange { start, end })
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn table() {
         let check = |text: &str, len: u64, expected: Option<(u64, u64)>| {
-            let found = parse(text).expect(text).within(len).map(|part| (part.start, part.end));
+            let found = parse(text).expect(text).clip(len).map(|range| (range.start, range.end));
             assert_eq!(found, expected, "{text} of {len}");
         };
         check("bytes=0-33554431", 10, Some((0, 10)));

@@ -17,7 +17,7 @@ use corro_shares::{SharePath, SnapshotId, is_share_name};
 use http::{HeaderMap, Method, request::Parts};
 use percent_encoding::percent_decode_str;
 
-use crate::protocol::error::Refusal;
+use crate::protocol::error::StorageError;
 
 /// How the account was named in the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,21 +38,21 @@ pub enum AddressStyle {
 #[derive(Debug, Clone, Copy)]
 pub struct OverTls;
 
-pub(crate) struct Call {
+pub(crate) struct StorageRequest {
     pub account: String,
     pub method: Method,
     pub headers: HeaderMap,
     /// As on the request line.
     pub raw_path: String,
     pub raw_query: String,
-    pub target: Result<Target, Refusal>,
+    pub target: Result<Target, StorageError>,
     /// The `x-ms-version` that the answer is written for.
     pub version: String,
     pub request_id: String,
     pub address: Option<std::net::IpAddr>,
     pub over_tls: bool,
     /// The host said that the blob service is meant.
-    pub of_blobs: bool,
+    pub is_blob_service: bool,
     style: AddressStyle,
     parameters: Vec<(String, String)>,
 }
@@ -65,26 +65,26 @@ pub(crate) struct Target {
 }
 
 impl AddressStyle {
-    pub fn is_of_blobs(self) -> bool {
+    pub fn is_blob(self) -> bool {
         matches!(self, AddressStyle::BlobHost | AddressStyle::BlobPath)
     }
 }
 
 /// The snapshot that a query names, if it names one.
-pub(crate) fn snapshot_in(query: &str) -> Result<Option<SnapshotId>, Refusal> {
-    snapshot_named(query, SNAPSHOT)
+pub(crate) fn parse_snapshot(query: &str) -> Result<Option<SnapshotId>, StorageError> {
+    parse_snapshot_parameter(query, SNAPSHOT)
 }
 
 const SNAPSHOT: &str = "sharesnapshot";
 
 /// The same in another parameter.
-pub(crate) fn snapshot_named(query: &str, parameter: &str) -> Result<Option<SnapshotId>, Refusal> {
+pub(crate) fn parse_snapshot_parameter(query: &str, parameter: &str) -> Result<Option<SnapshotId>, StorageError> {
     let named = query_pairs(query).find(|(name, value)| name.eq_ignore_ascii_case(parameter) && !value.is_empty());
     match named {
         None => Ok(None),
         Some((_, text)) => SnapshotId::parse(&text).map(Some).ok_or_else(|| {
-            Refusal::new("InvalidQueryParameterValue")
-                .saying(format!("The parameter {parameter} is not a time as 2018-06-07T22:21:55.0000000Z."))
+            StorageError::new("InvalidQueryParameterValue")
+                .with_message(format!("The parameter {parameter} is not a time as 2018-06-07T22:21:55.0000000Z."))
         }),
     }
 }
@@ -96,9 +96,9 @@ const SMB_VERSION: &str = "2019-02-02";
 /// From this version on, names that XML cannot say are written encoded.
 const ENCODED_VERSION: &str = "2021-12-02";
 
-impl Call {
+impl StorageRequest {
     /// Where the request comes from, in one spelling.
-    pub fn from(&self) -> String {
+    pub fn client_address(&self) -> String {
         self.address.map_or_else(|| "unknown".to_owned(), |address| address.to_canonical().to_string())
     }
 
@@ -107,12 +107,13 @@ impl Call {
         let raw_query = parts.uri.query().unwrap_or_default().to_owned();
         let over_tls = parts.extensions.get::<OverTls>().is_some();
         let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
-        let version = text_of(&parts.headers, "x-ms-version").filter(|v| is_version(v));
+        let version = header_text(&parts.headers, "x-ms-version").filter(|v| is_version(v));
         // Names are as they are given; only who asks for it gets the old way, in which "a." is "a".
-        let trims = text_of(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
+        let trims =
+            header_text(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
         let target = Target::parse(&raw_path, style, account);
         let target = if trims { target.and_then(Target::without_trailing_dots) } else { target };
-        Call {
+        StorageRequest {
             account: account.to_owned(),
             target,
             version: version.unwrap_or(DEFAULT_VERSION).to_owned(),
@@ -124,7 +125,7 @@ impl Call {
             raw_query,
             address,
             over_tls,
-            of_blobs: style.is_of_blobs(),
+            is_blob_service: style.is_blob(),
             style,
         }
     }
@@ -141,10 +142,10 @@ impl Call {
     }
 
     /// The snapshot that is asked about, if one is.
-    pub fn snapshot(&self) -> Result<Option<SnapshotId>, Refusal> {
+    pub fn snapshot(&self) -> Result<Option<SnapshotId>, StorageError> {
         // Most requests have other parameters, or none.
         match self.parameters.iter().any(|(name, _)| name.eq_ignore_ascii_case(SNAPSHOT)) {
-            true => snapshot_in(&self.raw_query),
+            true => parse_snapshot(&self.raw_query),
             false => Ok(None),
         }
     }
@@ -157,26 +158,26 @@ impl Call {
 
     /// A header's text; None when absent or not printable ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
-        text_of(&self.headers, name)
+        header_text(&self.headers, name)
     }
 
     /// A header that must hold a number when it is there.
-    pub fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
+    pub fn number(&self, name: &'static str) -> Result<Option<u64>, StorageError> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
         let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
         match digits.and_then(|text| text.parse().ok()) {
             Some(number) => Ok(Some(number)),
-            None => Err(Refusal::header(name)),
+            None => Err(StorageError::invalid_header(name)),
         }
     }
 
     /// A header that is `true` or `false`; absent means false.
-    pub fn flag(&self, header: &'static str) -> Result<bool, Refusal> {
+    pub fn flag(&self, header: &'static str) -> Result<bool, StorageError> {
         match self.headers.contains_key(header).then(|| self.header(header)) {
             None => Ok(false),
             Some(Some(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
             Some(Some(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-            Some(_) => Err(Refusal::header(header)),
+            Some(_) => Err(StorageError::invalid_header(header)),
         }
     }
 
@@ -197,50 +198,50 @@ impl Call {
     }
 
     /// Whether listings may have names that are written encoded.
-    pub fn encodes_names(&self) -> bool {
+    pub fn supports_encoded_names(&self) -> bool {
         self.version.as_str() >= ENCODED_VERSION
     }
 
-    pub fn speaks_smb(&self) -> bool {
+    pub fn supports_smb_headers(&self) -> bool {
         // Versions are dates: their text sorts as they do.
         self.version.as_str() >= SMB_VERSION
     }
 }
 
 impl Target {
-    pub fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, Refusal> {
-        let decoded = percent_decode_str(raw_path).decode_utf8().map_err(|_| Refusal::new("InvalidUri"))?;
-        let mut rest = decoded.strip_prefix('/').ok_or(Refusal::new("InvalidUri"))?;
+    pub fn parse(raw_path: &str, style: AddressStyle, account: &str) -> Result<Self, StorageError> {
+        let decoded = percent_decode_str(raw_path).decode_utf8().map_err(|_| StorageError::new("InvalidUri"))?;
+        let mut rest = decoded.strip_prefix('/').ok_or(StorageError::new("InvalidUri"))?;
         if let AddressStyle::Path | AddressStyle::BlobPath = style {
             let (first, after) = rest.split_once('/').unwrap_or((rest, ""));
-            let suffix = if style.is_of_blobs() { ".blob" } else { "" };
+            let suffix = if style.is_blob() { ".blob" } else { "" };
             if first.strip_suffix(suffix) != Some(account) {
-                return Err(Refusal::new("InvalidUri"));
+                return Err(StorageError::new("InvalidUri"));
             }
             rest = after;
         }
         let (share, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !share.is_empty() && !is_share_name(share) || share.is_empty() && !path.is_empty() {
-            return Err(Refusal::new("InvalidResourceName"));
+            return Err(StorageError::new("InvalidResourceName"));
         }
-        if style.is_of_blobs() && path.ends_with('/') {
+        if style.is_blob() && path.ends_with('/') {
             let message =
                 "A blob whose name ends with a slash cannot be kept here, where blobs are files in directories.";
-            return Err(Refusal::new("InvalidResourceName").saying(message));
+            return Err(StorageError::new("InvalidResourceName").with_message(message));
         }
         // One slash at the end is how some clients write a directory.
         let path = SharePath::parse(path.strip_suffix('/').unwrap_or(path))
-            .map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
+            .map_err(|error| StorageError::from(corro_shares::ShareError::from(error)))?;
         Ok(Target { share: share.to_owned(), path })
     }
 
-    pub fn without_trailing_dots(self) -> Result<Self, Refusal> {
+    pub fn without_trailing_dots(self) -> Result<Self, StorageError> {
         let names: Vec<&str> = self.path.as_str().split('/').map(|name| name.trim_end_matches('.')).collect();
-        let path =
-            SharePath::parse(&names.join("/")).map_err(|error| Refusal::from(corro_shares::ShareError::from(error)))?;
+        let path = SharePath::parse(&names.join("/"))
+            .map_err(|error| StorageError::from(corro_shares::ShareError::from(error)))?;
         match path.is_root() == self.path.is_root() {
             true => Ok(Target { path, ..self }),
-            false => Err(Refusal::new("InvalidFileOrDirectoryPathName")),
+            false => Err(StorageError::new("InvalidFileOrDirectoryPathName")),
         }
     }
 }
@@ -259,7 +260,7 @@ fn parameters_in(query: &str) -> Vec<(String, String)> {
     others.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
 }
 
-fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 

@@ -1,5 +1,5 @@
 //! What SMB knows of a file or directory besides its content: attributes, times, the key of its permission. Said by
-//! newer clients when they make, change, copy or rename one; kept with it, and told again. Pure.
+//! newer clients parse_time_setting they make, change, copy or rename one; kept with it, and told again. Pure.
 //!
 //! The time of the last write is the disk's own until a client says another. That one is kept together with the disk's
 //! time at that moment, and counts as long as the disk's is the same: whoever writes to the file later, a job too,
@@ -10,20 +10,20 @@ use std::time::{Duration, SystemTime};
 use corro_model::Timestamp;
 use corro_shares::{Kind, Properties, Stat};
 
-use crate::protocol::error::Refusal;
-use crate::protocol::request::Call;
+use crate::protocol::error::StorageError;
+use crate::protocol::request::StorageRequest;
 use crate::protocol::time_format::smb_time;
 
-const ATTRIBUTES: &str = "smb-attributes";
-const CREATED: &str = "smb-created";
-const WRITTEN: &str = "smb-written";
-const CHANGED: &str = "smb-changed";
-const PERMISSION: &str = "smb-permission";
+const ATTRIBUTES_PROPERTY: &str = "smb-attributes";
+const CREATED_PROPERTY: &str = "smb-created";
+const WRITTEN_PROPERTY: &str = "smb-written";
+const CHANGED_PROPERTY: &str = "smb-changed";
+const PERMISSION_PROPERTY: &str = "smb-permission";
 /// The key of the descriptor that all things have which were given none.
 pub(crate) const DEFAULT_PERMISSION_KEY: &str = "0*0";
 
 /// Attributes a client may give, as the service spells them.
-const NAMES: [&str; 9] = [
+const ATTRIBUTE_NAMES: [&str; 9] = [
     "ReadOnly",
     "Hidden",
     "System",
@@ -37,103 +37,103 @@ const NAMES: [&str; 9] = [
 
 /// What a request says; nothing, for most.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Smb {
+pub(crate) struct SmbSettings {
     /// Spelled as the service does; empty for the usual ones.
     attributes: Option<String>,
-    created: When,
-    written: When,
-    changed: When,
-    pub permission: Permission,
+    created: TimeSetting,
+    written: TimeSetting,
+    changed: TimeSetting,
+    pub permission: PermissionSetting,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum When {
+enum TimeSetting {
     /// Also `preserve` and `source`: as it is, or as the usual is.
     #[default]
-    Unsaid,
+    Unset,
     Now,
     At(String),
 }
 
 /// `x-ms-file-permission` and `x-ms-file-permission-key`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Permission {
+pub(crate) enum PermissionSetting {
     #[default]
-    Unsaid,
+    Unset,
     /// That of things which were given none.
     Inherit,
     Descriptor(String),
     Key(String),
 }
 
-impl Smb {
-    pub fn of(call: &Call, kind: Kind) -> Result<Self, Refusal> {
-        if !call.speaks_smb() {
-            return Ok(Smb::default());
+impl SmbSettings {
+    pub fn parse(request: &StorageRequest, kind: Kind) -> Result<Self, StorageError> {
+        if !request.supports_smb_headers() {
+            return Ok(SmbSettings::default());
         }
-        Ok(Smb {
-            attributes: attributes_in(call, kind)?,
-            created: when(call, "x-ms-file-creation-time")?,
-            written: when(call, "x-ms-file-last-write-time")?,
-            changed: when(call, "x-ms-file-change-time")?,
-            permission: permission_in(call)?,
+        Ok(SmbSettings {
+            attributes: parse_attributes(request, kind)?,
+            created: parse_time_setting(request, "x-ms-file-creation-time")?,
+            written: parse_time_setting(request, "x-ms-file-last-write-time")?,
+            changed: parse_time_setting(request, "x-ms-file-change-time")?,
+            permission: parse_permission(request)?,
         })
     }
 
     /// Says it about a thing that was just made, or copied with what was said about its source.
-    pub fn describe_new(&self, properties: &mut Properties, stat: &Stat) {
-        for (name, when) in [(WRITTEN, &self.written), (CHANGED, &self.changed)] {
-            match when {
-                When::At(time) => keep_at(properties, name, time, stat.modified),
-                When::Now => properties.remove(name),
-                // Of the source, which had another time on the disk.
-                When::Unsaid => {
+    pub fn apply_to_new(&self, properties: &mut Properties, stat: &Stat) {
+        for (name, setting) in [(WRITTEN_PROPERTY, &self.written), (CHANGED_PROPERTY, &self.changed)] {
+            match setting {
+                TimeSetting::At(time) => set_time(properties, name, time, stat.modified),
+                TimeSetting::Now => properties.remove(name),
+                // LeaseTarget the source, which had another time on the disk.
+                TimeSetting::Unset => {
                     let kept = properties.get(name).and_then(|text| text.split_once(' '));
                     if let Some(time) = kept.map(|(time, _)| time.to_owned()) {
-                        keep_at(properties, name, &time, stat.modified);
+                        set_time(properties, name, &time, stat.modified);
                     }
                 }
             }
         }
-        self.describe(properties);
+        self.apply_common(properties);
     }
 
     /// Says it about a thing that was `before`, and is modified now without being written to.
-    pub fn change(&self, properties: &mut Properties, before: &Stat, at: SystemTime) {
-        let written = Shown::of(before, properties).written;
+    pub fn apply_to_existing(&self, properties: &mut Properties, before: &Stat, at: SystemTime) {
+        let written = SmbProperties::of(before, properties).written;
         match &self.written {
-            When::At(time) => keep_at(properties, WRITTEN, time, at),
-            When::Now => properties.remove(WRITTEN),
-            When::Unsaid => keep_at(properties, WRITTEN, &written, at),
+            TimeSetting::At(time) => set_time(properties, WRITTEN_PROPERTY, time, at),
+            TimeSetting::Now => properties.remove(WRITTEN_PROPERTY),
+            TimeSetting::Unset => set_time(properties, WRITTEN_PROPERTY, &written, at),
         }
         match &self.changed {
-            When::At(time) => keep_at(properties, CHANGED, time, at),
-            When::Now | When::Unsaid => properties.remove(CHANGED),
+            TimeSetting::At(time) => set_time(properties, CHANGED_PROPERTY, time, at),
+            TimeSetting::Now | TimeSetting::Unset => properties.remove(CHANGED_PROPERTY),
         }
-        self.describe(properties);
+        self.apply_common(properties);
     }
 
-    fn describe(&self, properties: &mut Properties) {
+    fn apply_common(&self, properties: &mut Properties) {
         match &self.attributes {
-            Some(attributes) if attributes.is_empty() => properties.remove(ATTRIBUTES),
-            Some(attributes) => set(properties, ATTRIBUTES, attributes),
+            Some(attributes) if attributes.is_empty() => properties.remove(ATTRIBUTES_PROPERTY),
+            Some(attributes) => set(properties, ATTRIBUTES_PROPERTY, attributes),
             None => {}
         }
         match &self.created {
-            When::At(time) => set(properties, CREATED, time),
-            When::Now => properties.remove(CREATED),
-            When::Unsaid => {}
+            TimeSetting::At(time) => set(properties, CREATED_PROPERTY, time),
+            TimeSetting::Now => properties.remove(CREATED_PROPERTY),
+            TimeSetting::Unset => {}
         }
         match &self.permission {
-            Permission::Key(key) => set(properties, PERMISSION, key),
-            Permission::Inherit => properties.remove(PERMISSION),
-            Permission::Unsaid | Permission::Descriptor(_) => {}
+            PermissionSetting::Key(key) => set(properties, PERMISSION_PROPERTY, key),
+            PermissionSetting::Inherit => properties.remove(PERMISSION_PROPERTY),
+            PermissionSetting::Unset | PermissionSetting::Descriptor(_) => {}
         }
     }
 }
 
 /// What is told about a thing.
-pub(crate) struct Shown {
+pub(crate) struct SmbProperties {
     pub attributes: String,
     pub created: String,
     pub written: String,
@@ -141,9 +141,9 @@ pub(crate) struct Shown {
     pub permission_key: String,
 }
 
-impl Shown {
+impl SmbProperties {
     pub fn of(stat: &Stat, properties: &Properties) -> Self {
-        let attributes = match (stat.kind, properties.get(ATTRIBUTES)) {
+        let attributes = match (stat.kind, properties.get(ATTRIBUTES_PROPERTY)) {
             (Kind::File | Kind::Link, None) => "Archive".to_owned(),
             (Kind::File | Kind::Link, Some(attributes)) => attributes.to_owned(),
             (Kind::Directory, None) => "Directory".to_owned(),
@@ -151,53 +151,56 @@ impl Shown {
         };
         let text = |name| properties.get(name).map(str::to_owned);
         let modified = smb_time(stat.modified);
-        Shown {
+        SmbProperties {
             attributes,
-            created: text(CREATED).unwrap_or_else(|| smb_time(stat.created)),
-            written: kept_at(properties, WRITTEN, stat.modified).unwrap_or_else(|| modified.clone()),
-            changed: kept_at(properties, CHANGED, stat.modified).unwrap_or(modified),
-            permission_key: text(PERMISSION).unwrap_or_else(|| DEFAULT_PERMISSION_KEY.to_owned()),
+            created: text(CREATED_PROPERTY).unwrap_or_else(|| smb_time(stat.created)),
+            written: time_if_unchanged(properties, WRITTEN_PROPERTY, stat.modified).unwrap_or_else(|| modified.clone()),
+            changed: time_if_unchanged(properties, CHANGED_PROPERTY, stat.modified).unwrap_or(modified),
+            permission_key: text(PERMISSION_PROPERTY).unwrap_or_else(|| DEFAULT_PERMISSION_KEY.to_owned()),
         }
     }
 }
 
 /// After a write that shall leave the time of the last write as it was before.
-pub(crate) fn preserve_written(properties: &mut Properties, before: &str, stat: &Stat) {
-    keep_at(properties, WRITTEN, before, stat.modified);
+pub(crate) fn keep_last_write_time(properties: &mut Properties, before: &str, stat: &Stat) {
+    set_time(properties, WRITTEN_PROPERTY, before, stat.modified);
 }
 
 /// Whether a file may not be written to.
 pub(crate) fn is_read_only(properties: &Properties) -> bool {
-    properties.get(ATTRIBUTES).is_some_and(|names| names.split(" | ").any(|name| name == "ReadOnly"))
+    properties.get(ATTRIBUTES_PROPERTY).is_some_and(|names| names.split(" | ").any(|name| name == "ReadOnly"))
 }
 
 /// The key of the permission that a thing was given.
 pub(crate) fn permission_key(properties: &Properties) -> Option<&str> {
-    properties.get(PERMISSION)
+    properties.get(PERMISSION_PROPERTY)
 }
 
 pub(crate) fn add_archive(properties: &mut Properties) {
-    let names = properties.get(ATTRIBUTES).map(str::to_owned);
+    let names = properties.get(ATTRIBUTES_PROPERTY).map(str::to_owned);
     if let Some(names) = names.filter(|names| !names.contains("Archive")) {
-        set(properties, ATTRIBUTES, &format!("{names} | Archive"));
+        set(properties, ATTRIBUTES_PROPERTY, &format!("{names} | Archive"));
     }
 }
 
-fn attributes_in(call: &Call, kind: Kind) -> Result<Option<String>, Refusal> {
+fn parse_attributes(request: &StorageRequest, kind: Kind) -> Result<Option<String>, StorageError> {
     const HEADER: &str = "x-ms-file-attributes";
-    if !call.headers.contains_key(HEADER) {
+    if !request.headers.contains_key(HEADER) {
         return Ok(None);
     }
-    let text = call.header(HEADER).ok_or(Refusal::header(HEADER))?.trim();
+    let text = request.header(HEADER).ok_or(StorageError::invalid_header(HEADER))?.trim();
     if ["preserve", "source"].iter().any(|word| text.eq_ignore_ascii_case(word)) {
         return Ok(None);
     }
     let mut names = Vec::new();
     for word in text.split('|').map(str::trim).filter(|word| !word.eq_ignore_ascii_case("none")) {
-        let name = NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(word)).ok_or(Refusal::header(HEADER))?;
+        let name = ATTRIBUTE_NAMES
+            .into_iter()
+            .find(|name| name.eq_ignore_ascii_case(word))
+            .ok_or(StorageError::invalid_header(HEADER))?;
         match (kind, name) {
             (Kind::Directory, "Directory") => {}
-            (Kind::File | Kind::Link, "Directory") => return Err(Refusal::header(HEADER)),
+            (Kind::File | Kind::Link, "Directory") => return Err(StorageError::invalid_header(HEADER)),
             _ if names.contains(&name) => {}
             _ => names.push(name),
         }
@@ -209,39 +212,39 @@ fn attributes_in(call: &Call, kind: Kind) -> Result<Option<String>, Refusal> {
     Ok(Some(names.join(" | ")))
 }
 
-fn when(call: &Call, header: &'static str) -> Result<When, Refusal> {
-    if !call.headers.contains_key(header) {
-        return Ok(When::Unsaid);
+fn parse_time_setting(request: &StorageRequest, header: &'static str) -> Result<TimeSetting, StorageError> {
+    if !request.headers.contains_key(header) {
+        return Ok(TimeSetting::Unset);
     }
-    let text = call.header(header).ok_or(Refusal::header(header))?.trim();
+    let text = request.header(header).ok_or(StorageError::invalid_header(header))?.trim();
     match text.to_ascii_lowercase().as_str() {
-        "preserve" | "source" => Ok(When::Unsaid),
-        "now" => Ok(When::Now),
-        _ => time(text).map(When::At).ok_or(Refusal::header(header)),
+        "preserve" | "source" => Ok(TimeSetting::Unset),
+        "now" => Ok(TimeSetting::Now),
+        _ => parse_time(text).map(TimeSetting::At).ok_or(StorageError::invalid_header(header)),
     }
 }
 
-fn permission_in(call: &Call) -> Result<Permission, Refusal> {
-    let text = |header| match call.headers.contains_key(header) {
-        true => call.header(header).map(|text| Some(text.trim())).ok_or(Refusal::header(header)),
+fn parse_permission(request: &StorageRequest) -> Result<PermissionSetting, StorageError> {
+    let text = |header| match request.headers.contains_key(header) {
+        true => request.header(header).map(|text| Some(text.trim())).ok_or(StorageError::invalid_header(header)),
         false => Ok(None),
     };
     match (text("x-ms-file-permission")?, text("x-ms-file-permission-key")?) {
-        (None | Some(""), None | Some("")) => Ok(Permission::Unsaid),
-        (None | Some(""), Some(key)) if key.eq_ignore_ascii_case("source") => Ok(Permission::Unsaid),
-        (None | Some(""), Some(key)) => Ok(Permission::Key(key.to_owned())),
+        (None | Some(""), None | Some("")) => Ok(PermissionSetting::Unset),
+        (None | Some(""), Some(key)) if key.eq_ignore_ascii_case("source") => Ok(PermissionSetting::Unset),
+        (None | Some(""), Some(key)) => Ok(PermissionSetting::Key(key.to_owned())),
         (Some(text), None) => match text.to_ascii_lowercase().as_str() {
-            "inherit" => Ok(Permission::Inherit),
-            "preserve" | "source" => Ok(Permission::Unsaid),
-            _ => Ok(Permission::Descriptor(text.to_owned())),
+            "inherit" => Ok(PermissionSetting::Inherit),
+            "preserve" | "source" => Ok(PermissionSetting::Unset),
+            _ => Ok(PermissionSetting::Descriptor(text.to_owned())),
         },
-        (Some(_), Some(_)) => Err(Refusal::new("InvalidHeaderValue")
-            .saying("x-ms-file-permission and x-ms-file-permission-key say the same thing: send one of them.")),
+        (Some(_), Some(_)) => Err(StorageError::new("InvalidHeaderValue")
+            .with_message("x-ms-file-permission and x-ms-file-permission-key say the same thing: send one of them.")),
     }
 }
 
 /// A time in UTC, to 100 ns, in one spelling: `2018-06-07T22:21:55.1234567Z`.
-fn time(text: &str) -> Option<String> {
+fn parse_time(text: &str) -> Option<String> {
     let (whole, fraction) = match text.strip_suffix('Z')?.split_once('.') {
         Some((whole, fraction)) => (whole, fraction),
         None => (text.strip_suffix('Z')?, "0"),
@@ -253,12 +256,12 @@ fn time(text: &str) -> Option<String> {
     Some(format!("{}.{:0<7.7}Z", seconds.trim_end_matches('Z'), fraction))
 }
 
-fn keep_at(properties: &mut Properties, name: &str, time: &str, at: SystemTime) {
+fn set_time(properties: &mut Properties, name: &str, time: &str, at: SystemTime) {
     set(properties, name, &format!("{time} {}", nanoseconds(at)));
 }
 
 /// What was kept, if the disk's time is still the one it was kept with.
-fn kept_at(properties: &Properties, name: &str, at: SystemTime) -> Option<String> {
+fn time_if_unchanged(properties: &Properties, name: &str, at: SystemTime) -> Option<String> {
     let (time, with) = properties.get(name)?.split_once(' ')?;
     (with == nanoseconds(at).to_string()).then(|| time.to_owned())
 }
@@ -289,7 +292,7 @@ mod tests {
             ("soon", None),
             ("", None),
         ] {
-            assert_eq!(time(text).as_deref(), expected, "{text}");
+            assert_eq!(parse_time(text).as_deref(), expected, "{text}");
         }
     }
 
@@ -297,9 +300,12 @@ mod tests {
     fn a_kept_time_counts_until_the_disk_has_another() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut properties = Properties::default();
-        keep_at(&mut properties, WRITTEN, "2001-01-01T00:00:00.0000000Z", at(5));
-        assert_eq!(kept_at(&properties, WRITTEN, at(5)).as_deref(), Some("2001-01-01T00:00:00.0000000Z"));
-        assert_eq!(kept_at(&properties, WRITTEN, at(6)), None);
-        assert_eq!(kept_at(&properties, CHANGED, at(5)), None);
+        set_time(&mut properties, WRITTEN_PROPERTY, "2001-01-01T00:00:00.0000000Z", at(5));
+        assert_eq!(
+            time_if_unchanged(&properties, WRITTEN_PROPERTY, at(5)).as_deref(),
+            Some("2001-01-01T00:00:00.0000000Z")
+        );
+        assert_eq!(time_if_unchanged(&properties, WRITTEN_PROPERTY, at(6)), None);
+        assert_eq!(time_if_unchanged(&properties, CHANGED_PROPERTY, at(5)), None);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use corro_shares::{Kind, Link, Properties, Stat};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::protocol::metadata_headers::metadata_of;
+use crate::protocol::metadata_headers::metadata_entries;
 
 pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
@@ -20,7 +20,7 @@ pub(crate) fn push_link(xml: &mut String, link: Option<&Link>, stat: &Stat) {
 
 pub(crate) fn push_metadata(xml: &mut String, properties: &Properties) {
     xml.push_str("<Metadata>");
-    for (name, value) in metadata_of(properties) {
+    for (name, value) in metadata_entries(properties) {
         let _ = write!(xml, "<{name}>{}</{name}>", escape(value));
     }
     xml.push_str("</Metadata>");
@@ -28,7 +28,7 @@ pub(crate) fn push_metadata(xml: &mut String, properties: &Properties) {
 
 /// A name, encoded if it must be.
 pub(crate) fn push_name(xml: &mut String, element: &str, name: &str) {
-    let _ = match can_be_said(name) {
+    let _ = match is_representable(name) {
         true => write!(xml, "<{element}>{}</{element}>", escape(name)),
         false => {
             let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
@@ -37,7 +37,7 @@ pub(crate) fn push_name(xml: &mut String, element: &str, name: &str) {
     };
 }
 
-pub(crate) fn can_be_said(text: &str) -> bool {
+pub(crate) fn is_representable(text: &str) -> bool {
     !text.contains(|c| matches!(c, '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}'))
 }
 

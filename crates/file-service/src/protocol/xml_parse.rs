@@ -19,18 +19,18 @@ impl Element {
     }
 
     /// The trimmed text of a child; empty when there is none.
-    pub fn text_of(&self, name: &str) -> &str {
+    pub fn child_text(&self, name: &str) -> &str {
         self.child(name).map(|child| child.text.trim()).unwrap_or_default()
     }
 }
 
 /// The document's one element; None when the text is not a document of this kind.
 pub(crate) fn parse(text: &str) -> Option<Element> {
-    parse_long(text, MAX_ELEMENTS)
+    parse_with_limit(text, MAX_ELEMENTS)
 }
 
 /// The same of one that may have more elements than settings have.
-pub(crate) fn parse_long(text: &str, max_elements: usize) -> Option<Element> {
+pub(crate) fn parse_with_limit(text: &str, max_elements: usize) -> Option<Element> {
     let mut rest = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
@@ -65,7 +65,7 @@ pub(crate) fn parse_long(text: &str, max_elements: usize) -> Option<Element> {
             }
             element
         } else {
-            let (element, is_empty, after) = opening(&rest[1..])?;
+            let (element, is_empty, after) = parse_start_tag(&rest[1..])?;
             rest = after;
             n_elements += 1;
             if root.is_some() || open.len() == MAX_DEPTH || n_elements > max_elements {
@@ -86,7 +86,7 @@ pub(crate) fn parse_long(text: &str, max_elements: usize) -> Option<Element> {
 }
 
 /// What follows a `<`: the element, whether it ends at once, and the rest.
-fn opening(text: &str) -> Option<(Element, bool, &str)> {
+fn parse_start_tag(text: &str) -> Option<(Element, bool, &str)> {
     let end = text.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'))?;
     let (name, mut rest) = text.split_at(end);
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
@@ -148,7 +148,7 @@ mod tests {
                     <C/><D ></D ><B><![CDATA[<x>]]></B></A>\n";
         let root = parse(text).expect("a document");
         assert_eq!((root.name.as_str(), root.children.len()), ("A", 4));
-        assert_eq!((root.text_of("B"), root.text_of("C"), root.text_of("none")), ("a & AB", "", ""));
+        assert_eq!((root.child_text("B"), root.child_text("C"), root.child_text("none")), ("a & AB", "", ""));
         assert_eq!(root.children[3].text, "<x>");
         assert!(root.child("D").is_some());
     }

@@ -1,58 +1,64 @@
-//! Listing of shares and containers: the page that was asked for, and the XML document of shares. Pure.
+//! Listing of shares and containers: the select_page that was params for, and the XML document of shares. Pure.
 
 use std::fmt::Write;
 
 use corro_shares::{Properties, SnapshotId, TreeEntry};
 
-use crate::protocol::error::Refusal;
-use crate::protocol::listing::{Asked, echo, finish, page_limit};
-use crate::protocol::request::Call;
+use crate::protocol::error::StorageError;
+use crate::protocol::listing::{ListingParams, close_listing, page_limit, push_params};
+use crate::protocol::request::StorageRequest;
 use crate::protocol::time_format::http_date;
 use crate::protocol::xml::{DECLARATION, escape, push_metadata};
 
 /// A share in a listing, or one of its snapshots.
-pub(crate) struct Listed {
+pub(crate) struct ListedShare {
     pub snapshot: Option<SnapshotId>,
     pub share: TreeEntry,
 }
 
-/// The part of a listing of shares or containers that was asked for.
-pub(crate) struct TreePage<'a, T> {
-    pub asked: Asked<'a>,
-    pub trees: Vec<T>,
+/// The part of a listing of shares or containers that was params for.
+pub(crate) struct SharePage<'a, T> {
+    pub params: ListingParams<'a>,
+    pub entries: Vec<T>,
     pub next: Option<String>,
 }
 
-pub(crate) fn page<T>(
-    call: &Call,
-    mut trees: Vec<T>,
+pub(crate) fn select_page<T>(
+    request: &StorageRequest,
+    mut entries: Vec<T>,
     name: impl Fn(&T) -> &String,
-) -> Result<TreePage<'_, T>, Refusal> {
-    let (prefix, marker) = (call.parameter("prefix"), call.parameter("marker"));
-    let limit = page_limit(call)?;
-    trees.retain(|tree| name(tree).starts_with(prefix) && name(tree).as_str() >= marker);
-    // A page ends between two names: snapshots stay with their share.
-    let mut end = limit.effective.min(trees.len());
-    while end < trees.len() && end > 0 && name(&trees[end]) == name(&trees[end - 1]) {
+) -> Result<SharePage<'_, T>, StorageError> {
+    let (prefix, marker) = (request.parameter("prefix"), request.parameter("marker"));
+    let limit = page_limit(request)?;
+    entries.retain(|entry| name(entry).starts_with(prefix) && name(entry).as_str() >= marker);
+    // A select_page ends between two names: snapshots stay with their share.
+    let mut end = limit.effective.min(entries.len());
+    while end < entries.len() && end > 0 && name(&entries[end]) == name(&entries[end - 1]) {
         end += 1;
     }
-    let next = trees.get(end).map(|tree| name(tree).clone());
-    trees.truncate(end);
-    let asked = Asked { endpoint: call.endpoint(), prefix, marker, limit: limit.asked, encodes: call.encodes_names() };
-    Ok(TreePage { asked, trees, next })
+    let next = entries.get(end).map(|entry| name(entry).clone());
+    entries.truncate(end);
+    let params = ListingParams {
+        endpoint: request.endpoint(),
+        prefix,
+        marker,
+        limit: limit.requested,
+        encodes_names: request.supports_encoded_names(),
+    };
+    Ok(SharePage { params, entries, next })
 }
 
 pub(crate) fn shares_document(
-    asked: &Asked,
-    shares: &[Listed],
+    params: &ListingParams,
+    shares: &[ListedShare],
     describe: impl Fn(&Properties) -> String,
     with_metadata: bool,
     next: Option<&str>,
 ) -> String {
-    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(&asked.endpoint));
-    echo(&mut xml, asked);
+    let mut xml = format!("{DECLARATION}<EnumerationResults ServiceEndpoint=\"{}\">", escape(&params.endpoint));
+    push_params(&mut xml, params);
     xml.push_str("<Shares>");
-    for Listed { snapshot, share } in shares {
+    for ListedShare { snapshot, share } in shares {
         let _ = write!(xml, "<Share><Name>{}</Name>", escape(&share.name));
         if let Some(id) = snapshot {
             let _ = write!(xml, "<Snapshot>{}</Snapshot>", id.as_str());
@@ -70,5 +76,5 @@ pub(crate) fn shares_document(
         xml.push_str("</Share>");
     }
     xml.push_str("</Shares>");
-    finish(xml, next)
+    close_listing(xml, next)
 }

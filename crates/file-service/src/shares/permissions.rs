@@ -1,16 +1,16 @@
 //! Security descriptors of a share (`comp=filepermission`): kept under a key that files are then given. They are
-//! told again as they were said; rights here come from keys and links, and from nothing else.
+//! told again as they were parsed; rights here come from keys and links, and from nothing else.
 
 use axum::{body::Body, response::Response};
 use corro_shares::{MAX_PERMISSION, Shares};
 use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 
-use crate::context::{Context, Place};
+use crate::context::{Location, OperationContext};
 use crate::limits::request_body;
-use crate::protocol::error::Refusal;
+use crate::protocol::error::StorageError;
 use crate::protocol::response;
-use crate::protocol::smb_properties::{DEFAULT_PERMISSION_KEY, Permission, Smb};
+use crate::protocol::smb_properties::{DEFAULT_PERMISSION_KEY, PermissionSetting, SmbSettings};
 
 /// What a thing has that was given none: everyone who may use the share may do everything.
 const DEFAULT_DESCRIPTOR: &str = "O:BAG:BAD:(A;OICI;FA;;;WD)";
@@ -18,74 +18,83 @@ const KEY: &str = "x-ms-file-permission-key";
 /// Longer ones are sent as a body, and named by their key.
 const MAX_IN_HEADER: usize = 8 << 10;
 
-pub(crate) async fn create(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let body = request_body::read_whole(context.call, body, MAX_PERMISSION as u64 * 2).await?;
-    let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let text = said["permission"].as_str().filter(|text| is_descriptor(text, MAX_PERMISSION)).ok_or_else(|| {
-        Refusal::new("InvalidInput")
-            .saying("The body is not {\"permission\": \"…\"} with a security descriptor in SDDL of 64 KiB at most.")
+pub(crate) async fn create(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
+    let body = request_body::read_whole(context.request, body, MAX_PERMISSION as u64 * 2).await?;
+    let parsed: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let text = parsed["permission"].as_str().filter(|text| is_descriptor(text, MAX_PERMISSION)).ok_or_else(|| {
+        StorageError::new("InvalidInput").with_message(
+            "The body is not {\"permission\": \"…\"} with a security descriptor in SDDL of 64 KiB at most.",
+        )
     })?;
-    let (key, text) = (key_of(text), text.to_owned());
+    let (key, text) = (descriptor_key(text), text.to_owned());
     let kept = key.clone();
-    context.on_disk(move |shares, place| shares.keep_permission(&place.account, &place.share, &kept, &text)).await?;
+    context
+        .on_disk(move |shares, location| shares.keep_permission(&location.account, &location.share, &kept, &text))
+        .await?;
     let mut response = response::empty(201);
-    response::set(response.headers_mut(), KEY, &key);
+    response::set_header(response.headers_mut(), KEY, &key);
     Ok(response)
 }
 
-pub(crate) async fn get(context: Context<'_>) -> Result<Response, Refusal> {
-    let key = context.call.header(KEY).ok_or(Refusal::missing_header(KEY))?.trim().to_owned();
-    let found = context.on_disk(move |shares, place| find(shares, place, &key)).await?;
-    let text =
-        found.ok_or_else(|| Refusal::new("ResourceNotFound").saying("The share keeps no permission of this key."))?;
+pub(crate) async fn get(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let key = context.request.header(KEY).ok_or(StorageError::missing_header(KEY))?.trim().to_owned();
+    let found = context.on_disk(move |shares, location| lookup(shares, location, &key)).await?;
+    let text = found.ok_or_else(|| {
+        StorageError::new("ResourceNotFound").with_message("The share keeps no permission of this key.")
+    })?;
     let mut response = Response::new(Body::from(serde_json::json!({ "permission": text }).to_string()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
 /// Keeps a descriptor that a request says about a file, and looks for the one whose key it names.
-pub(crate) fn resolve(smb: &mut Smb, shares: &Shares, place: &Place) -> Result<(), Refusal> {
+pub(crate) fn resolve(smb: &mut SmbSettings, shares: &Shares, location: &Location) -> Result<(), StorageError> {
     match &smb.permission {
-        Permission::Unsaid | Permission::Inherit => Ok(()),
-        Permission::Key(key) if key == DEFAULT_PERMISSION_KEY => {
-            smb.permission = Permission::Inherit;
+        PermissionSetting::Unset | PermissionSetting::Inherit => Ok(()),
+        PermissionSetting::Key(key) if key == DEFAULT_PERMISSION_KEY => {
+            smb.permission = PermissionSetting::Inherit;
             Ok(())
         }
-        Permission::Key(key) => match find(shares, place, key)? {
+        PermissionSetting::Key(key) => match lookup(shares, location, key)? {
             Some(_) => Ok(()),
-            None => Err(Refusal::new("InvalidHeaderValue").saying(
+            None => Err(StorageError::new("InvalidHeaderValue").with_message(
                 "The share keeps no permission of the key in x-ms-file-permission-key. Create it (comp=filepermission) first.",
             )),
         },
-        Permission::Descriptor(text) => {
+        PermissionSetting::Descriptor(text) => {
             if !is_descriptor(text, MAX_IN_HEADER) {
-                return Err(Refusal::header("x-ms-file-permission"));
+                return Err(StorageError::invalid_header("x-ms-file-permission"));
             }
-            let key = key_of(text);
-            shares.keep_permission(&place.account, &place.share, &key, text)?;
-            smb.permission = Permission::Key(key);
+            let key = descriptor_key(text);
+            shares.keep_permission(&location.account, &location.share, &key, text)?;
+            smb.permission = PermissionSetting::Key(key);
             Ok(())
         }
     }
 }
 
 /// Brings the permission of something in another share along.
-pub(crate) fn bring(shares: &Shares, from: (&str, &str), to: &Place, key: &str) -> Result<(), Refusal> {
+pub(crate) fn copy_descriptor(
+    shares: &Shares,
+    from: (&str, &str),
+    to: &Location,
+    key: &str,
+) -> Result<(), StorageError> {
     if let Some(text) = shares.permission(from.0, from.1, key)? {
         shares.keep_permission(&to.account, &to.share, key, &text)?;
     }
     Ok(())
 }
 
-fn find(shares: &Shares, place: &Place, key: &str) -> Result<Option<String>, corro_shares::ShareError> {
+fn lookup(shares: &Shares, location: &Location, key: &str) -> Result<Option<String>, corro_shares::ShareError> {
     match key == DEFAULT_PERMISSION_KEY {
         true => Ok(Some(DEFAULT_DESCRIPTOR.to_owned())),
-        false => shares.permission(&place.account, &place.share, key),
+        false => shares.permission(&location.account, &location.share, key),
     }
 }
 
 /// The same descriptor has the same key, in every share.
-fn key_of(text: &str) -> String {
+fn descriptor_key(text: &str) -> String {
     let digest = Sha256::digest(text);
     let number = digest.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{number}*1")

@@ -3,17 +3,17 @@
 use corro_shares::{Properties, Share, ShareError, SharePath};
 
 /// Refuses what would not fit into the quota of the share, if it was given one: `path` is to have `len` bytes.
-pub(crate) fn reserve(share: &Share, path: &SharePath, len: u64) -> Result<(), ShareError> {
+pub(crate) fn check_quota(share: &Share, path: &SharePath, len: u64) -> Result<(), ShareError> {
     if len == 0 {
         return Ok(());
     }
-    let Some(quota) = quota_in_bytes(share)? else { return Ok(()) };
+    let Some(quota) = quota_bytes(share)? else { return Ok(()) };
     let old = share.stat(path).map_or(0, |stat| stat.len);
     share.reserve(path, len.saturating_sub(old), quota)
 }
 
 /// In bytes, if the share was given one.
-pub(crate) fn quota_in_bytes(share: &Share) -> Result<Option<u64>, ShareError> {
+pub(crate) fn quota_bytes(share: &Share) -> Result<Option<u64>, ShareError> {
     let (_, properties) = share.describe(&SharePath::ROOT)?;
     let quota = properties.get(QUOTA).and_then(|text| text.parse::<u64>().ok());
     Ok(quota.map(|quota| quota.saturating_mul(1 << 30)))
@@ -28,6 +28,6 @@ pub(crate) const MAX_QUOTA_GIB: u64 = 102_400;
 /// The request's header, the answer's, and the name it is kept under.
 pub(crate) const QUOTA: &str = "x-ms-share-quota";
 
-pub(crate) fn quota_of(properties: &Properties) -> u64 {
+pub(crate) fn quota_gib(properties: &Properties) -> u64 {
     properties.get(QUOTA).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_QUOTA_GIB)
 }

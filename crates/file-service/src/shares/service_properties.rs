@@ -1,4 +1,4 @@
-//! Settings of an account's file service: metrics, rules for browsers, the SMB protocol. Kept and told again; nothing
+//! Settings of an account's file service: parse_metrics, rules for browsers, the SMB parse_protocol. Kept and told again; nothing
 //! here measures or speaks SMB. A part that a request leaves out stays as it was.
 
 use std::fmt::Write;
@@ -6,22 +6,22 @@ use std::fmt::Write;
 use axum::{body::Body, response::Response};
 use corro_shares::Properties;
 
-use crate::context::Context;
+use crate::context::OperationContext;
 use crate::limits::request_body;
-use crate::protocol::error::Refusal;
+use crate::protocol::error::StorageError;
 use crate::protocol::xml_parse::{self, Element};
 use crate::protocol::{response, xml};
 
 /// The name the whole is kept under with the account.
-const KEPT: &str = "service-properties";
+const STORED_PROPERTY: &str = "service-properties";
 /// All of it must fit beside nothing else into what an account can keep.
-const MAX_KEPT: usize = 12 << 10;
-const MAX_BODY: u64 = 64 << 10;
-const MAX_RULES: usize = 5;
-const MAX_DAYS: u32 = 365;
+const MAX_STORED_BYTES: usize = 12 << 10;
+const MAX_BODY_BYTES: u64 = 64 << 10;
+const MAX_CORS_RULES: usize = 5;
+const MAX_RETENTION_DAYS: u32 = 365;
 
 /// The parts there are, with what they are before anybody sets them.
-const PARTS: [(&str, &str); 4] = [
+const SECTIONS: [(&str, &str); 4] = [
     (
         "HourMetrics",
         "<HourMetrics><Version>1.0</Version><Enabled>false</Enabled><RetentionPolicy><Enabled>false</Enabled></RetentionPolicy></HourMetrics>",
@@ -36,155 +36,164 @@ const PARTS: [(&str, &str); 4] = [
         "<ProtocolSettings><SMB><Multichannel><Enabled>false</Enabled></Multichannel></SMB></ProtocolSettings>",
     ),
 ];
-/// Since this version there are settings of the protocol.
+/// Since this version there are settings of the parse_protocol.
 const PROTOCOL_VERSION: &str = "2020-02-10";
 
-pub(crate) async fn get(context: Context<'_>) -> Result<Response, Refusal> {
-    let properties = context.on_disk(|shares, place| shares.account_properties(&place.account)).await?;
-    let kept = properties.get(KEPT).and_then(xml_parse::parse).unwrap_or_default();
+pub(crate) async fn get(context: OperationContext<'_>) -> Result<Response, StorageError> {
+    let properties = context.on_disk(|shares, location| shares.account_properties(&location.account)).await?;
+    let kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse).unwrap_or_default();
     let mut text = format!("{}<StorageServiceProperties>", xml::DECLARATION);
-    for (name, usual) in PARTS {
-        if name == "ProtocolSettings" && context.call.version.as_str() < PROTOCOL_VERSION {
+    for (name, default) in SECTIONS {
+        if name == "ProtocolSettings" && context.request.version.as_str() < PROTOCOL_VERSION {
             continue;
         }
         match kept.child(name) {
             Some(part) => write_element(&mut text, part),
-            None => text.push_str(usual),
+            None => text.push_str(default),
         }
     }
     text.push_str("</StorageServiceProperties>");
-    Ok(response::document(text))
+    Ok(response::xml_document(text))
 }
 
-pub(crate) async fn set(context: Context<'_>, body: Body) -> Result<Response, Refusal> {
-    let body = request_body::read_whole(context.call, body, MAX_BODY).await?;
-    let said = parse(&body)?;
+pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
+    let body = request_body::read_whole(context.request, body, MAX_BODY_BYTES).await?;
+    let sections = parse(&body)?;
     let fits = context
-        .on_disk(move |shares, place| {
+        .on_disk(move |shares, location| {
             let mut fits = true;
-            shares.change_account_properties(&place.account, |properties| {
-                let mut kept = properties.get(KEPT).and_then(xml_parse::parse).unwrap_or_default();
-                kept.children.retain(|part| said.iter().all(|new| new.name != part.name));
-                kept.children.extend(said);
+            shares.change_account_properties(&location.account, |properties| {
+                let mut kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse).unwrap_or_default();
+                kept.children.retain(|part| sections.iter().all(|new| new.name != part.name));
+                kept.children.extend(sections);
                 kept.name = "P".to_owned();
                 let mut text = String::new();
                 write_element(&mut text, &kept);
-                fits = text.len() <= MAX_KEPT && properties.set(KEPT, &text);
+                fits = text.len() <= MAX_STORED_BYTES && properties.set(STORED_PROPERTY, &text);
             })?;
             Ok(fits)
         })
         .await?;
     match fits {
         true => Ok(response::empty(202)),
-        false => Err(Refusal::new("InvalidXmlDocument").saying("The settings are longer than 12 KiB.")),
+        false => Err(StorageError::new("InvalidXmlDocument").with_message("The settings are longer than 12 KiB.")),
     }
 }
 
 /// The rules for browsers among what is kept with an account.
-pub(crate) fn cors_in(properties: &Properties) -> Option<Element> {
-    let kept = properties.get(KEPT).and_then(xml_parse::parse)?;
+pub(crate) fn load_cors(properties: &Properties) -> Option<Element> {
+    let kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse)?;
     kept.children.into_iter().find(|part| part.name == "Cors")
 }
 
-fn parse(body: &[u8]) -> Result<Vec<Element>, Refusal> {
+fn parse(body: &[u8]) -> Result<Vec<Element>, StorageError> {
     let root = std::str::from_utf8(body).ok().and_then(xml_parse::parse);
-    let root = root.filter(|root| root.name == "StorageServiceProperties").ok_or(Refusal::new("InvalidXmlDocument"))?;
+    let root =
+        root.filter(|root| root.name == "StorageServiceProperties").ok_or(StorageError::new("InvalidXmlDocument"))?;
     let mut parts: Vec<Element> = Vec::new();
     for element in &root.children {
         if parts.iter().any(|part| part.name == element.name) {
-            return Err(Refusal::new("InvalidXmlDocument").saying(format!("{} stands there twice.", element.name)));
+            return Err(
+                StorageError::new("InvalidXmlDocument").with_message(format!("{} stands there twice.", element.name))
+            );
         }
         parts.push(match element.name.as_str() {
-            "HourMetrics" | "MinuteMetrics" => metrics(element)?,
-            "Cors" => cors(element)?,
-            "ProtocolSettings" => protocol(element)?,
+            "HourMetrics" | "MinuteMetrics" => parse_metrics(element)?,
+            "Cors" => parse_cors(element)?,
+            "ProtocolSettings" => parse_protocol(element)?,
             name => {
                 let message = format!("The file service has no settings named {name}.");
-                return Err(Refusal::new("UnsupportedXmlNode").saying(message));
+                return Err(StorageError::new("UnsupportedXmlNode").with_message(message));
             }
         });
     }
     Ok(parts)
 }
 
-fn metrics(element: &Element) -> Result<Element, Refusal> {
-    let mut children = vec![leaf("Version", needed(element, "Version")?), flag(element, "Enabled")?];
+fn parse_metrics(element: &Element) -> Result<Element, StorageError> {
+    let mut children =
+        vec![text_element("Version", required_text(element, "Version")?), parse_flag(element, "Enabled")?];
     let is_on = children[1].text == "true";
     if is_on || element.child("IncludeAPIs").is_some() {
-        children.push(flag(element, "IncludeAPIs")?);
+        children.push(parse_flag(element, "IncludeAPIs")?);
     }
     let retention = element.child("RetentionPolicy").ok_or_else(|| missing("RetentionPolicy"))?;
-    let mut policy = vec![flag(retention, "Enabled")?];
+    let mut policy = vec![parse_flag(retention, "Enabled")?];
     if policy[0].text == "true" {
-        let days = needed(retention, "Days")?.parse::<u32>().ok().filter(|days| (1..=MAX_DAYS).contains(days));
-        policy.push(leaf("Days", &days.ok_or_else(|| wrong("Days"))?.to_string()));
+        let days = required_text(retention, "Days")?
+            .parse::<u32>()
+            .ok()
+            .filter(|days| (1..=MAX_RETENTION_DAYS).contains(days));
+        policy.push(text_element("Days", &days.ok_or_else(|| invalid("Days"))?.to_string()));
     }
-    children.push(branch("RetentionPolicy", policy));
-    Ok(branch(&element.name, children))
+    children.push(parent_element("RetentionPolicy", policy));
+    Ok(parent_element(&element.name, children))
 }
 
-fn cors(element: &Element) -> Result<Element, Refusal> {
+fn parse_cors(element: &Element) -> Result<Element, StorageError> {
     let mut rules = Vec::new();
     for rule in &element.children {
         if rule.name != "CorsRule" {
-            return Err(Refusal::new("UnsupportedXmlNode").saying(format!("{} is no rule of Cors.", rule.name)));
+            return Err(
+                StorageError::new("UnsupportedXmlNode").with_message(format!("{} is no rule of Cors.", rule.name))
+            );
         }
-        let age = needed(rule, "MaxAgeInSeconds")?.parse::<u32>().map_err(|_| wrong("MaxAgeInSeconds"))?;
-        rules.push(branch(
+        let age = required_text(rule, "MaxAgeInSeconds")?.parse::<u32>().map_err(|_| invalid("MaxAgeInSeconds"))?;
+        rules.push(parent_element(
             "CorsRule",
             vec![
-                leaf("AllowedOrigins", needed(rule, "AllowedOrigins")?),
-                leaf("AllowedMethods", needed(rule, "AllowedMethods")?),
-                leaf("AllowedHeaders", rule.text_of("AllowedHeaders")),
-                leaf("ExposedHeaders", rule.text_of("ExposedHeaders")),
-                leaf("MaxAgeInSeconds", &age.to_string()),
+                text_element("AllowedOrigins", required_text(rule, "AllowedOrigins")?),
+                text_element("AllowedMethods", required_text(rule, "AllowedMethods")?),
+                text_element("AllowedHeaders", rule.child_text("AllowedHeaders")),
+                text_element("ExposedHeaders", rule.child_text("ExposedHeaders")),
+                text_element("MaxAgeInSeconds", &age.to_string()),
             ],
         ));
     }
-    match rules.len() > MAX_RULES {
-        true => Err(Refusal::new("InvalidXmlDocument").saying("There can be 5 rules of Cors at most.")),
-        false => Ok(branch("Cors", rules)),
+    match rules.len() > MAX_CORS_RULES {
+        true => Err(StorageError::new("InvalidXmlDocument").with_message("There can be 5 rules of Cors at most.")),
+        false => Ok(parent_element("Cors", rules)),
     }
 }
 
-fn protocol(element: &Element) -> Result<Element, Refusal> {
+fn parse_protocol(element: &Element) -> Result<Element, StorageError> {
     // The documentation writes it in one way, the clients in the other.
     let smb = element.child("SMB").or(element.child("Smb")).ok_or_else(|| missing("SMB"))?;
     let mut children = Vec::new();
     if let Some(multichannel) = smb.child("Multichannel") {
-        children.push(branch("Multichannel", vec![flag(multichannel, "Enabled")?]));
+        children.push(parent_element("Multichannel", vec![parse_flag(multichannel, "Enabled")?]));
     }
-    Ok(branch("ProtocolSettings", vec![branch("SMB", children)]))
+    Ok(parent_element("ProtocolSettings", vec![parent_element("SMB", children)]))
 }
 
-fn needed<'e>(element: &'e Element, name: &'static str) -> Result<&'e str, Refusal> {
-    match element.text_of(name) {
+fn required_text<'e>(element: &'e Element, name: &'static str) -> Result<&'e str, StorageError> {
+    match element.child_text(name) {
         "" => Err(missing(name)),
         text => Ok(text),
     }
 }
 
 /// True or false; older clients write them with a capital.
-fn flag(element: &Element, name: &'static str) -> Result<Element, Refusal> {
-    match needed(element, name)?.to_ascii_lowercase().as_str() {
-        word @ ("true" | "false") => Ok(leaf(name, word)),
-        _ => Err(wrong(name)),
+fn parse_flag(element: &Element, name: &'static str) -> Result<Element, StorageError> {
+    match required_text(element, name)?.to_ascii_lowercase().as_str() {
+        word @ ("true" | "false") => Ok(text_element(name, word)),
+        _ => Err(invalid(name)),
     }
 }
 
-fn missing(name: &'static str) -> Refusal {
-    Refusal::new("MissingRequiredXmlNode").saying(format!("The settings need {name}."))
+fn missing(name: &'static str) -> StorageError {
+    StorageError::new("MissingRequiredXmlNode").with_message(format!("The settings need {name}."))
 }
 
-fn wrong(name: &'static str) -> Refusal {
-    Refusal::new("InvalidXmlNodeValue").saying(format!("{name} has a value that cannot be used."))
+fn invalid(name: &'static str) -> StorageError {
+    StorageError::new("InvalidXmlNodeValue").with_message(format!("{name} has a value that cannot be used."))
 }
 
-fn leaf(name: &str, text: &str) -> Element {
+fn text_element(name: &str, text: &str) -> Element {
     Element { name: name.to_owned(), text: text.to_owned(), children: Vec::new() }
 }
 
-fn branch(name: &str, children: Vec<Element>) -> Element {
+fn parent_element(name: &str, children: Vec<Element>) -> Element {
     Element { name: name.to_owned(), text: String::new(), children }
 }
 

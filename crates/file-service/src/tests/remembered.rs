@@ -13,7 +13,7 @@ use crate::files::header_cache;
 /// Reads until the file is remembered, which it is not before it has been left alone for some seconds. False where the disk has no such files.
 async fn remember(bench: &Bench, uri: &str) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while header_cache::remembered() == 0 {
+    while header_cache::cached_count() == 0 {
         if Instant::now() > deadline {
             eprintln!("passed over: files here cannot be read without waiting for the disk");
             return false;
@@ -89,7 +89,7 @@ async fn a_link_that_is_remembered_opens_what_it_did_and_ends_when_it_did() {
         assert_eq!(get("g", &good).await, 403, "another file");
         assert_eq!(get("f", &good.replace("sp=rl", "sp=rwl")).await, 403, "not what was signed");
     }
-    assert_eq!(sas_cache::remembered(), 1);
+    assert_eq!(sas_cache::cached_count(), 1);
     set(KEY2);
     assert_eq!(get("f", &good).await, 403, "the key is another");
     set(KEY1);

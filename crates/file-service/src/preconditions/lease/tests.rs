@@ -130,7 +130,7 @@ fn every_state_and_every_action() {
     ];
     for (action, row) in table {
         for (state, expected) in states().into_iter().zip(row) {
-            assert_eq!(state.clone().next(action.clone(), NOW), expected, "{state:?} {action:?}");
+            assert_eq!(state.clone().apply(action.clone(), NOW), expected, "{state:?} {action:?}");
         }
     }
 }
@@ -139,23 +139,23 @@ fn every_state_and_every_action() {
 fn a_lease_comes_back_as_it_was_kept_and_runs_out() {
     for state in states() {
         let mut properties = Properties::default();
-        state.keep(&mut properties);
-        assert_eq!(Lease::of(&properties, NOW), state);
+        state.store(&mut properties);
+        assert_eq!(Lease::load(&properties, NOW), state);
         let mut copy = Properties::default();
-        Lease::carry(&properties, &mut copy);
+        Lease::copy(&properties, &mut copy);
         assert_eq!(copy, properties);
         let later = match &state {
             Lease::Leased { term: Term::Fixed { .. }, .. } => "expired",
             Lease::Breaking { .. } => "broken",
             other => other.state(),
         };
-        assert_eq!(Lease::of(&properties, NOW + 100).state(), later);
+        assert_eq!(Lease::load(&properties, NOW + 100).state(), later);
         // The clock was set back: nobody waits for the time it showed.
-        assert_eq!(Lease::of(&properties, NOW - 100_000).state(), later);
+        assert_eq!(Lease::load(&properties, NOW - 100_000).state(), later);
     }
     for text in ["leased", "leased a", "leased a x y", "breaking a soon", "broken", "what a b", ""] {
         let mut properties = Properties::default();
         assert!(properties.set("lease", text));
-        assert_eq!(Lease::of(&properties, NOW), Lease::Available, "{text}");
+        assert_eq!(Lease::load(&properties, NOW), Lease::Available, "{text}");
     }
 }
