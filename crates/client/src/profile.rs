@@ -1,11 +1,12 @@
 //! Which server to talk to and as whom: `profile.json` in the configuration directory, written by `corro up`, read by
 //! every client command. It holds a secret: mode 0600, replaced atomically, never printed.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use corro_base::atomic_file;
 use corro_model::Secret;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -80,21 +81,9 @@ impl Profile {
         let path = path_in(config_dir);
         let fail = |source: io::Error| ProfileError::Write { path: path.clone(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(config_dir).map_err(fail)?;
-        let draft = config_dir.join(format!(".{FILE_NAME}.{}", std::process::id()));
-        let write = || -> io::Result<()> {
-            // A draft of a process that died may be in the way; its mode is not to be trusted.
-            match fs::remove_file(&draft) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-            serde_json::to_writer_pretty(&mut file, self)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            fs::File::open(config_dir)?.sync_all()
-        };
-        write().map_err(fail)?;
+        let mut text = serde_json::to_vec_pretty(self).map_err(|error| fail(error.into()))?;
+        text.push(b'\n');
+        atomic_file::replace(&path, &text, 0o600).map_err(fail)?;
         Ok(path)
     }
 }

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use corro_base::atomic_file;
 use corro_model::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -323,8 +324,7 @@ impl Draft {
         renameat_with(CWD, &self.path, CWD, final_path, RenameFlags::NOREPLACE)
             .map_err(|errno| failed(errno.into()))?;
         self.kept = true;
-        let dir = final_path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+        atomic_file::sync_parent(final_path).map_err(failed)
     }
 }
 

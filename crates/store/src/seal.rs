@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
+use corro_base::atomic_file;
 use corro_model::Secret;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -81,8 +82,7 @@ impl Vault {
     }
 
     pub fn keep_draft(path: &Path) -> Result<(), SealError> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let kept = std::fs::rename(draft_of(path), path).and_then(|()| std::fs::File::open(dir)?.sync_all());
+        let kept = std::fs::rename(draft_of(path), path).and_then(|()| atomic_file::sync_parent(path));
         kept.map_err(SealError::KeyFile)
     }
 

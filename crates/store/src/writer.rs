@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use corro_base::error_chain;
 use tokio::sync::oneshot;
 
 use crate::db::{Batch, Db};
@@ -171,7 +172,7 @@ impl Writer {
                 tracing::info!(refused = *count, "commits succeed again");
                 self.failure = None;
             }
-            (Some(error), Some((text, count))) if *text == words(error) => *count += 1,
+            (Some(error), Some((text, count))) if *text == error_chain::join(error) => *count += 1,
             (Some(error), _) => {
                 let shown = error as &dyn std::error::Error;
                 tracing::error!(
@@ -179,16 +180,10 @@ impl Writer {
                     "a commit failed; nothing was changed. Told once until commits succeed again"
                 );
                 let count = self.failure.take().map_or(0, |(_, count)| count) + 1;
-                self.failure = Some((words(error), count));
+                self.failure = Some((error_chain::join(error), count));
             }
         }
     }
-}
-
-/// The error with its causes.
-fn words(error: &StoreError) -> String {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn timed<T>(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
