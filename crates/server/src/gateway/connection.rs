@@ -1,5 +1,5 @@
-//! One node's WebSocket: checks the credential, then passes observations in and desired states out until either side
-//! leaves. A newer connection of the same node replaces the older one.
+//! WebSocket session of a node: checks the credential, then receives observations and sends desired states until either side
+//! closes. A newer connection of the same node replaces the older one.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 
 use super::{AgentSession, Gateway, Outbound, invalid_credential};
 
-/// A message larger than this is not from one of our agents.
+/// Largest message accepted from an agent.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
-/// Agents speak every second; a connection that is silent for this long is dead.
+/// A connection that is silent for this long is closed. Agents send a message every second.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Does the credential name a node that was not declared lost since it was given?
+/// Whether the credential is that of an existing node that was not declared lost since.
 pub fn is_valid_credential(state: &State, credential: &NodeCredential) -> bool {
     state.nodes.get(&credential.node).is_some_and(|record| {
         let lost = matches!(record.state(), NodeState::Unusable { lost: true, .. });
@@ -29,13 +29,13 @@ pub fn is_valid_credential(state: &State, credential: &NodeCredential) -> bool {
 }
 
 impl Gateway {
-    /// Is this the living node it claims to be?
+    /// Checks the credential against the current state.
     pub fn check_credential(&self, credential: &NodeCredential) -> Result<(), ApiError> {
         let snapshot = self.app.snapshot();
         if is_valid_credential(&snapshot, credential) { Ok(()) } else { Err(invalid_credential()) }
     }
 
-    /// Serves the connection of a node whose credential was checked, until it ends.
+    /// Serves the WebSocket of a node whose credential was checked, until it ends.
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
         let (serial, mut outbound) = self.attach(&node, credential.epoch);
@@ -81,7 +81,7 @@ impl Gateway {
         tracing::debug!(%node, "the node is disconnected");
     }
 
-    /// `false` ends the connection.
+    /// Handles a message. `false` closes the connection.
     fn on_message(&self, node: &corro_model::NodeId, serial: u64, message: Message) -> bool {
         let text = match message {
             Message::Text(text) => text,
@@ -89,7 +89,7 @@ impl Gateway {
             _ => return true,
         };
         let Ok(message) = serde_json::from_str::<FromNode>(text.as_str()) else {
-            tracing::warn!(%node, "a message from the node cannot be read; its connection is closed");
+            tracing::warn!(%node, "invalid message from a node; closing its connection");
             return false;
         };
         let mut sessions = self.lock();
@@ -112,7 +112,7 @@ impl Gateway {
             }
         };
         let mut observed = observed;
-        // Others in every message, and so no news.
+        // These differ in every message and do not count as a change.
         session.run_time =
             observed.task_run_ms.take().map(|reported| (Duration::from_millis(reported), Instant::now()));
         self.app.expected_ends.set(node, observed.task_remaining_ms.take().map(Duration::from_millis));

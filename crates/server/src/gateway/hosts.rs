@@ -1,5 +1,5 @@
-//! What hosts say and hear: a join token is traded for a credential, then every report is answered by the nodes that the host
-//! should carry. Which host carries what is in the nodes' records; nothing is decided here.
+//! Protocol of hosts: a join token is exchanged for a credential; each report is answered with the nodes that the host should run.
+//! The assignment of nodes to hosts is in the nodes' records; nothing is decided here.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::app::hosts::{key_of, nodes_on};
 use crate::app::instance::hex;
 
 const MAX_HOSTS: usize = 10_000;
-/// How old the time may be at which a record says its host was heard.
+/// Interval at which a host's last report is written to its record.
 const HEARD_WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Gateway {
@@ -32,7 +32,7 @@ impl Gateway {
             let key = key_of(&name);
             if txn.state().hosts.contains_key(&key) {
                 let message = format!(
-                    "A host named '{name}' has joined already: give this machine another name with --name, or remove the other with 'corro host remove {name}'"
+                    "A host named '{name}' has joined already: choose another name for this machine with --name, or remove the other host with 'corro host remove {name}'"
                 );
                 return Err(ApiError::conflict("HostAlreadyExists", message));
             }
@@ -55,12 +55,12 @@ impl Gateway {
             Ok(HostCredential { name, secret, instance })
         });
         let credential = commit.await?;
-        // It counts as heard once its agent reports: it may have joined for an agent that is started later.
+        // The host counts as heard only when its agent reports: the agent may be started later.
         self.changed.notify_one();
         Ok(credential)
     }
 
-    /// What the host should carry now.
+    /// Handles a report and returns the nodes that the host should run.
     pub async fn host_report(&self, credential: &HostCredential, report: HostReport) -> Result<DesiredHost, ApiError> {
         check_inventory(&report.inventory)?;
         let (key, now) = (key_of(&credential.name), self.app.now());
@@ -78,7 +78,7 @@ impl Gateway {
                 txn.update::<HostRecord>(&key, |record| (record.inventory, record.heard) = (inventory, now));
                 Ok::<_, ApiError>(())
             });
-            // A full disk is no reason to leave the host without orders; its record is written with a later report.
+            // A full disk must not leave the host without its desired state; a later report updates the record.
             if let Err(error) = commit.await
                 && error.status != ApiError::INSUFFICIENT_STORAGE
             {

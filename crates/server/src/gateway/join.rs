@@ -1,5 +1,5 @@
-//! Joining: a one-time token is traded for a node's identity and credential. The token is spent by the same commit that
-//! makes the node join, so two agents can never be one node.
+//! Joining of nodes: a one-time token is exchanged for a node's identity and credential. The commit that makes the node join also
+//! voids the token, so two agents can never be the same node.
 
 use corro_model::batchai::VmPriority;
 use corro_model::node::{JoinRequest, NodeCredential};
@@ -12,21 +12,21 @@ use super::{Gateway, invalid_credential};
 use crate::app::instance::hex;
 
 impl Gateway {
-    /// A token with which exactly one agent can become `node`. It follows from the node's name, so that whoever waits for a
-    /// machine, be it for hours and over a restart of this server, holds a good one; once the node has joined it is void.
+    /// Join token of `node`, for exactly one agent. It is an HMAC of the node's id, so that it stays valid over restarts of the server
+    /// for a machine that takes hours to come up; it is void once the node has joined.
     pub fn mint_token(&self, node: &NodeId) -> Secret {
         let proof = self.app.keyed_digest("join as node", node.as_str().as_bytes());
         Secret::new(format!("{node}.{}", hex(&proof)))
     }
 
-    /// The node that this token is for.
+    /// The node whose join token this is.
     fn node_of_token(&self, token: &Secret) -> Option<NodeId> {
         let node = NodeId::parse(token.expose().split_once('.')?.0)?;
-        // Digests are compared: how long that takes says nothing of the token.
+        // Compared as digests, so that timing reveals nothing about the token.
         (digest(self.mint_token(&node).expose()) == digest(token.expose())).then_some(node)
     }
 
-    /// `None` when the token is good but no cluster wants a node now.
+    /// `None` when the token is valid but no cluster needs a node now.
     pub async fn join(&self, request: JoinRequest) -> Result<Option<NodeCredential>, ApiError> {
         let refused = || ApiError::unauthorized("The join token is not valid or was used already");
         let node = self.node_of_token(&request.token);
@@ -44,7 +44,7 @@ impl Gateway {
     }
 }
 
-/// Somebody becomes `node`, or whichever is wanted most. `None` when none is.
+/// Makes an agent `node`, or the most wanted allocating node. `None` when there is none.
 pub fn assign_node(
     txn: &mut Txn,
     node: Option<NodeId>,
@@ -61,10 +61,10 @@ pub fn assign_node(
     Ok(Some((id, epoch)))
 }
 
-/// The oldest node that is asked for and that nobody has become yet; dedicated ones first.
+/// The oldest allocating node that no agent has joined as; dedicated ones first.
 fn next_unassigned_node(state: &State) -> Option<NodeId> {
     let open = state.nodes.iter().filter(|(_, node)| {
-        // One that a host is to carry is not for whoever comes by.
+        // Nodes assigned to a host are not for other machines.
         *node.state() == NodeState::Allocating && node.host.is_none()
     });
     let low = |node: &NodeRecord| {

@@ -1,6 +1,5 @@
-//! The agents' door: joining, one WebSocket per node, what each node last observed, and what it is told. Entered by
-//! `http` with upgraded connections and by `reconcile`, which reads observations and publishes desired states. Decides
-//! nothing about jobs.
+//! Gateway to the agents: joining, one WebSocket session per node, each node's last observation and desired state. Decides nothing
+//! about jobs: the reconciler reads observations and publishes desired states.
 
 mod connection;
 mod hosts;
@@ -25,32 +24,32 @@ pub use join::assign_node;
 pub struct Gateway {
     app: App,
     sessions: Arc<Mutex<Sessions>>,
-    /// Rung when an observation changed.
+    /// Notified when an observation changed.
     pub changed: Arc<Notify>,
-    /// Connections end when it turns true.
+    /// Sessions end when it turns true.
     stop: watch::Receiver<bool>,
-    /// Where the wheels lie that nodes may fetch.
+    /// Directory of the Python wheels that nodes may fetch.
     wheels: Option<Arc<Path>>,
 }
 
 struct Sessions {
-    /// Silence is counted from here for nodes that have not been heard since the start.
+    /// Nodes that have not connected since count as silent from here on.
     started: Instant,
     nodes: HashMap<NodeId, AgentSession>,
-    /// What is new since somebody last looked.
+    /// Changes since the last `refresh`.
     changed: ChangedNodes,
-    /// Digest of the token with which any machine may take up a wanted node.
+    /// Digest of the token with which any machine may join as an allocating node.
     open_token: Option<String>,
 }
 
-/// What is known of one node's agent.
+/// The session of one node's agent; stays after a disconnect until the node is fenced.
 struct AgentSession {
     epoch: u64,
-    /// Tells a connection from its successor.
+    /// Distinguishes a connection from its successor.
     serial: u64,
     last_message: Instant,
     observed: ObservedNode,
-    /// How long its task had run by its own clock, and when it said so.
+    /// Run time of its task by the node's clock, and when it was reported.
     run_time: Option<(Duration, Instant)>,
     outbound: watch::Sender<Outbound>,
     connected: bool,
@@ -74,35 +73,35 @@ impl AgentSession {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outbound {
-    /// Nothing was decided yet.
+    /// Nothing was published yet.
     None,
     Desired(Box<DesiredNode>),
     Fenced(String),
 }
 
-/// Which nodes have something new about them. A heartbeat is nothing new.
+/// Nodes whose observation changed. A heartbeat is no change.
 #[derive(Clone, Debug, Default)]
 pub struct ChangedNodes {
-    /// They came, went, or observed something else than before.
+    /// Connected, disconnected, or with a different observation.
     pub nodes: BTreeSet<NodeId>,
-    /// Of those, the ones with a new connection, which have been told nothing yet.
+    /// Those of them with a new connection, which have received no desired state yet.
     pub reconnected: BTreeSet<NodeId>,
 }
 
-/// One node as seen from here at one moment.
+/// What the gateway knows of a node at one moment.
 #[derive(Clone, Debug)]
 pub struct NodeObservation {
     pub epoch: u64,
     pub connected: bool,
     pub silent_for: Duration,
     pub observed: ObservedNode,
-    /// How long the task it observes has run, by monotonic clocks alone: the node's until it last said so, this machine's since. `None`
-    /// for agents that do not say it.
+    /// Run time of its task by monotonic clocks: the node's until its last report, this machine's since. `None` for agents of
+    /// earlier versions, which do not report it.
     pub run_time: Option<Duration>,
 }
 
 impl NodeObservation {
-    /// Is somebody there who will still be there for the next order?
+    /// Whether the agent is connected and not shutting down.
     pub fn is_available(&self) -> bool {
         self.connected && !self.observed.ending
     }
@@ -116,14 +115,13 @@ impl Gateway {
         Self { app, sessions: Arc::new(Mutex::new(sessions)), changed: Arc::new(Notify::new()), stop, wheels: None }
     }
 
-    /// The same door, with the wheels in `directory` for every node.
+    /// Serves the wheels in `directory` to nodes.
     pub fn with_wheels(self, directory: &Path) -> Self {
         Self { wheels: Some(Arc::from(directory)), ..self }
     }
 
-    /// Brings what was seen up to date, and says where something is new since the last time. How long nodes have been
-    /// silent, and their tasks run, is looked up for those, and for all others only with `update_silence`: that is all that changes
-    /// without news.
+    /// Updates `observations` and returns the nodes that changed since the last call. Silence and run times are updated for those
+    /// nodes, and with `update_silence` for all others too: nothing else changes without a message.
     pub fn refresh(&self, observations: &mut BTreeMap<NodeId, NodeObservation>, update_silence: bool) -> ChangedNodes {
         let mut sessions = self.lock();
         let changed = std::mem::take(&mut sessions.changed);
@@ -144,12 +142,12 @@ impl Gateway {
         changed
     }
 
-    /// How long a node that was never heard has had the chance to speak.
+    /// Time that a node not heard yet has had to connect.
     pub fn uptime(&self) -> Duration {
         self.lock().started.elapsed()
     }
 
-    /// Tells a connected node what it should be; sent only when it differs from what it was told last.
+    /// Sets a node's desired state; it is sent only if it differs from the last.
     pub fn publish(&self, node: &NodeId, desired: DesiredNode) {
         if let Some(session) = self.lock().nodes.get(node) {
             let outbound = Outbound::Desired(Box::new(desired));
@@ -161,10 +159,10 @@ impl Gateway {
         }
     }
 
-    /// Cuts off a node of this epoch that is no longer ours, and forgets it.
+    /// Disconnects a node of this epoch that no longer belongs to the server, and removes its session.
     pub fn fence(&self, node: &NodeId, epoch: u64, reason: &str) {
         let mut sessions = self.lock();
-        // One with a newer epoch may have come since somebody looked.
+        // A node with a newer epoch may have connected meanwhile.
         if sessions.nodes.get(node).is_some_and(|session| session.epoch == epoch)
             && let Some(session) = sessions.nodes.remove(node)
         {
@@ -175,7 +173,7 @@ impl Gateway {
         }
     }
 
-    /// Counts everybody's silence from now on.
+    /// Restarts the silence clocks of all nodes.
     pub fn reset_silence(&self) {
         let mut sessions = self.lock();
         sessions.started = Instant::now();
@@ -183,7 +181,7 @@ impl Gateway {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().expect("no one panics while holding the links")
+        self.sessions.lock().expect("no one panics while holding the sessions")
     }
 }
 

@@ -1,5 +1,5 @@
-//! The Python wheels that nodes may fetch: the plain `.whl` files of one directory, which whoever starts the server fills.
-//! Entered by `http` for nodes whose credential was checked. Never opens what is not in its own list.
+//! Python wheels that nodes may fetch: the `.whl` files of one directory, filled by the operator. Opens only files that are in
+//! its own listing.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -13,18 +13,18 @@ use tokio::task::spawn_blocking;
 use super::Gateway;
 
 impl Gateway {
-    /// What is there now, by name.
+    /// The available wheels, sorted by name.
     pub async fn wheels(&self) -> Result<Vec<Wheel>, ApiError> {
         let Some(directory) = self.wheels.clone() else { return Ok(Vec::new()) };
         run_blocking(move || list(&directory)).await
     }
 
-    /// One of them, open.
+    /// Opens a wheel by name.
     pub async fn wheel(&self, name: String) -> Result<(File, Wheel), ApiError> {
         let missing = || ApiError::new(404, "WheelNotFound", "There is no such wheel");
         let Some(directory) = self.wheels.clone() else { return Err(missing()) };
         let opened = run_blocking(move || {
-            // The asker's text only picks from what was found.
+            // The requested name only selects from the listing; it is never used as a path.
             let Some(found) = list(&directory)?.into_iter().find(|wheel| wheel.name == name) else { return Ok(None) };
             let file = File::open(directory.join(&found.name))?;
             let metadata = file.metadata()?;
@@ -37,21 +37,21 @@ impl Gateway {
 async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, ApiError> {
     let done = spawn_blocking(work).await.map_err(io::Error::other).flatten();
     done.map_err(|error| {
-        tracing::warn!(%error, "the wheels cannot be read");
+        tracing::warn!(%error, "the directory of wheels cannot be read");
         ApiError::new(500, "WheelsUnreadable", "The server cannot read its directory of wheels")
     })
 }
 
 fn list(directory: &Path) -> io::Result<Vec<Wheel>> {
     let entries = match fs::read_dir(directory) {
-        // It may be made later.
+        // The directory may be created later.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let mut wheels = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // Sessions are followed: whoever fills the directory decides what is in it.
+        // Symbolic links are followed: the operator decides what the directory holds.
         if let Some(name) = entry.file_name().to_str()
             && let Ok(metadata) = fs::metadata(entry.path())
             && let Some(wheel) = describe(name, &metadata)
@@ -64,7 +64,7 @@ fn list(directory: &Path) -> io::Result<Vec<Wheel>> {
     Ok(wheels)
 }
 
-/// `None` for what is not a wheel that nodes are given.
+/// `None` for files that are not offered as wheels.
 fn describe(name: &str, metadata: &Metadata) -> Option<Wheel> {
     let fits = Wheel::is_name(name) && metadata.is_file() && (1..=Wheel::MOST_BYTES).contains(&metadata.len());
     fits.then_some(())?;

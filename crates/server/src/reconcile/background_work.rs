@@ -1,5 +1,5 @@
-//! Slow work that a pass starts and a later pass finds done: removing files, ending agents. Each chore runs at most once at
-//! a time, on a thread that may block; a pass never waits for one.
+//! Slow work that a pass starts and a later pass finds finished: removing files, ending agents. At most one run per key at a time,
+//! on a blocking thread. A pass never waits for it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -9,37 +9,37 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// A chore that did not succeed is begun again after this.
+/// Pause before failed work is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause of chores whose pauses grow.
+/// Longest pause with backoff.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// BackgroundWork of one kind, by what they are about.
+/// Work of one kind, by key.
 pub struct BackgroundWork<K> {
     running: HashMap<K, WorkState>,
-    /// Rung when one ends.
+    /// Notified when a run ends.
     finished: Arc<Notify>,
     max_pause: Duration,
 }
 
 enum WorkState {
-    /// With the pause that follows when it fails.
+    /// With the pause to make if it fails.
     Running(JoinHandle<bool>, Duration),
     Failed(Instant, Duration),
 }
 
 impl<K: Clone + Eq + Hash + Ord + Send + 'static> BackgroundWork<K> {
-    /// BackgroundWork of which "not yet" is an ordinary answer: always begun again after the same pause.
+    /// Work for which "not yet" is an ordinary result: always retried after the same pause.
     pub fn new(finished: Arc<Notify>) -> Self {
         Self { running: HashMap::new(), finished, max_pause: FIRST_PAUSE }
     }
 
-    /// BackgroundWork that fail for a reason: pauses double.
+    /// Work whose failures have a cause: the pause doubles.
     pub fn with_backoff(finished: Arc<Notify>) -> Self {
         Self { max_pause: MAX_PAUSE, ..Self::new(finished) }
     }
 
-    /// Those that have succeeded since the last look, which are then forgotten.
+    /// Removes and returns the keys whose work succeeded since the last call.
     pub async fn take_finished(&mut self) -> BTreeSet<K> {
         let mut done = BTreeSet::new();
         for (key, item) in &mut self.running {
@@ -56,7 +56,7 @@ impl<K: Clone + Eq + Hash + Ord + Send + 'static> BackgroundWork<K> {
         done
     }
 
-    /// Begins the chore unless it runs or has just failed. `work` says whether it succeeded.
+    /// Starts the work unless it is running or pausing. `work` returns whether it succeeded.
     pub fn start(&mut self, key: K, work: impl FnOnce() -> bool + Send + 'static) {
         let pause = match self.running.get(&key) {
             Some(WorkState::Running(..)) => return,

@@ -1,5 +1,4 @@
-//! Growing pauses between attempts that fail: doubled each time, up to a limit, and forgotten with the first success. The time
-//! is an argument, so it is pure.
+//! Exponential backoff: the pause doubles with each failure up to a limit and is reset by a success. Pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ impl Backoff {
         Self { max_pause, failures: 0, retry_at: None }
     }
 
-    /// An attempt failed. `true` for the first one after a success, which is worth a line in the log.
+    /// Records a failure. `true` for the first one after a success, which is worth a log line.
     pub fn fail(&mut self, now: Instant) -> bool {
         let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(self.failures)).min(self.max_pause);
         self.failures = self.failures.saturating_add(1);
@@ -24,14 +23,14 @@ impl Backoff {
         self.failures == 1
     }
 
-    /// An attempt succeeded. The number of those before it that failed, if any did.
+    /// Records a success. Returns the number of failures before it, if any.
     pub fn succeed(&mut self) -> Option<u32> {
         self.retry_at = None;
         let failures = std::mem::take(&mut self.failures);
         (failures > 0).then_some(failures)
     }
 
-    /// Until the next attempt may be made.
+    /// Time until the next attempt.
     pub fn remaining(&self, now: Instant) -> Duration {
         self.retry_at.map_or(Duration::ZERO, |retry_at| retry_at.saturating_duration_since(now))
     }

@@ -1,6 +1,5 @@
-//! Remembers what the last pass left to look at, so that a pass which looks only where something is new decides what one
-//! that looks at everything would. Entered by the loop and by the simulation; pure, and never reads a clock: what changes
-//! by time alone is found by looking at everything every so often.
+//! Dirty tracking: an incremental pass must decide the same as a full pass. Records which state has been processed completely
+//! and whether the next pass must be full. Pure; reads no clock: time-driven changes are caught by periodic full passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,19 +12,19 @@ use super::steps::Step;
 use crate::gateway::NodeObservation;
 
 pub struct DirtyTracker {
-    /// The last state of which all consequences were drawn.
+    /// The last state all of whose consequences were decided.
     processed: Arc<State>,
     needs_full: bool,
 }
 
-/// What is left to decide when some steps are durable.
+/// What must be decided again after some steps are committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
-    /// The steps were decided together with what follows from them.
+    /// Nothing: the steps were decided together with their consequences.
     None,
-    /// The state is another, and so may be the plan.
+    /// The state changed, so the plan may change.
     Replan,
-    /// Nodes are not what they were, which is not seen from the jobs they ran.
+    /// Nodes changed in a way that does not show in the jobs they ran.
     FullPass,
 }
 
@@ -34,7 +33,7 @@ impl DirtyTracker {
         Self { processed, needs_full: true }
     }
 
-    /// Must the next pass look at everything, whatever the time?
+    /// Whether the next pass must be full regardless of the timer.
     pub fn needs_full_pass(&self) -> bool {
         self.needs_full
     }
@@ -48,14 +47,14 @@ impl DirtyTracker {
         changed_jobs(&self.processed, state)
     }
 
-    /// A pass over `before` has left `after`. `follow_up` is what its own steps leave; `sole_writer` says that nobody else has
-    /// changed anything meanwhile.
+    /// Records a finished pass from `before` to `after`. `follow_up` is what its own steps require; `sole_writer` says that nobody
+    /// else committed in between.
     pub fn finish_pass(&mut self, before: Arc<State>, after: Arc<State>, follow_up: FollowUp, sole_writer: bool) {
         self.needs_full = follow_up == FollowUp::FullPass && before.revision != after.revision;
         self.processed = if follow_up == FollowUp::None && sole_writer { after } else { before };
     }
 
-    /// A pass failed, and what it should have done is not remembered.
+    /// Makes the next pass full, after a failed pass whose decisions are lost.
     pub fn require_full_pass(&mut self) {
         self.needs_full = true;
     }
@@ -70,7 +69,7 @@ pub fn changed_jobs(before: &State, after: &State) -> BTreeSet<JobKey> {
     after.active_jobs().filter(|(key, job)| !same(key, job)).map(|(key, _)| key.clone()).collect()
 }
 
-/// For steps that were decided from this state.
+/// The follow-up of steps that were decided from this state.
 pub fn follow_up_of(steps: &[Step], state: &State, observations: &BTreeMap<NodeId, NodeObservation>) -> FollowUp {
     steps.iter().map(|step| follow_up_of_step(step, state, observations)).max().unwrap_or(FollowUp::None)
 }
@@ -80,7 +79,7 @@ fn follow_up_of_step(step: &Step, state: &State, observations: &BTreeMap<NodeId,
         Step::RemoveNode(_) | Step::Node(_, NodeEvent::Broken { .. }) => FollowUp::FullPass,
         Step::EndAttempt(key, _) | Step::Requeue(key, _) => {
             let Some(job) = state.jobs.get(key) else { return FollowUp::Replan };
-            // A busy node tells its problem by its task; once it is free it is given up.
+            // A busy node reports its problem with its task; once it is free it is given up.
             let has_problem = |node: &NodeId| {
                 observations.get(node).is_some_and(|observation| observation.observed.problem.is_some())
             };
@@ -90,7 +89,7 @@ fn follow_up_of_step(step: &Step, state: &State, observations: &BTreeMap<NodeId,
             };
             match job.state().nodes().iter().any(has_problem) {
                 true => FollowUp::FullPass,
-                // What takes its place was planned for; that it may be forgotten was not.
+                // The plan covers the freed nodes, but not that the job itself may now be removed.
                 false if deleting() => FollowUp::Replan,
                 false => FollowUp::None,
             }
@@ -167,7 +166,7 @@ mod tests {
         assert!(dirty.has_changed(&after) && !dirty.needs_full_pass());
         dirty.finish_pass(before.clone(), after, FollowUp::FullPass, true);
         assert!(dirty.needs_full_pass());
-        // Steps that were refused would be refused again.
+        // Rejected steps would be rejected again.
         dirty.finish_pass(before.clone(), before, FollowUp::FullPass, true);
         assert!(!dirty.needs_full_pass());
     }

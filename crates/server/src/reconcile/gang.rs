@@ -1,5 +1,5 @@
-//! What the nodes of one running job should do next, and whether the job has ended. A pure function of what the nodes
-//! report; nothing is remembered between calls, so a restarted server decides the same.
+//! Decides the next goal of a running job's nodes, and whether the attempt has ended. A pure function of the nodes' reports:
+//! nothing is remembered between calls, so a restarted server decides the same.
 
 use corro_model::NodeId;
 use corro_model::batchai::BatchAiError;
@@ -7,36 +7,36 @@ use corro_model::layout::Role;
 use corro_model::node::{AGENT_RESTARTED, GangAddress, Goal, ObservedTask, RankExit, TaskFailure, TaskPhase};
 use corro_model::root_cause::{End, find_root_cause};
 
-/// How long a rank may take to end when a sibling failed. The whole gang must be down within two seconds.
+/// Grace period when another rank failed. The whole gang must be down within two seconds.
 const FAILURE_GRACE_MS: u64 = 1_000;
-/// How long a rank may take to save its work when a user or a limit ends it.
+/// Grace period when a user or the wall-clock limit ends the job, so that ranks can save their work.
 const TERMINATE_GRACE_MS: u64 = 5_000;
 
 pub struct Gang<'a> {
     /// The job's nodes in rank order; the first is the master.
     pub members: Vec<Member<'a>>,
     pub terminating: bool,
-    /// It was told to give up its nodes, with this much time in milliseconds.
+    /// The attempt is evicted, with this grace period in milliseconds.
     pub evicted: Option<u64>,
-    /// Past its wall-clock limit, which is given for the message.
+    /// The wall-clock limit, when it is exceeded; for the message.
     pub overdue: Option<String>,
-    /// Where the ranks meet, when an earlier look found out.
+    /// Rendezvous address, when an earlier pass learned it.
     pub known_address: Option<GangAddress>,
-    /// How many ranks must end well.
+    /// Number of ranks that must exit with 0.
     pub n_ranks: usize,
-    /// Some of its processes only serve the others, and are stopped when those are done.
+    /// There are parameter servers, which are stopped when the workers are done.
     pub has_servers: bool,
 }
 
 pub struct Member<'a> {
     pub node: &'a NodeId,
-    /// Declared lost: what it says no longer counts.
+    /// Declared lost: its reports no longer count.
     pub lost: bool,
-    /// Nothing of it is left, so another attempt cannot meet what it still runs.
+    /// Its record is removed: none of its processes can interfere with another attempt.
     pub gone: bool,
-    /// Its agent is there, and was not told to end.
+    /// Its agent is connected and not shutting down.
     pub connected: bool,
-    /// What it says about this very attempt.
+    /// Its report about this attempt.
     pub report: Option<&'a ObservedTask>,
 }
 
@@ -53,16 +53,16 @@ pub enum Outcome {
         exit_code: Option<i32>,
         errors: Vec<BatchAiError>,
     },
-    /// A node is gone; the job may be tried again.
+    /// A node was lost; the job may be retried.
     NodeLost {
         node: NodeId,
     },
-    /// Its ranks were stopped before they were done, for no fault of theirs.
+    /// The ranks were stopped before they were done, without a failure of their own.
     Interrupted,
 }
 
-/// Where the ranks meet, if the master has said so, with the ports of all nodes once all have said theirs. What some were
-/// told already stays.
+/// Rendezvous address, once the master has reported it; with the ports of all nodes once all have reported theirs. An address
+/// with ports never changes: some nodes may have received it.
 pub fn address(gang: &Gang) -> Option<GangAddress> {
     let known = gang.known_address.as_ref();
     if let Some(known) = known.filter(|known| !known.ports.is_empty()) {
@@ -96,11 +96,11 @@ pub fn decide(gang: &Gang) -> GangDecision {
     let ended = |member: &Member| if member.lost { member.gone } else { member.report.is_some_and(has_ended) };
     let all_ended = gang.members.iter().all(ended);
     if all_ended && lost.is_none() && cause.is_none() && !gang.terminating && has_succeeded(gang) {
-        // It was faster than whatever wanted to stop it.
+        // All ranks finished before the stop took effect.
         return GangDecision::End(Outcome::Succeeded);
     }
-    // A failure beside a node that does not answer is often its consequence: wait until the node is heard or declared
-    // lost, so that the cause and not the consequence is reported.
+    // A failure next to a silent node is often its consequence. Wait until the node is heard or declared lost, so that the
+    // cause is reported and not the consequence.
     let is_cause_uncertain = cause.is_some() && gang.members.iter().any(|member| !member.lost && !member.connected);
     if is_cause_uncertain || !all_ended {
         let failed = lost.is_some() || cause.is_some();
@@ -112,10 +112,10 @@ pub fn decide(gang: &Gang) -> GangDecision {
         return GangDecision::Continue(Goal::Stop { grace_ms });
     }
     GangDecision::End(match (lost, cause) {
-        // The state machine reports the user's wish, whatever the ranks said.
+        // The state machine reports the termination, whatever the ranks' exits.
         _ if gang.terminating => Outcome::Failed { exit_code: None, errors: Vec::new() },
         (Some(member), _) => Outcome::NodeLost { node: member.node.clone() },
-        // An agent that ended under the job is as good as a lost node: the job is not to blame.
+        // A restarted agent counts as a lost node: the job is not at fault.
         (None, Some(RootCause::Task(node, failure))) if failure.error.code == AGENT_RESTARTED => {
             Outcome::NodeLost { node: node.clone() }
         }
@@ -125,7 +125,7 @@ pub fn decide(gang: &Gang) -> GangDecision {
     })
 }
 
-/// Did every rank end well by itself, or the one process that stands for all of them?
+/// Whether every rank exited with 0 by itself, or the one process that stands for all ranks did (`mpirun`).
 fn has_succeeded(gang: &Gang) -> bool {
     let exits = gang.members.iter().filter_map(|member| member.report).flat_map(|report| &report.exits);
     let good = exits.filter(|exit| exit.role.decides() && exit.succeeded() && !exit.stopped);
@@ -140,7 +140,7 @@ fn decide_healthy(gang: &Gang) -> GangDecision {
     let may_continue = |report: &ObservedTask| report.exits.is_empty() || gang.has_servers;
     let still_runs = |member: &Member| member.report.is_some_and(|report| may_continue(report) && !has_ended(report));
     if has_succeeded(gang) && gang.members.iter().any(still_runs) {
-        // All ranks ended well; nodes that run none, and parameter servers, stayed for them.
+        // All ranks succeeded; nodes without ranks and parameter servers were only kept for them.
         return GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     }
     if phases.len() == 1 {
@@ -149,12 +149,12 @@ fn decide_healthy(gang: &Gang) -> GangDecision {
     let prepared = phases.iter().all(|phase| !matches!(phase, None | Some(TaskPhase::Preparing)));
     match address(gang) {
         Some(address) if prepared => GangDecision::Continue(Goal::Run { gang: address }),
-        // Some ranks run, one does not, and where they meet was lost with the server: this attempt cannot be completed.
+        // Some ranks run, one does not, and a restarted server has lost the rendezvous address: the attempt cannot complete.
         None if prepared && phases.iter().any(|phase| !matches!(phase, Some(TaskPhase::Prepared { .. }))) => {
             match gang.members.iter().find(|m| m.report.is_some_and(|r| matches!(r.phase, TaskPhase::Prepared { .. })))
             {
                 Some(_) => GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS }),
-                // All run already: what they are told about the meeting place no longer matters.
+                // All ranks run already, so the address no longer matters.
                 None => GangDecision::Continue(Goal::Run { gang: GangAddress::new("", 0, 0) }),
             }
         }
@@ -162,13 +162,13 @@ fn decide_healthy(gang: &Gang) -> GangDecision {
     }
 }
 
-/// The first thing that went wrong by itself.
+/// The failure that caused the others.
 enum RootCause<'a> {
     Task(&'a NodeId, &'a TaskFailure),
     Rank(&'a NodeId, &'a RankExit),
 }
 
-/// The failure that made the others fail, see [`find_root_cause`].
+/// Finds the failure that caused the others, see [`find_root_cause`].
 fn root_cause<'a>(gang: &Gang<'a>) -> Option<RootCause<'a>> {
     let mut ends = Vec::new();
     let mut causes = Vec::new();
@@ -177,7 +177,7 @@ fn root_cause<'a>(gang: &Gang<'a>) -> Option<RootCause<'a>> {
             TaskPhase::Ended { failure } => failure.as_ref(),
             _ => None,
         };
-        // A failure of the node is why its ranks were stopped.
+        // Ranks that were stopped because their node failed are no cause.
         for exit in report.exits.iter().filter(|exit| !(exit.stopped && failure.is_some())) {
             let rank = matches!(exit.role, Role::Rank).then_some(exit.rank);
             let (at, succeeded, stopped) = (exit.at.millis(), exit.succeeded(), exit.stopped);

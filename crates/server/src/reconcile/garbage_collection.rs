@@ -1,5 +1,5 @@
-//! Decides what may be forgotten: things marked for deletion go when nothing is inside them any more, from the leaves
-//! up; operations end when their goal is true and are forgotten a day later.
+//! Removal of deleted resources, from the leaves up: each goes when nothing is inside it any more. Ended operations are removed
+//! after a day.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use corro_store::{AccountRecord, State, Timeline};
 use super::steps::Step;
 use crate::app::operations::KEPT;
 
-/// `emptied` names the accounts whose files are gone.
+/// Steps that remove what is no longer used. `emptied` are the accounts whose files are removed.
 pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Vec<Step> {
     let mut steps = Vec::new();
     let ended = state.deleting_jobs().filter(|(_, job)| job.state().is_terminal());
@@ -47,13 +47,13 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Ve
     });
     steps.extend(empty.map(|(key, _)| Step::RemoveGroup(key.clone())));
 
-    // All are looked at: stamps from before a jump of the clock are in another order than their ages.
+    // All are examined: timestamps from before a clock jump are not in the order of their ages.
     let old = state.ended_operations().filter(|(ended, _)| clock.age(*ended) > KEPT);
     steps.extend(old.map(|(_, id)| Step::ForgetOperation(id.clone())));
     steps
 }
 
-/// Accounts whose files may be removed. A share may still be written to by jobs of its group: they end first.
+/// Deleted accounts whose files may be removed. Jobs of the group may still write to a share, so they end first.
 pub fn removable_accounts(state: &State) -> impl Iterator<Item = &String> {
     let in_use = |account: &AccountRecord| {
         state.workspaces_of(&account.group).any(|(_, workspace)| workspace.provisioning.is_deleting())

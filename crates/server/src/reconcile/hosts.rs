@@ -1,5 +1,5 @@
-//! Decides which host carries which node: each node that nobody has become goes to a host that is heard, takes nodes and has its VM
-//! size left. Also how nodes leave a host that is drained or removed. Pure.
+//! Assigns nodes to hosts: each allocating node goes to a host that is heard, not cordoned and has capacity for its VM size. Also
+//! removes nodes from hosts that are drained or removed. Pure.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Rules, now
     for (id, node) in state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating) {
         match node.host.as_ref().map(|key| state.hosts.get(key).is_some_and(|host| accepts_nodes(key, host))) {
             Some(true) => {}
-            // It looks for another host with the next pass.
+            // The next pass chooses another host.
             Some(false) => steps.push(Step::AssignHost(id.clone(), None)),
             None => waiting.push((id, node)),
         }
@@ -51,13 +51,13 @@ pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Rules, now
     steps
 }
 
-/// The one that is left with the least: large hosts stay whole for large nodes, GPUs for those who want some.
+/// Best fit: the host with the least free capacity, so that large hosts stay free for large nodes and GPUs for nodes that need them.
 fn choose<'a>(free_capacity: &BTreeMap<&'a str, Capacity>, need: &Capacity) -> Option<&'a str> {
     let fitting = free_capacity.iter().filter(|(_, free)| free.holds(need));
     fitting.min_by_key(|(_, free)| (free.gpus, free.cores, free.memory_bytes)).map(|(host, _)| *host)
 }
 
-/// Nodes of a drained host: those that run nothing at once, the others when their jobs have ended, or now.
+/// Preempts the nodes of a drained host: idle ones at once, busy ones when their jobs have ended, or now if so requested.
 fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &Rules, now: Timestamp) -> Vec<Step> {
     let Some(drain) = host.draining else { return Vec::new() };
     let must_leave = |node: &NodeRecord| match node.state() {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    /// Nodes of this state are Standard_D1: one core and 4 GiB.
+    /// Adds a host. Nodes of the test state are Standard_D1: one core and 4 GiB.
     fn host(state: &mut State, name: &str, cores: u32) {
         let inventory = Inventory { cores, memory_bytes: 64 << 30, ..Inventory::default() };
         let record = HostRecord {
@@ -123,24 +123,24 @@ mod tests {
     }
 
     #[test]
-    fn nodes_go_where_their_size_is_left_and_fill_one_host_first() {
+    fn nodes_go_to_the_fullest_host_that_fits() {
         let mut state = state(manual(4), 0);
         host(&mut state, "large", 8);
         host(&mut state, "small", 2);
         (1..=4).for_each(|index| wait(&mut state, index));
         assert_eq!(decided(&state), [on(1, "small"), on(2, "small"), on(3, "large"), on(4, "large")]);
         let silent = decide(&state, |host| host != "large", &Rules::USUAL, NOW);
-        assert_eq!(silent, [on(1, "small"), on(2, "small")], "whoever is not heard gets nothing");
+        assert_eq!(silent, [on(1, "small"), on(2, "small")], "a silent host gets no nodes");
         change(&mut state, |txn| {
             txn.update::<NodeRecord>(&node_id(1), |node| node.host = Some("small".to_owned()));
             txn.update::<HostRecord>(&"small".to_owned(), |host| host.cordoned = true);
         });
         let again = [Step::AssignHost(node_id(1), None), on(2, "large"), on(3, "large"), on(4, "large")];
-        assert_eq!(decided(&state), again, "a cordoned host loses what has not begun");
+        assert_eq!(decided(&state), again, "a cordoned host loses nodes that have not joined");
     }
 
     #[test]
-    fn a_drained_host_keeps_running_jobs_unless_it_is_now() {
+    fn a_drained_host_keeps_running_jobs_unless_drained_now() {
         let mut state = state(manual(2), 2);
         host(&mut state, "h", 8);
         submit(&mut state, "a", 1, "PT1H");
@@ -166,7 +166,7 @@ mod tests {
         assert!(!may_work(&state, &node_id(2)));
         drain(&mut state, Drain::Now);
         assert_eq!(preempted(decided(&state)), [node_id(1), node_id(2)]);
-        // Once nothing is left on it, one that is removed is gone.
+        // A host marked for removal goes once no node is left on it.
         end(&mut state, "a", NOW);
         change(&mut state, |txn| {
             txn.update::<HostRecord>(&"h".to_owned(), |host| host.removing = true);

@@ -1,4 +1,4 @@
-//! Decides how running jobs go on: gathers what the nodes of each say, asks `gang`, and turns endings into steps.
+//! Decides how running jobs continue: builds each job's [`Gang`] from its nodes' reports and turns the outcome into steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::scaling::NODE_PREEMPTED;
 use super::steps::Step;
 use crate::gateway::NodeObservation;
 
-/// A job that lost its nodes this often is not tried again.
+/// Number of attempts lost to node failures after which a job fails.
 pub const MAX_LOST_ATTEMPTS: usize = 3;
 
-/// Steps for these jobs, and the goal of each one's attempt that goes on. Where their ranks meet is noted in `addresses`.
+/// Returns the steps for these jobs and the goal of each attempt that continues. Records rendezvous addresses in `addresses`.
 pub fn decide<'a>(
     jobs: impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)>,
     state: &State,
@@ -80,9 +80,9 @@ fn gang_of<'a>(
     }
 }
 
-/// How long an attempt has run. The node that took it up first says so by its monotonic clock; agents of earlier versions do not, and
-/// then it is the age of the attempt's stamp. Before any node has reported the attempt to this process, the time before its
-/// start does not count: the wall clock may have been set meanwhile, and a report will say better.
+/// Run time of an attempt. The node that started it first reports the time by its monotonic clock. For agents of earlier versions,
+/// which do not, it is the age of the attempt's timestamp. Until a node has reported the attempt to this process, time before
+/// the server's start does not count: the wall clock may have been set meanwhile, and a report will be exact.
 fn run_time<'a>(reports: impl Iterator<Item = &'a NodeObservation>, started: Timestamp, clock: &Timeline) -> Duration {
     let (mut is_reported, mut longest) = (false, None);
     for report in reports {
@@ -105,7 +105,7 @@ fn outcome_step(key: &JobKey, job: &JobRecord, outcome: Outcome, now: Timestamp)
             Step::Requeue(key.clone(), reason.unwrap_or_else(|| BatchAiError::new("JobInterrupted", message)))
         }
         Outcome::NodeLost { node } => {
-            // Nodes that are taken back go a little early or one after the other: no loss to a job that had to give them up.
+            // Preempted nodes may disappear early or one by one; an evicted job does not count that as a loss.
             if let Some(evicted) = job.eviction().filter(|evicted| evicted.reason.code == NODE_PREEMPTED) {
                 return Step::Requeue(key.clone(), evicted.reason.clone());
             }
@@ -124,7 +124,7 @@ fn outcome_step(key: &JobKey, job: &JobRecord, outcome: Outcome, now: Timestamp)
     }
 }
 
-/// Names every loss: which attempt, which node, when.
+/// Error that lists every loss with its attempt, node and time.
 fn too_many_losses(job: &JobRecord, earlier_losses: &[&LostAttempt], last: &NodeId, now: Timestamp) -> BatchAiError {
     let node_of = |error: &BatchAiError| {
         let node = error.details.iter().find(|detail| detail.name == "Node");
@@ -158,7 +158,7 @@ mod tests {
         NodeObservation { epoch: 1, connected: true, silent_for, observed, run_time }
     }
 
-    /// A server that started an hour after the job did, and whose clock is set forward by ten days in its second hour.
+    /// Clock of a server that started an hour after the job, set forward by ten days in its second hour.
     fn jumped() -> Timeline {
         let mut clock = Timeline::starting(START.plus(HOUR));
         clock.observe(START.plus(2 * HOUR), HOUR);
@@ -176,7 +176,7 @@ mod tests {
         check(&[Some(minutes(119)), None, Some(minutes(120))], &jumped(), minutes(120));
         check(&[None, None], &jumped(), 2 * HOUR);
         check(&[], &jumped(), HOUR);
-        // The clock was set while no server ran.
+        // The clock was set while the server was down.
         let late = Timeline::starting(START.plus(5 * DAY));
         check(&[Some(minutes(3))], &late, minutes(3));
         check(&[], &late, Duration::ZERO);

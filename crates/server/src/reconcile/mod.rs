@@ -1,9 +1,10 @@
-//! The loops that make what is asked for true, as one pass that is repeated: look at the whole state and at what nodes
-//! report, decide steps, commit them, tell nodes and the provider. Woken without data by commits and observations, and
-//! by a timer. Safe to repeat; a restart takes the same path as an ordinary day.
+//! The reconcile loop. Each pass reads the whole state and the nodes' observations, decides steps, commits them, publishes desired
+//! states to nodes and starts agents through the provider. Commits, observations and a timer wake it; wake-ups carry no data. A
+//! pass is safe to repeat, and a restart of the server takes the same path.
 //!
-//! Reading order: [`steps`] (what can be decided), [`pass`] (a pass without I/O), [`dirty_tracking`] (where the next one looks),
-//! [`nodes`], [`gang`] and [`jobs`], [`scaling`], [`garbage_collection`] (who decides), [`desired_state`] and [`publish`] (what nodes are told, and when), [`background_work`] and [`start_backoff`] (slow work and its repetition).
+//! Reading order: [`steps`] (the changes a pass can decide), [`pass_input`] and [`pass`] (a pass without I/O), [`dirty_tracking`]
+//! (what the next pass must look at), [`nodes`], [`gang`], [`jobs`], [`hosts`], [`scaling`], [`garbage_collection`] (decisions),
+//! [`desired_state`] and [`publish`] (messages to nodes), [`background_work`] and [`start_backoff`] (slow work and retries).
 
 mod background_work;
 mod backoff;
@@ -47,31 +48,32 @@ use publish::{DesiredStatePublisher, GatewaySink};
 use start_backoff::StartBackoff;
 use steps::Step;
 
-/// Even without news the world is looked at this often: leases and limits run out silently.
+/// Interval of full passes without any wake-up: leases and time limits expire silently.
 const FULL_PASS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Shorter than half of the shortest lease, so that no node seems to have been unheard for long.
+/// Longest pause after failed passes. Shorter than half of the shortest lease, so that no node seems silent because of it.
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before new work is tried again on a full disk.
 const MAX_GROWTH_PAUSE: Duration = Duration::from_secs(5);
 
-/// Between two looks for what earlier runs of this server left.
+/// Interval of searches for processes and files that earlier runs of this server left behind.
 const STRAY_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct ReconcileConfig {
-    /// A node that is silent for longer is lost.
+    /// A node that is silent for longer than this is declared lost.
     pub lease: Duration,
-    /// Container jobs may run on the host.
+    /// Run container jobs directly on the host when there is no container engine.
     pub containers_on_host: bool,
-    /// Whether jobs must be isolated, where the operator chose; else they must be once there is more than one principal.
+    /// The operator's choice of strict isolation. `None`: strict as soon as there is more than one principal.
     pub strict_isolation: Option<bool>,
-    /// Values of secrets are blanked in what jobs and setup tasks write.
+    /// Redact the values of secrets in the output of jobs and setup tasks.
     pub masks_secrets: bool,
-    /// Where the directories shared by the nodes of a job lie.
+    /// Parent of the directories that the nodes of a job share.
     pub shared_temp: std::path::PathBuf,
-    /// Shows nodes whether they see this machine's directories.
+    /// File by which nodes find out whether they share this machine's disk.
     pub landmark: Option<Landmark>,
-    /// How nodes are given to clusters and taken back.
+    /// Scheduling policy and limits.
     pub rules: scaling::Rules,
 }
 
@@ -81,22 +83,22 @@ pub struct Reconciler {
     pub provider: Arc<dyn Provider>,
     pub config: ReconcileConfig,
     addresses: GangAddresses,
-    /// What was last seen of every node.
+    /// Last observation of every node.
     observations: BTreeMap<NodeId, NodeObservation>,
     publisher: DesiredStatePublisher,
-    /// Removing what is left of nodes and of accounts.
+    /// Removal of retired nodes, and of the files of deleted accounts.
     node_removals: BackgroundWork<NodeId>,
     account_removals: BackgroundWork<String>,
-    /// Ending what earlier runs of this server left, and when it was last begun.
+    /// Search for leftovers of earlier runs, and the time of the last one.
     stray_sweep: BackgroundWork<()>,
     last_sweep: Option<Instant>,
     start_backoff: StartBackoff,
     last_pass: Instant,
     last_full_pass: Option<Instant>,
     dirty: DirtyTracker,
-    /// After passes whose commit failed.
+    /// Backoff after passes whose commit failed.
     commit_backoff: Backoff,
-    /// After commits from which what adds something was left out, as the disk is full.
+    /// Backoff after commits that left out new work because the disk was full.
     growth_backoff: Backoff,
 }
 
@@ -127,7 +129,7 @@ impl Reconciler {
         }
     }
 
-    /// Runs until `stop` turns true; what was heard by then is still written down.
+    /// Runs until `stop` turns true, then makes one last full pass to record the final observations.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut changes = self.app.store.changes();
         loop {
@@ -142,7 +144,7 @@ impl Reconciler {
                 }
                 Err(error) => {
                     if self.commit_backoff.fail(Instant::now()) {
-                        tracing::error!(%error, "a reconcile pass failed; it is repeated, and told once");
+                        tracing::error!(%error, "a reconcile pass failed; it is retried (logged once until passes succeed again)");
                     }
                     self.dirty.require_full_pass();
                 }
@@ -168,7 +170,7 @@ impl Reconciler {
         }
     }
 
-    /// Looks at everything (`full`), or only where something is new.
+    /// One pass over everything (`full`), or over what changed since the last.
     async fn pass(&mut self, full: bool) -> Result<(), ApiError> {
         self.reset_silence_after_stall();
         let changed_nodes = self.gateway.refresh(&mut self.observations, full);
@@ -197,8 +199,8 @@ impl Reconciler {
         };
         let addresses = &mut self.addresses;
         let mut decide = || pass::decide_scoped(&input, scope, addresses);
-        // A look at everything takes milliseconds where there are many nodes; to have another thread take over meanwhile
-        // costs more than a narrow one.
+        // A full pass takes milliseconds with many nodes; for an incremental one, handing the runtime's other tasks to another
+        // thread would cost more than the pass itself.
         let (mut steps, mut goals) = if full { tokio::task::block_in_place(decide) } else { decide() };
         if full {
             steps.extend(self.start_backoff.give_up_steps(&before, &*self.provider));
@@ -217,8 +219,7 @@ impl Reconciler {
         let own_revision = before.revision + u64::from(!steps.is_empty());
         let committed = self.commit(steps, before.revision, now).await;
 
-        // What nodes are told follows from the state that is durable, never from a wish; so it is told even when a
-        // commit failed.
+        // Desired states follow from the durable state only, so they are published even when the commit failed.
         let state = self.app.snapshot();
         let jobs = changed_jobs(&before, &state);
         let changed = PassScope::Changed { nodes: &BTreeSet::new(), jobs: &jobs, state: true };
@@ -234,7 +235,7 @@ impl Reconciler {
         if full || state_moved {
             self.start_agents(&state).await;
         }
-        // Nobody else's commit came before ours, nor after it.
+        // No other commit came before this pass's own, nor after it.
         let sole_writer = matches!(committed, Ok(fresh) if fresh) && state.revision == own_revision;
         self.dirty.finish_pass(before, state, follow_up, sole_writer);
         if full {
@@ -254,7 +255,7 @@ impl Reconciler {
         last.map_or(Duration::ZERO, |last| FULL_PASS_INTERVAL.saturating_sub(last.elapsed()))
     }
 
-    /// Were the steps applied to the very state, of this revision, that they were decided from?
+    /// Commits the steps. `true` when they were applied to exactly the revision they were decided from.
     async fn commit(&mut self, steps: Vec<Step>, revision: u64, now: Timestamp) -> Result<bool, ApiError> {
         if steps.is_empty() {
             return Ok(true);
@@ -269,18 +270,20 @@ impl Reconciler {
         });
         let (fresh, full) = commit.await?;
         if starts_work && full && self.growth_backoff.fail(Instant::now()) {
-            tracing::warn!("the disk is full: jobs end and nodes leave, but none are started until there is space");
+            tracing::warn!(
+                "the disk is full: running jobs may end and nodes leave, but nothing new starts until there is space"
+            );
         }
         if starts_work
             && !full
             && let Some(failures) = self.growth_backoff.succeed()
         {
-            tracing::info!(failures, "there is space on the disk: jobs and nodes are started again");
+            tracing::info!(failures, "there is space on the disk again: jobs and nodes start again");
         }
         Ok(fresh && !full)
     }
 
-    /// A server that was stopped or starved for long has heard nobody: that is not the nodes' silence.
+    /// After the server itself was suspended or starved, restarts the silence clocks: the nodes may have been sending.
     fn reset_silence_after_stall(&mut self) {
         if self.last_pass.elapsed() > self.config.lease / 2 {
             self.gateway.reset_silence();
@@ -288,8 +291,8 @@ impl Reconciler {
         self.last_pass = Instant::now();
     }
 
-    /// Whatever must go is removed in the background; its record goes afterwards, so that a crash in between leads back
-    /// here.
+    /// Starts the removal of retired nodes and of deleted accounts' files. Their records are removed afterwards, so that a crash in
+    /// between leads back here.
     fn start_background_work(&mut self, state: &State, clock: &Timeline) {
         for (node, polite) in nodes::leaving_nodes(state, &self.observations, clock) {
             let (provider, id) = (self.provider.clone(), node.clone());
@@ -301,7 +304,7 @@ impl Reconciler {
         }
     }
 
-    /// What nobody knows any more is looked for now and then: a crash can leave it at any moment.
+    /// Periodically ends processes of nodes that have no record: a crash can leave some at any moment.
     async fn end_strays(&mut self) {
         self.stray_sweep.take_finished().await;
         if self.last_sweep.is_none_or(|last_sweep| last_sweep.elapsed() >= STRAY_SWEEP_INTERVAL) {
@@ -315,7 +318,7 @@ impl Reconciler {
         }
     }
 
-    /// Agents for nodes that wait for one. Starting processes blocks, so it happens on a thread for that.
+    /// Starts agents for nodes that have none. Runs on a blocking thread, since starting processes blocks.
     async fn start_agents(&mut self, state: &State) {
         let due = self.start_backoff.due(state);
         if due.is_empty() {
@@ -349,13 +352,17 @@ fn remove_account(shares: &Shares, name: &str) -> bool {
         Ok(removed) => {
             if let Some(error) = removed.left_behind {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(name, error, "an account left files behind; the next start removes them");
+                tracing::warn!(
+                    name,
+                    error,
+                    "files of a deleted account are left; the next start of the server removes them"
+                );
             }
             true
         }
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::error!(name, error, "an account's files cannot be removed; it is tried again, ever less often");
+            tracing::error!(name, error, "the files of a deleted account cannot be removed; retrying with backoff");
             false
         }
     }

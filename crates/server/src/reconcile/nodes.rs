@@ -1,4 +1,4 @@
-//! Decides what happens to nodes from what is seen of them: ready, broken, silent for too long, gone.
+//! Decides node events from observations: ready, broken, lost after silence, preempted, removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::steps::Step;
 use crate::gateway::NodeObservation;
 use crate::provider::Provider;
 
-/// A node that was told to leave and is still there after this is ended by force.
+/// A node that was asked to retire is killed after this.
 const RETIRE_DEADLINE: Duration = Duration::from_secs(15);
 
-/// A node has this long to end a job that was terminated; agents give up, and say so, well before.
+/// Time that a node has to stop a terminated job before it is declared lost. Agents give up and report well before.
 const STOP_DEADLINE: Duration = Duration::from_secs(60);
 
 pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>, input: &PassInput) -> Vec<Step> {
@@ -28,7 +28,7 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
     for (id, node) in nodes {
         let observation = observations.get(id).filter(|observation| observation.epoch == node.epoch);
         match node.state() {
-            // Whoever makes nodes is asked again until one joins.
+            // `start_backoff` starts the agent again until it joins.
             NodeState::Allocating | NodeState::Unusable { .. } => {}
             NodeState::Leaving => {
                 if gone.contains(id) {
@@ -39,17 +39,17 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
                 let grace = config.rules.preemption_grace;
                 let preemption_cause = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
                 if let Some(cause) = preemption_cause() {
-                    // Its job is told before the node is found lost, so that this is no loss.
+                    // The job is evicted before the node disappears, so that this does not count as a node loss.
                     steps.push(Step::Preempt(id.clone(), config.rules.preemption(cause, clock.now())));
                     continue;
                 }
-                // One that was never heard has had the chance to speak since it joined, or since this server started.
+                // A node not heard yet has had time to connect since it joined, or since this server started.
                 let time_to_connect = uptime.min(clock.age(node.since()));
                 let error = loss_error(id, node, observation, time_to_connect, config, provider);
                 if let Some(error) = error.or_else(|| stop_timeout(state, id, node, observation, clock)) {
                     steps.push(Step::Node(id.clone(), NodeEvent::Broken { error, lost: true }));
                 } else if let Some(observation) = observation {
-                    // Before it can be given a job.
+                    // The address must be known before the node gets a job.
                     steps.extend(address_step(id, node, observation));
                     steps.extend(readiness_step(id, node.state(), observation));
                 }
@@ -59,7 +59,7 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
     steps
 }
 
-/// Nodes that must go, and whether their agents may still end by themselves.
+/// Nodes to remove, each with whether its agent still has time to end by itself.
 pub fn leaving_nodes<'a>(
     state: &'a State,
     observations: &'a BTreeMap<NodeId, NodeObservation>,
@@ -72,18 +72,19 @@ pub fn leaving_nodes<'a>(
     })
 }
 
-/// Nodes that no agent has become yet.
+/// Allocated nodes that no agent has joined as yet.
 pub fn waiting_for_agent(state: &State) -> impl Iterator<Item = (&NodeId, &Arc<NodeRecord>)> {
     state.nodes.iter().filter(|(_, node)| *node.state() == NodeState::Allocating)
 }
 
-/// Where a node says it is reached, if that is not known yet. The only place from which a node's address is learnt.
+/// Records the address that a node reports, when it is new. Node addresses have no other source.
 fn address_step(id: &NodeId, node: &NodeRecord, observation: &NodeObservation) -> Option<Step> {
     let address = observation.observed.address.as_ref().filter(|address| **address != node.address)?;
     Some(Step::SetAddress(id.clone(), address.clone()))
 }
 
-/// Also a node that was fine can come back from a restart with a problem; one that is busy tells it by its task first.
+/// Marks a preparing node ready, or a node with a problem broken. A healthy node can come back from a restart with a problem; a
+/// busy node reports it with its task first.
 fn readiness_step(id: &NodeId, state: &NodeState, observation: &NodeObservation) -> Option<Step> {
     let observed = &observation.observed;
     if matches!(state, NodeState::Running { .. }) {
@@ -100,7 +101,7 @@ fn readiness_step(id: &NodeId, state: &NodeState, observation: &NodeObservation)
         .then(|| Step::Node(id.clone(), NodeEvent::Ready))
 }
 
-/// A node that is heard but does not stop what a user wants to have stopped is given up, so that the job ends.
+/// Error for a node that is heard but does not stop a terminated or evicted job in time; it is given up so that the job ends.
 fn stop_timeout(
     state: &State,
     id: &NodeId,
@@ -125,7 +126,7 @@ fn stop_timeout(
     (!ended && clock.age(stop_requested) > deadline).then(|| BatchAiError::new("NodeDoesNotStop", message()))
 }
 
-/// Why the node is lost, if it is.
+/// Error for a node that is lost: its agent died, or it was silent for longer than the lease.
 fn loss_error(
     id: &NodeId,
     node: &NodeRecord,

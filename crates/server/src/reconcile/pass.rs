@@ -1,9 +1,9 @@
-//! The pure half of a pass: from what is known and what is seen, the steps to commit and the goals of running jobs. Reads
-//! no clock and talks to nobody, so that a simulation of a whole cluster drives the very code that a server runs.
+//! The decisions of a pass: from the state and the observations to the steps to commit and the goals of running jobs. Pure: reads
+//! no clock and does no I/O of its own, so that the simulation in `tests/simulation` runs the server's code.
 //!
-//! A pass looks either at everything, or only where something is new ([`PassScope`]). Both decide the same: what is left out
-//! was looked at before and cannot have changed but by time, for which everything is looked at every so often. What
-//! follows from a pass's own steps is remembered by `dirty_tracking`.
+//! A pass is full or incremental ([`PassScope`]). Both must decide the same: what an incremental pass skips was examined before
+//! and can have changed by time alone, which periodic full passes catch. `dirty_tracking` records what follows from a pass's own
+//! steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,12 +18,12 @@ use super::steps::{Step, apply};
 use super::{garbage_collection, hosts, jobs, nodes, scaling};
 use crate::gateway::NodeObservation;
 
-/// What is to be committed. What becomes free by the end of a job is given to the next in the same breath.
+/// The steps to commit in a full pass. Nodes that a job frees are given to the next job in the same commit.
 pub fn decide(input: &PassInput, addresses: &mut GangAddresses) -> Vec<Step> {
     decide_scoped(input, PassScope::Full, addresses).0
 }
 
-/// What the attempts of running jobs are to do next, by what is durable.
+/// The goals of the attempts of all running jobs, by the durable state.
 pub fn goals(
     state: &State,
     observations: &BTreeMap<NodeId, NodeObservation>,
@@ -33,7 +33,7 @@ pub fn goals(
     goals_scoped(state, PassScope::Full, observations, clock, addresses).into_iter().collect()
 }
 
-/// Like [`decide`]; also gives the goals of the jobs that were looked at and go on.
+/// Like [`decide`] for a scope; also returns the goals of the jobs in scope that continue.
 pub fn decide_scoped(
     input: &PassInput,
     scope: PassScope,
@@ -49,7 +49,7 @@ pub fn decide_scoped(
         }
     };
     let (endings, goals) = decide_jobs(state, scope, observations, clock, addresses);
-    // Nobody is given a job who is not there to take it, or who says that it can take none.
+    // Jobs are placed only on connected nodes that report no problem and whose host is not cordoned.
     let is_fit = |id: &NodeId| {
         let is_usable =
             |observation: &NodeObservation| observation.is_available() && observation.observed.problem.is_none();
@@ -64,8 +64,8 @@ pub fn decide_scoped(
             return (steps, goals);
         }
     }
-    // The plan is made for nodes that are free once the endings are true, so that one commit does for both. What else
-    // happens to nodes is planned for when it has happened: that a node was lost must have been seen before it goes.
+    // The plan assumes that the decided endings have happened, so that one commit does both. Other node events are planned for
+    // after they are committed: a node's loss must be recorded before the node is replaced.
     let plan_steps = |state: &State| {
         let rules = &input.config.rules;
         let room = Room { cores: rules.cores, machines_join: !input.provider.makes_nodes() };
@@ -80,7 +80,7 @@ pub fn decide_scoped(
     (steps, goals)
 }
 
-/// Like [`goals`], for the jobs in focus.
+/// Like [`goals`] for the jobs in scope.
 pub fn goals_scoped(
     state: &State,
     scope: PassScope,
@@ -114,7 +114,7 @@ fn decide_jobs(
     jobs::decide(known.filter(|(_, job)| !job.state().nodes().is_empty()), state, observations, clock, addresses)
 }
 
-/// The state as the steps will make it. Nothing is said about it: it may still come otherwise.
+/// The state that results from the steps. Without log lines, since the steps are not committed yet.
 fn simulate(state: &State, steps: &[Step], now: Timestamp) -> State {
     let silent = tracing::subscriber::NoSubscriber::default();
     tracing::subscriber::with_default(silent, || state.after(|txn| apply(txn, steps.to_vec(), now)).0)

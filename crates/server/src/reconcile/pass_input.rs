@@ -11,36 +11,36 @@ use super::ReconcileConfig;
 use crate::gateway::NodeObservation;
 use crate::provider::Provider;
 
-/// Where running gangs meet: told by the master before it runs, needed until the last node runs.
+/// Rendezvous addresses of running gangs. The master reports its address once it is prepared; needed until all nodes run.
 pub type GangAddresses = HashMap<AttemptId, GangAddress>;
 
-/// All that one pass looks at.
+/// Everything that one pass decides from.
 pub struct PassInput<'a> {
     pub state: &'a State,
     pub observations: &'a BTreeMap<NodeId, NodeObservation>,
-    /// The time, and the ages of stamps.
+    /// The time, and the ages of timestamps over clock jumps.
     pub clock: &'a Timeline,
-    /// How long a node that was never heard has had the chance to speak.
+    /// Uptime of the gateway: the time that a node not heard yet has had to connect.
     pub uptime: Duration,
-    /// Leaving nodes of which nothing is left.
+    /// Retired nodes of which nothing is left.
     pub gone: &'a BTreeSet<NodeId>,
-    /// Accounts whose files are gone.
+    /// Deleted accounts whose files are removed.
     pub emptied: &'a BTreeSet<String>,
     pub config: &'a ReconcileConfig,
-    /// Asked whether agents live; it may look at processes and files.
+    /// Tells whether agents are alive; may look at processes and files.
     pub provider: &'a dyn Provider,
 }
 
-/// Where a pass looks.
+/// The part of the state that a pass examines.
 #[derive(Clone, Copy)]
 pub enum PassScope<'a> {
     Full,
     Changed {
-        /// Nodes with news.
+        /// Nodes whose observation changed.
         nodes: &'a BTreeSet<NodeId>,
-        /// Jobs that were changed, running or not.
+        /// Jobs whose record changed.
         jobs: &'a BTreeSet<JobKey>,
-        /// Was anything committed since the last pass?
+        /// Whether anything was committed since the last pass.
         state: bool,
     },
 }

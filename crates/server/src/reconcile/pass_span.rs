@@ -1,4 +1,4 @@
-//! A pass as a span, when it did something. Also where traces learn when the ranks of a job began: nodes say so in passing.
+//! Trace span of a reconcile pass that changed something. Also records when the ranks of jobs start, from the nodes' observations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct PassSpan {
 }
 
 impl PassSpan {
-    /// Nothing when there are no traces.
+    /// `None` when traces are off.
     pub fn begin(traces: &Traces, full: bool) -> Option<PassSpan> {
         let pass_span = || PassSpan { traces: traces.clone(), full, began: UnixNanos::now(), steps: BTreeMap::new() };
         traces.is_on().then(pass_span)
@@ -50,7 +50,7 @@ impl PassSpan {
         }
     }
 
-    /// A pass that did nothing is not worth telling.
+    /// Records the span, unless the pass decided nothing.
     pub fn end(self, failure: Option<&ApiError>) {
         let trace = TraceId::random();
         let is_sampled = self.traces.sampler().is_some_and(|sampler| sampler.should_sample(trace, None));

@@ -1,9 +1,8 @@
-//! Tells nodes what they should be, when that may have changed and not otherwise: making a node's orders opens secrets and
-//! looks at disks, and there are many nodes. Entered by a pass once its steps are durable, and by the simulation. Decides
-//! who is told; a [`DesiredStateSink`] makes the orders and carries them.
+//! Publishes desired states to nodes, only when they may have changed: building one decrypts secrets and looks at disks, and there
+//! are many nodes. Decides which nodes get one; a [`DesiredStateSink`] builds and sends it.
 //!
-//! What a node is told follows from four things: its record, its cluster's, its job's, and its job's goal. Records are never
-//! changed in place, so comparing where they lie is enough. The state of shares is looked at when orders are made.
+//! A desired state follows from four inputs: the records of the node, its cluster and its job, and the job's goal. Records are
+//! immutable behind `Arc`s, so comparing pointers is enough. Shares are looked at when the state is built.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,34 +15,36 @@ use corro_store::{ClusterRecord, JobRecord, NodeRecord, State};
 use super::desired_state::DesiredStateBuilder;
 use crate::gateway::{ChangedNodes, Gateway, NodeObservation};
 
+/// Goals of ended attempts that may be kept.
 const SPARE_GOALS: usize = 100;
 
+/// Remembers what was published to each node.
 #[derive(Default)]
 pub struct DesiredStatePublisher {
-    /// Of every attempt that runs and was decided about. What was meant for one is never said of the next.
+    /// Goal of every attempt that was decided about. Keyed by attempt, so that a goal never applies to the next attempt.
     goals: HashMap<AttemptId, Goal>,
     published: HashMap<NodeId, PublishedInputs>,
-    /// Nodes that may have to be told something, whatever the state says.
+    /// Nodes to examine whatever the state says.
     pending: BTreeSet<NodeId>,
 }
 
-/// What a node's last orders were made from.
+/// The inputs of a node's last desired state.
 struct PublishedInputs {
     node: Arc<NodeRecord>,
     cluster: Option<Arc<ClusterRecord>>,
     job: Option<(Arc<JobRecord>, Goal)>,
 }
 
-/// Who speaks to nodes.
+/// Receiver of desired states: the gateway, or the simulation.
 pub trait DesiredStateSink<'a> {
-    /// Cuts off a node of this epoch, which is no longer ours.
+    /// Disconnects a node of this epoch, which no longer belongs to the server.
     fn fence(&mut self, id: &NodeId, epoch: u64, reason: &str);
 
-    /// Tells a node what it should be. `false` when nothing new can be said.
+    /// Builds and sends a node's desired state. `false` when none can be built now.
     fn publish(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> bool;
 }
 
-/// The voice of a server.
+/// Sends desired states through the gateway.
 pub(super) struct GatewaySink<'a> {
     pub builder: DesiredStateBuilder<'a>,
     pub gateway: &'a Gateway,
@@ -61,7 +62,7 @@ impl<'a> DesiredStateSink<'a> for GatewaySink<'a> {
 }
 
 impl DesiredStatePublisher {
-    /// Takes in what a pass found out.
+    /// Records the changed nodes and the goals of a pass.
     pub fn record_changes(&mut self, changed: &ChangedNodes, goals: Vec<(AttemptId, Goal)>) {
         for node in &changed.reconnected {
             self.published.remove(node);
@@ -70,7 +71,7 @@ impl DesiredStatePublisher {
         self.goals.extend(goals);
     }
 
-    /// Tells those nodes whose orders may have changed; looks at all of them with `all`, else where there was news.
+    /// Publishes to the nodes whose desired state may have changed. Examines all nodes with `all`, else those with changes.
     pub fn publish<'a>(
         &mut self,
         sink: &mut impl DesiredStateSink<'a>,
@@ -87,7 +88,7 @@ impl DesiredStatePublisher {
             }
             return;
         }
-        // The goal of a job is news to all its nodes.
+        // A changed node may change its job's goal, which concerns all nodes of the gang.
         let gangs: BTreeSet<&JobKey> =
             pending.iter().filter_map(|id| Some(attempt_of(state.nodes.get(id)?)?.0)).collect();
         let peers = gangs.into_iter().filter_map(|key| state.jobs.get(key)).flat_map(|job| job.state().nodes());
@@ -99,7 +100,7 @@ impl DesiredStatePublisher {
         }
     }
 
-    /// Those of attempts that are over, once they are many: a goal is found by its attempt, so an old one does no harm.
+    /// Drops the goals of ended attempts once there are many. An old goal does no harm.
     fn drop_old_goals(&mut self, state: &State) {
         if self.goals.len() > 2 * state.active_jobs().count() + SPARE_GOALS {
             let running: HashSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
@@ -168,17 +169,17 @@ mod tests {
     use super::*;
     use crate::testing::*;
 
-    /// What was said to whom, in order.
+    /// Records what was published to which node, in order.
     #[derive(Default)]
     struct RecordingSink(Vec<(NodeId, Option<Goal>)>);
 
     impl<'a> DesiredStateSink<'a> for RecordingSink {
         fn fence(&mut self, id: &NodeId, _: u64, _: &str) {
-            panic!("{id} is one of ours");
+            panic!("{id} must not be fenced");
         }
 
         fn publish(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> bool {
-            // As with orders: a busy node whose job has no goal keeps its last ones.
+            // Like `DesiredStateBuilder`: a busy node whose job has no goal keeps its last desired state.
             let unchanged = matches!(node.state(), NodeState::Running { .. }) && goal.is_none();
             if !unchanged {
                 self.0.push((id.clone(), goal.cloned()));
@@ -214,7 +215,7 @@ mod tests {
         let goals = vec![(attempt(&state), Goal::Prepare)];
         assert_eq!(published(&state, &[], goals.clone(), true), both(Some(Goal::Prepare)));
         assert_eq!(published(&state, &[1, 2], goals, true), []);
-        // ChangedNodes of one node is an order to all of its gang.
+        // A change of one node concerns its whole gang.
         let stop = Goal::Stop { grace_ms: 1_000 };
         let goals = vec![(attempt(&state), stop.clone())];
         assert_eq!(published(&state, &[1], goals, false), both(Some(stop)));

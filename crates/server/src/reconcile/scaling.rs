@@ -165,7 +165,7 @@ pub fn decide(state: &State, plan: &Plan, rules: &Rules, now: Timestamp) -> Vec<
             steps.push(Step::SetAllocationState(key.clone(), allocation));
         }
     }
-    // A file server is a record without a machine behind it, so there is nothing to wait for: it goes on step by step.
+    // A file server has no machine behind it, so there is nothing to wait for; its states follow one another.
     let creating = |state| matches!(state, ProvisioningState::Creating | ProvisioningState::Updating);
     let new = state.file_servers.iter().filter(|(_, server)| creating(server.provisioning.provisioning_state));
     steps.extend(new.map(|(key, _)| Step::FileServerProvisioned(key.clone())));

@@ -1,5 +1,5 @@
-//! How often a node's agent was started in vain: pauses between tries grow, and a node whose agent never comes up is given
-//! up with an error that the cluster shows.
+//! Exponential backoff between starts of a node's agent. A node whose agent never joins is given up with an error that the cluster
+//! shows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::nodes::waiting_for_agent;
 use super::steps::Step;
 use crate::provider::Provider;
 
-/// After so many starts without a node the cause will not go away by itself.
+/// Number of starts after which a node is given up.
 const MAX_STARTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -24,7 +24,7 @@ pub struct StartBackoff {
 }
 
 impl StartBackoff {
-    /// Nodes without an agent whose turn it is.
+    /// Nodes without an agent whose pause is over.
     pub fn due(&mut self, state: &State) -> Vec<(NodeId, Arc<NodeRecord>)> {
         self.started.retain(|node, _| state.nodes.contains_key(node));
         let waiting = waiting_for_agent(state).filter(|(node, _)| match self.started.get(*node) {
@@ -39,7 +39,7 @@ impl StartBackoff {
         self.started.insert(node.clone(), (n_starts + 1, Instant::now()));
     }
 
-    /// Nodes whose agents were started often enough.
+    /// Steps that mark nodes broken whose agents were started [`MAX_STARTS`] times.
     pub fn give_up_steps(&self, state: &State, provider: &dyn Provider) -> Vec<Step> {
         let last_pause = FIRST_PAUSE * 2u32.pow(MAX_STARTS - 1);
         let exhausted = waiting_for_agent(state).filter(|(node, _)| {
@@ -50,9 +50,9 @@ impl StartBackoff {
             let why = said.as_ref().map_or_else(String::new, |said| format!(": {said}"));
             let message = format!("The agent of node {node} was started {MAX_STARTS} times and never joined{why}");
             let hint = match said {
-                Some(_) => "resize the cluster to 0 and back when the cause is mended",
+                Some(_) => "resize the cluster to 0 and back once the cause is fixed",
                 None => {
-                    "see agent.log in the node's directory below the server's data directory; resize the cluster to 0 and back when the cause is mended"
+                    "see agent.log in the node's directory below the server's data directory; resize the cluster to 0 and back once the cause is fixed"
                 }
             };
             let error = BatchAiError::new("AgentNotStarted", message).with("Node", node.as_str()).with("Info", hint);

@@ -1,5 +1,5 @@
-//! What a pass can decide to change, and how it is carried out inside one transaction. A step that no longer fits the
-//! state is refused by the state machines and skipped: the next pass looks again.
+//! The changes that a pass can decide, and their application inside one transaction. A step that no longer fits the state is
+//! rejected by the state machines and skipped; the next pass decides again.
 
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
 use corro_model::state::{JobEvent, NodeEvent, NodeState, Preemption, Refused, Termination};
@@ -14,17 +14,17 @@ use crate::app::principals::{forget_scope, scope_of_key};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Node(NodeId, NodeEvent),
-    /// Where a node is reached.
+    /// Record a node's address.
     SetAddress(NodeId, String),
-    /// Which host is to carry a node that nobody has become; with nothing, whoever comes.
+    /// Assign an allocating node to a host, or to none: then any machine with a join token may take it.
     AssignHost(NodeId, Option<String>),
     RemoveHost(String),
     RemoveNode(NodeId),
-    /// On these nodes, as long as the cluster is still to have the size that the plan was made for.
+    /// Place a job on these nodes, provided that the cluster still has the target size the plan was made for.
     Place(JobKey, Vec<NodeId>, Target),
-    /// Take a node back.
+    /// Preempt a node.
     Preempt(NodeId, Preemption),
-    /// Give up the nodes and wait again.
+    /// Stop the attempt and requeue the job.
     Evict(JobKey, Evicted),
     EndAttempt(JobKey, JobEvent),
     Requeue(JobKey, BatchAiError),
@@ -44,7 +44,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it does, in a word.
+    /// Name of the step's kind, for traces.
     pub fn kind(&self) -> &'static str {
         match self {
             Step::Node(_, event) => event.name(),
@@ -74,7 +74,7 @@ impl Step {
 }
 
 impl Step {
-    /// Does it begin something, so that it waits while the disk is full?
+    /// Whether the step starts new work, which is postponed while the disk is full.
     pub fn starts_work(&self) -> bool {
         matches!(self, Step::Place(..) | Step::Allocate(..))
     }
@@ -82,16 +82,17 @@ impl Step {
 
 pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
     for step in steps {
-        // Made only for somebody who reads it: steps can be large.
+        // Formatted only when debug logging is on: steps can be large.
         let debug_text = tracing::enabled!(tracing::Level::DEBUG).then(|| format!("{step:?}"));
         if let Err(refused) = apply_step(txn, step, now) {
-            tracing::debug!(step = debug_text, %refused, "a step no longer fits; it is decided anew");
+            tracing::debug!(step = debug_text, %refused, "a step no longer fits the state; the next pass decides again");
         }
     }
     finish_operations(txn, now);
 }
 
-/// In the same commit that makes their goals true: a thing of the same name may be made right afterwards.
+/// Ends long-running operations whose goal is reached. In the same commit as the change: a resource of the same name may be created
+/// right afterwards.
 fn finish_operations(txn: &mut Txn, now: Timestamp) {
     let reached = txn.state().open_operations().filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
     let reached = reached.map(|(id, operation)| (id.clone(), is_undone(txn.state(), &operation.goal)));
@@ -188,7 +189,7 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> 
     Ok(())
 }
 
-/// The planner ends jobs for their clusters' sake only.
+/// Cause of a termination by the planner: the cluster was deleted or resized.
 fn termination_cause(txn: &Txn, job: &JobKey) -> Termination {
     let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
     match cluster.is_none_or(|cluster| cluster.provisioning.is_deleting()) {
@@ -197,7 +198,7 @@ fn termination_cause(txn: &Txn, job: &JobKey) -> Termination {
     }
 }
 
-/// All or none: every node is checked to be idle before the first is taken.
+/// Places a job on all nodes or none: every node is checked to be idle first.
 fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, target: Target, now: Timestamp) -> Result<(), Refused> {
     let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
     if cluster.is_none_or(|cluster| scaling::target(&cluster) != target) {
@@ -226,8 +227,8 @@ fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, target: Target, now: 
     txn.update::<ClusterRecord>(key, |c| c.next_index += count as u32);
 }
 
-/// Nodes of one machine get loopback addresses of their own, from 127.0.0.4 upwards as the service began at 10.0.0.4.
-/// A machine that joins by itself has its own, and says it.
+/// Unused loopback addresses for local nodes, from 127.0.0.4 on, as the service's began at 10.0.0.4. Machines that join report their
+/// own address.
 fn free_addresses(state: &State, count: usize) -> Vec<String> {
     let used: std::collections::HashSet<&str> = state.nodes.values().map(|node| node.address.as_str()).collect();
     let candidates = (4u32..65_000).map(|n| format!("127.0.{}.{}", n / 256, n % 256));

@@ -1,15 +1,15 @@
-//! Which processes a job of each kind has, and the command line of each. Pure.
+//! Processes and command lines of each toolkit's jobs. Pure.
 
 use corro_model::batchai::{JobSpec, ToolType};
 use corro_model::layout::{Layout, RankLogs, Ranks, TensorFlow};
 
-/// `None` for a job that says nothing to run, which was not accepted.
+/// Process layout of a job. `None` for a job without a command, which validation does not accept.
 pub fn layout(spec: &JobSpec) -> Option<Layout> {
     let tool = spec.toolkit()?;
     Some(match tool {
         ToolType::Custom => Layout::Command { command: spec.custom_toolkit_settings.as_ref()?.command_line.clone()? },
         ToolType::CustomMpi => mpi(spec, spec.custom_mpi_settings.as_ref()?.command_line.clone()),
-        // Our own engine needs no other launcher than ours.
+        // Corro's Horovod needs no launcher but Corro's.
         ToolType::Horovod => Layout::Ranks(shared_log_ranks(script_command(spec.horovod_settings.as_ref()?))),
         ToolType::Chainer => mpi(spec, script_command(spec.chainer_settings.as_ref()?)),
         ToolType::Cntk => {
@@ -72,7 +72,7 @@ fn mpi(spec: &JobSpec, command: String) -> Layout {
     mpi_unless_single(spec, shared_log_ranks(command))
 }
 
-/// Programs that use an MPI library find each other only under its own launcher; one alone needs none.
+/// Programs that use an MPI library find each other only under its launcher; a single process needs none.
 fn mpi_unless_single(spec: &JobSpec, ranks: Ranks) -> Layout {
     match spec.rank_count() {
         1 => Layout::Ranks(ranks),
@@ -90,12 +90,12 @@ fn script_command(settings: &corro_model::batchai::ScriptSettings) -> String {
 }
 
 fn python(interpreter: Option<&str>, script: &str, arguments: Option<&str>) -> String {
-    // `python` is what the service ran; machines of today often have only `python3`.
+    // The service ran `python`; current machines often have `python3` only.
     const PYTHON_LOOKUP: &str = "\"$(command -v python || command -v python3 || echo python)\"";
     with_arguments(&format!("{} \"{}\"", interpreter.unwrap_or(PYTHON_LOOKUP), escape_quotes(script)), arguments)
 }
 
-/// A path may hold variables, so it is put between quotes in a way that lets them through.
+/// Escapes a path for double quotes, which leave shell variables intact.
 fn escape_quotes(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
@@ -117,7 +117,7 @@ mod tests {
         (layout(&spec).expect("it says what to run"), spec.rank_count())
     }
 
-    /// What each process of a job runs, as `node/role: command > log`, after how they are launched.
+    /// Checks how a job is launched and its processes, as `node/role: command > log`.
     fn check(nodes: i32, kind: &str, settings: Value, launch: &str, expected: &[&str]) {
         let (layout, processes) = layout_of(nodes, kind, settings);
         let launch_kind = match &layout {

@@ -1,5 +1,5 @@
-//! What a node is told: its whole desired state, made from the state and the goal of its job. Names every path, command
-//! and variable outright; the node makes no choices.
+//! Builds the complete desired state of a node from the state and its job's goal. Names every path, command and variable; the node
+//! makes no choices.
 
 mod commands;
 
@@ -23,21 +23,21 @@ use crate::app::secrets::Bag;
 use crate::app::volumes::volumes_of;
 use crate::provider::Provider;
 
-/// Makes the orders of one pass. What the nodes of a cluster or of a gang have in common is made once for all of them:
-/// secrets are opened and disks looked at for it.
+/// Builds the desired states of one pass. The parts that the nodes of a cluster or gang have in common are built once: they need
+/// decrypted secrets and disk accesses.
 pub struct DesiredStateBuilder<'a> {
     app: &'a App,
     config: &'a ReconcileConfig,
     state: &'a State,
-    /// After how much silence of the server nodes give themselves up, if nobody else would end them.
+    /// Server silence after which nodes stop their jobs, when the provider would not end them.
     lease_ms: Option<u64>,
-    /// What an idle node of each is told.
+    /// Desired state of an idle node of each cluster.
     clusters: HashMap<&'a ClusterKey, DesiredNode>,
-    /// `None` for a job of which nothing can be said.
+    /// `None` for a job without a valid layout.
     gangs: HashMap<&'a JobKey, Option<GangTasks<'a>>>,
 }
 
-/// What the nodes of a gang have in common, and the place of each.
+/// The task order common to the nodes of a gang, and each node's index.
 struct GangTasks<'a> {
     order: TaskOrder,
     host_indexes: HashMap<&'a NodeId, usize>,
@@ -50,7 +50,7 @@ impl<'a> DesiredStateBuilder<'a> {
         Self { app, config, state, lease_ms, clusters: HashMap::new(), gangs: HashMap::new() }
     }
 
-    /// `None` when nothing new can be said: a node that is busy keeps its last orders rather than being told to stop.
+    /// `None` when no state can be built: a busy node then keeps its last one instead of stopping.
     pub fn build(&mut self, id: &NodeId, node: &'a NodeRecord, goal: Option<&Goal>) -> Option<DesiredNode> {
         let retire = *node.state() == NodeState::Leaving;
         let common = self.cluster_state(&node.cluster);
@@ -118,19 +118,19 @@ fn secrets_of(secrets: &[SecretVariable], bag: &Bag) -> Vec<TaskSecret> {
     secrets.iter().filter_map(secret).collect()
 }
 
-/// `None` where nobody could prove to be the administrator.
+/// SSH login of the administrator. `None` without a public key and a password.
 fn login(account: &UserAccountSettings, bag: &Bag) -> Option<Login> {
     let public_key = account.admin_user_ssh_public_key.clone().filter(|key| !key.trim().is_empty());
     let login = Login { user: account.admin_user_name.clone(), public_key, password: bag.admin.clone() };
     (login.public_key.is_some() || login.password.is_some()).then_some(login)
 }
 
-/// Without a choice of the operator, a server with several principals isolates strictly.
+/// Strict isolation by the operator's choice, else as soon as there are several principals.
 fn strict_isolation(config: &ReconcileConfig, state: &State) -> bool {
     config.strict_isolation.unwrap_or_else(|| state.has_several_principals())
 }
 
-/// The master's part; the others differ in their place.
+/// The task order of the first node; the others differ in `host_idx`.
 fn gang_task_order(
     app: &App,
     config: &ReconcileConfig,
@@ -180,7 +180,7 @@ fn gang_task_order(
     })
 }
 
-/// Attempts of which output may be missing, for the execution log of the one that follows.
+/// Descriptions of lost attempts, whose output may be incomplete, for the execution log of the next attempt.
 fn lost_attempts(job: &JobRecord) -> Vec<String> {
     let lost = job.lost_attempts.iter().filter(|lost| lost.reason.code == NODE_LOST);
     lost.map(|lost| explain::lost_attempt(&lost_attempt(lost))).collect()
@@ -190,7 +190,7 @@ fn has_performance_counters(cluster: &ClusterSpec) -> bool {
     cluster.node_setup.as_ref().is_some_and(|setup| setup.performance_counters_settings.is_some())
 }
 
-/// Whoever pulls the image needs the password that was taken out of the specification.
+/// Puts the registry password back, which is stored apart from the specification.
 fn with_password(mut settings: ContainerSettings, bag: &Bag) -> ContainerSettings {
     if let Some(credentials) = &mut settings.image_source_registry.credentials {
         credentials.password = bag.registry.clone();
@@ -202,7 +202,7 @@ fn limits(vm: &VmSize, processes: Option<u64>) -> Limits {
     Limits { vm_size: vm.name.to_owned(), memory_bytes: u64::from(vm.memory_gib) << 30, cores: vm.cores, processes }
 }
 
-/// Different for every attempt, the same after a restart of the server.
+/// Secret shared by the ranks of an attempt; the same after a restart of the server.
 fn gang_secret(app: &App, attempt: &AttemptId) -> Secret {
     Secret::new(hex(&app.keyed_digest("gang", attempt.to_string().as_bytes())))
 }

@@ -1,4 +1,4 @@
-//! Gangs made by hand, and what is decided for them.
+//! Decisions for hand-made gangs.
 
 use super::*;
 use corro_model::node::HostPorts;
@@ -8,7 +8,7 @@ fn node(i: usize) -> NodeId {
     NodeId::parse(&format!("tvm-1_{i}-20180718t174802z-p")).expect("a node id")
 }
 
-fn meeting() -> GangAddress {
+fn rendezvous() -> GangAddress {
     GangAddress::new("127.0.0.4", 1, 2)
 }
 
@@ -29,14 +29,14 @@ fn exit(rank: usize, code: i32, at: i64) -> RankExit {
 }
 
 fn prepared() -> ObservedTask {
-    report(TaskPhase::Prepared { gang: Some(meeting()) }, vec![])
+    report(TaskPhase::Prepared { gang: Some(rendezvous()) }, vec![])
 }
 
 fn ended(exits: Vec<RankExit>) -> ObservedTask {
     report(TaskPhase::Ended { failure: None }, exits)
 }
 
-/// Two nodes with these reports; `None` is a node that said nothing about the attempt yet.
+/// Checks the decision for two nodes with these reports; `None` is a node without a report about the attempt.
 fn check(reports: [Option<ObservedTask>; 2], change: impl FnOnce(&mut Gang), expected: impl FnOnce(GangDecision)) {
     let nodes = [node(1), node(2)];
     let members = nodes.iter().zip(&reports).map(|(node, report)| Member {
@@ -64,27 +64,27 @@ fn is(step: GangDecision) -> impl FnOnce(GangDecision) {
 }
 
 #[test]
-fn nobody_runs_until_everybody_is_prepared() {
+fn ranks_start_when_all_nodes_are_prepared() {
     let preparing = || Some(report(TaskPhase::Preparing, vec![]));
     check([None, None], |_| {}, is(GangDecision::Continue(Goal::Prepare)));
     check([Some(prepared()), preparing()], |_| {}, is(GangDecision::Continue(Goal::Prepare)));
-    check([Some(prepared()), Some(prepared())], |_| {}, is(GangDecision::Continue(Goal::Run { gang: meeting() })));
+    check([Some(prepared()), Some(prepared())], |_| {}, is(GangDecision::Continue(Goal::Run { gang: rendezvous() })));
 }
 
 #[test]
-fn the_meeting_place_is_kept_while_some_run_already() {
+fn the_rendezvous_address_is_stable_once_some_ranks_run() {
     let running = Some(report(TaskPhase::Running, vec![]));
     let late = Some(report(TaskPhase::Prepared { gang: None }, vec![]));
     check(
         [running.clone(), late.clone()],
-        |gang| gang.known_address = Some(meeting()),
-        is(GangDecision::Continue(Goal::Run { gang: meeting() })),
+        |gang| gang.known_address = Some(rendezvous()),
+        is(GangDecision::Continue(Goal::Run { gang: rendezvous() })),
     );
     check([running, late], |_| {}, is(GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS })));
 }
 
 #[test]
-fn all_ended_well_is_success() {
+fn a_job_succeeds_when_all_ranks_succeed() {
     check(
         [Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![exit(1, 0, 1)]))],
         |_| {},
@@ -93,16 +93,16 @@ fn all_ended_well_is_success() {
     let running = Some(report(TaskPhase::Running, vec![]));
     check(
         [running, Some(ended(vec![exit(1, 0, 1)]))],
-        |g| g.known_address = Some(meeting()),
-        is(GangDecision::Continue(Goal::Run { gang: meeting() })),
+        |g| g.known_address = Some(rendezvous()),
+        is(GangDecision::Continue(Goal::Run { gang: rendezvous() })),
     );
 }
 
 #[test]
 fn nodes_without_ranks_wait_until_the_others_are_done() {
     let idle = || Some(report(TaskPhase::Running, vec![]));
-    let one_rank = |gang: &mut Gang| (gang.n_ranks, gang.known_address) = (1, Some(meeting()));
-    check([idle(), idle()], one_rank, is(GangDecision::Continue(Goal::Run { gang: meeting() })));
+    let one_rank = |gang: &mut Gang| (gang.n_ranks, gang.known_address) = (1, Some(rendezvous()));
+    check([idle(), idle()], one_rank, is(GangDecision::Continue(Goal::Run { gang: rendezvous() })));
     let stop = GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([Some(ended(vec![exit(0, 0, 1)])), idle()], one_rank, is(stop));
     check([Some(ended(vec![exit(0, 0, 1)])), Some(ended(vec![]))], one_rank, is(GangDecision::End(Outcome::Succeeded)));
@@ -112,15 +112,15 @@ fn nodes_without_ranks_wait_until_the_others_are_done() {
 fn parameter_servers_are_stopped_when_the_workers_are_done() {
     let worker = |rank, code| RankExit { role: Role::Worker, ..exit(rank, code, 1) };
     let server = |code, stopped| RankExit { role: Role::ParameterServer, index: 0, stopped, ..exit(2, code, 2) };
-    let serves = |gang: &mut Gang| (gang.has_servers, gang.known_address) = (true, Some(meeting()));
+    let serves = |gang: &mut Gang| (gang.has_servers, gang.known_address) = (true, Some(rendezvous()));
     let running = |exits| Some(report(TaskPhase::Running, exits));
     let stop = || GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
-    let go_on = GangDecision::Continue(Goal::Run { gang: meeting() });
+    let go_on = GangDecision::Continue(Goal::Run { gang: rendezvous() });
     check([running(vec![worker(0, 0)]), running(vec![])], serves, is(go_on));
     check([running(vec![worker(0, 0)]), Some(ended(vec![worker(1, 0)]))], serves, is(stop()));
     let stopped = || Some(ended(vec![worker(0, 0), server(143, true)]));
     check([stopped(), Some(ended(vec![worker(1, 0)]))], serves, is(GangDecision::End(Outcome::Succeeded)));
-    // One that fails by itself leaves the workers nobody to ask.
+    // A failed parameter server stops the workers.
     check([running(vec![server(1, false)]), running(vec![])], serves, is(stop()));
     let failed = [Some(ended(vec![server(3, false)])), Some(ended(vec![]))];
     check(failed, serves, |step| {
@@ -140,7 +140,7 @@ fn an_mpirun_stands_for_all_ranks() {
 }
 
 #[test]
-fn everybody_is_told_the_ports_of_all() {
+fn all_nodes_get_the_ports_of_all() {
     let at = |port| GangAddress {
         ports: vec![HostPorts { remote: Some(port), ..HostPorts::default() }],
         ..GangAddress::new("127.0.0.4", 1, 2)
@@ -149,7 +149,7 @@ fn everybody_is_told_the_ports_of_all() {
     let all = GangAddress { ports: [at(7).ports, at(8).ports].concat(), ..at(7) };
     check([prepared(7), prepared(8)], |_| {}, is(GangDecision::Continue(Goal::Run { gang: all.clone() })));
     let preparing = Some(report(TaskPhase::Preparing, vec![]));
-    check([prepared(7), preparing], |gang| assert_eq!(address(gang), Some(meeting())), |_| {});
+    check([prepared(7), preparing], |gang| assert_eq!(address(gang), Some(rendezvous())), |_| {});
     let running = Some(report(TaskPhase::Running, vec![]));
     let known = |gang: &mut Gang| gang.known_address = Some(all.clone());
     check([prepared(7), running], known, is(GangDecision::Continue(Goal::Run { gang: all.clone() })));
@@ -185,7 +185,7 @@ fn a_lost_node_is_the_cause_even_when_a_rank_complained_first() {
     let complained = || Some(ended(vec![exit(1, 1, 5)]));
     let stop = || GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([None, complained()], |gang| gang.members[0].connected = false, is(stop()));
-    // Until nothing of the lost node is left, the job is not tried again.
+    // The job is not retried while the lost node may still run its processes.
     check([None, complained()], |gang| gang.members[0].lost = true, is(stop()));
     let gone = |gang: &mut Gang| (gang.members[0].lost, gang.members[0].gone) = (true, true);
     check([None, complained()], gone, is(GangDecision::End(Outcome::NodeLost { node: node(1) })));
@@ -198,7 +198,7 @@ fn a_job_whose_agent_was_restarted_is_tried_again() {
     let restarted = Some(report(TaskPhase::Ended { failure: Some(failure) }, vec![]));
     let stopped = RankExit { stopped: true, ..exit(1, 0, 4) };
     let stopped = Some(ended(vec![stopped]));
-    // While the agent says goodbye nobody knows whether its node comes back: it would be given the next job as well.
+    // While the agent shuts down, its node may still come back and be given the next job.
     let stop = GangDecision::Continue(Goal::Stop { grace_ms: FAILURE_GRACE_MS });
     check([restarted.clone(), stopped.clone()], |gang| gang.members[0].connected = false, is(stop));
     check([restarted, stopped], |_| {}, is(GangDecision::End(Outcome::NodeLost { node: node(1) })));
@@ -214,11 +214,11 @@ fn a_job_that_was_done_before_it_was_stopped_has_succeeded() {
 }
 
 #[test]
-fn a_job_that_gives_up_its_nodes_has_the_time_it_was_given() {
+fn an_evicted_job_has_its_grace_period() {
     let running = || Some(report(TaskPhase::Running, vec![]));
     let stop = |grace_ms| is(GangDecision::Continue(Goal::Stop { grace_ms }));
     check([running(), running()], |gang| gang.evicted = Some(30_000), stop(30_000));
-    // Whoever wants it to end at once does not wait for that.
+    // A termination does not wait for the eviction's grace period.
     check([running(), running()], |g| (g.evicted, g.terminating) = (Some(30_000), true), stop(TERMINATE_GRACE_MS));
 }
 
@@ -231,7 +231,7 @@ fn ranks_that_were_stopped_have_not_succeeded() {
 }
 
 #[test]
-fn one_node_is_told_everything_at_once() {
+fn a_single_node_prepares_and_runs_in_one_step() {
     let alone = |report: Option<ObservedTask>| {
         check([report, None], |gang| gang.members.truncate(1), is(GangDecision::Continue(Goal::PrepareAndRun)));
     };
@@ -258,12 +258,12 @@ fn a_terminated_job_waits_for_its_ranks() {
 }
 
 #[test]
-fn the_rank_that_the_others_name_is_blamed() {
+fn the_rank_that_the_others_name_is_the_root_cause() {
     let victim = |rank, at| {
         let stderr_tail = "HorovodInternalError: rank 1 on host h has died\n".to_owned();
         RankExit { stderr_tail, ..exit(rank, 1, at) }
     };
-    // It is the last to end, and on another node.
+    // The named rank ends last, on another node.
     check(
         [Some(ended(vec![victim(0, 1)])), Some(ended(vec![exit(1, 5, 9), victim(2, 2)]))],
         |_| {},
@@ -273,7 +273,7 @@ fn the_rank_that_the_others_name_is_blamed() {
             assert_eq!((errors[0].details[0].name.as_str(), errors[0].details[0].value.as_str()), ("Rank", "1"));
         },
     );
-    // Its node failed, which is why it was stopped.
+    // It was stopped because its node failed.
     let error = BatchAiError::new(AGENT_RESTARTED, "The agent was restarted");
     let failure = TaskFailure { exit_code: None, error, at: Timestamp::from_millis(9) };
     let stopped = RankExit { stopped: true, ..exit(1, 143, 3) };

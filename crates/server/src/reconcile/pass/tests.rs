@@ -1,4 +1,4 @@
-//! Whole passes over states and sightings made by hand: who is given a job, and who is not.
+//! Passes over hand-made states and observations: which nodes get jobs.
 
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{AGENT_RESTARTED, ObservedNode, ObservedTask, TaskFailure, TaskPhase};
@@ -11,7 +11,7 @@ use crate::provider::Provider;
 use crate::reconcile::ReconcileConfig;
 use crate::testing::*;
 
-/// All agents live.
+/// Provider whose agents are always alive.
 struct AliveProvider;
 
 impl Provider for AliveProvider {
@@ -69,7 +69,7 @@ fn jobs_are_placed_on_available_nodes_only() {
     let problem = Some(BatchAiError::new("ProcessesNotKilled", "they live"));
     for (observation, expected) in [
         (Some(connected(ready())), true),
-        // What it says may come later than it does.
+        // The node is idle by its record; its report may be older.
         (Some(connected(ObservedNode::default())), true),
         (None, false),
         (Some(NodeObservation { connected: false, ..connected(ready()) }), false),
@@ -99,7 +99,7 @@ fn an_ending_agent_gets_no_further_job() {
     let final_report = ObservedNode { ending: true, task: Some(task), ..ready() };
     let restarted = ObservedNode { ending: false, ..final_report.clone() };
     let steps = decide_steps(&state, &Observations::from([(node_id(1), connected(final_report))]), PassScope::Full);
-    assert_eq!(steps, [], "nobody knows yet whether the node comes back");
+    assert_eq!(steps, [], "the node may still come back");
     let steps = decide_steps(&state, &Observations::from([(node_id(1), connected(restarted))]), PassScope::Full);
     assert!(matches!(&steps[0], Step::Requeue(job, _) if *job == key("a")), "{steps:?}");
     assert_eq!(placed(&steps).len(), 1, "{steps:?}");

@@ -1,4 +1,4 @@
-//! From a state to steps: what a pass does about nodes and queues.
+//! Steps that follow from hand-made states: allocation, retirement, placement, preemption.
 
 use corro_model::NodeId;
 use corro_store::State;
@@ -47,7 +47,7 @@ fn the_initial_node_count_is_for_the_creation_only() {
 }
 
 #[test]
-fn a_jump_of_the_clock_makes_no_node_leave_and_keeps_none() {
+fn clock_jumps_do_not_change_idle_times() {
     let state = state(auto(0, 4, 0), 2);
     let gone = |clock: &Timeline| steps_by(&state, clock).iter().any(|step| matches!(step, Step::Node(..)));
     for jumped in [at(3 * 86_400), Timestamp::from_millis(NOW.millis() - 3 * 86_400_000)] {
@@ -67,13 +67,13 @@ fn a_node_leaves_an_auto_scaled_cluster_when_it_was_idle_for_a_minute() {
     start(&mut state, "a", &[1]);
     assert_eq!(retired(&state, at(59)), []);
     assert_eq!(retired(&state, at(60)), [node_id(2)]);
-    // Its idleness begins when its job ends, not when it came.
+    // A node is idle from the end of its job, not from its creation.
     end(&mut state, "a", at(50));
     assert_eq!(retired(&state, at(109)), [node_id(2)]);
     assert_eq!(retired(&state, at(110)), [node_id(2), node_id(1)]);
 }
 
-/// Nodes 1 and 2 run `a` and `b`, and one of them has to go.
+/// Nodes 1 and 2 run `a` and `b`; one of them must be deallocated.
 #[test]
 fn a_resize_ends_requeues_or_waits_for_jobs_as_asked() {
     let check = |option: &str, expected: &[Step]| {
@@ -95,7 +95,7 @@ fn a_resize_ends_requeues_or_waits_for_jobs_as_asked() {
 }
 
 #[test]
-fn what_was_told_to_stop_is_not_told_again_and_frees_its_node_soon() {
+fn jobs_are_stopped_once_and_their_nodes_count_as_soon_free() {
     let mut state = state(json!({"manual": {"targetNodeCount": 0, "nodeDeallocationOption": "requeue"}}), 1);
     submit(&mut state, "a", 1, "P7D");
     start(&mut state, "a", &[1]);
@@ -126,7 +126,7 @@ fn a_gang_is_placed_on_the_nodes_it_needs() {
     assert_eq!(steps(&state, NOW), [Step::Place(key("a"), vec![node_id(1), node_id(2)], target)]);
 }
 
-/// The cluster as a low-priority one.
+/// Makes the cluster a low-priority one.
 fn low_priority(state: &mut State) {
     change(state, |txn| {
         txn.update::<ClusterRecord>(&cluster_key(), |cluster| cluster.spec.vm_priority = VmPriority::LowPriority);
@@ -139,7 +139,7 @@ fn preempt(state: &mut State, node: u32) {
 }
 
 #[test]
-fn a_node_that_is_taken_back_is_replaced_and_its_job_is_told_with_time_to_save_its_work() {
+fn a_preempted_node_is_replaced_and_its_job_evicted_with_grace() {
     let mut state = state(manual(3), 3);
     low_priority(&mut state);
     submit(&mut state, "a", 2, "PT1H");
@@ -147,24 +147,24 @@ fn a_node_that_is_taken_back_is_replaced_and_its_job_is_told_with_time_to_save_i
     preempt(&mut state, 2);
     let steps = steps(&state, NOW);
     assert_eq!(allocated(&state), 1);
-    let told = steps.iter().find_map(|step| match step {
+    let evicted = steps.iter().find_map(|step| match step {
         Step::Evict(job, evicted) if *job == key("a") => Some(evicted),
         _ => None,
     });
-    let told = told.expect("the job must give up its nodes");
-    assert_eq!((told.reason.code.as_str(), told.grace_ms), (NODE_PREEMPTED, 30_000));
+    let evicted = evicted.expect("the job must give up its nodes");
+    assert_eq!((evicted.reason.code.as_str(), evicted.grace_ms), (NODE_PREEMPTED, 30_000));
     let node = node_id(2);
     assert_eq!(
-        told.reason.message,
+        evicted.reason.message,
         format!(
             "Low-priority node {node} was preempted while the job ran on it (an operator took it back): the job waits again, and runs from its beginning with the same output directory"
         )
     );
-    // An idle one goes at once.
+    // An idle node is retired at once.
     preempt(&mut state, 3);
     assert_eq!(retired(&state, NOW), [node_id(3)]);
     assert_eq!(allocated(&state), 2);
-    // Twice is once.
+    // A second preemption has no effect.
     change(&mut state, |txn| {
         let again = Rules::USUAL.preemption(PreemptionCause::Dedicated, NOW);
         assert!(!txn.preempt(&node_id(3), again) && !txn.preempt(&NodeId::new(9, 9, NOW), again));
